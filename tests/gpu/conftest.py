@@ -1,0 +1,26 @@
+"""A real GPU, or a skip that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tuner.devices.choose import has_gpu
+from tuner.devices.local import LocalDevice
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.gpu)
+            if not has_gpu():
+                item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
+
+
+@pytest.fixture(scope="session")
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalDevice]:
+    device = LocalDevice(0, cache=tmp_path_factory.mktemp("cache"))
+    yield device
+    device.close()

@@ -1,0 +1,413 @@
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import types
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from tuner.cli.data import best, db, parse_since, parse_sizes, query, trial
+from tuner.cli.export import export
+from tuner.database import Database, Metrics, Winner
+from tuner.errors import DatabaseError, TunerError, UsageError
+from tuner.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial, Verification
+from tuner.report import tables
+
+GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, driver="580.95")
+GEMM = Problem(
+    "gemm", {"m": 4096, "n": 2048}, {"input": "float16", "accumulate": "float32"}, {"layout": "nn"}
+)
+ADD = Problem("vector_add", {"n": 1 << 20}, {"input": "float32"})
+
+
+def fill(path: Path, run_id: str, problem: Problem, device: str = "cuda:0", exportable: bool = True) -> None:
+    run = Run(run_id * 32, problem, GPU, device, 1, "tpe", 3, 1)
+    with Database.open(path) as database:
+        database.start_run(run)
+        for number, status in enumerate((Status.OK, Status.OK, Status.HANG)):
+            time_ns = None if status is Status.HANG else 190_100.0 + number
+            stored = Trial(
+                number,
+                Configuration.of("tiled", {"block_m": 64 << number, "fast": True}),
+                status,
+                time_ns,
+                time_ns and time_ns - 300,
+                time_ns and time_ns + 300,
+                (190_000.0, 190_200.0),
+                Resources(128, 4096, 0, 0, 16, 2),
+                Verification(True, worst_ratio=0.2, norm_error=1e-4),
+                "no answer after 2 s \x1b[31m" if status is Status.HANG else "",
+                (f"// source of {number}\n\t__global__ void f();\n",),
+                "ptxas info: \x1b]0;title\x07",
+                tags=("noisy",),
+            )
+            database.record(run.id, stored, metrics=Metrics(361.4, 500.0, 0.365))
+        first = database.trials(run.id)[0]
+        assert first.id
+        database.record_winner(
+            run.id,
+            Winner(
+                first.id, first.configuration, 190_000.0, first.id + 1, 240_000.0, 1.263, 1.25, 1.27,
+                "faster", 190_300.0, True, exportable, "" if exportable else "a fresh process took 300 us",
+            ),
+        )  # fmt: skip
+        database.finish_run(run.id, "finished")
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "results" / "tuning.db"  # the default
+    fill(path, "a", GEMM)
+    fill(path, "b", ADD, device="replay:h200")
+    return path
+
+
+def call(command: click.Command, *arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(command, arguments)
+    if result.exception is not None and not isinstance(result.exception, (TunerError, SystemExit)):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result
+
+
+def fails(command: click.Command, *arguments: str) -> TunerError:
+    result = call(command, *arguments, code=1)
+    assert isinstance(result.exception, TunerError)
+    assert "\n" not in str(result.exception)
+    assert result.exception.remedy
+    return result.exception
+
+
+# -- query
+
+
+def test_query_prints_a_table(path: Path) -> None:
+    lines = call(query).output.splitlines()
+    assert len(lines) == 7
+    for part in (
+        "gemm", "m=4096 n=2048 float16 layout=nn", "NVIDIA H200", "tiled block_m=64 fast=yes", "ok",
+        "190.1 us", "189.8 us .. 190.4 us", "361.4 TFLOP/s", "36.5%", "measured",
+    ):  # fmt: skip
+        assert part in lines[1]
+    assert "replayed" in lines[4]
+    assert "hang" in lines[3]
+
+
+def test_query_with_nothing_is_an_empty_table(path: Path) -> None:
+    assert len(call(query, "--kernel", "none").output.splitlines()) == 1
+    assert json.loads(call(query, "--kernel", "none", "--json").output) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        (["--kernel", "gemm"], 3),
+        (["--gpu", "h200"], 6),
+        (["--gpu", "a100"], 0),
+        (["--dtype", "float32"], 3),
+        (["--size", "m=4096"], 3),
+        (["--size", "m=4096,n=2048"], 3),
+        (["--size", "m=4096", "--size", "n=1"], 0),
+        (["--variant", "tiled"], 6),
+        (["--status", "hang"], 2),
+        (["--status", "hang", "--status", "ok"], 6),
+        (["--since", "1h"], 6),
+        (["--since", "2999-01-01"], 0),
+        (["--run", "aaaa"], 3),
+        (["--limit", "2"], 2),
+        (["--limit", "0"], 6),
+    ],
+)
+def test_query_filters(path: Path, arguments: list[str], count: int) -> None:
+    assert len(json.loads(call(query, "--json", *arguments).output)) == count
+    assert len(list(csv.DictReader(io.StringIO(call(query, "--csv", *arguments).output)))) == count
+
+
+def test_query_sorts(path: Path) -> None:
+    numbers = [
+        row["number"] for row in json.loads(call(query, "--json", "--run", "a", "--sort", "-time").output)
+    ]
+    assert numbers == [1, 0, 2]  # without a time: last
+    assert "choose from: time" in str(fails(query, "--sort", "time; DROP TABLE trials"))
+
+
+def test_query_json_and_csv_say_the_same(path: Path) -> None:
+    (record,) = json.loads(call(query, "--json", "--limit", "1").output)
+    (row,) = csv.DictReader(io.StringIO(call(query, "--csv", "--limit", "1").output))
+    assert record["parameters"] == json.loads(row["parameters"]) == {"block_m": 64, "fast": True}
+    assert record["sizes"] == {"m": 4096, "n": 2048}
+    assert record["time_ns"] == float(row["time_ns"]) == 190_100.0
+    assert (record["replayed"], record["registers"], record["status"]) == (False, 128, "ok")
+    assert set(record) == set(row)
+
+
+def test_query_sql(path: Path) -> None:
+    text = "SELECT status, count(*) AS n FROM trials GROUP BY status ORDER BY status"
+    assert call(query, "--sql", text).output.split() == ["status", "n", "hang", "2", "ok", "4"]
+    assert json.loads(call(query, "--sql", text, "--json").output)[1] == {"status": "ok", "n": 4}
+    assert call(query, "--sql", text, "--csv").output == "status,n\nhang,2\nok,4\n"
+    assert "can only read" in str(fails(query, "--sql", "DELETE FROM trials"))
+    assert "exclude each other" in str(fails(query, "--sql", text, "--kernel", "gemm"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--size", "m"],
+        ["--size", "m=x"],
+        ["--size", "m=-1"],
+        ["--size", "=1"],
+        ["--size", "m='1'"],
+        ["--since", "yesterday"],
+        ["--since", "2026-13-01"],
+        ["--status", "okay"],
+        ["--json", "--csv"],
+        ["--sort", ""],
+    ],
+)
+def test_what_query_cannot_use_is_one_line(path: Path, arguments: list[str]) -> None:
+    assert isinstance(fails(query, *arguments), UsageError)
+
+
+def test_times_in_since() -> None:
+    now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+    assert parse_since("2d", now) == "2026-11-19T12:00:00"
+    assert parse_since("90m", now) == "2026-11-21T10:30:00"
+    assert parse_since("2026-11-01") == "2026-11-01T00:00:00"
+    assert parse_since("2026-11-01T10:00:00+02:00") == "2026-11-01T08:00:00"
+    assert parse_since("999999w", now) == ""
+    assert parse_sizes(["m=1,n=2", "k=3"]) == {"m": 1, "n": 2, "k": 3}
+
+
+def test_hostile_options_change_nothing(path: Path, tmp_path: Path) -> None:
+    before, files = hashlib.sha256(path.read_bytes()).hexdigest(), sorted(tmp_path.rglob("*"))
+    chance = random.Random(4)
+    parts = [
+        "'",
+        '"',
+        ";",
+        "--",
+        "/*",
+        "\\",
+        "%",
+        "../",
+        "$(id)",
+        "é",
+        "DROP TABLE trials",
+        "\n",
+        "ATTACH 'x' AS y",
+        "=1",
+    ]
+    options = [
+        "--kernel",
+        "--gpu",
+        "--dtype",
+        "--size",
+        "--variant",
+        "--status",
+        "--since",
+        "--run",
+        "--sort",
+        "--sql",
+    ]
+    for _ in range(400):
+        text = "".join(chance.choices(parts, k=chance.randrange(1, 5)))
+        result = CliRunner().invoke(query, [f"{chance.choice(options)}={text}", "--json"])
+        assert isinstance(result.exception, (TunerError, type(None))), result.exception
+        assert result.exception or result.output.strip() == "[]"
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+    assert sorted(tmp_path.rglob("*")) == files
+
+
+def test_control_characters_do_not_reach_the_terminal(path: Path) -> None:
+    output = call(query).output + call(trial, "3").output
+    assert "\x1b" not in output
+    assert "\x07" not in output
+    assert "\\x1b[31m" in output
+
+
+def test_a_terminal_gets_a_table_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    tables._show_rich(["a", "b"], [["[red]x[/red]", "1"]], {"b"})
+    assert "[red]x[/red]" in capsys.readouterr().out
+
+
+def test_damage_is_reported_and_left_out(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE trials SET time_ns = 1 WHERE id = 1")
+    connection.commit()
+    connection.close()
+    result = call(query, "--json")
+    assert [row["id"] for row in json.loads(result.stdout)] == [2, 3, 4, 5, 6]
+    assert "trial 1 is damaged" in result.stderr
+    assert "no winner" in str(fails(best))
+    assert "no confirmed winner" in str(fails(export, "-o", "x.hpp"))
+    assert "is damaged" in str(fails(trial, "1"))
+    assert "2 problems" in str(fails(db, "check"))
+
+
+# -- best
+
+
+def test_best_says_how_sure_it_is(path: Path) -> None:
+    head, line = call(best).output.splitlines()
+    for part in (
+        "gemm", "tiled block_m=64 fast=yes", "190 us", "1.263x (1.250 .. 1.270) faster",
+        "190.3 us in a fresh process, right at its edges",
+    ):  # fmt: skip
+        assert part in line
+    assert "versus default" in head
+
+
+def test_replayed_winners_are_shown_on_request(path: Path) -> None:
+    assert [row["kernel"] for row in json.loads(call(best, "--json").output)] == ["gemm"]
+    found = json.loads(call(best, "--json", "--replayed").output)
+    assert [(row["kernel"], row["replayed"]) for row in found] == [("gemm", False), ("vector_add", True)]
+    assert "--replayed" in str(fails(best, "--kernel", "vector_add"))
+
+
+def test_best_without_a_winner_says_what_to_run(path: Path) -> None:
+    assert "tune --kernel saxpy" in str(fails(best, "--kernel", "saxpy"))
+    result = call(best, "--kernel", "saxpy", "--json", code=1)
+    assert json.loads(result.stdout) == []
+
+
+def test_an_unconfirmed_winner_says_why(path: Path) -> None:
+    fill(path, "c", replace(GEMM, sizes={"m": 1, "n": 1}), exportable=False)
+    assert "no: a fresh process took 300 us" in call(best, "--size", "m=1").output
+    assert len(list(csv.DictReader(io.StringIO(call(best, "--csv").output)))) == 2
+
+
+# -- trial
+
+
+def test_trial_shows_everything(path: Path) -> None:
+    output = call(trial, "1").output
+    for part in (
+        "number 0 of run aaaa", "gemm m=4096", "580.95", "block_m", "190.1 us", "361.4 TFLOP/s", "128",
+        "noisy", "// source of 0", "ptxas info", "yes: largest error 0.2", "--json lists them",
+    ):  # fmt: skip
+        assert part in output
+    assert "replayed from a recording" not in output
+    assert "replayed from a recording" in call(trial, "4").output
+
+
+def test_trial_parts(path: Path) -> None:
+    assert call(trial, "1", "--source").output == "// source of 0\n\t__global__ void f();\n\n"
+    assert call(trial, "1", "--log").output.startswith("ptxas info")
+    record = json.loads(call(trial, "1", "--json").output)
+    assert record["samples_ns"] == [190_000.0, 190_200.0]
+    assert record["sources"] == ["// source of 0\n\t__global__ void f();\n"]
+    assert record["verification"]["worst_ratio"] == 0.2
+    assert "exclude each other" in str(fails(trial, "1", "--json", "--log"))
+    assert "there is no trial 99" in str(fails(trial, "99"))
+    call(trial, "0", code=2)
+
+
+def test_trial_again_compares(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def rerun(database: Database, trial_id: int, device: str) -> Trial:
+        calls.append((trial_id, device))
+        return replace(database.trial(trial_id).trial, time_ns=380_200.0)
+
+    session = types.ModuleType("tuner.session")
+    session.rerun = rerun  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tuner.session", session)
+    output = call(trial, "1", "--again", "--device", "cuda:1").output
+    assert "190.1 us" in output
+    assert "380.2 us" in output
+    assert "now takes 2.000 times as long as then" in output
+    assert json.loads(call(trial, "1", "--again", "--json").output)["new_over_old"] == 2.0
+    assert calls == [(1, "cuda:1"), (1, "cuda:0")]
+
+
+# -- db
+
+
+def test_db_check_and_backup_and_merge(path: Path, tmp_path: Path) -> None:
+    assert call(
+        db, "check"
+    ).output == "2 runs, 6 trials, 6 sources, 0 attempts, 2 winners\nno problems\n".replace(
+        "6 sources", "3 sources"
+    )
+    call(db, "backup", "copies/b.db")
+    assert "exists already" in str(fails(db, "backup", "copies/b.db"))
+    assert "added 2 runs, 6 trials, 2 winners" in call(db, "merge", "copies/b.db", "--db", "new.db").output
+    assert "added 0 runs, 0 trials, 0 winners" in call(db, "merge", "copies/b.db", "--db", "new.db").output
+    assert call(best, "--db", "new.db", "--json").output.count("gemm")
+    assert "there is no database" in str(fails(db, "merge", "missing.db"))
+    assert not (tmp_path / "missing.db").exists()
+
+
+def test_db_delete_asks_first(path: Path) -> None:
+    result = CliRunner().invoke(db, ["delete", "aaa"], input="n\n")
+    assert result.exit_code == 1
+    assert len(json.loads(call(query, "--json").output)) == 6
+    assert "deleted run aaaa" in call(db, "delete", "aaa", "--yes").output
+    assert len(json.loads(call(query, "--json").output)) == 3
+    assert "there is no run 'zz'" in str(fails(db, "delete", "zz", "--yes"))
+
+
+@pytest.mark.parametrize("command", [query, best, export])
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path, command: click.Command) -> None:
+    more = ["-o", str(tmp_path / "x.hpp")] if command is export else []
+    error = fails(command, "--db", str(tmp_path / "none.db"), *more)
+    assert isinstance(error, DatabaseError)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- export
+
+
+def test_export_writes_a_header(path: Path, tmp_path: Path) -> None:
+    assert "wrote 1 configurations of 1 kernels" in call(export, "-o", "tuned.hpp").output
+    text = (tmp_path / "tuned.hpp").read_text()
+    assert "namespace gemm" in text
+    assert "vector_add" not in text
+    assert call(export, "-o", "-").stdout == text
+    call(export, "-o", "tuned.hpp", "--replayed")
+    assert "replayed from a recording (replay:h200)" in (tmp_path / "tuned.hpp").read_text()
+    if shutil.which("g++"):
+        (tmp_path / "use.cpp").write_text('#include "tuned.hpp"\nint main() { return 0; }\n')
+        command = [
+            "g++",
+            "-std=c++17",
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            "-fsyntax-only",
+            "use.cpp",
+        ]
+        assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_export_leaves_unconfirmed_winners_out(path: Path, tmp_path: Path) -> None:
+    fill(path, "c", replace(GEMM, sizes={"m": 1, "n": 1}), exportable=False)
+    call(export, "-o", "tuned.hpp")
+    assert "m1_n1" not in (tmp_path / "tuned.hpp").read_text()
+    assert "no confirmed winner" in str(fails(export, "--gpu", "a100", "-o", "other.hpp"))
+    assert "--replayed" in str(fails(export, "--kernel", "vector_add", "-o", "other.hpp"))
+    assert not (tmp_path / "other.hpp").exists()
+
+
+@pytest.mark.parametrize("command", [query, best, trial, db, export, *db.commands.values()])
+def test_help_says_what_it_does(command: click.Command) -> None:
+    output = call(command, "--help").output
+    assert "Usage:" in output
+    if command in (query, best, trial, export):
+        assert f"tune {command.name} " in output

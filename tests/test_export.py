@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import stat
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.errors import DatabaseError
+from tuner.export import cpp
+from tuner.export.header import MARK, render_header, write_header
+from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial, Value
+from tuner.records import Metrics, StoredWinner, Winner
+
+GPP = shutil.which("g++")
+NVCC = shutil.which("nvcc")
+FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+H200 = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, driver="580.95")
+H100 = replace(H200, name="NVIDIA H100 PCIe", sm_count=114)
+A100 = replace(H200, name="NVIDIA A100-SXM4-80GB", cc=80)
+DEFAULT = Configuration.of("naive", {"block": 16})
+DTYPES = {"input": "float16", "accumulate": "float32", "output": "float16"}
+
+
+def make(
+    sizes: dict[str, int],
+    block_m: Value,
+    gpu: Gpu = H200,
+    dtypes: dict[str, str] = DTYPES,
+    options: dict[str, Value] | None = None,
+    kernel: str = "gemm",
+    variant: str = "tiled",
+    more: dict[str, Value] | None = None,
+    device: str = "cuda:0",
+    verdict: str = "faster",
+    run_id: str = "f" * 32,
+) -> StoredWinner:
+    configuration = Configuration.of(variant, {"block_m": block_m, **(more or {})})
+    problem = Problem(kernel, sizes, dtypes, {"layout": "nn"} if options is None else options)
+    run = Run(run_id, problem, gpu, device, 1, "tpe", 10, 1)
+    trial = Trial(3, configuration, Status.OK, 190_100.0, 189_800.0, 190_400.0, id=12)
+    winner = Winner(
+        12, configuration, 190_000.0, 1, 240_000.0, 1.263, 1.25, 1.27, verdict, 190_300.0, True, True
+    )
+    return StoredWinner(1, winner, run, trial, Metrics(), "2026-11-21T01:02:03.000000Z")
+
+
+def cube(n: int) -> dict[str, int]:
+    return {"m": n, "n": n, "k": n}
+
+
+WINNERS = [
+    make(cube(4096), 128, more={"double_buffer": True, "raster": "row"}),
+    make(cube(512), 64, more={"double_buffer": False, "raster": "128b"}),
+    make(cube(4096), 32, options={"layout": "nt"}),
+    make(cube(4096), 48, dtypes=dict.fromkeys(DTYPES, "float32")),
+    make(cube(1024), 96, gpu=H100),
+    make(cube(4096), 80, gpu=A100, device="replay:a100"),
+    make({"n": 1 << 40}, 1, kernel="vector_add", dtypes={"input": "float32"}, options={}),
+]
+FALLBACKS = {"gemm": DEFAULT, "vector_add": DEFAULT}
+
+needs_gpp = pytest.mark.skipif(GPP is None, reason="needs g++")
+
+
+def compile_cpp(folder: Path, *lines: str, flags: list[str] = FLAGS) -> None:
+    source = folder / "use.cpp"
+    source.write_text("\n".join([*lines, "int main() { return 0; }", ""]))
+    result = subprocess.run(
+        ["g++", *flags, "-fsyntax-only", str(source)], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr[:3000]
+
+
+@needs_gpp
+def test_the_header_selects_and_says_how_well(tmp_path: Path) -> None:
+    (tmp_path / "tuned.hpp").write_text(render_header(WINNERS, FALLBACKS))
+    problem = "gemm::Problem{{{0}, {0}, {0}, gemm::layout_option::{1}, gemm::Types::{2}}}"
+    half, single = "float16_accumulate_float32", "float32"
+    cases = [
+        # cc, device, size, layout, types -> match, block_m
+        (90, None, 4096, "nn", half, "exact", 128),
+        (90, "NVIDIA H200", 4096, "nn", half, "exact", 128),
+        (90, None, 1024, "nn", half, "exact", 96),  # any device of this compute capability
+        (90, "NVIDIA H200", 1024, "nn", half, "other_size", 64),  # 2 is nearer than 4
+        (90, "NVIDIA H200", 3000, "nn", half, "other_size", 128),
+        (90, "NVIDIA H200", 1, "nn", half, "other_size", 64),
+        (90, "NVIDIA H100 PCIe", 4096, "nn", half, "other_size", 96),
+        (90, "NVIDIA GH200", 4096, "nn", half, "other_device", 128),
+        (90, "NVIDIA GH200", 600, "nn", half, "other_device", 64),
+        (90, "NVIDIA H20", 4096, "nn", half, "other_device", 128),  # the start of a name is not the name
+        (90, "NVIDIA H2000", 4096, "nn", half, "other_device", 128),
+        (90, None, 4096, "nt", half, "exact", 32),
+        (90, None, 17, "nt", half, "other_size", 32),
+        (90, None, 4096, "nn", single, "exact", 48),
+        (90, None, 4096, "nt", single, "fallback", 0),
+        (80, None, 4096, "nn", half, "exact", 80),
+        (120, None, 4096, "nn", half, "fallback", 0),
+    ]
+    lines = ['#include "tuned.hpp"', '#include "tuned.hpp"', "using namespace kernel_tune;"]
+    for number, (cc, device, size, layout, types, match, block_m) in enumerate(cases):
+        name, what = f'"{device}"' if device else "nullptr", problem.format(size, layout, types)
+        lines.append(f"constexpr auto s{number} = gemm::select({cc}, {what}, {name});")
+        lines.append(f'static_assert(s{number}.match == Match::{match}, "{number}");')
+        lines.append(f'static_assert(s{number}.configuration.block_m == {block_m}, "{number}");')
+    lines += [
+        "static_assert(s0.configuration.variant == gemm::Variant::tiled && s0.configuration.double_buffer);",
+        "static_assert(s0.configuration.raster == gemm::raster_value::row && s0.configuration.block == 0);",
+        "static_assert(s3.configuration.raster == gemm::raster_value::v128b);",
+        "static_assert(s2.configuration.raster == gemm::raster_value::none);",
+        "static_assert(s16.configuration.variant == gemm::Variant::naive && s16.configuration.block == 16);",
+        "static_assert(s15.replayed && !s0.replayed);",
+        "namespace e = gemm::entries;",
+        "static_assert(e::cc90_m4096_n4096_k4096_layout_nt_float16_accumulate_float32.block_m == 32);",
+        "constexpr auto far_off = vector_add::select(90, {1LL << 40, vector_add::Types::float32});",
+        "static_assert(far_off.match == Match::exact);",
+    ]
+    compile_cpp(tmp_path, *lines, flags=[*FLAGS, "-Wshadow", "-Wconversion", "-I", str(tmp_path)])
+
+
+@needs_gpp
+def test_it_compiles_alone_and_beside_another(tmp_path: Path) -> None:
+    (tmp_path / "alone.hpp").write_text(render_header(WINNERS[:1], FALLBACKS))
+    (tmp_path / "other.hpp").write_text(render_header(WINNERS[-1:], FALLBACKS))
+    for flags in (FLAGS, ["-std=gnu++17", *FLAGS[1:]], ["-std=c++20", *FLAGS[1:]]):
+        compile_cpp(tmp_path, '#include "alone.hpp"', flags=flags)
+    compile_cpp(tmp_path, '#include "alone.hpp"', '#include "other.hpp"')
+
+
+@pytest.mark.skipif(NVCC is None, reason="needs nvcc")
+def test_it_compiles_with_nvcc(tmp_path: Path) -> None:
+    (tmp_path / "tuned.hpp").write_text(render_header(WINNERS, FALLBACKS))
+    (tmp_path / "use.cu").write_text(
+        '#include "tuned.hpp"\n'
+        "using namespace kernel_tune::vector_add;\nconstexpr auto c = select(90, {1, Types::float32});\n"
+        "template <int block_m> __global__ void kernel(int* out) { *out = block_m; }\n"
+        "void launch(int* out) { kernel<c.configuration.block_m><<<1, 1>>>(out); }\n"
+    )
+    command = [str(NVCC), "-std=c++17", "-c", "-Werror", "all-warnings", str(tmp_path / "use.cu")]
+    result = subprocess.run(
+        [*command, "-o", str(tmp_path / "x.o")], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr[:3000]
+
+
+def test_it_says_where_each_figure_comes_from() -> None:
+    text = render_header(WINNERS, FALLBACKS)
+    for part in (
+        "// gemm m=4096 n=4096 k=4096 float16 layout=nn on NVIDIA H200",
+        "// cc 90, driver 580.95, 2026-11-21",
+        "// 190 us, measured; in the search 190.1 us (189.8 us .. 190.4 us)",
+        "// versus the default configuration (240 us): 1.263x (1.250 .. 1.270), faster",
+        "// confirmed: in a fresh process 190.3 us; right at sizes around its own tile",
+        f"// trial 12 of run {'f' * 32}",
+        "// 190 us, replayed from a recording (replay:a100)",
+    ):
+        assert part in text
+    assert text.startswith(MARK)
+    assert text == render_header(list(reversed(WINNERS)), FALLBACKS)
+
+
+HOSTILE = [
+    *(
+        "*/",
+        "/*",
+        "\\",
+        "\\\n",
+        "??/",
+        "??/\n",
+        "\n",
+        "\r",
+        "\0",
+        '"',
+        "'",
+        "//",
+        "#include </etc/passwd>",
+        "}",
+        ";",
+    ),
+    *(
+        "🙂",
+        "é",
+        "\u202e",
+        "\u2028",
+        'R"(',
+        ')"',
+        "%:define x",
+        "int x",
+        "{{ 7 * 7 }}",
+        "{% raw %}",
+        "__LINE__",
+    ),
+    *(
+        "class",
+        "linux",
+        "_X",
+        "a__b",
+        "Match",
+        "std",
+        "\x1b[31m",
+        "int",
+        "x" * 300,
+        "",
+        " ",
+        "1",
+        "-1",
+        "a-b",
+        "NULL",
+    ),
+    *(
+        "variant",
+        "types",
+        "Problem",
+        "Configuration",
+        "Variant",
+        "Types",
+        "entries",
+        "select",
+        "detail",
+        "none",
+    ),
+]
+
+
+def hostile_text(chance: random.Random) -> str:
+    if chance.random() < 0.4:
+        return chance.choice(HOSTILE)
+    return "".join(chance.choice([*HOSTILE, "a", "b", "_", "9"]) for _ in range(chance.randrange(1, 6)))
+
+
+def hostile_value(chance: random.Random) -> Any:
+    return chance.choice(
+        [
+            hostile_text(chance),
+            True,
+            0,
+            -5,
+            2**31,
+            -(2**31),
+            2**63 - 1,
+            2**63,
+            -(2**63),
+            10**30,
+            1.5,
+            float("nan"),
+        ]
+    )
+
+
+TOKEN = re.compile(
+    r"""\#(?:ifndef|define|endif)\b|//[^\n]*|"[A-Za-z0-9 ._,:;()+=/@#-]*"|"""
+    r"""[A-Za-z_][A-Za-z0-9_]*|[0-9]+(?:\.[0-9])?(?:e[0-9])?"""
+    r"""|::|<=|\+\+|&&|\|\||[{}()\[\];,:<>=!*&?.+/-]|\n|\s"""
+)
+
+
+def assert_harmless(text: str) -> None:
+    """Nothing but known lines, comments and declarations of the shapes that the template has."""
+    assert text.isascii()
+    assert not re.search(r"[\\\0\r`$@]|\?\?|/\*|\*/", re.sub(r'"[^"\n]*"|//[^\n]*', "", text))
+    assert "\\" not in text
+    assert "??" not in text
+    place = 0
+    while place < len(text):
+        match = TOKEN.match(text, place)
+        assert match, text[place : place + 60]
+        place = match.end()
+    directives = [line.split()[0] for line in text.splitlines() if line.lstrip().startswith("#")]
+    assert directives == ["#ifndef", "#define", "#ifndef", "#define", "#endif", "#endif"]
+    plain = re.sub(r'"[^"\n]*"|//[^\n]*', "", text)
+    assert plain.count("{") == plain.count("}")
+
+
+def test_hostile_strings_cannot_break_out(tmp_path: Path) -> None:
+    chance, headers = random.Random(11), []
+    refused = 0
+    for _ in range(4000):
+        text = [hostile_text(chance) for _ in range(8)]
+        what = {name for name in ("gpu", "driver", "run", "device", "verdict") if chance.random() < 0.8}
+        gpu = replace(
+            H200, name=text[0] if "gpu" in what else "x", driver=text[1] if "driver" in what else ""
+        )
+        deep = chance.random() < 0.5
+        winner = make(
+            {text[2]: chance.choice([4096, 10**30, -1])} if deep and chance.random() < 0.4 else cube(64),
+            hostile_value(chance) if deep and chance.random() < 0.5 else 64,
+            gpu=gpu,
+            dtypes={"input": text[3]} if deep and chance.random() < 0.3 else DTYPES,
+            options={text[4]: hostile_value(chance)} if deep and chance.random() < 0.3 else None,
+            kernel=text[5] if deep and chance.random() < 0.2 else "gemm",
+            variant=text[6] if deep and chance.random() < 0.3 else "tiled",
+            more={text[7]: hostile_value(chance)} if deep and chance.random() < 0.5 else None,
+            device=text[4] if "device" in what else "cuda:0",
+            verdict=text[5] if "verdict" in what else "",
+            run_id=text[6] if "run" in what else "a",
+        )
+        try:
+            header = render_header(
+                [winner, WINNERS[0]], {winner.run.problem.kernel: DEFAULT, "gemm": DEFAULT}
+            )
+        except DatabaseError as error:
+            assert str(error).isprintable()
+            refused += 1
+            continue
+        assert_harmless(header)
+        headers.append(header)
+    assert refused > 500
+    assert len(headers) > 2000
+    if GPP is None:
+        pytest.skip("no g++ to compile them with")
+    unusual = [h for h in headers if "enum class Variant { tiled };" not in h]
+    batch = [*chance.sample(headers, 60), *chance.sample(unusual, min(60, len(unusual)))]
+    for number, header in enumerate(batch):  # each in a namespace of its own: one compiler run for all
+        body = re.sub(r"^#.*$", "", header, flags=re.MULTILINE).replace(
+            "::kernel_tune::", f"::h{number}::kernel_tune::"
+        )
+        (tmp_path / f"h{number}.inc").write_text(body)
+    lines = [f'namespace h{number} {{\n#include "h{number}.inc"\n}}' for number in range(len(batch))]
+    compile_cpp(tmp_path, *lines)
+    for header in chance.sample(batch, 8):  # and some just as they are
+        (tmp_path / "tuned.hpp").write_text(header)
+        compile_cpp(tmp_path, '#include "tuned.hpp"')
+
+
+@pytest.mark.parametrize(
+    "name", ["class", "co_await", "and", "1x", "a-b", "", "a" * 65, "é", "a\n", "_X", "a__b", "linux", 7]
+)
+def test_what_is_not_a_name_is_refused(name: object) -> None:
+    with pytest.raises(DatabaseError, match="cannot be a name"):
+        cpp.identifier(name, "the kernel")
+
+
+@pytest.mark.parametrize("value", [1.5, "x", None, 1 << 63, -(1 << 63)])
+def test_what_is_not_a_number_is_refused(value: object) -> None:
+    with pytest.raises(DatabaseError, match="cannot be exported"):
+        cpp.integer(value, "block")
+
+
+def test_text_mixed_with_numbers_is_refused() -> None:
+    with pytest.raises(DatabaseError, match="text and numbers"):
+        render_header([make(cube(1), "x"), make(cube(2), 3)], FALLBACKS)
+
+
+# -- the file
+
+
+def test_it_is_written_in_one_step_with_plain_rights(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "tuned.hpp"
+    write_header(target, MARK + "\n// one\n")
+    write_header(target, MARK + "\n// two\n")
+    assert target.read_text().endswith("// two\n")
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_it_does_not_write_through_links_or_over_other_files(tmp_path: Path) -> None:
+    precious = tmp_path / "precious.cu"
+    precious.write_text("int main() {}\n")
+    link = tmp_path / "link.hpp"
+    link.symlink_to(precious)
+    dangling = tmp_path / "dangling.hpp"
+    dangling.symlink_to(tmp_path / "made.hpp")
+    before = sorted(tmp_path.iterdir())
+    for target in (precious, link, dangling, tmp_path, precious / "x.hpp"):
+        with pytest.raises(DatabaseError) as caught:
+            write_header(target, MARK)
+        assert caught.value.remedy
+    assert precious.read_text() == "int main() {}\n"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_failing_write_leaves_the_old_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "tuned.hpp"
+    write_header(target, MARK + "\n// one\n")
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(DatabaseError, match="No space left"):
+        write_header(target, MARK + "\n// two\n")
+    assert target.read_text().endswith("// one\n")
+    assert list(tmp_path.iterdir()) == [target]

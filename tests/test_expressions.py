@@ -1,0 +1,206 @@
+import contextlib
+import random
+
+import numpy as np
+import pytest
+
+from tuner.errors import ExpressionError
+from tuner.expressions import MAX_LENGTH, Expression, ceil_div, parse, round_up
+
+NAMES = {"a": 6, "b": 4, "flag": True, "dtype": "float16", "ratio": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a * b + 1", 25),
+        ("a / b", 1.5),
+        ("-a // b", -2),
+        ("a % b", 2),
+        ("2 ** b", 16),
+        ("ceil_div(a, b)", 2),
+        ("round_up(a, b)", 8),
+        ("is_pow2(b) and not is_pow2(a)", True),
+        ("itemsize(dtype)", 2),
+        ("min(a, b, 5)", 4),
+        ("max(a, b) - abs(-1)", 5),
+        ("log2(b)", 2.0),
+        ("a > 1 > b", False),
+        ("1 < b < a", True),
+        ("a if flag else b", 6),
+        ("dtype == 'float16'", True),
+        ("dtype in ['float32', 'bfloat16']", False),
+        ("a not in (1, 2, 3)", True),
+        ("b == 0 or a % b", True),
+        ("flag + 1", 2),
+        ("a * ratio", 9.0),
+    ],
+)
+def test_values(text, expected):
+    expression = parse(text)
+    one, many = expression.evaluate(NAMES), expression.evaluate_many(NAMES)
+    assert one == expected
+    assert bool(many) == expected if isinstance(expected, bool) else many == expected
+
+
+def test_names_are_collected():
+    assert parse("min(a, b) + itemsize(dtype) > 3").names == {"a", "b", "dtype"}
+    assert parse("3 + 4").names == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os')",
+        "a.real",
+        "a[0]",
+        "(lambda: 1)()",
+        "[x for x in a]",
+        "f'{a}'",
+        "print(a)",
+        "open('x')",
+        "min(a, key=abs)",
+        "min(*a)",
+        "min()",
+        "a := 3",
+        "a & b",
+        "a << b",
+        "~a",
+        "a @ b",
+        "a is b",
+        "a in b",
+        "{1: 2}",
+        "...",
+        "None",
+        "1j",
+        "b'x'",
+        "a b",
+        "",
+        "a = 1",
+        "yield a",
+        "max",
+        "ceil_div + 1",
+    ],
+)
+def test_other_syntax_is_refused(text):
+    with pytest.raises(ExpressionError):
+        Expression(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9 ** 9 ** 9",
+        "a ** 65",
+        "'x' * a",
+        "'x' + 'y'",
+        "dtype % a",
+        "a // 0",
+        "a % (b - 4)",
+        "dtype < a",
+        "itemsize('int3')",
+        "itemsize(a)",
+        "missing + 1",
+        "10 ** 60 * 10 ** 60",
+    ],
+)
+def test_what_has_no_value(text):
+    with pytest.raises(ExpressionError):
+        Expression(text).evaluate(NAMES)
+
+
+def test_a_missing_name_is_named():
+    with pytest.raises(ExpressionError, match=r"unknown name missing.*known here: a"):
+        parse("missing + a").evaluate({"a": 1})
+
+
+def test_hostile_sizes():
+    with pytest.raises(ExpressionError):
+        Expression("1+" * MAX_LENGTH + "1")
+    with pytest.raises(ExpressionError):
+        Expression("(" * 900 + "1" + ")" * 900)
+
+
+def test_and_or_stop_early_for_one_configuration():
+    assert parse("b == 0 or a % b == 0").evaluate({"a": 4, "b": 0})
+    assert not parse("b != 0 and a % b == 0").evaluate({"a": 4, "b": 0})
+    assert parse("1 if b == 0 else a // b").evaluate({"a": 4, "b": 0}) == 1
+
+
+def test_parsing_is_cached():
+    assert parse("a + 12345") is parse("a + 12345")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a * b <= 20",
+        "a % 3 == b or flag",
+        "not flag and a > b",
+        "a if flag else b",
+        "min(a, b) + max(a, 3, b)",
+        "ceil_div(a, b) * round_up(a, b)",
+        "is_pow2(a * b)",
+        "1 < a <= b",
+        "a in [1, 3] and b not in (2, 5)",
+        "text == 'x' or a ** 2 > b",
+        "text in ['y', 'z']",
+        "abs(a - b)",
+        "a / b > 1",
+        "-a // b",
+        "(a + b) * itemsize('float16')",
+    ],
+)
+def test_many_at_once_agree_with_one_at_a_time(text):
+    rng = np.random.default_rng(0)
+    columns = {
+        "a": rng.integers(1, 9, 300),
+        "b": rng.integers(1, 9, 300),
+        "flag": rng.integers(0, 2, 300).astype(bool),
+        "text": np.array(["x", "y", "z"])[rng.integers(0, 3, 300)],
+    }
+    expression = parse(text)
+    many = np.broadcast_to(expression.evaluate_many(columns), 300)
+    for i in range(300):
+        row = {name: column[i].item() for name, column in columns.items()}
+        assert many[i] == expression.evaluate(row)
+
+
+def test_many_with_constants():
+    assert np.asarray(parse("n > 3").evaluate_many({"n": 4})).item() is True
+    values = parse("a * n").evaluate_many({"n": 4, "a": np.array([1, 2])})
+    assert values.tolist() == [4, 8]
+
+
+def test_rounding():
+    for a in range(-20, 21):
+        for b in range(1, 12):
+            assert ceil_div(a, b) == -((-a) // b)
+            assert round_up(a, b) % b == 0
+            assert 0 <= round_up(a, b) - a < b
+
+
+TOKENS = [
+    *"ab1290+-*/%()<>=.,[]'",
+    "**",
+    "//",
+    " and ",
+    " or ",
+    " in ",
+    " not ",
+    " if ",
+    " else ",
+    "min(",
+    "max",
+    "é",
+]
+
+
+def test_any_tokens_give_a_value_or_an_expression_error():
+    generator = random.Random(0)
+    for _ in range(20_000):
+        text = "".join(generator.choices(TOKENS, k=generator.randint(1, 9)))
+        with contextlib.suppress(ExpressionError):
+            expression = Expression(text)
+            expression.evaluate({"a": 7, "b": True})
+            expression.evaluate_many({"a": np.array([7, 0]), "b": np.array([1, 2])})

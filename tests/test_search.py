@@ -1,0 +1,286 @@
+"""One test case for the contract of ``tuner.search.base``, run against every sampler."""
+
+import dataclasses
+import importlib.util
+import math
+import random
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+
+from tuner.errors import UsageError
+from tuner.expressions import parse
+from tuner.kernel import ParameterSpec, VariantSpec
+from tuner.kernel_file import load_kernel
+from tuner.model import Configuration
+from tuner.roofline import ARCHITECTURES
+from tuner.search import make_search, sampler_names
+from tuner.space import SearchSpace
+
+PACKAGES = {"cmaes": ("cmaes",), "qmc": ("scipy",), "gp": ("torch", "scipy")}
+
+
+def installed(name):
+    return all(importlib.util.find_spec(package) for package in PACKAGES.get(name, ()))
+
+
+SAMPLERS = [
+    pytest.param(n, marks=pytest.mark.skipif(not installed(n), reason=f"{n} needs {PACKAGES.get(n)}"))
+    for n in sampler_names()
+]
+
+
+def build(*variants):
+    specs = {}
+    for name, parameters, constraints in variants:
+        parameters = {n: ParameterSpec(n, tuple(v), v[len(v) // 2]) for n, v in parameters.items()}
+        checks = tuple((text, parse(text)) for text in constraints)
+        specs[name] = VariantSpec(name, "", None, parameters, checks, (), ())
+    kernel = dataclasses.replace(load_kernel("vector_add"), variants=specs)
+    return SearchSpace.from_kernel(kernel, kernel.problem(), ARCHITECTURES[90])
+
+
+def union():
+    """56 configurations: two variants that share a name, and one without a choice."""
+    return build(
+        ("plain", {"a": [1]}, []),
+        ("tiled", {"a": [1, 2, 4, 8], "wide": [False, True], "mode": ["x", "y"]}, ["a < 8 or wide"]),
+        ("split", {"a": [1, 2, 4, 8], "b": [1, 2, 3, 5, 8], "scale": [0.5, 1.5], "one": [7]}, ["a * b < 32"]),
+    )
+
+
+def single(values=6, parameters=5):
+    names = {f"p{i}": list(range(1, values + 1)) for i in range(parameters)}
+    return build(("v", names, ["p0 * p1 <= 12", "p2 + p3 != 5"]))
+
+
+def cost(configuration):
+    """An objective in log2 ns with one best configuration in every variant."""
+    base = {"plain": 14.0, "tiled": 11.0, "split": 10.0, "v": 10.0}[configuration.variant]
+    numbers = [v for v in configuration.values.values() if not isinstance(v, str)]
+    return base + sum(abs(math.log2(1 + v) - 1.5) for v in numbers)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+class TestContract:
+    """What every search promises."""
+
+    @pytest.mark.parametrize("make", [union, single], ids=["union", "single"])
+    def test_valid_unique_and_the_default_first(self, sampler, make):
+        space = make()
+        search = make_search(sampler, space, seed=3)
+        seen = set()
+        for i in range(40):
+            configuration = search.ask()
+            if i == 0:
+                assert configuration == space.default
+            assert space.contains(configuration)
+            assert configuration not in seen
+            seen.add(configuration)
+            search.tell(configuration, cost(configuration))
+
+    def test_ends_when_all_are_tried(self, sampler):
+        space = union()
+        search = make_search(sampler, space, seed=1)
+        asked = []
+        while (configuration := search.ask()) is not None:
+            asked.append(configuration)
+            search.tell(configuration, cost(configuration))
+        assert sorted(map(str, asked)) == sorted(map(str, space.configurations()))
+        assert search.ask() is None
+
+    def test_ends_without_ever_being_told(self, sampler):
+        space = union()
+        search = make_search(sampler, space, seed=1)
+        asked = {search.ask() for _ in range(len(space))}
+        assert asked == set(space.configurations())
+        assert search.ask() is None
+
+    def test_a_seed_gives_the_same_sequence(self, sampler):
+        def sequence(seed):
+            search, asked = make_search(sampler, single(), seed), []
+            for _ in range(30):
+                asked.append(search.ask())
+                search.tell(asked[-1], cost(asked[-1]))
+            return asked
+
+        assert sequence(5) == sequence(5)
+        if sampler != "brute-force":
+            assert sequence(5) != sequence(6)
+
+    def test_failures_do_not_stop_it(self, sampler):
+        space = union()
+        search = make_search(sampler, space, seed=2)
+        for i in range(len(space)):
+            objective = [None, math.nan, math.inf, 12.0][i % 4] if i > 14 else None
+            search.tell(search.ask(), objective)
+        assert search.ask() is None
+
+    def test_results_may_come_late_and_in_any_order(self, sampler):
+        space, waiting, seen = single(4, 4), [], set()
+        shuffle = random.Random(4)
+        search = make_search(sampler, space, seed=4)
+        for _ in range(60):
+            configuration = search.ask()
+            assert configuration not in seen
+            seen.add(configuration)
+            waiting.append(configuration)
+            if len(waiting) == 8:
+                shuffle.shuffle(waiting)
+                for _ in range(5):
+                    done = waiting.pop()
+                    search.tell(done, None if shuffle.random() < 0.2 else cost(done))
+
+    def test_history_is_not_asked_again(self, sampler):
+        space = union()
+        everything = list(space.configurations())
+        known = everything[::2]
+        search = make_search(sampler, space, seed=6)
+        for i, configuration in enumerate([*known, *known]):
+            search.add(configuration, None if i % 5 == 0 else cost(configuration))
+        search.add(Configuration.of("gone", {"a": 1}), 1.0)
+        search.add(Configuration.of("plain", {"a": 99}), 1.0)
+        asked = []
+        while (configuration := search.ask()) is not None:
+            asked.append(configuration)
+            search.tell(configuration, cost(configuration))
+        assert set(asked) == set(everything) - set(known)
+        assert len(asked) == len(set(asked))
+
+    def test_a_result_that_was_not_asked_for_counts_as_history(self, sampler):
+        space = union()
+        search = make_search(sampler, space, seed=7)
+        other = list(space.configurations())[5]
+        search.tell(other, 10.0)
+        search.tell(other, 11.0)
+        asked = {search.ask() for _ in range(len(space) - 1)}
+        assert search.ask() is None
+        assert asked == set(space.configurations()) - {other}
+
+    def test_a_space_of_one(self, sampler):
+        space = build(("only", {"a": [3]}, []))
+        search = make_search(sampler, space, seed=0)
+        assert search.ask() == Configuration.of("only", {"a": 3})
+        assert search.ask() is None
+
+    def test_says_nothing(self, sampler, capfd):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            search = make_search(sampler, union(), seed=0)
+            for _ in range(25):
+                configuration = search.ask()
+                search.tell(configuration, cost(configuration))
+        assert capfd.readouterr() == ("", "")
+
+
+def found(sampler, seed, budget, space):
+    search, best = make_search(sampler, space, seed), math.inf
+    for i in range(budget):
+        configuration = search.ask()
+        failed = i % 9 == 5
+        search.tell(configuration, None if failed else cost(configuration))
+        best = best if failed else min(best, cost(configuration))
+    return best
+
+
+def test_tpe_learns():
+    space = single(6, 6)
+    tpe = [found("tpe", seed, 100, space) for seed in range(5)]
+    chance = [found("random", seed, 100, space) for seed in range(5)]
+    assert sorted(tpe)[2] < sorted(chance)[2] - 0.2
+
+
+def test_tpe_prefers_the_better_variant_but_tries_all():
+    space = build(*((name, {"a": list(range(1, 9)), "b": list(range(1, 9))}, []) for name in ("v", "plain")))
+    search, asked = make_search("tpe", space, seed=1), []
+    for _ in range(60):
+        asked.append(search.ask())
+        search.tell(asked[-1], cost(asked[-1]))
+    assert {c.variant for c in asked[:11]} == {"v", "plain"}
+    assert sum(c.variant == "v" for c in asked[11:]) > 35
+
+
+def test_tpe_learns_from_failures():
+    """Half of the space fails; a search that ignored it would try that half as often as the other."""
+    space = single(6, 4)
+    search, failures = make_search("tpe", space, seed=1), []
+    for _ in range(100):
+        configuration = search.ask()
+        fails = configuration.values["p3"] > 3
+        failures.append(fails)
+        search.tell(configuration, None if fails else 12.0 + 0.01 * configuration.values["p2"])
+    assert sum(failures[40:]) < 15
+
+
+def test_history_teaches():
+    space = single(6, 5)
+    best = min(space.configurations(), key=cost)
+    ranked = sorted(space.configurations(), key=cost)
+    taught, asked = make_search("tpe", space, seed=2), []
+    for configuration in ranked[1::4]:  # more than is kept
+        taught.add(configuration, cost(configuration))
+    for _ in range(40):
+        asked.append(taught.ask())
+        taught.tell(asked[-1], cost(asked[-1]))
+    assert best in asked
+
+
+def test_start_draws_the_variant_first():
+    """One variant has 1296 configurations, the other 6: drawn from the union it would hardly ever appear."""
+    space = build(
+        ("v", {f"p{i}": [1, 2, 3, 4, 5, 6] for i in range(4)}, []), ("plain", {"a": [1, 2, 3, 4, 5, 6]}, [])
+    )
+    for sampler in ("tpe", "random"):
+        counts = []
+        for seed in range(20):
+            search = make_search(sampler, space, seed)
+            search.ask()
+            counts.append(sum(search.ask().variant == "plain" for _ in range(5)))
+        assert 30 <= sum(counts) <= 70
+
+
+@pytest.mark.parametrize("name", ["tpe", "TPE", "TPESampler", "tpesampler", "NSGAIISampler", "nsga-ii"])
+def test_names_of_optuna(name):
+    search = make_search(name, single(), 0)
+    assert type(search).__name__ == "OptunaSearch"
+
+
+@pytest.mark.parametrize("name", ["Random", "RandomSampler", "brute_force", "BruteForceSampler", "grid"])
+def test_names_of_what_needs_no_optuna(name):
+    assert type(make_search(name, single(), 0)).__module__ == "tuner.search.enumerate"
+
+
+@pytest.mark.parametrize("name", ["tpx", "", "base", "PartialFixedSampler", "nsgaii.x"])
+def test_an_unknown_name(name):
+    with pytest.raises(UsageError, match="choose from: tpe, random"):
+        make_search(name, single(), 0)
+
+
+@pytest.mark.parametrize("name", ["cmaes", "gp", "qmc"])
+def test_a_missing_package_is_named(name, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
+    with pytest.raises(UsageError, match="needs .*pip install " + " ".join(PACKAGES[name])):
+        make_search(name, single(), 0)
+
+
+def test_optuna_is_imported_only_when_needed():
+    code = (
+        "import sys, tuner.search; assert 'optuna' not in sys.modules; tuner.search.sampler_names();"
+        "assert 'optuna' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_ask_is_quick():
+    """About 5 ms at 200 trials on an idle core; the bound leaves room for a busy one."""
+    space = single(9, 5)
+    search, times = make_search("tpe", space, 0), []
+    for _ in range(220):
+        start = time.process_time()
+        configuration = search.ask()
+        times.append(time.process_time() - start)
+        search.tell(configuration, cost(configuration))
+    assert sorted(times[180:])[20] < 0.05

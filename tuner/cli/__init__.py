@@ -1,0 +1,84 @@
+"""The command line. Commands are imported when used, so that ``tune --help`` answers at once."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from tuner import __version__
+from tuner.errors import TunerError
+
+COMMANDS = {
+    "run": ("tuner.cli.run:run", "Tune a kernel (the default: tune --kernel gemm)."),
+    "best": ("tuner.cli.data:best", "Show the best configurations known."),
+    "query": ("tuner.cli.data:query", "List trials: filter, sort, JSON, CSV, SQL."),
+    "trial": ("tuner.cli.data:trial", "Show everything about one trial; measure it again."),
+    "export": ("tuner.cli.export:export", "Write the best configurations as a C++ header."),
+    "list": ("tuner.cli.inspect:list_kernels", "List the built-in kernels."),
+    "show": ("tuner.cli.inspect:show", "Show a kernel's problem, variants, parameters and constraints."),
+    "db": ("tuner.cli.data:db", "Check, merge, back up or trim the database."),
+    "doctor": ("tuner.cli.inspect:doctor", "Say what this machine has, what is missing and how to get it."),
+}
+
+
+class _LazyGroup(click.Group):
+    """Knows its commands by name, and imports one when it is used. Options without a command belong to ``run``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0].startswith("-") and args[0] not in ("-h", "--help", "--version"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name][0].split(":")
+        return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Start with:  tune --kernel gemm --trials 200",
+)
+@click.version_option(__version__, prog_name="tune")
+def cli() -> None:
+    """Auto-tune generated CUDA kernels, and get only results that you can trust.
+
+    Each configuration is rendered, compiled, verified against a reference, timed cold, and kept in SQLite. The best
+    are raced in turn against each other and the default, and the winner is confirmed in a fresh process.
+    """
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line; an error is one line on stderr and an exit status."""
+    try:
+        status = cli.main(args=arguments, prog_name="tune", standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("tune: stopped", err=True)
+        status = 130
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except TunerError as error:
+        click.echo(f"tune: {error}", err=True)
+        status = error.exit_code
+    except BrokenPipeError:
+        # The reader of our output has gone (`tune query | head`); nothing is wrong.
+        sys.stderr.close()
+        status = 0
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

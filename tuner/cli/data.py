@@ -1,0 +1,373 @@
+"""``tune query``, ``best``, ``trial`` and ``db``: what is in the database."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.database import DEFAULT_PATH, Database, Filters, Found
+from tuner.errors import DatabaseError, UsageError
+from tuner.kernel import suggestion
+from tuner.model import Status
+from tuner.records import SORTS, StoredTrial
+from tuner.report import tables
+from tuner.report import trial_details as details
+
+Command = Callable[..., Any]
+_SINCE = re.compile(r"(\d{1,6})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def database_option(command: Command) -> Command:
+    """Add ``--db``."""
+    return click.option(
+        "--db",
+        "db",
+        type=click.Path(path_type=Path),
+        default=DEFAULT_PATH,
+        show_default=True,
+        help="Database file.",
+    )(command)
+
+
+def _filter_options(command: Command) -> Command:
+    options = [
+        click.option("--kernel", default="", metavar="NAME", help="Only this kernel."),
+        click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this."),
+        click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype."),
+        click.option(
+            "--size", "sizes", multiple=True, metavar="NAME=N", help="Only this size; may be repeated."
+        ),
+        click.option("--variant", default="", metavar="NAME", help="Only this variant."),
+        click.option("--since", default="", metavar="WHEN", help="Not older than this: 2d, 3h, 2026-11-01."),
+        click.option(
+            "--run", "run_id", default="", metavar="ID", help="Only this run; the start of its id will do."
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def parse_since(text: str, now: datetime | None = None) -> str:
+    """Turn ``2d`` or a date into UTC text that compares with ``created_at``.
+
+    Raises:
+        UsageError: neither a length of time nor a date.
+    """
+    if not text:
+        return ""
+    if match := _SINCE.fullmatch(text):
+        try:
+            moment = (now or datetime.now(UTC)) - timedelta(**{_UNITS[match[2]]: int(match[1])})
+        except OverflowError:
+            return ""
+        return moment.strftime("%Y-%m-%dT%H:%M:%S")
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise UsageError(f"--since {text!r} is not a time", "for example 2d, 3h or 2026-11-01") from None
+    return moment.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def parse_sizes(items: Sequence[str]) -> dict[str, int]:
+    """Turn ``m=4096`` into a dictionary; several may be joined by commas.
+
+    Raises:
+        UsageError: not a name and a whole number.
+    """
+    sizes = {}
+    for item in ",".join(items).split(",") if items else []:
+        name, _, value = item.partition("=")
+        if not re.fullmatch(r"[A-Za-z_]\w{0,63}", name, re.ASCII) or not re.fullmatch(r"[0-9]{1,18}", value):
+            raise UsageError(f"--size {item!r} is not a size", "for example --size m=4096")
+        sizes[name] = int(value)
+    return sizes
+
+
+def _filters(options: dict[str, Any], **more: Any) -> Filters:
+    if options["as_json"] and options["as_csv"]:
+        raise UsageError("--json and --csv exclude each other", "give one of them")
+    return Filters(
+        sizes=parse_sizes(options["sizes"]),
+        since=parse_since(options["since"]),
+        run=options["run_id"],
+        **{name: options[name] for name in ("kernel", "gpu", "dtype", "variant")},
+        **more,
+    )
+
+
+def _report_damage(found: Found[Any]) -> None:
+    if found.damaged:
+        more = f" and {len(found.damaged) - 1} more" if len(found.damaged) > 1 else ""
+        click.echo(f"left out: {tables.printable(found.damaged[0])}{more}; run: tune db check", err=True)
+
+
+def _print_records(options: dict[str, Any], records: list[dict[str, Any]], columns: Sequence[str]) -> None:
+    if options["as_json"]:
+        tables.show_json(records)
+    else:
+        tables.show_csv(columns, [[record[name] for name in columns] for record in records])
+
+
+TRIAL_COLUMNS = (
+    "id", "run", "number", "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device",
+    "replayed", "variant", "parameters", "status", "time_ns", "ci_low_ns", "ci_high_ns", "tflops",
+    "gbytes_per_s", "speed_of_light", "registers", "static_shared_bytes", "dynamic_shared_bytes",
+    "stack_bytes", "spill_bytes", "active_blocks", "verified", "error", "tags", "created_at",
+)  # fmt: skip
+TRIAL_HEADS = (
+    *("trial", "kernel", "problem", "gpu", "configuration", "status", "time", "95% interval", "rate"),
+    *("of peak", "source"),
+)
+WINNER_HEADS = (
+    *("kernel", "problem", "gpu", "configuration", "time", "rate", "of peak", "versus default", "confirmed"),
+    *("trial", "source"),
+)
+WINNER_COLUMNS = (
+    "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device", "replayed", "variant",
+    "parameters", "time_ns", "ci_low_ns", "ci_high_ns", "tflops", "gbytes_per_s", "speed_of_light",
+    "trial_id", "run", "default_trial_id", "default_time_ns", "ratio", "ratio_low", "ratio_high",
+    "verdict", "confirmed_ns", "edges_verified", "exportable", "reason", "created_at",
+)  # fmt: skip
+
+
+@click.command()
+@database_option
+@_filter_options
+@click.option(
+    "--status", "statuses", multiple=True, metavar="STATUS", help="Only this status; may be repeated."
+)
+@click.option(
+    "--sort", default="id", show_default=True, metavar="KEY", help=f"{', '.join(SORTS)}; -time and so on."
+)
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Rows at most; 0 for all."
+)
+@click.option(
+    "--sql", "text", metavar="TEXT", help="One SELECT statement instead of filters; it can only read."
+)
+def query(
+    db: Path, statuses: tuple[str, ...], sort: str, limit: int, text: str | None, **options: Any
+) -> None:
+    """List trials.
+
+    \b
+    Examples:
+      tune query --kernel gemm --status ok --sort time --limit 10
+      tune query --size m=4096 --since 2d --csv > trials.csv
+      tune query --sql "SELECT status, count(*) FROM trials GROUP BY status"
+    """
+    for status in statuses:
+        if status not in list(Status):
+            raise UsageError(f"there is no status {status!r}", suggestion(status, list(Status)))
+    filters = _filters(options, statuses=statuses)
+    with Database.open(db, write=False) as database:
+        if text is not None:
+            if filters != Filters():
+                raise UsageError("--sql and filters exclude each other", "write the conditions into the SQL")
+            _print_sql(options, *database.sql(text))
+            return
+        found = database.query(filters, sort, limit)
+    _report_damage(found)
+    if options["as_json"] or options["as_csv"]:
+        _print_records(options, [tables.trial_record(stored) for stored in found.rows], TRIAL_COLUMNS)
+    else:
+        rows = [_trial_row(stored) for stored in found.rows]
+        tables.show(TRIAL_HEADS, rows, right=("trial", "time", "rate", "of peak"))
+
+
+def _trial_row(stored: StoredTrial) -> tuple[object, ...]:
+    trial, run = stored.trial, stored.run
+    return (
+        trial.id,
+        run.problem.kernel,
+        tables.problem_text(run.problem),
+        run.gpu.name,
+        trial.configuration,
+        trial.status,
+        tables.duration(trial.time_ns),
+        tables.interval(trial.ci_low_ns, trial.ci_high_ns),
+        tables.throughput(stored.metrics),
+        tables.percent(stored.metrics.speed_of_light),
+        _source_of(run.replayed),
+    )
+
+
+def _source_of(replayed: bool) -> str:
+    return "replayed" if replayed else "measured"
+
+
+def _print_sql(options: dict[str, Any], columns: list[str], found: list[tuple[Any, ...]]) -> None:
+    if options["as_json"]:
+        tables.show_json([dict(zip(columns, row, strict=True)) for row in found])
+    elif options["as_csv"]:
+        tables.show_csv(columns, found)
+    else:
+        tables.show(
+            columns, [[f"<{len(v)} bytes>" if isinstance(v, bytes) else v for v in row] for row in found]
+        )
+
+
+@click.command()
+@database_option
+@_filter_options
+@click.option("--replayed", is_flag=True, help="Also winners that come from a recording.")
+def best(db: Path, replayed: bool, **options: Any) -> None:
+    """Show the best configuration of each problem and GPU.
+
+    \b
+    Examples:
+      tune best --kernel gemm
+      tune best --gpu h200 --dtype float16 --json
+    """
+    filters = _filters(options, replayed=None if replayed else False)
+    with Database.open(db, write=False) as database:
+        found = database.best(filters)
+    _report_damage(found)
+    if options["as_json"] or options["as_csv"]:
+        _print_records(options, [tables.winner_record(stored) for stored in found.rows], WINNER_COLUMNS)
+    elif found.rows:
+        rows = [
+            (
+                stored.run.problem.kernel,
+                tables.problem_text(stored.run.problem),
+                stored.run.gpu.name,
+                stored.winner.configuration,
+                tables.duration(stored.winner.time_ns),
+                tables.throughput(stored.metrics),
+                tables.percent(stored.metrics.speed_of_light),
+                tables.speedup(*_versus_default(stored.winner)),
+                _confirmation(stored.winner),
+                stored.winner.trial_id,
+                _source_of(stored.run.replayed),
+            )
+            for stored in found.rows
+        ]
+        tables.show(WINNER_HEADS, rows, right=("time", "rate", "of peak", "trial"))
+    if not found.rows:
+        kernel = options["kernel"] or "gemm"
+        more = "" if replayed else ", or add --replayed"
+        raise DatabaseError(f"no winner in {db} fits", f"find one with: tune --kernel {kernel}{more}")
+
+
+def _versus_default(winner: Any) -> tuple[float | None, float | None, float | None, str]:
+    return winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict
+
+
+def _confirmation(winner: Any) -> str:
+    if not winner.exportable:
+        return f"no: {winner.reason}" if winner.reason else "no"
+    again = f"{tables.duration(winner.confirmed_ns)} in a fresh process" if winner.confirmed_ns else "yes"
+    return again + (", right at its edges" if winner.edges_verified else "")
+
+
+@click.command()
+@click.argument("number", type=click.IntRange(min=1), metavar="N")
+@database_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with sources and samples.")
+@click.option("--source", "only_source", is_flag=True, help="Print only the rendered source.")
+@click.option("--log", "only_log", is_flag=True, help="Print only the compiler's log.")
+@click.option("--again", is_flag=True, help="Run it alone on the GPU, and compare.")
+@click.option("--device", default="cuda:0", show_default=True, help="Where --again runs it.")
+def trial(
+    number: int, db: Path, as_json: bool, only_source: bool, only_log: bool, again: bool, device: str
+) -> None:
+    """Show everything about trial N; tune query lists their numbers.
+
+    \b
+    Examples:
+      tune trial 12
+      tune trial 12 --source > kernel.cu
+      tune trial 12 --again
+    """
+    if as_json + only_source + only_log > 1:
+        raise UsageError("--json, --source and --log exclude each other", "give one of them")
+    with Database.open(db, write=False) as database:
+        stored = database.trial(number)
+        if again:
+            session = importlib.import_module("tuner.session")
+            new = session.rerun(database=database, trial_id=number, device=device)
+            details.show_again(stored.trial, new, as_json=as_json)
+            return
+    if as_json:
+        samples = {"samples_ns": stored.trial.samples_ns, "sources": stored.trial.sources}
+        verification = vars(stored.trial.verification) if stored.trial.verification else None
+        more = {"verification": verification, "compile_log": stored.trial.compile_log, **samples}
+        seconds = {name: getattr(stored.trial, name) for name in ("compile_s", "measure_s")}
+        tables.show_json({**tables.trial_record(stored), **seconds, **more})
+    elif only_source:
+        for source in stored.trial.sources:
+            click.echo(source)
+    elif only_log:
+        click.echo(stored.trial.compile_log)
+    else:
+        details.show_trial(stored)
+
+
+@click.group()
+def db() -> None:
+    """Look after the database: check, merge, backup, delete a run."""
+
+
+@db.command()
+@database_option
+def check(db: Path) -> None:
+    """Check the file's structure and the digest of every row."""
+    with Database.open(db, write=False) as database:
+        result = database.check()
+    click.echo(", ".join(f"{count} {table}" for table, count in result.rows.items()))
+    for problem in result.problems:
+        click.echo(tables.printable(problem))
+    if result.problems:
+        raise DatabaseError(
+            f"{len(result.problems)} problems in {db}",
+            "best and export leave damaged rows out; restore a backup",
+        )
+    click.echo("no problems")
+
+
+@db.command()
+@click.argument("other", type=click.Path(path_type=Path))
+@database_option
+def merge(other: Path, db: Path) -> None:
+    """Add the runs of the database file OTHER; what is there already is not added twice."""
+    with Database.open(db) as database:
+        result = database.merge(other)
+    click.echo(f"added {result.runs} runs, {result.trials} trials, {result.winners} winners")
+    for line in result.refused:
+        click.echo(f"not taken: {tables.printable(line)}", err=True)
+    if result.refused:
+        raise DatabaseError(f"{len(result.refused)} rows of {other} were not taken", "the others were")
+
+
+@db.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@database_option
+def backup(file: Path, db: Path) -> None:
+    """Write a consistent copy to the new file FILE, also while tuners write."""
+    with Database.open(db, write=False) as database:
+        database.backup(file)
+    click.echo(f"wrote {file}")
+
+
+@db.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@database_option
+def delete(run_id: str, yes: bool, db: Path) -> None:
+    """Delete a run with its trials and winner; RUN is its id or the start of it."""
+    with Database.open(db) as database:
+        found = database.run_id(run_id)
+        if not yes:
+            click.confirm(f"Delete run {found} of {db} for ever?", abort=True)
+        click.echo(f"deleted run {found} with {database.delete_run(found)} trials")

@@ -1,0 +1,88 @@
+"""``tune export``: the best configurations for use in other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tuner.cli.data import database_option
+from tuner.database import Database, Filters
+from tuner.errors import DatabaseError
+from tuner.kernel_file import builtin_kernels, load_kernel
+from tuner.model import Configuration
+from tuner.records import StoredWinner
+from tuner.report.tables import printable
+
+
+@click.command()
+@database_option
+@click.option("--kernel", default="", metavar="NAME", help="Only this kernel.")
+@click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this.")
+@click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype.")
+@click.option(
+    "--format", type=click.Choice(["header"]), default="header", show_default=True, expose_value=False
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, allow_dash=True),
+    required=True,
+    metavar="FILE",
+    help="- for standard output.",
+)
+@click.option("--replayed", is_flag=True, help="Also winners that come from a recording; they are marked.")
+def export(db: Path, kernel: str, gpu: str, dtype: str, output: Path, replayed: bool) -> None:
+    """Write the best configurations as a C++17 header.
+
+    \b
+    Examples:
+      tune export --kernel gemm -o tuned.hpp
+      tune export --gpu h200 --dtype float16 -o -
+    """
+    from tuner.export.header import render_header, write_header
+
+    filters = Filters(
+        kernel=kernel, gpu=gpu, dtype=dtype, exportable=True, replayed=None if replayed else False
+    )
+    with Database.open(db, write=False) as database:
+        found = database.best(filters)
+        fallbacks = {
+            stored.run.problem.kernel: default_of(database, stored) for stored in reversed(found.rows)
+        }
+    for line in found.damaged:
+        click.echo(f"left out: {printable(line)}", err=True)
+    if not found.rows:
+        more = "" if replayed else ", or add --replayed"
+        raise DatabaseError(
+            f"no confirmed winner in {db} fits", f"find one with: tune --kernel {kernel or 'gemm'}{more}"
+        )
+    text = render_header(found.rows, fallbacks)
+    if str(output) == "-":
+        click.echo(text, nl=False)
+        return
+    write_header(output, text)
+    click.echo(f"wrote {len(found.rows)} configurations of {len(fallbacks)} kernels to {output}")
+
+
+def default_of(database: Database, stored: StoredWinner) -> Configuration:
+    """Give the configuration for what nothing fits: a built-in kernel's, or the run's own.
+
+    Raises:
+        DatabaseError: the kernel is not built in, and the run had no default.
+    """
+    kernel = stored.run.problem.kernel
+    if kernel in builtin_kernels():
+        variants = load_kernel(kernel).variants
+        ours = variants.get(stored.winner.configuration.variant)
+        if ours is not None and set(ours.parameters) == set(stored.winner.configuration.values):
+            variant = next(
+                (v for v in variants.values() if v.requires is None), next(iter(variants.values()))
+            )
+            return Configuration.of(variant.name, variant.defaults)
+    if stored.winner.default_trial_id is not None:
+        return database.trial(stored.winner.default_trial_id).trial.configuration
+    raise DatabaseError(
+        f"run {stored.run.id} of {kernel} has no default configuration to fall back on",
+        "tune it again, without --fix",
+    )

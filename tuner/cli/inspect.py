@@ -1,0 +1,154 @@
+"""``tune list``, ``tune show`` and ``tune doctor``: what there is to tune, and to tune with."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from tuner.kernel import KernelSpec, VariantSpec
+    from tuner.model import Gpu, Problem
+
+
+@click.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def list_kernels(as_json: bool) -> None:
+    """List the built-in kernels with their variants."""
+    from tuner.kernel_file import builtin_kernels, load_kernel
+    from tuner.report.tables import show as show_table
+
+    kernels = [load_kernel(name) for name in builtin_kernels()]
+    if as_json:
+        rows = [{"kernel": k.name, "summary": k.summary, "variants": list(k.variants), "presets": list(k.presets)} for k in kernels]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    show_table(
+        ["kernel", "what it computes", "variants", "presets"],
+        [[k.name, k.summary, ", ".join(k.variants), ", ".join(k.presets)] for k in kernels],
+    )
+
+
+@click.command()
+@click.argument("kernel_name", metavar="KERNEL")
+@click.option("-s", "--size", "sizes", multiple=True, metavar="NAME=N[,...]", help="Problem sizes.")
+@click.option("--dtype", "dtypes", multiple=True, metavar="[ROLE=]DTYPE", help="The dtype.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="The kernel's options.")
+@click.option("--preset", help="A named problem of the kernel.")
+@click.option("--cc", type=int, default=90, show_default=True, help="Compute capability, times ten, of the GPU whose limits count.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def show(
+    kernel_name: str, sizes: tuple[str, ...], dtypes: tuple[str, ...], options: tuple[str, ...], preset: str | None, cc: int, as_json: bool
+) -> None:
+    """Show a kernel: problem, presets, variants, parameters, constraints with their reasons, and the space's size."""
+    from tuner.cli.problems import make_problems
+    from tuner.errors import UsageError
+    from tuner.kernel_file import load_kernel
+    from tuner.roofline import ARCHITECTURES
+
+    if cc not in ARCHITECTURES:
+        raise UsageError(f"no compute capability {cc}", f"choose from: {', '.join(map(str, ARCHITECTURES))}")
+    kernel, gpu = load_kernel(kernel_name), ARCHITECTURES[cc]
+    problem = make_problems(kernel, sizes, dtypes, options, [preset] if preset else [], [], None)[0]
+    data = _describe(kernel, problem, gpu)
+    if as_json:
+        click.echo(json.dumps(data, indent=2))
+        return
+    for line in _lines(data, kernel):
+        click.echo(line)
+
+
+def _describe(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, Any]:
+    from tuner.errors import SpaceError
+    from tuner.space import SearchSpace
+
+    usable, refused = kernel.usable_variants(problem, gpu)
+    variants = []
+    for variant in kernel.variants.values():
+        size: dict[str, Any] = {"left_out": refused.get(variant.name, "")}
+        if variant in usable:
+            try:
+                space = SearchSpace.from_kernel(kernel, problem, gpu, [variant.name])
+                size = {"before": space.size_before, "valid": len(space), "sampled": space.sampled}
+            except SpaceError as error:
+                size = {"left_out": str(error)}
+        variants.append(_describe_variant(variant, size))
+    return {
+        "kernel": kernel.name,
+        "summary": kernel.summary,
+        "file": str(kernel.file),
+        "problem": problem.to_json(),
+        "gpu": gpu.name,
+        "sizes": dict(kernel.sizes),
+        "dtypes": {role: list(c) if isinstance(c, tuple) else c for role, c in kernel.dtypes.items()},
+        "options": {name: list(values) for name, values in kernel.options.items()},
+        "presets": {name: dict(values) for name, values in kernel.presets.items()},
+        "variants": variants,
+    }
+
+
+def _describe_variant(variant: VariantSpec, size: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": variant.name,
+        "summary": variant.summary,
+        "requires": variant.requires.text if variant.requires else "",
+        "parameters": [
+            {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc} for p in variant.parameters.values()
+        ],
+        "constraints": [{"reason": reason, "condition": condition.text} for reason, condition in variant.constraints],
+        "launches": [launch.template.name for launch in variant.launches],
+        "space": size,
+    }
+
+
+def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
+    lines = [f"{data['kernel']}: {data['summary']}", f"  file     {kernel.file}"]
+    lines.append("  sizes    " + ", ".join(f"{name}={value}" for name, value in data["sizes"].items()))
+    lines.append("  dtypes   " + "; ".join(f"{role}: {_choices(choices)}" for role, choices in data["dtypes"].items()))
+    if data["options"]:
+        lines.append("  options  " + "; ".join(f"{name}: {_choices(values)}" for name, values in data["options"].items()))
+    for name, values in data["presets"].items():
+        lines.append(f"  preset   {name}: " + ", ".join(f"{k}={v}" for k, v in values.items()))
+    lines.append(f"\nspace for {kernel.problem(**_settled(data))} on {data['gpu']}:")
+    for variant in data["variants"]:
+        size = variant["space"]
+        count = f"{size['valid']} valid of {size['before']}" if "valid" in size else f"left out: {size['left_out']}"
+        lines.append(f"\n{variant['name']}  ({count})")
+        if variant["summary"]:
+            lines.append(f"  {variant['summary']}")
+        if variant["requires"]:
+            lines.append(f"  requires {variant['requires']}")
+        width = max((len(p["name"]) for p in variant["parameters"]), default=0)
+        lines += [
+            f"  {p['name']:<{width}}  {_choices(p['values'])}  (default {p['default']})  {p['doc']}".rstrip() for p in variant["parameters"]
+        ]
+        lines += [f"  - {c['reason']}:  {c['condition']}" for c in variant["constraints"]]
+    return lines
+
+
+def _settled(data: dict[str, Any]) -> dict[str, Any]:
+    problem = data["problem"]
+    free = {role: dtype for role, dtype in problem["dtypes"].items() if isinstance(data["dtypes"][role], list)}
+    return {"sizes": problem["sizes"], "dtypes": free, "options": problem["options"]}
+
+
+def _choices(values: Any) -> str:
+    return ", ".join(map(str, values)) if isinstance(values, list) else f"= {values}"
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def doctor(as_json: bool) -> None:
+    """Say what this machine has, what is missing, and how to get it. Exit status 1 if tuning on a GPU cannot work."""
+    from tuner.report.health import examine
+
+    findings = examine()
+    if as_json:
+        click.echo(json.dumps([finding.__dict__ for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            click.echo(f"{finding.state:<8} {finding.what:<10} {finding.detail}" + (f"\n{'':19} -> {finding.remedy}" if finding.remedy else ""))
+    if any(finding.state == "missing" for finding in findings):
+        sys.exit(1)

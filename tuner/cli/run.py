@@ -1,0 +1,143 @@
+"""``tune run``: the main job."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import click
+
+EPILOG = """\b
+Examples:
+  tune --kernel gemm --trials 200
+  tune --kernel gemm --size m=1024,n=1024,k=64 --dtype float32 --variant register_tiled
+  tune --kernel vector_add --problem n=2**20 --problem n=2**28 --time 60
+  tune --kernel ./mykernel.toml --fix block_size=128,256
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option("-k", "--kernel", "kernel_name", required=True, help="Built-in kernel (`tune list`), or the path of your own .toml file.")
+@click.option("-n", "--trials", default=200, show_default=True, type=click.IntRange(min=1), help="Configurations to try.")
+@click.option("--time", "time_s", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Try nothing new after this time.")
+@click.option("-s", "--size", "sizes", multiple=True, metavar="NAME=N[,...]", help="Problem sizes, such as m=4096,k=2**12.")
+@click.option("--dtype", "dtypes", multiple=True, metavar="[ROLE=]DTYPE", help="float32, float16, bfloat16, ...")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="The kernel's options, such as layout=nt.")
+@click.option("--preset", "presets", multiple=True, help="A named problem of the kernel; repeat for several.")
+@click.option("--problem", "problem_texts", multiple=True, metavar="NAME=N,...", help="One of several problems; repeat.")
+@click.option("--problems", "problem_file", type=click.Path(path_type=Path), metavar="FILE.csv", help="Problems, one a row; the first row names the sizes.")
+@click.option("--variant", "variants", multiple=True, help="Search only this variant; repeat for several.")
+@click.option("--fix", "fixes", multiple=True, metavar="NAME=V[,V...]", help="Allow only these values of a parameter.")
+@click.option("--device", "device_name", default="auto", show_default=True, help="auto, cuda, cuda:N, replay or replay:FILE.")
+@click.option("--sampler", default="tpe", show_default=True, help="tpe, random, brute-force, or any Optuna sampler by name.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0, max=2**31 - 1), help="Of the search and the inputs.")
+@click.option("--db", "db_path", default="results/tuning.db", show_default=True, type=click.Path(path_type=Path), help="The database.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compiling processes; one a core by default.")
+@click.option("--resume", is_flag=True, help="Go on with the last interrupted run of this problem.")
+@click.option("--from-scratch", is_flag=True, help="Ignore what earlier runs of this problem found.")
+@click.option("--no-cache", is_flag=True, help="Compile everything anew.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def run(
+    kernel_name: str,
+    trials: int,
+    time_s: float | None,
+    sizes: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    options: tuple[str, ...],
+    presets: tuple[str, ...],
+    problem_texts: tuple[str, ...],
+    problem_file: Path | None,
+    variants: tuple[str, ...],
+    fixes: tuple[str, ...],
+    device_name: str,
+    sampler: str,
+    seed: int,
+    db_path: Path,
+    jobs: int | None,
+    resume: bool,
+    from_scratch: bool,
+    no_cache: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Tune a kernel for a problem on the GPU in front of you.
+
+    Tries configurations, keeps each in the database, races the best against the default, and confirms the winner in
+    a fresh process. Without a GPU the recorded answers of another machine's GPU are replayed, and marked as such.
+    """
+    from tuner import paths  # everything heavy waits until the command is used
+    from tuner.cli.problems import make_problems
+    from tuner.database import Database
+    from tuner.devices.choose import open_device
+    from tuner.kernel_file import load_kernel
+    from tuner.report.progress import make_observer
+    from tuner.report.summary import result_as_json, summary
+    from tuner.session import Request, tune
+
+    kernel = load_kernel(kernel_name)
+    problems = make_problems(kernel, sizes, dtypes, options, presets, problem_texts, problem_file)
+    fixed = _fixed(fixes)
+    with Database.open(db_path) as database, _stopping() as stop:
+        device, note = open_device(device_name, kernel.name, jobs, None if no_cache else paths.cache() / "cubins")
+        try:
+            if note:
+                click.echo(f"tune: {note}", err=True)
+            found = []
+            for problem in problems:
+                request = Request(kernel, problem, trials, sampler, seed, variants, fixed, time_s, resume, from_scratch)
+                result = tune(request, device, database, make_observer(quiet), stop)
+                found.append(result)
+                if not as_json:
+                    click.echo(summary(result, db_path))
+        finally:
+            device.close()
+    if as_json:
+        click.echo(json.dumps([result_as_json(result) for result in found], indent=2))
+    if any(result.finish is None for result in found):
+        click.echo("tune: no configuration could be verified; `tune query --status wrong_result` shows why", err=True)
+        sys.exit(1)
+
+
+def _fixed(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    from tuner.errors import UsageError
+
+    fixed: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not values:
+            raise UsageError(f"--fix {text!r}", "write --fix name=value or --fix name=value,value")
+        fixed[name.strip()] = fixed.get(name.strip(), ()) + tuple(value.strip() for value in values.split(","))
+    return fixed
+
+
+class _Stop:
+    """Ctrl-C once: finish what is being measured. Twice: now."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    def signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal's signature
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        click.echo("\ntune: stopping after the current measurement; Ctrl-C again stops at once", err=True)
+
+
+@contextmanager
+def _stopping() -> Iterator[_Stop]:
+    stop = _Stop()
+    before = {number: signal.signal(number, stop.signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,169 @@
+"""Compiles on all cores: a thread and a child process each, with a deadline that kills."""
+
+from __future__ import annotations
+
+import base64
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.children import Child, ChildDied
+from tuner.cubin_cache import CubinCache
+from tuner.model import Configuration, Gpu, Problem, Resources, Status
+
+DEADLINE_S = 60.0
+"""The heaviest built-in kernel compiles in about a second; single instantiations of others take minutes."""
+MEMORY_LIMIT_BYTES = 8 << 30
+_DIED = "the compiler process died"
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What became of rendering and compiling one configuration."""
+
+    status: Status
+    """``ok`` or one of the compile failures."""
+    error: str = ""
+    sources: tuple[str, ...] = ()
+    cubins: tuple[bytes, ...] = ()
+    entries: tuple[str, ...] = ()
+    resources: tuple[Resources, ...] = ()
+    log: str = ""
+    compile_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Job:
+    request: dict[str, Any]
+    done: Callable[[Compilation], None]
+
+
+class CompilePool:
+    """Child processes that render and compile.
+
+    Args:
+        jobs: number of children.
+        cache: folder of the cubin cache; None compiles everything anew.
+        deadline_s: after so long a compilation is killed and counts as ``compile_timeout``.
+        memory_limit_bytes: address space of a child; beyond it the compilation counts as ``compile_oom``.
+    """
+
+    def __init__(
+        self,
+        jobs: int | None = None,
+        cache: Path | None = None,
+        deadline_s: float = DEADLINE_S,
+        memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    ) -> None:
+        self.jobs = jobs or os.cpu_count() or 1
+        self._cache = cache
+        self._deadline_s = deadline_s
+        self._limit = memory_limit_bytes
+        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._children: set[Child] = set()
+        self._closing = False
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._serve, daemon=True, name=f"compile-{i}") for i in range(self.jobs)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(
+        self,
+        kernel_file: Path,
+        problem: Problem,
+        gpu: Gpu,
+        configuration: Configuration,
+        done: Callable[[Compilation], None],
+        *,
+        reference: bool = False,
+    ) -> None:
+        """Compile a configuration (or the kernel's CUDA reference); ``done`` is called from another thread."""
+        request = {
+            "id": 0,
+            "kernel_file": str(kernel_file),
+            "problem": problem.to_json(),
+            "gpu": gpu.to_json(),
+            "variant": configuration.variant,
+            "parameters": configuration.values,
+            "reference": reference,
+        }
+        self._queue.put(_Job(request, done))
+
+    def compile(
+        self, kernel_file: Path, problem: Problem, gpu: Gpu, configuration: Configuration, *, reference: bool = False
+    ) -> Compilation:
+        """Compile one configuration and wait for it."""
+        reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
+        self.submit(kernel_file, problem, gpu, configuration, reply.put, reference=reference)
+        return reply.get()
+
+    def close(self) -> None:
+        """Kill the children, finished or not."""
+        self._closing = True
+        for _ in self._threads:
+            self._queue.put(None)
+        with self._lock:
+            for child in self._children:
+                child.kill()
+        for thread in self._threads:
+            thread.join(timeout=5)
+        if self._cache is not None:
+            CubinCache(self._cache).trim()
+
+    def _serve(self) -> None:
+        child: Child | None = None
+        try:
+            child = self._spawn()
+            while (job := self._queue.get()) is not None and not self._closing:
+                child = child or self._spawn()
+                compilation = self._run(child, job)
+                if compilation is None:
+                    self._discard(child)
+                    child = None
+                    compilation = Compilation(
+                        Status.COMPILE_TIMEOUT, f"not compiled after {self._deadline_s:g} s", compile_s=self._deadline_s
+                    )
+                elif compilation.error.startswith(_DIED):
+                    self._discard(child)
+                    child = None
+                job.done(compilation)
+        finally:
+            if child is not None:
+                self._discard(child)
+
+    def _run(self, child: Child, job: _Job) -> Compilation | None:
+        try:
+            child.send(job.request)
+            reply = child.receive(self._deadline_s)
+        except ChildDied as death:
+            memory = death.max_rss_bytes > self._limit // 2 or "MemoryError" in death.reason
+            return Compilation(Status.COMPILE_OOM if memory else Status.COMPILE_ERROR, f"{_DIED} ({death.reason})")
+        return None if reply is None else _compilation(reply)
+
+    def _spawn(self) -> Child:
+        child = Child("tuner.compile_worker", [str(self._cache) if self._cache else "-", str(self._limit)])
+        with self._lock:
+            self._children.add(child)
+        return child
+
+    def _discard(self, child: Child) -> None:
+        child.kill()
+        with self._lock:
+            self._children.discard(child)
+
+
+def _compilation(reply: dict[str, Any]) -> Compilation:
+    return Compilation(
+        Status(reply["status"]),
+        reply.get("error", ""),
+        tuple(reply["sources"]),
+        tuple(base64.b64decode(cubin) for cubin in reply["cubins"]),
+        tuple(reply["entries"]),
+        tuple(Resources(**resources) for resources in reply["resources"]),
+        reply["log"],
+        reply["compile_s"],
+    )

@@ -1,0 +1,241 @@
+"""The one place that writes SQLite: runs, trials, attempts and winners, each in one transaction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tuner import rows, schema, upkeep
+from tuner.errors import DatabaseError
+from tuner.model import Configuration, Problem, Run, Status, Trial, digest
+from tuner.reading import DEFAULT_PATH, Reader
+from tuner.records import Check, Filters, Found, Merged, Metrics, StoredTrial, StoredWinner, Winner
+
+STATES = ("running", "finished", "interrupted", "failed")
+
+
+class Database(Reader):
+    """An open database; a context manager. Reading needs no lock for long, writing waits for its turn.
+
+    Everything that is recorded is on the disk when the method returns, and a process killed at any moment
+    leaves a file without half a trial in it.
+    """
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Write under the file's lock, all or nothing; waits for other writers.
+
+        Methods called inside join this transaction: recording a trial together with the next attempt waits
+        for the disk once instead of twice.
+        """
+        if self.connection.in_transaction:
+            yield
+            return
+        with schema.explained(self.path):
+            if not self.write:
+                raise DatabaseError(f"{self.path} was opened for reading", "open it with write=True")
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+
+    def insert(self, table: str, row: Mapping[str, Any]) -> int:
+        """Add one row inside a transaction; give its number."""
+        added = self.tables.table(table).insert(dict(row))
+        return added.last_rowid or 0
+
+    def insert_source(self, text: str) -> None:
+        """Add a rendered source inside a transaction, once."""
+        self.tables.table("sources").insert({"digest": digest(text), "text": text}, ignore=True)
+
+    # -- runs
+
+    def start_run(self, run: Run) -> None:
+        """Write down that a run begins, before anything is tried."""
+        with self.transaction():
+            if self.select("SELECT 1 FROM runs WHERE id = ?", run.id):
+                raise DatabaseError(f"run {run.id} exists already in {self.path}", "give each run its own id")
+            self.insert("runs", rows.encode_run(run, _this_process()))
+
+    def resume_run(self, run_id: str) -> Run:
+        """Take an unfinished run over, unless its process is still alive."""
+        with self.transaction():
+            run = self.run(run_id)
+            owner = self.select("SELECT owner FROM runs WHERE id = ? AND state = 'running'", run_id)
+            if owner and owner[0]["owner"] != _this_process() and _alive(owner[0]["owner"]):
+                pid = owner[0]["owner"].split(":")[1]
+                raise DatabaseError(f"run {run_id} is still going in process {pid}", "wait for it, or end it")
+            self.update_run(run_id, state="running", ended_at=None, owner=_this_process())
+        return run
+
+    def finish_run(self, run_id: str, state: str, stats: Mapping[str, Any] | None = None) -> None:
+        """Write down how a run ended: finished, interrupted or failed."""
+        if state not in STATES:
+            raise ValueError(f"{state!r} is not one of {STATES}")
+        text = rows.to_json(stats or {})
+        with self.transaction():
+            self.update_run(run_id, state=state, ended_at=rows.now(), stats=text)
+
+    def update_run(self, run_id: str, **columns: Any) -> None:
+        """Set columns of a run inside a transaction."""
+        names = ", ".join(f"{name} = ?" for name in columns)
+        changed = self.connection.execute(
+            f"UPDATE runs SET {names} WHERE id = ?", (*columns.values(), run_id)
+        )
+        if changed.rowcount == 0:
+            raise DatabaseError(f"there is no run {run_id!r} in {self.path}", "start it first")
+
+    def latest_unfinished(self, problem: Problem, device: str) -> Run | None:
+        """Give the last run of this problem on this device that did not finish and has no living process."""
+        found = self.select(
+            "SELECT id, state, owner FROM runs WHERE problem_key = ? AND device = ? AND state != 'finished' "
+            "ORDER BY started_at DESC",
+            problem.key,
+            device,
+        )
+        for row in found:
+            if row["state"] != "running" or not _alive(row["owner"]):
+                return self.run(row["id"])
+        return None
+
+    # -- attempts and trials
+
+    def attempt(self, run_id: str, number: int, configuration: Configuration) -> None:
+        """Write down that a configuration is about to be tried, in case it takes the whole tuner with it."""
+        with self.transaction():
+            self.insert(
+                "attempts",
+                {
+                    "run_id": run_id,
+                    "number": int(number),
+                    "variant": configuration.variant,
+                    "configuration": rows.encode_parameters(configuration),
+                    "configuration_key": configuration.key,
+                    "started_at": rows.now(),
+                },
+            )
+
+    def clear_attempts(self, run_id: str) -> None:
+        """Forget what was begun and not ended."""
+        with self.transaction():
+            self.connection.execute("DELETE FROM attempts WHERE run_id = ?", (run_id,))
+
+    def record(self, run_id: str, trial: Trial, *, metrics: Metrics = Metrics()) -> int:  # noqa: B008 - frozen
+        """Write one trial with its sources, and drop its attempts; give its row number.
+
+        The same trial again changes nothing and gives the same number.
+
+        Raises:
+            DatabaseError: the run has another configuration under this number.
+        """
+        run = self.run(run_id)
+        sources = [rows.storable(text) for text in trial.sources]
+        row = rows.encode_trial(run, trial, metrics, [digest(text) for text in sources])
+        with self.transaction():
+            same = "SELECT * FROM trials WHERE run_id = ? AND number = ?"
+            for old in self.select(same, run_id, trial.number):
+                if (old["variant"], old["configuration"]) != (row["variant"], row["configuration"]):
+                    raise DatabaseError(
+                        f"run {run_id} has another trial {trial.number} in {self.path}",
+                        "two tuners share this run: end one, and start a new run",
+                    )
+                return int(old["id"])
+            for text in sources:
+                self.insert_source(text)
+            self.connection.execute(
+                "DELETE FROM attempts WHERE run_id = ? AND (number = ? OR configuration_key = ?)",
+                (run_id, trial.number, trial.configuration.key),
+            )
+            return self.insert("trials", row)
+
+    def mark_unstable(self, trial_id: int, reason: str) -> None:
+        """Take a trial out of the ranking because a fresh process could not reproduce it."""
+        with self.transaction():
+            row = self._trial_row(trial_id)
+            if not rows.intact("trials", row):
+                raise DatabaseError(
+                    f"trial {trial_id} in {self.path} is damaged", "tune db check lists the damage"
+                )
+            row = rows.sealed(
+                "trials", {**row, "status": str(Status.UNSTABLE), "error": rows.storable(reason)}
+            )
+            self.connection.execute(
+                "UPDATE trials SET status = ?, error = ?, digest = ? WHERE id = ?",
+                (row["status"], row["error"], row["digest"], trial_id),
+            )
+
+    # -- winners
+
+    def record_winner(self, run_id: str, winner: Winner) -> int:
+        """Write a run's winner, in the place of an earlier one; give its row number."""
+        row = rows.encode_winner(self.run(run_id), winner)
+        with self.transaction():
+            trial = self._trial_row(winner.trial_id)
+            if (trial["run_id"], trial["variant"], trial["configuration"]) != (
+                run_id,
+                row["variant"],
+                row["configuration"],
+            ):
+                raise DatabaseError(
+                    f"trial {winner.trial_id} is not the winner's", "a winner is one of its run's trials"
+                )
+            self.connection.execute("DELETE FROM winners WHERE run_id = ?", (run_id,))
+            return self.insert("winners", row)
+
+    # -- upkeep
+
+    def check(self) -> Check:
+        """Check the file's structure and the digest of every row."""
+        return upkeep.check(self)
+
+    def merge(self, other: Path) -> Merged:
+        """Add the runs of another file that this one lacks, leaving out what is damaged."""
+        with Database.open(other, write=False) as source:
+            return upkeep.merge(self, source)
+
+    def backup(self, to: Path) -> None:
+        """Write a consistent copy to a new file, also while others write."""
+        upkeep.backup(self, to)
+
+    def delete_run(self, run_id: str) -> int:
+        """Delete a run with its trials and winner; give the number of trials."""
+        return upkeep.delete_run(self, run_id)
+
+
+def _this_process() -> str:
+    return f"{os.uname().nodename}:{os.getpid()}:{_started(os.getpid())}"
+
+
+def _started(pid: int) -> str:
+    """When a process began, in clock ticks: a pid is used again, this pair is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _alive(owner: str) -> bool:
+    host, _, process = owner.partition(":")
+    pid, _, started = process.partition(":")
+    return host == os.uname().nodename and pid.isdigit() and started != "" and _started(int(pid)) == started
+
+
+__all__ = [
+    "DEFAULT_PATH",
+    "Check",
+    "Database",
+    "Filters",
+    "Found",
+    "Merged",
+    "Metrics",
+    "StoredTrial",
+    "StoredWinner",
+    "Winner",
+]

@@ -1,0 +1,1 @@
+"""What can answer: how long does this candidate take?"""

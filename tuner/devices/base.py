@@ -1,0 +1,111 @@
+"""What a device must do for the tuner, wherever its answers come from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tuner.compile_pool import Compilation
+from tuner.kernel import KernelSpec
+from tuner.model import Configuration, Gpu, Measurement, Problem
+from tuner.space import SearchSpace
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The answer to one submitted configuration."""
+
+    number: int
+    configuration: Configuration
+    compilation: Compilation
+    measurement: Measurement
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A configuration in a race, with the time that is known of it."""
+
+    configuration: Configuration
+    time_ns: float
+
+
+@dataclass(frozen=True)
+class RaceRound:
+    """What a race measured: ``samples_ns[round][contestant]`` is one group of each, taken in turn."""
+
+    samples_ns: Sequence[Sequence[Sequence[float]]]
+    tags: tuple[str, ...] = ()
+    lost: int | None = None
+    """Index of a contestant that failed; the samples are then void."""
+    error: str = ""
+
+
+@dataclass
+class Occupancy:
+    """How long the GPU was verifying, timing or resting on purpose; monotonic seconds."""
+
+    spans: list[tuple[float, float]] = field(default_factory=list)
+
+    def share(self, start: float, end: float) -> float:
+        """Give the occupied share of an interval."""
+        if end <= start:
+            return 0.0
+        return sum(max(0.0, min(b, end) - max(a, start)) for a, b in self.spans) / (end - start)
+
+
+class Device(ABC):
+    """Answers how long candidates take.
+
+    ``prepare`` comes first; then any number of ``submit`` and ``collect``, in between ``race`` and ``confirm`` while
+    nothing is pending; ``close`` at last. Answers may come in any order; each submission is answered exactly once,
+    whatever becomes of the candidate.
+    """
+
+    name: str
+    gpu: Gpu
+    lookahead: int
+    """How many submissions may be pending for the device to be kept busy."""
+
+    def __init__(self) -> None:
+        self.incumbent_ns: float | None = None
+        """Best time so far; effort follows rank."""
+        self.occupancy = Occupancy()
+        self.versions: dict[str, str] = {}
+        """Of the driver and the compiler, for the record."""
+
+    @abstractmethod
+    def prepare(self, kernel: KernelSpec, problem: Problem, seed: int) -> None:
+        """Make the problem's data ready.
+
+        Raises:
+            DeviceError: the problem does not fit, or its reference fails.
+        """
+
+    def restrict(self, space: SearchSpace) -> SearchSpace:
+        """Leave the configurations that this device can answer for."""
+        return space
+
+    @abstractmethod
+    def submit(self, number: int, configuration: Configuration) -> None:
+        """Queue a configuration."""
+
+    @abstractmethod
+    def collect(self, timeout_s: float) -> list[Outcome]:
+        """Give what has been answered, waiting for the first answer at most so long."""
+
+    @abstractmethod
+    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+        """Time contestants in turn."""
+
+    @abstractmethod
+    def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
+        """Measure once more where nothing of this session can matter: a fresh process, fresh inputs."""
+
+    @abstractmethod
+    def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> list[tuple[Problem, Measurement]]:
+        """Check the configuration's output at other sizes; sizes that it cannot be launched at are left out."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything, at once."""

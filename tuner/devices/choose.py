@@ -1,0 +1,82 @@
+"""From what a user calls a device to the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner import paths
+from tuner.devices.base import Device
+from tuner.errors import NoGpuError, UsageError
+from tuner.recording import find_recording
+
+
+def has_gpu() -> bool:
+    """Whether this machine shows an NVIDIA GPU; asks the file system, so that no context is made here."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
+
+
+def open_device(text: str, kernel: str, jobs: int | None, cache: Path | None) -> tuple[Device, str]:
+    """Open a device.
+
+    Args:
+        text: ``auto``, ``cuda``, ``cuda:1``, ``replay`` or ``replay:<name or file>``.
+        kernel: the kernel's name, which chooses the recording.
+        jobs: compiling processes; None for one a core.
+        cache: folder of the cubin cache.
+
+    Returns:
+        The device, and a sentence about the choice if the user should know (empty otherwise).
+
+    Raises:
+        UsageError: there is no such device.
+        NoGpuError: a GPU is insisted on, or nothing is recorded, and there is no GPU.
+    """
+    kind, _, rest = text.partition(":")
+    if kind == "auto" and not rest:
+        if has_gpu():
+            return _local("", jobs, cache), ""
+        path = find_recording(kernel)
+        if path is None:
+            raise NoGpuError(
+                f"this machine has no NVIDIA GPU, and nothing is recorded for {kernel}", "run it on a machine with a GPU"
+            )
+        device = _replay(path)
+        note = f"no NVIDIA GPU here: replaying what an {device.gpu.name} answered ({path.name}); --device cuda insists on a GPU"
+        return device, note
+    if kind == "cuda":
+        if not has_gpu():
+            raise NoGpuError("this machine has no NVIDIA GPU", "use --device replay for recorded times; see `tune doctor`")
+        return _local(rest, jobs, cache), ""
+    if kind == "replay":
+        return _replay(_recording(rest, kernel)), ""
+    raise UsageError(f"no device {text!r}", "use auto, cuda, cuda:N, replay or replay:FILE")
+
+
+def _local(index: str, jobs: int | None, cache: Path | None) -> Device:
+    from tuner.compiler import nvrtc_version  # loads NVRTC
+    from tuner.devices.local import LocalDevice
+
+    if index and not index.isdigit():
+        raise UsageError(f"no GPU {index!r}", "give its number, such as cuda:0")
+    device = LocalDevice(int(index or 0), jobs, cache)
+    device.versions = {"nvrtc": nvrtc_version(), "driver": device.gpu.driver}
+    return device
+
+
+def _replay(path: Path) -> Device:
+    from tuner.devices.replay import ReplayDevice
+
+    return ReplayDevice(path)
+
+
+def _recording(name: str, kernel: str) -> Path:
+    if name:
+        for path in (Path(name), paths.recordings() / f"{name}.json.gz"):
+            if path.is_file():
+                return path
+        known = ", ".join(sorted(p.name.removesuffix(".json.gz") for p in paths.recordings().glob("*.json.gz")))
+        raise UsageError(f"no recording {name!r}", f"give a file, or one of: {known or 'none'}")
+    found = find_recording(kernel)
+    if found is None:
+        raise UsageError(f"nothing is recorded for {kernel}", "give a file: --device replay:FILE")
+    return found

@@ -1,0 +1,234 @@
+"""Keeps a measuring process alive: kills it when a step takes too long, starts a new one when it died.
+
+Everything runs in one long-lived thread, because Linux ties a child's life to the thread that created it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.children import Child, ChildDied
+from tuner.errors import DeviceError
+from tuner.model import Status
+
+START_S = 120.0
+"""Allowed for a new process up to its first word: a context takes half a second, but a cold disk may not."""
+GRACE_S = 1.0
+TICK_S = 0.02
+IN_FLIGHT = 2
+"""Requests that the process holds: one it works on, one so that it never waits for the next."""
+MAX_START_FAILURES = 3
+
+
+@dataclass
+class _Job:
+    request: dict[str, Any]
+    done: Callable[[dict[str, Any]], None]
+    attempts: int = 0
+
+
+@dataclass
+class _State:
+    in_flight: deque[_Job] = field(default_factory=deque)
+    started: bool = False
+    """Whether the process has begun with the first one in flight."""
+    deadline: float = float("inf")
+
+
+class Guard:
+    """Owns one measuring process at a time.
+
+    Args:
+        module: Python module of the process.
+        arguments: its arguments.
+    """
+
+    def __init__(self, module: str, arguments: list[str]) -> None:
+        self._module = module
+        self._arguments = arguments
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._state = _State()
+        self._setup: dict[str, Any] | None = None
+        self._child: Child | None = None
+        self._hello: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._next_id = 0
+        self.restarts = 0
+        """How often the process had to be replaced."""
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="guard")
+        self._thread.start()
+
+    def hello(self) -> dict[str, Any]:
+        """Wait for the process's first word.
+
+        Raises:
+            DeviceError: it has no GPU to offer.
+        """
+        word = self._hello.get()
+        if "error" in word:
+            raise DeviceError(word["error"])
+        return word
+
+    def submit(self, request: dict[str, Any], done: Callable[[dict[str, Any]], None]) -> None:
+        """Queue a request; ``done`` is called from the guard's thread with the reply.
+
+        A reply that the process could not give has ``failed`` (a status) and ``error``.
+        """
+        self._jobs.put(_Job(request, done))
+
+    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and wait for its reply."""
+        reply: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.submit(request, reply.put)
+        return reply.get()
+
+    def close(self) -> None:
+        """Kill the process and end the thread."""
+        self._closing.set()
+        self._jobs.put(None)
+        self._thread.join(timeout=15)
+
+    # -- in the thread --------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        try:
+            self._hello.put(self._start())
+            while not self._closing.is_set():
+                self._fill()
+                if self._state.in_flight:
+                    self._listen()
+        finally:
+            if self._child is not None:
+                self._child.kill()
+
+    def _fill(self) -> None:
+        """Hand over waiting jobs; block only when there is nothing else to do."""
+        state = self._state
+        while len(state.in_flight) < IN_FLIGHT and not self._closing.is_set():
+            try:
+                job = self._jobs.get(block=not state.in_flight)
+            except queue.Empty:
+                return
+            if job is None:
+                return
+            # A setup is remembered and repeated after a restart, so it must not overtake what is still running.
+            self._next_id += 1
+            job.request["id"] = self._next_id
+            state.in_flight.append(job)
+            self._send(job)
+
+    def _send(self, job: _Job) -> None:
+        job.attempts += 1
+        if job.request["do"] == "setup":
+            self._setup = job.request
+        try:
+            if self._child is None:
+                self._restart()
+                return
+            self._child.send(job.request)
+        except ChildDied as death:
+            self._bury(Status.WORKER_DIED, f"the measuring process ended: {death.reason}")
+
+    def _listen(self) -> None:
+        state = self._state
+        assert self._child is not None
+        try:
+            message = self._child.receive(TICK_S)
+        except ChildDied as death:
+            self._bury(Status.WORKER_DIED, f"the measuring process ended: {death.reason}")
+            return
+        if message is None:
+            if time.monotonic() > state.deadline:
+                self._bury(Status.HANG, "no answer within the time allowed; the process was killed")
+            return
+        if "started" in message:
+            state.started = True
+            state.deadline = time.monotonic() + START_S
+        elif "allow_s" in message:
+            state.deadline = time.monotonic() + message["allow_s"] + GRACE_S
+        else:
+            job = state.in_flight.popleft()
+            state.started, state.deadline = False, float("inf")
+            job.done(message)
+            if message.get("dying"):
+                self._replace()
+
+    def _bury(self, status: Status, error: str) -> None:
+        """The process is gone or hangs: answer for the request it worked on, and go on with the rest."""
+        state = self._state
+        job = state.in_flight[0]
+        if state.started or job.attempts >= 2:
+            state.in_flight.popleft()
+            if job.request is self._setup:
+                self._setup = None
+            job.done({"failed": status, "error": error})
+        self._replace()
+
+    def _replace(self) -> None:
+        if self._child is not None and not self._child.kill():
+            self._give_up("the driver does not let go of a hung process; this GPU needs a reset or a reboot")
+            return
+        self._child = None
+        self._state.started, self._state.deadline = False, float("inf")
+        self.restarts += 1
+        if not self._closing.is_set() and (self._state.in_flight or self._setup):
+            self._restart()
+
+    def _restart(self) -> None:
+        """Start a process, repeat the setup, and hand over again what was in flight."""
+        for _ in range(MAX_START_FAILURES):
+            word = self._start()
+            if "error" not in word and self._repeat_setup():
+                for job in self._state.in_flight:
+                    if job.request is not self._setup:
+                        job.attempts += 1
+                    assert self._child is not None
+                    self._child.send(job.request)
+                return
+            if self._closing.is_set():
+                return
+        self._give_up(f"the measuring process cannot be started: {word.get('error', 'setup failed')}")
+
+    def _repeat_setup(self) -> bool:
+        assert self._child is not None
+        if self._setup is None or any(job.request is self._setup for job in self._state.in_flight):
+            return True
+        try:
+            self._child.send(self._setup)
+            deadline = time.monotonic() + 600.0
+            while time.monotonic() < deadline and not self._closing.is_set():
+                message = self._child.receive(TICK_S)
+                if message is not None and "id" in message:
+                    return "error" not in message
+        except ChildDied:
+            return False
+        return False
+
+    def _start(self) -> dict[str, Any]:
+        self._child = Child(self._module, self._arguments)
+        deadline = time.monotonic() + START_S
+        try:
+            while time.monotonic() < deadline and not self._closing.is_set():
+                word = self._child.receive(TICK_S)
+                if word is not None:
+                    return word
+        except ChildDied as death:
+            return {"error": f"the measuring process ended while starting: {death.reason}"}
+        return {"error": "the measuring process does not start"}
+
+    def _give_up(self, error: str) -> None:
+        """Answer everything, now and later, with the same bad news."""
+        failed = {"failed": Status.WORKER_DIED, "error": error, "fatal": True}
+        while self._state.in_flight:
+            self._state.in_flight.popleft().done(failed)
+        while not self._closing.is_set():
+            job = self._jobs.get()
+            if job is None:
+                return
+            job.done(failed)

@@ -1,0 +1,95 @@
+"""A GPU that is not there: answers from a recorded space, with its recorded samples and statuses."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.compile_pool import Compilation
+from tuner.devices.base import Contestant, Device, Outcome, RaceRound
+from tuner.errors import RecordingError
+from tuner.kernel import KernelSpec
+from tuner.model import Configuration, Measurement, Problem, Resources, Status, Verification
+from tuner.recording import RecordedProblem, Row, read_recording, short_digest
+from tuner.render import render
+from tuner.space import SearchSpace
+
+
+class ReplayDevice(Device):
+    """Answers at once with what a recording holds.
+
+    Args:
+        path: the recording.
+
+    Raises:
+        RecordingError: it cannot be read.
+    """
+
+    lookahead = 1  # nothing is gained by asking ahead: each answer is there before the next question
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.recording = read_recording(path)
+        self.gpu = self.recording.gpu
+        self.name = f"replay:{self.recording.name}"
+        self.versions = dict(self.recording.versions)
+        self._outcomes: list[Outcome] = []
+        self._recorded: RecordedProblem
+        self._kernel: KernelSpec
+
+    def prepare(self, kernel: KernelSpec, problem: Problem, seed: int) -> None:  # noqa: ARG002 - the contract's
+        """Find the problem in the recording."""
+        if kernel.name != self.recording.kernel:
+            raise RecordingError(f"{self.name} is a recording of {self.recording.kernel}, not of {kernel.name}")
+        for recorded in self.recording.problems:
+            if recorded.problem == problem:
+                self._kernel, self._recorded = kernel, recorded
+                return
+        known = "; ".join(str(recorded.problem) for recorded in self.recording.problems)
+        raise RecordingError(f"{self.name} does not hold {problem}", f"it holds: {known}")
+
+    def restrict(self, space: SearchSpace) -> SearchSpace:
+        """Leave what was recorded."""
+        return space.restricted(self._recorded.rows)
+
+    def submit(self, number: int, configuration: Configuration) -> None:
+        """Look the configuration up, unless the kernel has changed since."""
+        row = self._recorded.rows[configuration]
+        sources = tuple(source for source, _ in render(self._kernel, self._recorded.problem, self.gpu, configuration))
+        if short_digest(sources) != row.source:
+            error = "the kernel has changed since this was recorded"
+            measurement = Measurement(Status.INVALID_CONFIG, error=error)
+        else:
+            measurement = _measurement(row)
+        compilation = Compilation(Status.OK, sources=sources, resources=(row.resources or Resources(),) if row.resources else ())
+        self._outcomes.append(Outcome(number, configuration, compilation, measurement))
+
+    def collect(self, timeout_s: float) -> list[Outcome]:  # noqa: ARG002 - nothing to wait for
+        """Give what was submitted."""
+        found, self._outcomes = self._outcomes, []
+        return found
+
+    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+        """Draw from the recorded samples: this race can only be as good as the recording."""
+        draw = random.Random(seed)
+        recorded = [self._recorded.rows[contestant.configuration].samples_ns for contestant in contestants]
+        return RaceRound([[draw.choices(known, k=samples) for known in recorded] for _ in range(rounds)], ("replayed",))
+
+    def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:  # noqa: ARG002 - the contract's
+        """Give the recorded samples once more; there is no other process to ask."""
+        return _measurement(self._recorded.rows[configuration])
+
+    def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> list[tuple[Problem, Measurement]]:  # noqa: ARG002
+        """Give nothing: other sizes were not recorded for this purpose."""
+        return []
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def _measurement(row: Row) -> Measurement:
+    passed = row.status.ranked
+    return Measurement(
+        row.status, row.samples_ns, row.error, Verification(passed, checked=passed), tags=("replayed",)
+    )

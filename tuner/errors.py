@@ -1,0 +1,67 @@
+"""One tree of errors. Each says what is wrong and what to do about it, in one line."""
+
+from __future__ import annotations
+
+
+class TunerError(Exception):
+    """A failure that the user can act on.
+
+    Args:
+        problem: what is wrong, naming the file, key or value.
+        remedy: what to do about it; empty when ``problem`` already says it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{problem}; {remedy}" if remedy else problem)
+
+
+class UsageError(TunerError):
+    """A name or a value on the command line that does not exist or does not fit."""
+
+    exit_code = 2
+
+
+class KernelError(TunerError):
+    """A kernel's TOML file or template is wrong."""
+
+    exit_code = 2
+
+
+class ExpressionError(KernelError):
+    """An expression that cannot be parsed, or has no value for these names."""
+
+
+class SpaceError(TunerError):
+    """No configuration is left to try."""
+
+    exit_code = 2
+
+
+class CompileError(TunerError):
+    """NVRTC is missing, or refused a kernel that must compile (a reference, a helper)."""
+
+
+class DeviceError(TunerError):
+    """The GPU, its driver or the measuring process cannot be used."""
+
+
+class NoGpuError(DeviceError):
+    """This machine has no NVIDIA GPU or no driver."""
+
+
+class RecordingError(DeviceError):
+    """A recording cannot be read, or does not hold what was asked for."""
+
+
+class DatabaseError(TunerError):
+    """The database cannot be read or written."""
+
+
+class Interrupted(TunerError):  # noqa: N818 - an event, not a fault
+    """The user pressed Ctrl-C; everything measured so far is kept."""
+
+    exit_code = 130

@@ -1,0 +1,77 @@
+"""Data from a database as C++ tokens that cannot be anything else: names, integers, comments, strings."""
+
+from __future__ import annotations
+
+import re
+
+from tuner.errors import DatabaseError
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
+_RESERVED = frozenset(
+    (
+        "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break",
+        "case", "catch", "char", "char8_t", "char16_t", "char32_t", "class", "compl", "concept",
+        "const", "consteval", "constexpr", "constinit", "const_cast", "continue", "contract_assert",
+        "co_await", "co_return", "co_yield", "decltype", "default", "delete", "do", "double",
+        "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for",
+        "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept",
+        "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public",
+        "register", "reinterpret_cast", "requires", "restrict", "return", "short", "signed", "sizeof",
+        "static", "static_assert", "static_cast", "struct", "switch", "template", "this",
+        "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "typeof", "union",
+        "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
+        # macros of compilers and common headers
+        "linux", "unix", "i386", "vax", "sparc", "NULL", "EOF", "TRUE", "FALSE", "NDEBUG", "assert",
+        "errno", "stdin", "stdout", "stderr",
+    )
+)  # fmt: skip
+_COMMENT = re.compile(r"[^A-Za-z0-9 ._,:;()+=%<>@#&|~^!'\"{}\[\]/-]", re.ASCII)
+_STRING = re.compile(r"[^A-Za-z0-9 ._,:;()+=/@#-]", re.ASCII)
+MAX_INTEGER = (1 << 63) - 1
+
+
+def identifier(name: object, what: str) -> str:
+    """Give a name back if C++ can use it anywhere.
+
+    Raises:
+        DatabaseError: not an identifier, too long, a keyword, reserved or a common macro.
+    """
+    text = str(name)
+    reserved = text in _RESERVED or "__" in text or re.match(r"_[A-Z]", text)
+    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(text) or reserved:
+        raise DatabaseError(
+            f"{what} {text[:80]!r} cannot be a name in C++",
+            "rename it in the kernel, or leave it out with --kernel",
+        )
+    return text
+
+
+def enumerator(value: object, what: str) -> str:
+    """Give a text value's name in an enumeration: itself, or with a ``v`` before a digit."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9][A-Za-z0-9_]{0,62}", value, re.ASCII):
+        value = f"v{value}"
+    return identifier(value, what)
+
+
+def integer(value: object, what: str) -> int:
+    """Give a whole number back if C++ has a literal for it.
+
+    Raises:
+        DatabaseError: not a whole number, or one too large.
+    """
+    if not isinstance(value, int) or abs(value) > MAX_INTEGER:
+        raise DatabaseError(
+            f"{what} = {str(value)[:80]!r} cannot be exported",
+            "a header holds whole numbers, yes or no, and names",
+        )
+    return int(value)
+
+
+def comment(text: object, limit: int = 200) -> str:
+    """Give text that cannot end a comment or join lines: printable ASCII without ``*``, ``\\`` and ``?``."""
+    return _COMMENT.sub("_", str(text)[:limit]).strip()
+
+
+def string(text: object, limit: int = 128) -> str:
+    """Give the inside of a string literal: printable ASCII without quotes, ``\\`` and ``?``."""
+    return _STRING.sub("_", str(text)[:limit])

@@ -1,0 +1,268 @@
+"""Winners -> a C++17 header: constants, and a ``constexpr`` selection that says how well it matched."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from tuner import paths
+from tuner.errors import DatabaseError
+from tuner.export import cpp
+from tuner.model import Configuration, Problem, Value, digest
+from tuner.records import StoredWinner
+from tuner.report.tables import duration, speedup
+
+MARK = "// Written by tune export"
+"""How a header begins that may be overwritten."""
+INT_MAX = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class Field:
+    """A member of a struct: ``int``, ``long long``, ``bool`` or an enumeration of its own."""
+
+    name: str
+    type: str
+    enumerators: tuple[str, ...] = ()
+
+    @property
+    def zero(self) -> str:
+        """The value where a variant has no such parameter."""
+        if self.enumerators:
+            return f"{self.type}::{self.enumerators[0]}"
+        return "false" if self.type == "bool" else "0"
+
+    def literal(self, value: Value | None) -> str:
+        """Give a value in C++; ``None`` is the zero."""
+        if value is None:
+            return self.zero
+        if self.enumerators:
+            return f"{self.type}::{cpp.enumerator(value, self.name)}"
+        number = cpp.integer(value, self.name)
+        return ("true" if number else "false") if self.type == "bool" else str(number)
+
+
+def make_field(name: str, values: Sequence[Value], suffix: str, *, optional: bool) -> Field:
+    """Find the type that holds all values of a parameter or option.
+
+    Raises:
+        DatabaseError: a number with a fraction, or text together with numbers.
+    """
+    cpp.identifier(name, "the name")
+    if any(isinstance(value, str) for value in values):
+        if not all(isinstance(value, str) for value in values):
+            raise DatabaseError(
+                f"{name} has text and numbers", "give it values of one type, or leave it out with --kernel"
+            )
+        names = sorted({cpp.enumerator(value, f"the value of {name}") for value in values})
+        return Field(
+            name,
+            f"{name}_{suffix}",
+            ("none", *(n for n in names if n != "none")) if optional else tuple(names),
+        )
+    if values and all(isinstance(value, bool) for value in values):
+        return Field(name, "bool")
+    largest = max((abs(cpp.integer(value, name)) for value in values), default=0)
+    return Field(name, "int" if largest <= INT_MAX else "long long")
+
+
+def _types_name(problem: Problem) -> str:
+    """Name the dtypes: the first role's, then each role that has another one."""
+    first, *others = problem.dtypes.items()
+    names = [first[1], *(f"{role}_{dtype}" for role, dtype in others if dtype != first[1])]
+    for name in (*problem.dtypes, *problem.dtypes.values()):
+        cpp.identifier(name, "the dtype or role")
+    return "_".join(names)
+
+
+def _ordered(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+class _Kernel:
+    """What the template needs to know about one kernel; every text in it went through ``cpp``."""
+
+    def __init__(self, name: str, winners: list[StoredWinner], fallback: Configuration) -> None:
+        self.name = cpp.identifier(name, "the kernel")
+        self._distinct("Match", [name])
+        problems = [stored.run.problem for stored in winners]
+        configurations = [*(stored.winner.configuration for stored in winners), fallback]
+        self.sizes = [cpp.identifier(n, "the size") for n in _ordered(n for p in problems for n in p.sizes)]
+        self.options = _fields("option", [p.options for p in problems], optional=False)
+        self.types = sorted({_types_name(problem) for problem in problems})
+        self.variants = _ordered(cpp.identifier(c.variant, "the variant") for c in configurations)
+        self.parameters = _fields("value", [c.values for c in configurations], optional=True)
+        self._distinct("Problem", ["types", *self.sizes, *(f.name for f in self.options)])
+        self._distinct("Configuration", ["variant", *(f.name for f in self.parameters)])
+        if len(self.types) != len({tuple(sorted(p.dtypes.items())) for p in problems}):
+            raise DatabaseError(f"two sets of dtypes of {name} have one name", "export one with --dtype")
+        self.fallback = self.configuration(fallback)
+        self.entries = self._entries(winners)
+
+    def _distinct(self, struct: str, names: list[str]) -> None:
+        for name in names:
+            if names.count(name) > 1 or name == struct:
+                raise DatabaseError(
+                    f"{self.name} has two meanings for {name!r}", "rename one of them in the kernel"
+                )
+
+    def configuration(self, configuration: Configuration) -> str:
+        values = configuration.values
+        members = [field.literal(values.get(field.name)) for field in self.parameters]
+        return ", ".join([f"Variant::{cpp.identifier(configuration.variant, 'the variant')}", *members])
+
+    def problem(self, problem: Problem) -> str:
+        sizes = [str(cpp.integer(problem.sizes.get(name, 0), name)) for name in self.sizes]
+        options = [field.literal(problem.options.get(field.name)) for field in self.options]
+        return ", ".join([*sizes, *options, f"Types::{_types_name(problem)}"])
+
+    def _entries(self, winners: list[StoredWinner]) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = []
+        names: set[str] = set()
+        for stored in winners:
+            run = stored.run
+            problem = run.problem
+            sizes = [f"{name}{cpp.integer(problem.sizes.get(name, 0), name)}" for name in self.sizes]
+            options = [
+                f"{f.name}_{f.literal(problem.options.get(f.name)).rpartition('::')[2]}" for f in self.options
+            ]
+            cc = cpp.integer(run.gpu.cc, "the compute capability")
+            base = "_".join([f"cc{cc}", *sizes, *options, _types_name(problem)]).replace("-", "minus")
+            base = re.sub("_+", "_", base)
+            name, count = base, 1
+            while name in names:
+                count += 1
+                name = f"{base}_{count}"
+            names.add(name)
+            entries.append(
+                {
+                    "name": name,
+                    "cc": cc,
+                    "device": cpp.string(run.gpu.name),
+                    "problem": self.problem(problem),
+                    "configuration": self.configuration(stored.winner.configuration),
+                    "replayed": "true" if run.replayed else "false",
+                    "comments": [cpp.comment(line) for line in _origin(stored)],
+                }
+            )
+        return entries
+
+
+def _fields(suffix: str, mappings: list[Mapping[str, Value]], *, optional: bool) -> list[Field]:
+    fields = []
+    for name in _ordered(name for mapping in mappings for name in mapping):
+        values = [mapping[name] for mapping in mappings if name in mapping]
+        missing = len(values) < len(mappings)
+        fields.append(make_field(name, values, suffix, optional=optional or missing))
+    return fields
+
+
+def _origin(stored: StoredWinner) -> list[str]:
+    """Say where an entry's figures come from."""
+    winner, run, trial = stored.winner, stored.run, stored.trial
+    how = f"replayed from a recording ({run.device})" if run.replayed else "measured"
+    lines = [
+        f"{run.problem} on {run.gpu.name}",
+        f"cc {run.gpu.cc}, driver {run.gpu.driver or 'unknown'}, {stored.created_at[:10]}",
+        f"{duration(winner.time_ns)}, {how}; in the search {duration(trial.time_ns)}"
+        + (f" ({duration(trial.ci_low_ns)} .. {duration(trial.ci_high_ns)})" if trial.ci_low_ns else ""),
+    ]
+    if winner.ratio is not None:
+        default = f" ({duration(winner.default_time_ns)})" if winner.default_time_ns else ""
+        versus = speedup(winner.ratio, winner.ratio_low, winner.ratio_high, "")
+        lines.append(f"versus the default configuration{default}: {versus}, {winner.verdict}")
+    again = (
+        f"in a fresh process {duration(winner.confirmed_ns)}" if winner.confirmed_ns else "no fresh process"
+    )
+    edges = "right" if winner.edges_verified else "not verified"
+    lines.append(f"confirmed: {again}; {edges} at sizes around its own tile")
+    lines.append(f"trial {winner.trial_id} of run {run.id}")
+    return lines
+
+
+def render_header(winners: Sequence[StoredWinner], fallbacks: Mapping[str, Configuration]) -> str:
+    """Give the header's text.
+
+    Args:
+        winners: what to export, one for each problem and GPU.
+        fallbacks: for each kernel the configuration for anything that does not match.
+
+    Raises:
+        DatabaseError: a name or value that a header cannot hold.
+    """
+    ordered = sorted(
+        winners, key=lambda w: (w.run.problem.kernel, w.run.gpu.cc, w.run.gpu.name, w.run.problem.key)
+    )
+    kernels = [
+        _Kernel(name, list(group), fallbacks[name])
+        for name, group in groupby(ordered, key=lambda stored: stored.run.problem.kernel)
+    ]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(paths.templates() / "export"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # C++, and every text went through cpp
+    )
+    template = environment.get_template("header.hpp.j2")
+    body = template.render(kernels=kernels, mark=MARK, guard="")
+    text = template.render(kernels=kernels, mark=MARK, guard=f"KERNEL_TUNE_{digest(body)[:16].upper()}_HPP")
+    if not text.isascii() or "\\" in text or "??" in text:
+        raise DatabaseError(
+            "the header would hold characters that C++ reads differently", "export fewer kernels"
+        )
+    return text
+
+
+def write_header(path: Path, text: str) -> None:
+    """Put the text in the file's place in one step; only over a header that was written like this.
+
+    Raises:
+        DatabaseError: the path is a link, a folder or a file of another kind, or cannot be written.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        mode = None
+    except OSError as error:
+        raise DatabaseError(f"{path}: {error.strerror}", "name another file with -o") from error
+    try:
+        if mode is not None:
+            if not stat.S_ISREG(mode):
+                raise DatabaseError(f"{path} is a link, a folder or a device", "name a plain file with -o")
+            if path.stat().st_size and not path.read_bytes().startswith(MARK.encode()):
+                raise DatabaseError(
+                    f"{path} was not written by tune export", "remove it, or name another file with -o"
+                )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, text)
+    except OSError as error:
+        raise DatabaseError(f"{path}: {error.strerror}", "name another file with -o") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

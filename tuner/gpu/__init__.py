@@ -1,0 +1,1 @@
+"""Everything that touches the CUDA driver; imported only inside the measuring process."""

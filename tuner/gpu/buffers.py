@@ -1,0 +1,240 @@
+"""Device memory of one problem: tensors filled from a seed, pristine copies, scratch, and the flush buffer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from cuda.bindings import driver as cu
+
+from tuner.compiler import compile_source
+from tuner.cubin_cache import CubinCache
+from tuner.expressions import ITEMSIZE
+from tuner.gpu.driver import Context, check
+from tuner.gpu.graph import Graph, Kernel
+from tuner.plan import Buffer, Launch
+from tuner.render import render_helpers
+
+INITS = ("normal", "uniform", "zeros", "ones", "index")
+GUARD_BYTES = 4096
+"""Bytes of 0xFF, NaN in every format, on both sides of each tensor: a kernel that reads past an edge gets a wrong
+result instead of its neighbour's numbers, and one that writes there is seen."""
+FLUSH_FACTOR = 3
+"""Times the L2 that a sweep reads: replacement is not exactly least-recently-used, so once is not enough."""
+_NUMPY = {
+    "float64": np.float64,
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": np.uint16,
+    "int64": np.int64,
+    "int32": np.int32,
+    "uint32": np.uint32,
+    "int8": np.int8,
+    "uint8": np.uint8,
+}
+
+
+class Helpers:
+    """The tuner's own kernels (``templates/common/helpers.cu.j2``)."""
+
+    def __init__(self, context: Context, arch: str, cache: CubinCache | None) -> None:
+        self.context = context
+        source = render_helpers()
+        key = CubinCache.key(source, "helpers", (arch,), "1", "")
+        compiled = cache.get(key) if cache else None
+        if compiled is None:
+            compiled = compile_source(source, "read_sweep", arch)
+            if cache:
+                cache.put(key, compiled)
+        self.module = check(cu.cuModuleLoadData(compiled.cubin))
+
+    def kernel(self, entry: str, grid: int, block: int, arguments: Iterable[tuple[str, Any]]) -> Kernel:
+        """Bind one of them; arguments are pairs of dtype and value, with ``pointer`` for an address."""
+        triples: list[tuple[str, str, Any]] = []
+        addresses: dict[str, int] = {}
+        for i, (dtype, value) in enumerate(arguments):
+            if dtype == "pointer":
+                addresses[str(i)] = value
+                triples.append(("buffer", str(i), 0))
+            else:
+                triples.append(("scalar", dtype, value))
+        return Kernel(self.module, entry, Launch((grid, 1, 1), (block, 1, 1), 0, tuple(triples)), addresses)
+
+    def run(self, entry: str, grid: int, block: int, arguments: Iterable[tuple[str, Any]]) -> None:
+        """Launch one of them and wait."""
+        graph = Graph(self.context)
+        try:
+            self.kernel(entry, grid, block, arguments).add_to(graph)
+            graph.launch()
+            self.context.synchronize()
+        finally:
+            graph.close()
+
+
+class Memory:
+    """Allocations by name, freed together."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
+        self._guarded: dict[str, int] = {}
+
+    def allocate(self, name: str, size_bytes: int) -> int:
+        """Give memory under a name; asking again for no more than before gives the same."""
+        if self._sizes.get(name, -1) < size_bytes:
+            self.free(name)
+            self.addresses[name] = int(check(cu.cuMemAlloc(max(size_bytes, 16))))
+            self._sizes[name] = size_bytes
+        return self.addresses[name]
+
+    def allocate_guarded(self, name: str, size_bytes: int) -> int:
+        """Give new memory between two guard zones."""
+        padded = -(-size_bytes // 16) * 16
+        base = int(check(cu.cuMemAlloc(padded + 2 * GUARD_BYTES)))
+        self._guarded[name] = size_bytes
+        self.addresses[name] = base + GUARD_BYTES
+        check(cu.cuMemsetD8(base, 0xFF, GUARD_BYTES))
+        check(cu.cuMemsetD8(base + GUARD_BYTES + size_bytes, 0xFF, padded - size_bytes + GUARD_BYTES))
+        return base + GUARD_BYTES
+
+    def trespass(self) -> str:
+        """Name the tensor beside which something was written; empty if there is none."""
+        zone = bytearray(GUARD_BYTES)
+        for name, size_bytes in self._guarded.items():
+            for start in (self.addresses[name] - GUARD_BYTES, self.addresses[name] + size_bytes):
+                check(cu.cuMemcpyDtoH(zone, start, GUARD_BYTES))
+                if zone.count(0xFF) != GUARD_BYTES:
+                    return name
+        return ""
+
+    def free(self, name: str) -> None:
+        """Give back one allocation."""
+        address = self.addresses.pop(name, None)
+        self._sizes.pop(name, None)
+        if address is not None:
+            cu.cuMemFree(address - (GUARD_BYTES if self._guarded.pop(name, None) is not None else 0))
+
+    def close(self) -> None:
+        """Give back all of it."""
+        for name in list(self.addresses):
+            self.free(name)
+
+
+class ProblemData:
+    """The tensors of one problem on the GPU.
+
+    Outputs start as NaN bytes. An inout tensor has a pristine copy, ``<name>_initial``, from which it is restored.
+    """
+
+    def __init__(self, helpers: Helpers, tensors: tuple[Buffer, ...], seed: int, gpu_l2_bytes: int, sm_count: int) -> None:
+        self.helpers = helpers
+        self.tensors = tensors
+        self.memory = Memory()
+        self._sealed = 0
+        self._sm_count = sm_count
+        try:
+            self._result = self.memory.allocate("checksum", 8)
+            self._fill(seed)
+            flush_bytes = max(FLUSH_FACTOR * gpu_l2_bytes, 1 << 24)
+            flush = self.memory.allocate("flush", flush_bytes + 16)
+            check(cu.cuMemsetD8(flush, 0, flush_bytes + 16))
+            count = flush_bytes // 16
+            arguments = [("pointer", flush), ("int64", count), ("pointer", flush + flush_bytes)]
+            self.flush = helpers.kernel("read_sweep", 4 * sm_count, 512, arguments)
+        except BaseException:
+            self.memory.close()
+            raise
+
+    def _fill(self, seed: int) -> None:
+        for number, tensor in enumerate(self.tensors):
+            address = self.memory.allocate_guarded(tensor.name, tensor.size_bytes)
+            if tensor.role == "output":
+                continue
+            if tensor.role == "inout":
+                address = self.memory.allocate(f"{tensor.name}_initial", tensor.size_bytes)
+            grid = min(math.ceil(tensor.count / 256), 16 * self._sm_count)
+            # Tensors of one problem must differ: a shifted seed gives an unrelated stream.
+            stream_seed = (seed * 1_000_003 + number) * 0x1000 % 2**62
+            self.helpers.run(
+                f"fill_{tensor.dtype}",
+                grid,
+                256,
+                [("pointer", address), ("int64", tensor.count), ("int32", INITS.index(tensor.init)), ("int64", stream_seed)],
+            )
+
+    def seal(self) -> None:
+        """Remember what inputs and expected outputs are; from here on no kernel may change them."""
+        self._sealed = self._checksum()
+
+    def _constant(self) -> list[tuple[str, int]]:
+        constant = [(tensor.name, tensor.size_bytes) for tensor in self.tensors if tensor.role == "input"]
+        for tensor in self.outputs:
+            constant += [(f"{tensor.name} expected", 8 * tensor.count), (f"{tensor.name} magnitude", 4 * tensor.count)]
+            constant.append((f"{tensor.name}_initial", tensor.size_bytes))
+        return [(name, size) for name, size in constant if name in self.memory.addresses]
+
+    def _checksum(self) -> int:
+        check(cu.cuMemsetD8(self._result, 0, 8))
+        graph = Graph(self.helpers.context)
+        kernels = []
+        try:
+            for name, size_bytes in self._constant():
+                words = size_bytes // 4
+                arguments = [("pointer", self.memory.addresses[name]), ("int64", words), ("pointer", self._result)]
+                grid = min(math.ceil(words / 256) or 1, 16 * self._sm_count)
+                kernels.append(self.helpers.kernel("checksum", grid, 256, arguments))
+                kernels[-1].add_to(graph)
+            graph.launch()
+            self.helpers.context.synchronize()
+        finally:
+            graph.close()
+        raw = bytearray(8)
+        check(cu.cuMemcpyDtoH(raw, self._result, 8))
+        return int.from_bytes(raw, "little")
+
+    def damage(self) -> str:
+        """Say what a kernel wrote that it had no business to write; empty if nothing."""
+        neighbour = self.memory.trespass()
+        if neighbour:
+            return f"wrote outside of {neighbour}"
+        return "changed an input" if self._checksum() != self._sealed else ""
+
+    @property
+    def outputs(self) -> list[Buffer]:
+        """The tensors that a kernel writes."""
+        return [tensor for tensor in self.tensors if tensor.role != "input"]
+
+    def add_restore(self, graph: Graph) -> None:
+        """Append what gives inout tensors their first value back."""
+        for tensor in self.tensors:
+            if tensor.role == "inout":
+                addresses = self.memory.addresses
+                graph.copy(addresses[tensor.name], addresses[f"{tensor.name}_initial"], tensor.size_bytes)
+
+    def poison(self) -> None:
+        """Fill the outputs with bytes that are NaN in every floating-point format."""
+        for tensor in self.outputs:
+            check(cu.cuMemsetD8Async(self.memory.addresses[tensor.name], 0xFF, tensor.size_bytes, self.helpers.context.stream))
+
+    def download(self, tensor: Buffer, name: str | None = None) -> npt.NDArray[np.float64]:
+        """Copy a tensor to the host as float64, in the shape that the kernel means."""
+        host = np.empty(tensor.count, _NUMPY[tensor.dtype])
+        check(cu.cuMemcpyDtoH(host.ctypes.data, self.memory.addresses[name or tensor.name], host.nbytes))
+        if tensor.dtype == "bfloat16":
+            host = (host.astype(np.uint32) << 16).view(np.float32)
+        array = host.astype(np.float64).reshape(tensor.shape)
+        return array.T if tensor.transposed else array
+
+    def element(self, tensor: Buffer, index: int) -> float:
+        """Read one element of an output."""
+        host = np.empty(1, _NUMPY[tensor.dtype])
+        address = self.memory.addresses[tensor.name] + index * ITEMSIZE[tensor.dtype]
+        check(cu.cuMemcpyDtoH(host.ctypes.data, address, host.nbytes))
+        return float((host.astype(np.uint32) << 16).view(np.float32)[0] if tensor.dtype == "bfloat16" else host[0])
+
+    def close(self) -> None:
+        """Free everything."""
+        self.memory.close()

@@ -1,0 +1,106 @@
+"""The CUDA driver API with its error codes turned into the statuses of a trial."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+from tuner.errors import DeviceError
+from tuner.model import Gpu, Status
+
+# The bindings' documentation of each says that the process must be terminated and relaunched: illegal address,
+# launch timeout, assertion, stack, illegal instruction, misaligned address, address space, program counter,
+# launch failure, tensor memory leak, uncorrectable ECC, and the like.
+STICKY = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 810, 911})
+_OUT_OF_MEMORY = 2
+
+_A = cu.CUdevice_attribute
+
+
+class DriverFailure(Exception):  # noqa: N818 - becomes the status of a trial
+    """A driver call failed."""
+
+    def __init__(self, code: int, name: str) -> None:
+        self.code = code
+        super().__init__(f"{name} ({code})")
+
+    @property
+    def sticky(self) -> bool:
+        """Whether the context, and so this process, is of no more use."""
+        return self.code in STICKY
+
+    @property
+    def status(self) -> Status:
+        """The status of the trial that caused it."""
+        if self.sticky:
+            return Status.MEMORY_FAULT
+        return Status.OUT_OF_MEMORY if self.code == _OUT_OF_MEMORY else Status.LAUNCH_ERROR
+
+
+def check(result: tuple[Any, ...]) -> Any:
+    """Unpack what a driver call returned: nothing, one value or a tuple of them.
+
+    Raises:
+        DriverFailure: the call failed.
+    """
+    error, *values = result
+    if int(error) != 0:
+        _, name = cu.cuGetErrorName(error)
+        raise DriverFailure(int(error), name.decode() if name else str(error))
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+class Context:
+    """The primary context of one GPU, current in this thread, and a stream."""
+
+    def __init__(self, index: int) -> None:
+        try:
+            check(cu.cuInit(0))
+            count = check(cu.cuDeviceGetCount())
+        except (DriverFailure, RuntimeError, ImportError) as error:
+            raise DeviceError(f"no CUDA GPU can be used: {error}", "run `tune doctor`") from None
+        if not 0 <= index < count:
+            raise DeviceError(f"there is no GPU number {index}", f"this machine has {count}: 0 to {count - 1}")
+        self.device = check(cu.cuDeviceGet(index))
+        self.handle = check(cu.cuDevicePrimaryCtxRetain(self.device))
+        check(cu.cuCtxSetCurrent(self.handle))
+        self.stream = check(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
+
+    def attribute(self, attribute: Any) -> int:
+        """Read a device attribute."""
+        return int(check(cu.cuDeviceGetAttribute(attribute, self.device)))
+
+    def describe(self) -> Gpu:
+        """Give the GPU's name and limits."""
+        uuid = bytes(check(cu.cuDeviceGetUuid(self.device)).bytes).hex()
+        version = int(check(cu.cuDriverGetVersion()))
+        clock_hz = self.attribute(_A.CU_DEVICE_ATTRIBUTE_CLOCK_RATE) * 1e3
+        memory_hz = self.attribute(_A.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * 1e3
+        bus_bytes = self.attribute(_A.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8
+        cc = 10 * self.attribute(_A.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) + self.attribute(
+            _A.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
+        )
+        return Gpu(
+            name=check(cu.cuDeviceGetName(256, self.device)).split(b"\0")[0].decode(errors="replace"),
+            cc=cc,
+            sm_count=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+            l2_bytes=self.attribute(_A.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+            memory_bytes=int(check(cu.cuDeviceTotalMem(self.device))),
+            shared_bytes_optin=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+            shared_bytes_per_sm=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
+            registers_per_sm=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR),
+            max_threads_per_sm=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
+            max_blocks_per_sm=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR),
+            max_threads_per_block=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+            reserved_shared_bytes=self.attribute(_A.CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
+            clock_hz=clock_hz,
+            # Two transfers a clock: all of today's graphics and high-bandwidth memories are double data rate.
+            memory_bytes_per_s=2 * memory_hz * bus_bytes,
+            uuid=uuid,
+            driver=f"{version // 1000}.{version % 1000 // 10}",
+        )
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        check(cu.cuStreamSynchronize(self.stream))

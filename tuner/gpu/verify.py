@@ -1,0 +1,203 @@
+"""Is the output right? Every element against a float64 reference, on the GPU, in a fraction of a millisecond."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from cuda.bindings import driver as cu
+
+from tuner.errors import KernelError
+from tuner.gpu.buffers import ProblemData
+from tuner.gpu.driver import check
+from tuner.gpu.graph import Graph, Kernel
+from tuner.model import Verification
+from tuner.plan import Buffer, launch_from_json
+from tuner.reference import ArrayExpression, Tolerance, norm_allowance, tolerance
+
+_COMPARISON = struct.Struct("<QQddd")
+CROSS_CHECK_ELEMENTS = 1 << 20
+CROSS_CHECK_WORK = 1 << 28
+"""Up to these sizes a CUDA reference is compared with the NumPy one at every start: it takes milliseconds."""
+
+
+class Verifier:
+    """Holds the expected outputs of one problem.
+
+    Args:
+        data: the tensors.
+        request: ``numpy`` (texts by output), ``cuda`` (launch, cubin, entry), ``golden`` (files by output),
+            ``scalars`` and ``sizes`` by name, ``reduction``, ``accumulate``, ``tolerance``, ``flops``.
+
+    Raises:
+        KernelError: the references contradict each other, or one does not fit its output.
+    """
+
+    def __init__(self, data: ProblemData, request: Mapping[str, Any]) -> None:
+        self._data = data
+        self._context = data.helpers.context
+        self._expected: set[str] = set()
+        self._tolerances: dict[str, Tolerance] = {
+            tensor.name: tolerance(request["reduction"], request["accumulate"], tensor.dtype, request["tolerance"])
+            for tensor in data.outputs
+        }
+        self._result = data.memory.allocate("verifier result", _COMPARISON.size)
+        if request.get("cuda"):
+            self._run_cuda(request["cuda"])
+        if request.get("golden"):
+            self._load_golden(request["golden"])
+        if request.get("numpy"):
+            small = max(t.count for t in data.tensors) <= CROSS_CHECK_ELEMENTS and request["flops"] <= CROSS_CHECK_WORK
+            if small or not self._expected:
+                self._run_numpy(request)
+
+    @property
+    def possible(self) -> bool:
+        """Whether every output has something to be compared with."""
+        return all(tensor.name in self._expected for tensor in self._data.outputs)
+
+    def check(self) -> Verification:
+        """Compare the outputs as they are now."""
+        if not self.possible:
+            return Verification(False, checked=False, message="no reference: add [reference] to the kernel's file")
+        worst: Verification | None = None
+        for tensor in self._data.outputs:
+            found = self._compare(tensor)
+            if worst is None or (found.passed, -found.worst_ratio) < (worst.passed, -worst.worst_ratio):
+                worst = found
+        assert worst is not None
+        return worst
+
+    def _compare(self, tensor: Buffer) -> Verification:
+        bound = self._tolerances[tensor.name]
+        addresses = self._data.memory.addresses
+        check(cu.cuMemcpyHtoD(self._result, _COMPARISON.pack(0, 2**64 - 1, 0.0, 0.0, 0.0), _COMPARISON.size))
+        self._data.helpers.run(
+            f"compare_{tensor.dtype}",
+            min(math.ceil(tensor.count / 256), 4096),
+            256,
+            [
+                ("pointer", addresses[tensor.name]),
+                ("pointer", addresses[f"{tensor.name} expected"]),
+                ("pointer", addresses[f"{tensor.name} magnitude"]),
+                ("int64", tensor.count),
+                ("float64", bound.coefficient),
+                ("float64", bound.unit),
+                ("float64", bound.tiny),
+                ("float64", bound.reduction),
+                ("pointer", self._result),
+            ],
+        )
+        raw = bytearray(_COMPARISON.size)
+        check(cu.cuMemcpyDtoH(raw, self._result, _COMPARISON.size))
+        mismatches, first, worst, errors, scales = _COMPARISON.unpack(raw)
+        norm_error = math.sqrt(errors / scales) if scales > 0 else (0.0 if errors == 0 else math.inf)
+        allowed = bound.norm_coefficient * norm_allowance(tensor.count)
+        exact = bound.norm_coefficient == 0.0
+        if mismatches:
+            message = self._describe(tensor, first, mismatches)
+        elif not exact and not norm_error <= allowed:
+            message = f"{tensor.name}: relative error {norm_error:.2e} of the whole, {allowed:.2e} allowed"
+        else:
+            return Verification(True, worst_ratio=worst, norm_error=norm_error)
+        finite = worst if math.isfinite(worst) else 1e300
+        return Verification(
+            False, mismatches=mismatches, worst_ratio=finite, norm_error=norm_error if math.isfinite(norm_error) else 1e300, message=message
+        )
+
+    def _describe(self, tensor: Buffer, first: int, mismatches: int) -> str:
+        got = self._data.element(tensor, first)
+        expected = struct.unpack("<d", self._read(f"{tensor.name} expected", first * 8, 8))[0]
+        place = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
+        return (
+            f"{tensor.name}[{place}] is {got:.6g}, expected {expected:.6g}; "
+            f"{mismatches} of {tensor.count} elements are wrong"
+        )
+
+    def _read(self, name: str, offset: int, size: int) -> bytes:
+        raw = bytearray(size)
+        check(cu.cuMemcpyDtoH(raw, self._data.memory.addresses[name] + offset, size))
+        return bytes(raw)
+
+    def _allocate(self, tensor: Buffer) -> tuple[int, int]:
+        expected = self._data.memory.allocate(f"{tensor.name} expected", tensor.count * 8)
+        magnitude = self._data.memory.allocate(f"{tensor.name} magnitude", tensor.count * 4)
+        return expected, magnitude
+
+    def _run_cuda(self, request: Mapping[str, Any]) -> None:
+        addresses = dict(self._data.memory.addresses)
+        for tensor in self._data.outputs:
+            expected, magnitude = self._allocate(tensor)
+            addresses[tensor.name], addresses[f"{tensor.name}_magnitude"] = expected, magnitude
+            check(cu.cuMemsetD8(expected, 0xFF, tensor.count * 8))
+            check(cu.cuMemsetD8(magnitude, 0xFF, tensor.count * 4))
+            self._expected.add(tensor.name)
+        module = check(cu.cuModuleLoadData(base64.b64decode(request["cubin"])))
+        graph = Graph(self._context)
+        try:
+            Kernel(module, request["entry"], launch_from_json(request["launch"]), addresses).add_to(graph)
+            graph.launch()
+            self._context.synchronize()
+        finally:
+            graph.close()
+            cu.cuModuleUnload(module)
+
+    def _run_numpy(self, request: Mapping[str, Any]) -> None:
+        names: dict[str, Any] = {**request["sizes"], **request["scalars"]}
+        for tensor in self._data.tensors:
+            if tensor.role != "output":
+                names[tensor.name] = self._data.download(tensor, f"{tensor.name}_initial" if tensor.role == "inout" else None)
+        for tensor in self._data.outputs:
+            if tensor.name not in request["numpy"]:
+                continue
+            value, magnitude = ArrayExpression(request["numpy"][tensor.name]).evaluate(names)
+            if tensor.transposed:
+                value, magnitude = value.T, magnitude.T
+            if value.shape != tensor.shape:
+                try:
+                    value, magnitude = (np.broadcast_to(array, tensor.shape) for array in (value, magnitude))
+                except ValueError:
+                    raise KernelError(f"the numpy reference of {tensor.name} has shape {value.shape}, not {tensor.shape}") from None
+            if tensor.name in self._expected:
+                self._cross_check(tensor, value, magnitude)
+            else:
+                self._upload(tensor, value, magnitude)
+
+    def _cross_check(self, tensor: Buffer, value: npt.NDArray[np.float64], magnitude: npt.NDArray[np.float64]) -> None:
+        cuda = np.frombuffer(self._read(f"{tensor.name} expected", 0, tensor.count * 8), np.float64).reshape(tensor.shape)
+        bound = self._tolerances[tensor.name]
+        # Both are float64: a tenth of the kernel's allowance is far beyond their rounding.
+        off = ~(np.abs(cuda - value) <= 0.1 * bound.coefficient * magnitude + 1e-9 * np.abs(value) + 1e-300)
+        if off.any():
+            place = tuple(int(i) for i in np.argwhere(off)[0])
+            raise KernelError(
+                f"the references of {tensor.name} disagree at {place}: numpy {value[place]:.9g}, cuda {cuda[place]:.9g}",
+                "correct [reference] in the kernel's file",
+            )
+
+    def _load_golden(self, files: Mapping[str, str]) -> None:
+        for tensor in self._data.outputs:
+            if tensor.name not in files:
+                continue
+            try:
+                value = np.load(Path(files[tensor.name]), allow_pickle=False).astype(np.float64)
+            except (OSError, ValueError) as error:
+                raise KernelError(f"golden file {files[tensor.name]}: {error}") from None
+            value = value.T if tensor.transposed else value
+            if value.shape != tensor.shape:
+                raise KernelError(f"golden file {files[tensor.name]} has shape {value.shape}", f"this problem needs {tensor.shape}")
+            self._upload(tensor, value, np.abs(value))
+
+    def _upload(self, tensor: Buffer, value: npt.NDArray[np.float64], magnitude: npt.NDArray[np.float64]) -> None:
+        expected, weights = self._allocate(tensor)
+        host_value = np.ascontiguousarray(value, np.float64)
+        host_magnitude = np.ascontiguousarray(magnitude, np.float32)
+        check(cu.cuMemcpyHtoD(expected, host_value.ctypes.data, host_value.nbytes))
+        check(cu.cuMemcpyHtoD(weights, host_magnitude.ctypes.data, host_magnitude.nbytes))
+        self._expected.add(tensor.name)

@@ -1,0 +1,271 @@
+"""What a kernel is: the problem it solves, and the variants that solve it.
+
+A :class:`KernelSpec` is what a TOML file says (``tuner.kernel_file`` reads it; ``docs/adding-a-kernel.md``
+describes the language). Expressions stay unevaluated here; ``tuner.plan`` settles them for one configuration.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import UsageError
+from tuner.expressions import Expression
+from tuner.model import Gpu, Problem, Value
+from tuner.reference import ArrayExpression
+
+DEVICE_LIMITS = (
+    "cc",
+    "sm_count",
+    "l2_bytes",
+    "shared_bytes_optin",
+    "shared_bytes_per_sm",
+    "registers_per_sm",
+    "max_threads_per_sm",
+    "max_blocks_per_sm",
+    "max_threads_per_block",
+)
+"""Names of the device's limits in expressions."""
+
+RESOURCE_NAMES = (
+    "registers",
+    "static_shared_bytes",
+    "dynamic_shared_bytes",
+    "stack_bytes",
+    "spill_bytes",
+    "active_blocks",
+)
+"""Names of what the compiler reports; only constraints may use them, and those are checked after compiling."""
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """A tunable parameter: an ordered list of values."""
+
+    name: str
+    values: tuple[Value, ...]
+    default: Value
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An array that the kernel reads or writes, in row-major order unless ``transposed`` holds."""
+
+    name: str
+    shape: tuple[Expression, ...]
+    dtype: str
+    role: str = "input"
+    init: str = "normal"
+    transposed: Expression | None = None
+
+
+@dataclass(frozen=True)
+class ScalarSpec:
+    """A number passed to the kernel by value."""
+
+    name: str
+    dtype: str
+    value: Expression
+
+
+@dataclass(frozen=True)
+class ScratchSpec:
+    """Device memory that a variant needs between its launches."""
+
+    name: str
+    shape: tuple[Expression, ...]
+    dtype: str
+    zeroed: bool = False
+
+
+@dataclass(frozen=True)
+class ArgumentSpec:
+    """A kernel argument: a tensor, scratch memory or scalar by name, or an expression with a C type."""
+
+    name: str = ""
+    value: Expression | None = None
+    dtype: str = "int32"
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """One kernel launch of a variant."""
+
+    template: Path
+    entry: str
+    arguments: tuple[ArgumentSpec, ...]
+    grid: tuple[Expression, ...]
+    block: tuple[Expression, ...]
+    shared_bytes: Expression
+    cluster: tuple[Expression, ...] = ()
+    cooperative: bool = False
+    carveout: Expression | None = None
+    """Percentage of the L1 to be used as shared memory; the driver's choice when absent."""
+
+
+@dataclass(frozen=True)
+class ReferenceSpec:
+    """Where the right answer comes from, and how exact an answer must be."""
+
+    numpy: Mapping[str, ArrayExpression] = field(default_factory=dict)
+    """Expression for each output."""
+    cuda: LaunchSpec | None = None
+    golden: Mapping[str, Path] = field(default_factory=dict)
+    reduction: Expression | None = None
+    """Terms that are added up for one output element; the allowed error grows with it."""
+    accumulate: str = "float32"
+    """Role or dtype in which they are added."""
+    tolerance: float = 1.0
+    """Factor on the allowed error, for kernels that round more often than once."""
+
+
+@dataclass(frozen=True)
+class WorkSpec:
+    """What the problem costs at least, for the roofline."""
+
+    flops: Expression
+    bytes: Expression
+    pipe: str = "vector"
+    """``vector`` or ``matrix``: the units whose peak is the roof."""
+
+
+@dataclass(frozen=True)
+class VariantSpec:
+    """One way to compute the kernel."""
+
+    name: str
+    summary: str
+    requires: Expression | None
+    parameters: Mapping[str, ParameterSpec]
+    constraints: tuple[tuple[str, Expression], ...]
+    """Pairs of the reason that a user reads and the condition that must hold."""
+    scratch: tuple[ScratchSpec, ...]
+    launches: tuple[LaunchSpec, ...]
+
+    @property
+    def constraints_before(self) -> tuple[tuple[str, Expression], ...]:
+        """The constraints that parameters and limits decide."""
+        return tuple(c for c in self.constraints if c[1].names.isdisjoint(RESOURCE_NAMES))
+
+    @property
+    def constraints_after(self) -> tuple[tuple[str, Expression], ...]:
+        """The constraints that need what the compiler reports."""
+        return tuple(c for c in self.constraints if not c[1].names.isdisjoint(RESOURCE_NAMES))
+
+    @property
+    def defaults(self) -> dict[str, Value]:
+        """The default value of each parameter."""
+        return {name: parameter.default for name, parameter in self.parameters.items()}
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """A kernel's TOML file, read and checked."""
+
+    name: str
+    summary: str
+    file: Path
+    digest: str
+    """Of the TOML file's text."""
+    sizes: Mapping[str, int]
+    dtypes: Mapping[str, tuple[str, ...] | str]
+    """Role to its choices, or to the role or dtype that it follows."""
+    options: Mapping[str, tuple[Value, ...]]
+    presets: Mapping[str, Mapping[str, Value]]
+    tensors: Mapping[str, TensorSpec]
+    scalars: Mapping[str, ScalarSpec]
+    reference: ReferenceSpec
+    work: WorkSpec
+    variants: Mapping[str, VariantSpec]
+    compile_options: tuple[str, ...] = ()
+    include: tuple[Path, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where its relative paths start."""
+        return self.file.parent
+
+    def problem(
+        self,
+        sizes: Mapping[str, int] | None = None,
+        dtypes: Mapping[str, str] | None = None,
+        options: Mapping[str, Value] | None = None,
+        preset: str | None = None,
+    ) -> Problem:
+        """Settle a problem: the defaults, then the preset, then what is named here.
+
+        Args:
+            sizes: problem sizes by name.
+            dtypes: dtype by role; the empty role stands for the first one.
+            options: options by name.
+            preset: name of one of the kernel's presets.
+
+        Raises:
+            UsageError: a name or value that this kernel does not have.
+        """
+        chosen_sizes, chosen_options = dict(self.sizes), {n: values[0] for n, values in self.options.items()}
+        chosen_dtypes: dict[str, str] = {}
+        if preset is not None:
+            for name, value in self.presets[_known(preset, self.presets, "preset", self.name)].items():
+                if name in self.sizes:
+                    chosen_sizes[name] = int(value)
+                elif name in self.options:
+                    chosen_options[name] = value
+                else:
+                    chosen_dtypes[name] = str(value)
+        for name, size in (sizes or {}).items():
+            if size < 1:
+                raise UsageError(f"size {name}={size}", "sizes start at 1")
+            chosen_sizes[_known(name, self.sizes, "size", self.name)] = size
+        for name, value in (options or {}).items():
+            values = self.options[_known(name, self.options, "option", self.name)]
+            chosen_options[name] = _known(value, values, f"value of option {name}", self.name)
+        for role, dtype in (dtypes or {}).items():
+            chosen_dtypes[_known(role or next(iter(self.dtypes)), self.dtypes, "dtype role", self.name)] = dtype
+        return Problem(self.name, chosen_sizes, self._settle_dtypes(chosen_dtypes), chosen_options)
+
+    def _settle_dtypes(self, chosen: Mapping[str, str]) -> dict[str, str]:
+        settled: dict[str, str] = {}
+        for role, choices in self.dtypes.items():
+            if isinstance(choices, str):
+                settled[role] = settled.get(choices, choices)
+                if role in chosen and chosen[role] != settled[role]:
+                    raise UsageError(f"dtype {role}={chosen[role]}", f"{self.name} fixes {role} to {settled[role]}")
+            else:
+                settled[role] = _known(chosen.get(role, choices[0]), choices, f"dtype of {role}", self.name)
+        return settled
+
+    def environment(self, problem: Problem, gpu: Gpu) -> dict[str, Any]:
+        """Give the names that every expression may use: sizes, dtype roles, options and device limits."""
+        limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
+        return {**problem.sizes, **problem.dtypes, **problem.options, **limits}
+
+    def usable_variants(self, problem: Problem, gpu: Gpu) -> tuple[list[VariantSpec], dict[str, str]]:
+        """Split the variants into those that the device and the problem allow, and reasons for the others."""
+        names = self.environment(problem, gpu)
+        usable, refused = [], {}
+        for variant in self.variants.values():
+            if variant.requires is None or variant.requires.evaluate(names):
+                usable.append(variant)
+            else:
+                refused[variant.name] = f"requires {variant.requires.text}"
+        return usable, refused
+
+
+def _known(value: Any, choices: Iterable[Any], what: str, kernel: str) -> Any:
+    choices = list(choices)
+    if value in choices:
+        return value
+    raise UsageError(f"{kernel} has no {what} {value!r}", suggestion(str(value), [str(c) for c in choices]))
+
+
+def suggestion(wrong: str, choices: Iterable[str]) -> str:
+    """Say which of the choices was probably meant, and list them."""
+    choices = list(choices)
+    close = difflib.get_close_matches(wrong, choices, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}choose from: {', '.join(choices) or 'none'}"

@@ -1,0 +1,33 @@
+"""Where the package's own data lies: in a checkout beside the package, in a wheel inside it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def _data(inside: str, beside: str) -> Path:
+    installed = _PACKAGE / "data" / inside
+    return installed if installed.is_dir() else _PACKAGE.parent / beside
+
+
+def templates() -> Path:
+    """Give the folder of the built-in Jinja templates."""
+    return _data("templates", "templates")
+
+
+def search_spaces() -> Path:
+    """Give the folder of the built-in kernels' TOML files."""
+    return _data("search_spaces", "search_spaces")
+
+
+def recordings() -> Path:
+    """Give the folder of the recorded spaces that come with the package."""
+    return _data("recorded", "results/recorded")
+
+
+def cache() -> Path:
+    """Give the folder of the cubin cache: ``$XDG_CACHE_HOME/kernel-tune`` or ``~/.cache/kernel-tune``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernel-tune"

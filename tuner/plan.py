@@ -1,0 +1,219 @@
+"""A kernel, a problem and a configuration -> concrete launches and buffers, as plain data for another process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tuner.errors import KernelError, TunerError
+from tuner.expressions import ITEMSIZE, Expression
+from tuner.kernel import KernelSpec, LaunchSpec
+from tuner.model import Configuration, Gpu, Problem, Value
+
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+BLOCK_LIMITS = (1024, 1024, 64)
+INTEGER_RANGES = {"int32": (-(2**31), 2**31 - 1), "uint32": (0, 2**32 - 1), "int8": (-128, 127), "uint8": (0, 255)}
+
+
+class UnlaunchableError(TunerError):
+    """This configuration cannot be launched on this device; known before anything is compiled."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Device memory: a tensor of the problem, or scratch of a variant."""
+
+    name: str
+    shape: tuple[int, ...]
+    """As it lies in memory, row-major."""
+    dtype: str
+    role: str
+    init: str = "normal"
+    transposed: bool = False
+    """Whether memory holds the transpose of what the kernel means by this tensor."""
+    zeroed: bool = False
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes it takes."""
+        return self.count * ITEMSIZE[self.dtype]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch with everything settled but the addresses."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple[tuple[str, str, Value], ...]
+    """Triples (kind, name or dtype, value): ``("buffer", "a", 0)`` or ``("scalar", "int64", 4096)``."""
+    cluster: tuple[int, int, int] | None = None
+    cooperative: bool = False
+    carveout: int | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads in a block."""
+        return math.prod(self.block)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All launches of a configuration, in order, and the scratch memory between them."""
+
+    launches: tuple[Launch, ...]
+    scratch: tuple[Buffer, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain data; :meth:`from_json` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+        """Rebuild what :meth:`to_json` gave, also after a trip through JSON."""
+        return cls(
+            tuple(launch_from_json(launch) for launch in data["launches"]),
+            tuple(buffer_from_json(buffer) for buffer in data["scratch"]),
+        )
+
+
+def launch_from_json(data: Mapping[str, Any]) -> Launch:
+    """Rebuild a :class:`Launch` from JSON."""
+    arguments = tuple((str(k), str(n), v) for k, n, v in data["arguments"])
+    cluster = tuple(data["cluster"]) if data["cluster"] else None
+    return Launch(
+        tuple(data["grid"]), tuple(data["block"]), data["shared_bytes"], arguments, cluster,
+        data["cooperative"], data["carveout"],
+    )  # fmt: skip
+
+
+def buffer_from_json(data: Mapping[str, Any]) -> Buffer:
+    """Rebuild a :class:`Buffer` from JSON."""
+    return Buffer(**{**data, "shape": tuple(data["shape"])})
+
+
+def tensors_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[Buffer, ...]:
+    """Settle shape, dtype and layout of the problem's tensors."""
+    names = kernel.environment(problem, gpu)
+    buffers = []
+    for tensor in kernel.tensors.values():
+        shape = tuple(_whole(dim, names, f"shape of {tensor.name}", least=1) for dim in tensor.shape)
+        transposed = tensor.transposed is not None and bool(tensor.transposed.evaluate(names))
+        buffers.append(
+            Buffer(
+                tensor.name,
+                shape[::-1] if transposed else shape,
+                problem.dtypes.get(tensor.dtype, tensor.dtype),
+                tensor.role,
+                tensor.init,
+                transposed,
+            )
+        )
+    return tuple(buffers)
+
+
+def scalars_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, tuple[str, Value]]:
+    """Settle dtype and value of the kernel's scalars."""
+    names = kernel.environment(problem, gpu)
+    return {
+        scalar.name: (problem.dtypes.get(scalar.dtype, scalar.dtype), scalar.value.evaluate(names))
+        for scalar in kernel.scalars.values()
+    }
+
+
+def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> Plan:
+    """Settle the launches of one configuration.
+
+    Raises:
+        UnlaunchableError: a grid, block or amount of shared memory is beyond the device.
+    """
+    variant = kernel.variants[configuration.variant]
+    names = {**kernel.environment(problem, gpu), **configuration.values}
+    scratch = tuple(
+        Buffer(
+            item.name,
+            tuple(_whole(dim, names, f"shape of {item.name}", least=1) for dim in item.shape),
+            problem.dtypes.get(item.dtype, item.dtype),
+            "scratch",
+            zeroed=item.zeroed,
+        )
+        for item in variant.scratch
+    )
+    scalars = scalars_of(kernel, problem, gpu)
+    buffers = {*kernel.tensors, *(item.name for item in scratch)}
+    launches = tuple(_launch(launch, names, buffers, scalars, gpu) for launch in variant.launches)
+    return Plan(launches, scratch)
+
+
+def reference_launch(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch | None:
+    """Settle the launch of the CUDA reference, if the kernel has one."""
+    spec = kernel.reference.cuda
+    if spec is None:
+        return None
+    buffers = {f"{name}{suffix}" for name in kernel.tensors for suffix in ("", "_magnitude", "_initial")}
+    return _launch(spec, kernel.environment(problem, gpu), buffers, scalars_of(kernel, problem, gpu), gpu)
+
+
+def _launch(
+    spec: LaunchSpec, names: Mapping[str, Any], buffers: set[str], scalars: Mapping[str, tuple[str, Value]], gpu: Gpu
+) -> Launch:
+    grid = _triple(spec.grid, names, "grid", GRID_LIMITS)
+    block = _triple(spec.block, names, "block", BLOCK_LIMITS)
+    threads = math.prod(block)
+    if threads > gpu.max_threads_per_block:
+        raise UnlaunchableError(f"a block of {threads} threads", f"this GPU allows {gpu.max_threads_per_block}")
+    shared = _whole(spec.shared_bytes, names, "shared_bytes")
+    if shared > gpu.shared_bytes_optin:
+        raise UnlaunchableError(f"{shared} bytes of shared memory", f"this GPU allows {gpu.shared_bytes_optin}")
+    cluster = _triple(spec.cluster, names, "cluster", (16, 16, 16)) if spec.cluster else None
+    if cluster is not None and gpu.cc < 90:
+        raise UnlaunchableError("a launch in clusters", "clusters need compute capability 9.0")
+    if cluster is not None and any(g % c for g, c in zip(grid, cluster, strict=True)):
+        raise UnlaunchableError(f"grid {grid} is no multiple of cluster {cluster}")
+    arguments: list[tuple[str, str, Value]] = []
+    for argument in spec.arguments:
+        if argument.value is not None:
+            arguments.append(("scalar", argument.dtype, _fits(argument.value.evaluate(names), argument.dtype)))
+        elif argument.name in buffers:
+            arguments.append(("buffer", argument.name, 0))
+        elif argument.name in scalars:
+            arguments.append(("scalar", *scalars[argument.name]))
+        else:
+            value = names[argument.name]
+            arguments.append(("scalar", "float32", value) if isinstance(value, float) else ("scalar", "int32", _fits(value, "int32")))
+    carveout = _whole(spec.carveout, names, "carveout") if spec.carveout is not None else None
+    return Launch(grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout)
+
+
+def _triple(
+    items: tuple[Expression, ...], names: Mapping[str, Any], what: str, limits: tuple[int, int, int]
+) -> tuple[int, int, int]:
+    sizes = [_whole(item, names, what, least=1) for item in items] + [1, 1]
+    for size, limit in zip(sizes, limits, strict=False):
+        if size > limit:
+            raise UnlaunchableError(f"{what} of {size}", f"the limit in this dimension is {limit}")
+    return sizes[0], sizes[1], sizes[2]
+
+
+def _whole(expression: Expression, names: Mapping[str, Any], what: str, least: int = 0) -> int:
+    value = expression.evaluate(names)
+    if isinstance(value, str) or value != int(value) or value < least:
+        raise KernelError(f"{what}: {expression.text} = {value}", f"it must be a whole number from {least} up")
+    return int(value)
+
+
+def _fits(value: Any, dtype: str) -> Value:
+    if dtype.startswith("float") or dtype == "bfloat16":
+        return float(value)
+    low, high = INTEGER_RANGES.get(dtype, (-(2**63), 2**63 - 1))
+    if not low <= value <= high:
+        raise UnlaunchableError(f"argument value {value} does not fit {dtype}", 'pass { value = "...", dtype = "int64" }')
+    return int(value)

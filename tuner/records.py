@@ -1,0 +1,170 @@
+"""What goes into the database and what comes out of it, besides the nouns in ``tuner.model``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from tuner.errors import UsageError
+from tuner.model import Configuration, Run, Trial
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What a trial's time means: throughput, and the fraction of the speed of light (1.0 is the roof)."""
+
+    tflops: float | None = None
+    gbytes_per_s: float | None = None
+    speed_of_light: float | None = None
+
+
+@dataclass(frozen=True)
+class Winner:
+    """What a run found to be best, and how sure that is; ``trial_id`` names the row it came from."""
+
+    trial_id: int
+    configuration: Configuration
+    time_ns: float
+    """As re-timed in the race."""
+    default_trial_id: int | None = None
+    default_time_ns: float | None = None
+    ratio: float | None = None
+    """The default's time over the winner's, paired: 1.25 means that the winner is 1.25 times as fast."""
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    verdict: str = ""
+    """faster, slower, same or ambiguous."""
+    confirmed_ns: float | None = None
+    """The time in a fresh process."""
+    edges_verified: bool = False
+    """Right at sizes around its own tile."""
+    exportable: bool = False
+    reason: str = ""
+    """Why it is not exportable."""
+    race: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StoredTrial:
+    """A trial as read back, with the run it belongs to."""
+
+    trial: Trial
+    run: Run
+    metrics: Metrics
+    created_at: str
+
+
+@dataclass(frozen=True)
+class StoredWinner:
+    """A winner as read back, with its run and the trial it came from."""
+
+    id: int
+    winner: Winner
+    run: Run
+    trial: Trial
+    metrics: Metrics
+    created_at: str
+
+
+@dataclass(frozen=True)
+class Found(Generic[Row]):
+    """Rows that were asked for, and what was left out because it is damaged."""
+
+    rows: list[Row]
+    damaged: list[str]
+
+
+@dataclass(frozen=True)
+class Check:
+    """What ``check`` found: rows by table, and one line for each problem."""
+
+    rows: Mapping[str, int]
+    problems: list[str]
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What ``merge`` added, and one line for each thing it did not take."""
+
+    runs: int
+    trials: int
+    winners: int
+    refused: list[str]
+
+
+SORTS = {
+    "time": "t.time_ns",
+    "number": "t.number",
+    "id": "t.id",
+    "created": "t.created_at",
+    "kernel": "t.kernel",
+    "variant": "t.variant",
+    "status": "t.status",
+    "tflops": "t.tflops",
+    "bandwidth": "t.gbytes_per_s",
+    "speed": "t.speed_of_light",
+    "registers": "t.registers",
+}
+"""What trials can be sorted by; a ``-`` before the name turns the order round."""
+
+
+def order_by(sort: str) -> str:
+    """Give the SQL of a sort key, rows without a value last.
+
+    Raises:
+        UsageError: not one of :data:`SORTS`.
+    """
+    column = SORTS.get(sort.removeprefix("-"))
+    if column is None:
+        raise UsageError(f"cannot sort by {sort!r}", f"choose from: {', '.join(SORTS)}, or -time and so on")
+    return f"{column} IS NULL, {column}{' DESC' if sort.startswith('-') else ''}, t.id"
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which trials or winners are meant; what is left empty matches everything."""
+
+    kernel: str = ""
+    gpu: str = ""
+    """A part of the GPU's name, in any case."""
+    dtype: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    variant: str = ""
+    statuses: tuple[str, ...] = ()
+    since: str = ""
+    """UTC in ISO 8601; earlier rows are left out."""
+    run: str = ""
+    """The start of a run's id."""
+    problem_key: str = ""
+    replayed: bool | None = None
+    exportable: bool | None = None
+    """Only for winners."""
+
+    def where(self) -> tuple[str, list[Any]]:
+        """Give a condition over ``t`` (trials or winners) and ``r`` (runs), with the values to bind."""
+        terms: list[tuple[str, list[Any]]] = [("1", [])]
+        columns = ("kernel", "dtype", "variant", "problem_key")
+        terms += [(f"t.{name} = ?", [value]) for name in columns if (value := getattr(self, name))]
+        if self.gpu:
+            terms.append(("instr(lower(t.gpu_name), lower(?)) > 0", [self.gpu]))
+        for name, size in self.sizes.items():
+            path = "CASE WHEN json_valid(r.problem) THEN json_extract(r.problem, ?) END = ?"
+            terms.append((path, [f"$.sizes.{_size_name(name)}", size]))
+        if self.statuses:
+            terms.append((f"t.status IN ({', '.join('?' * len(self.statuses))})", list(self.statuses)))
+        if self.since:
+            terms.append(("t.created_at >= ?", [self.since]))
+        if self.run:
+            terms.append(("substr(t.run_id, 1, length(?)) = ?", [self.run, self.run]))
+        flags = [(name, getattr(self, name)) for name in ("replayed", "exportable")]
+        terms += [(f"t.{name} = ?", [int(flag)]) for name, flag in flags if flag is not None]
+        return " AND ".join(term for term, _ in terms), [value for _, values in terms for value in values]
+
+
+def _size_name(name: str) -> str:
+    if not (name.isascii() and name.isidentifier()):
+        raise UsageError(f"{name!r} cannot be the name of a size", "for example --size m=4096")
+    return name

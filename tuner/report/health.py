@@ -1,0 +1,112 @@
+"""What a machine needs for tuning, looked at one by one."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sqlite3
+from dataclasses import dataclass
+
+from tuner import __version__, paths
+from tuner.compiler import header_folders, nvrtc_version, supported_archs
+from tuner.devices.choose import has_gpu
+from tuner.devices.guard import Guard
+from tuner.errors import TunerError
+from tuner.model import Gpu
+
+WAL_FIXED = (3, 51, 3)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    state: str
+    """``ok``, ``note`` (works, with a limit) or ``missing``."""
+    detail: str
+    remedy: str = ""
+
+
+def examine() -> list[Finding]:
+    """Look at everything; takes about a second where there is a GPU."""
+    nvrtc, compiler = _nvrtc()
+    gpus, found = _gpus()
+    return [
+        Finding("tune", "ok", f"kernel-tune {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores"),
+        nvrtc,
+        *gpus,
+        *_fit(compiler, found),
+        _headers(),
+        _sqlite(),
+        Finding("cache", "ok", str(paths.cache())),
+        *_tools(),
+    ]
+
+
+def _nvrtc() -> tuple[Finding, str]:
+    try:
+        version, archs = nvrtc_version(), supported_archs()
+    except TunerError as error:
+        return Finding("NVRTC", "missing", error.problem, "pip install nvidia-cuda-nvrtc"), ""
+    return Finding("NVRTC", "ok", f"{version}, compute capabilities {archs[0] / 10} to {archs[-1] / 10}"), version
+
+
+def _gpus() -> tuple[list[Finding], list[Gpu]]:
+    if not has_gpu():
+        remedy = "install NVIDIA's driver, or pass the GPU into the container; recorded runs work without (--device replay)"
+        return [Finding("GPU", "missing", "no NVIDIA GPU is visible", remedy)], []
+    guard = Guard("tuner.gpu.worker", ["0", "-"])
+    try:
+        word = guard.hello()
+    except TunerError as error:
+        return [Finding("GPU", "missing", error.problem, "check `nvidia-smi`; the driver must be 580 or later for CUDA 13")], []
+    finally:
+        guard.close()
+    gpu = Gpu(**word["gpu"])
+    detail = (
+        f"{gpu.name}, compute capability {gpu.cc / 10}, {gpu.sm_count} SMs, {gpu.l2_bytes >> 20} MiB L2, "
+        f"{gpu.memory_bytes / 2**30:.0f} GiB at {gpu.memory_bytes_per_s / 1e12:.2f} TB/s, driver for CUDA {gpu.driver}"
+    )
+    findings = [Finding("GPU", "ok", detail)]
+    if not word["nvml"]:
+        findings.append(Finding("NVML", "note", "clocks and power caps cannot be watched", "update cuda-python"))
+    return findings, [gpu]
+
+
+def _fit(compiler: str, gpus: list[Gpu]) -> list[Finding]:
+    findings = []
+    for gpu in gpus:
+        if compiler and int(compiler.split(".")[0]) > int(gpu.driver.split(".")[0]):
+            remedy = f"update the driver, or pip install 'nvidia-cuda-nvrtc<{int(gpu.driver.split('.')[0]) + 1}'"
+            findings.append(Finding("fit", "missing", f"NVRTC {compiler} is newer than the driver's CUDA {gpu.driver}", remedy))
+        elif compiler and gpu.cc not in supported_archs():
+            findings.append(Finding("fit", "missing", f"NVRTC {compiler} does not know compute capability {gpu.cc / 10}", "use a CUDA 12 NVRTC for older GPUs"))
+        elif compiler:
+            findings.append(Finding("fit", "ok", f"cubins of NVRTC {compiler} load on the driver's CUDA {gpu.driver}"))
+    return findings
+
+
+def _headers() -> Finding:
+    folders = header_folders()
+    if folders:
+        return Finding("headers", "ok", str(folders[0]))
+    return Finding(
+        "headers", "note", "CUDA's own headers are not here; only kernels that include them need them", "pip install 'kernel-tune[headers]'"
+    )
+
+
+def _sqlite() -> Finding:
+    version = sqlite3.sqlite_version
+    if sqlite3.sqlite_version_info >= WAL_FIXED:
+        return Finding("SQLite", "ok", f"{version}, write-ahead log")
+    return Finding("SQLite", "ok", f"{version}, rollback journal (its write-ahead log has a known fault before 3.51.3)")
+
+
+def _tools() -> list[Finding]:
+    found = []
+    for tool in ("ncu", "compute-sanitizer", "nvcc"):
+        path = shutil.which(tool)
+        found.append(Finding(tool, "ok" if path else "note", path or "not installed; nothing here needs it"))
+    return found

@@ -1,0 +1,131 @@
+"""What a run shows while it runs, on stderr: a live panel on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from tuner.model import Trial
+from tuner.report.tables import duration, percent, throughput
+from tuner.session import Observer, State, metrics
+
+PLAIN_EVERY_S = 5.0
+
+
+def make_observer(quiet: bool) -> Observer:
+    """Choose how to show progress."""
+    if quiet:
+        return _Silent()
+    return _Live() if sys.stderr.isatty() else _Plain()
+
+
+class _Silent:
+    def started(self, state: State) -> None: ...
+    def trial(self, state: State, trial: Trial) -> None: ...
+    def phase(self, state: State, what: str) -> None: ...
+    def tick(self, state: State) -> None: ...
+
+
+class _Plain(_Silent):
+    """A line at the start, at each better configuration, and every few seconds."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._best: Trial | None = None
+
+    def started(self, state: State) -> None:
+        for line in heading(state):
+            print(line, file=sys.stderr, flush=True)
+
+    def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002 - the observer's signature
+        now = time.monotonic()
+        if state.incumbent is not self._best and now - self._last > 0.5 or now - self._last > PLAIN_EVERY_S:
+            self._best, self._last = state.incumbent, now
+            print(progress_line(state), file=sys.stderr, flush=True)
+
+    def phase(self, state: State, what: str) -> None:
+        print(progress_line(state) if what == "searched" else what, file=sys.stderr, flush=True)
+
+
+class _Live(_Silent):
+    """A bar and two lines that are redrawn in place."""
+
+    def __init__(self) -> None:
+        self._live: Any = None
+        self._bar: Any = None
+        self._drawn = 0.0
+
+    def started(self, state: State) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.progress_bar import ProgressBar
+
+        console = Console(stderr=True)
+        for line in heading(state):
+            console.print(line, highlight=False, markup=False)
+        self._bar = ProgressBar(total=state.run.trials, width=40)
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002
+        self._draw(state)
+
+    def tick(self, state: State) -> None:
+        self._draw(state)
+
+    def phase(self, state: State, what: str) -> None:
+        if self._live is None:
+            return
+        if what == "searched":
+            self._draw(state, now=True)
+            self._live.stop()
+            self._live.console.print(progress_line(state), highlight=False, markup=False)
+            self._live = None
+
+    def _draw(self, state: State, *, now: bool = False) -> None:
+        if self._live is None or (time.monotonic() - self._drawn < 0.1 and not now):
+            return
+        from rich.console import Group
+        from rich.text import Text
+
+        self._drawn = time.monotonic()
+        self._bar.update(len(state.trials))
+        best = state.incumbent
+        second = f"best: {best.configuration}" if best else "nothing verified yet"
+        self._live.update(Group(self._bar, Text(progress_line(state)), Text(second, overflow="ellipsis", no_wrap=True)), refresh=True)
+
+
+def heading(state: State) -> list[str]:
+    """Say what is tuned, where, and in how large a space."""
+    run, space = state.run, state.space
+    lines = [
+        f"tuning {run.problem} on {run.gpu.name} ({run.device})",
+        f"{len(space)} valid configurations of {space.size_before}"
+        + (" (a sample)" if space.sampled else "")
+        + f", variants {', '.join(variant.name for variant in space.variants)}; {run.sampler}, seed {run.seed}",
+    ]
+    lines += [f"left out: {name} ({reason})" for name, reason in space.left_out.items()]
+    if state.known_before:
+        lines.append(f"{state.known_before} configurations are known from earlier runs and not tried again")
+    if state.trials:
+        lines.append(f"resuming after {len(state.trials)} trials")
+    return lines
+
+
+def progress_line(state: State) -> str:
+    """Say in a line how far a run is."""
+    done, total = len(state.trials), state.run.trials
+    rate = done / state.elapsed_s if state.elapsed_s > 0 else 0.0
+    parts = [f"trial {done}/{total}", f"{rate:.1f}/s"]
+    best = state.incumbent
+    if best is not None:
+        found = metrics(state.roof, best.time_ns)
+        parts.append(f"best {duration(best.time_ns)}, {throughput(found)}, {percent(found.speed_of_light)} of the speed of light")
+    if state.failures:
+        parts.append("failed: " + ", ".join(f"{count} {status}" for status, count in sorted(state.failures.items())))
+    if rate > 0 and done < total and not state.search_ended:
+        parts.append(f"ETA {(total - done) / rate:.0f} s")
+    if not state.run.replayed and state.elapsed_s > 3.5:
+        parts.append(f"GPU occupied {percent(state.occupied)}")
+    return "  ".join(parts)

@@ -1,0 +1,206 @@
+"""Trials and winners as tables, CSV and JSON; what comes from a database is made harmless for a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from tuner.model import Configuration, Problem, Trial
+from tuner.records import Metrics, StoredTrial, StoredWinner
+
+COMPUTE_BOUND_FROM = 10.0
+"""Operations a byte from which TFLOP/s says more than GB/s; every GPU's ridge is higher for some dtype."""
+
+
+def printable(value: object) -> str:
+    """Give text in which no control character is left that a terminal would obey."""
+    text = "" if value is None else str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
+
+
+def duration(ns: float | None) -> str:
+    """Give a time with a unit that fits it: ``812 ns``, ``190.1 us``, ``3.42 ms``."""
+    if ns is None:
+        return ""
+    for limit, unit, size in ((1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
+        if ns < limit:
+            return f"{ns / size:.4g} {unit}"
+    return f"{ns / 1e9:.4g} s"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Give the ends of a confidence interval of a time."""
+    return "" if low is None or high is None else f"{duration(low)} .. {duration(high)}"
+
+
+def throughput(metrics: Metrics) -> str:
+    """Give TFLOP/s where arithmetic is the work, else GB/s."""
+    flops, bandwidth = metrics.tflops, metrics.gbytes_per_s
+    if flops and (not bandwidth or flops * 1e3 / bandwidth >= COMPUTE_BOUND_FROM):
+        return f"{flops:.4g} TFLOP/s"
+    return f"{bandwidth:.4g} GB/s" if bandwidth else ""
+
+
+def percent(fraction: float | None) -> str:
+    """Give a fraction as a percentage."""
+    return "" if fraction is None else f"{100 * fraction:.1f}%"
+
+
+def problem_text(problem: Problem) -> str:
+    """Give sizes, dtype and options, without the kernel's name."""
+    return str(problem).removeprefix(problem.kernel).strip()
+
+
+def speedup(ratio: float | None, low: float | None, high: float | None, verdict: str) -> str:
+    """Give a comparison with the default as people say it, with its interval and the verdict."""
+    if ratio is None:
+        return verdict
+    ends = f" ({low:.3f} .. {high:.3f})" if low is not None and high is not None else ""
+    return f"{ratio:.3f}x{ends} {verdict}".strip()
+
+
+def show(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
+    """Print a table: with lines and colour on a terminal, plain and never cut off elsewhere."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    aligned = set(right)
+    if sys.stdout.isatty():
+        _show_rich(columns, cells, aligned)
+        return
+    widths = [max(len(column), *(len(row[i]) for row in cells), 0) for i, column in enumerate(columns)]
+    for row in [list(columns), *cells]:
+        padded = [
+            cell.rjust(width) if column in aligned else cell.ljust(width)
+            for cell, width, column in zip(row, widths, columns, strict=True)
+        ]
+        click.echo("  ".join(padded).rstrip())
+
+
+def _show_rich(columns: Sequence[str], cells: list[list[str]], right: set[str]) -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    Console(file=sys.stdout).print(table)
+
+
+def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
+    """Print names and values in two columns, leaving out what is empty."""
+    shown = [(name, printable(value)) for name, value in pairs if value not in (None, "", (), [], {})]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        click.echo(f"{name.ljust(width)}  {value}")
+
+
+def show_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print CSV with a heading."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    click.echo(text.getvalue(), nl=False)
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, (dict, list, tuple)):
+        return json.dumps(value, separators=(",", ":"))
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def show_json(value: object) -> None:
+    """Print JSON in ASCII; bytes become hexadecimal digits, infinities and NaN text."""
+    click.echo(json.dumps(_jsonable(value), indent=2, allow_nan=False))
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _jsonable(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return (
+        str(value) if isinstance(value, float) and (value != value or abs(value) == float("inf")) else value
+    )
+
+
+def trial_record(stored: StoredTrial) -> dict[str, Any]:
+    """Give a trial as a flat dictionary for ``--json`` and ``--csv``, without samples and sources."""
+    trial = stored.trial
+    return {
+        "id": trial.id,
+        "number": trial.number,
+        **_where_from(stored),
+        **_configuration(trial.configuration),
+        "status": str(trial.status),
+        "time_ns": trial.time_ns,
+        "ci_low_ns": trial.ci_low_ns,
+        "ci_high_ns": trial.ci_high_ns,
+        **vars(stored.metrics),
+        **_resources(trial),
+        "verified": trial.verification.passed if trial.verification and trial.verification.checked else None,
+        "error": trial.error,
+        "tags": list(trial.tags),
+        "created_at": stored.created_at,
+    }
+
+
+def winner_record(stored: StoredWinner) -> dict[str, Any]:
+    """Give a winner as a flat dictionary for ``--json`` and ``--csv``."""
+    winner = stored.winner
+    plain = {n: v for n, v in vars(winner).items() if n not in ("configuration", "race", "time_ns")}
+    return {
+        **_where_from(stored),
+        **_configuration(winner.configuration),
+        "time_ns": winner.time_ns,
+        "ci_low_ns": stored.trial.ci_low_ns,
+        "ci_high_ns": stored.trial.ci_high_ns,
+        **vars(stored.metrics),
+        **plain,
+        "created_at": stored.created_at,
+    }
+
+
+def _where_from(stored: StoredTrial | StoredWinner) -> dict[str, Any]:
+    run = stored.run
+    return {
+        "run": run.id,
+        "kernel": run.problem.kernel,
+        "sizes": dict(run.problem.sizes),
+        "dtypes": dict(run.problem.dtypes),
+        "options": dict(run.problem.options),
+        "gpu": run.gpu.name,
+        "cc": run.gpu.cc,
+        "driver": run.gpu.driver,
+        "device": run.device,
+        "replayed": run.replayed,
+    }
+
+
+def _configuration(configuration: Configuration) -> dict[str, Any]:
+    return {"variant": configuration.variant, "parameters": configuration.values}
+
+
+def _resources(trial: Trial) -> dict[str, Any]:
+    names = (
+        "registers",
+        "static_shared_bytes",
+        "dynamic_shared_bytes",
+        "stack_bytes",
+        "spill_bytes",
+        "active_blocks",
+    )
+    return {name: getattr(trial.resources, name, None) for name in names}

@@ -1,0 +1,83 @@
+"""Everything about one trial, for people to read."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.model import Trial, Verification
+from tuner.records import StoredTrial
+from tuner.report import tables
+
+
+def show_trial(stored: StoredTrial) -> None:
+    """Print everything that the database knows about a trial."""
+    trial, run = stored.trial, stored.run
+    resources = vars(trial.resources) if trial.resources else {}
+    tables.show_pairs(
+        [
+            ("trial", f"{trial.id}: number {trial.number} of run {run.id}"),
+            ("problem", run.problem),
+            ("GPU", f"{run.gpu.name} (cc {run.gpu.cc}, driver {run.gpu.driver or 'unknown'}), {run.device}"),
+            ("times", "replayed from a recording" if run.replayed else ""),
+            ("when", stored.created_at),
+            ("variant", trial.configuration.variant),
+            *((f"  {name}", value) for name, value in trial.configuration.parameters),
+            ("status", trial.status),
+            ("error", trial.error),
+            ("time", tables.duration(trial.time_ns)),
+            ("95% interval", tables.interval(trial.ci_low_ns, trial.ci_high_ns)),
+            ("rate", tables.throughput(stored.metrics)),
+            ("speed of light", tables.percent(stored.metrics.speed_of_light)),
+            ("samples", _samples_text(trial)),
+            *((name.replace("_", " "), value) for name, value in resources.items()),
+            ("verified", _verification_text(trial.verification)),
+            ("tags", ", ".join(trial.tags)),
+            ("compiled in", f"{trial.compile_s:.3g} s" if trial.compile_s else ""),
+            ("GPU occupied", f"{trial.measure_s:.3g} s" if trial.measure_s else ""),
+        ]
+    )
+    for title, text in [
+        *(("source", source) for source in trial.sources),
+        ("compiler log", trial.compile_log),
+    ]:
+        if text:
+            click.echo(f"\n--- {title}")
+            click.echo("\n".join(tables.printable(line.replace("\t", "    ")) for line in text.splitlines()))
+
+
+def _samples_text(trial: Trial) -> str:
+    if not trial.samples_ns:
+        return ""
+    ends = tables.interval(min(trial.samples_ns), max(trial.samples_ns))
+    return f"{len(trial.samples_ns)}, from {ends}; --json lists them"
+
+
+def _verification_text(verification: Verification | None) -> str:
+    if verification is None or not verification.checked:
+        return "no"
+    if verification.passed:
+        worst, norm = verification.worst_ratio, verification.norm_error
+        return f"yes: largest error {worst:.3g} of the allowed, norm {norm:.3g}"
+    return f"WRONG: {verification.mismatches} elements, {verification.message}"
+
+
+def show_again(old: Trial, new: Trial, *, as_json: bool) -> None:
+    """Print a trial's time then and now."""
+    change = new.time_ns / old.time_ns if new.time_ns and old.time_ns else None
+    if as_json:
+        both = {
+            name: {
+                "status": str(t.status),
+                **{n: getattr(t, n) for n in ("time_ns", "ci_low_ns", "ci_high_ns")},
+            }
+            for name, t in (("old", old), ("new", new))
+        }
+        tables.show_json({**both, "new_over_old": change, "error": new.error})
+        return
+    rows = [
+        (name, t.status, tables.duration(t.time_ns), tables.interval(t.ci_low_ns, t.ci_high_ns), t.error)
+        for name, t in (("then", old), ("now", new))
+    ]
+    tables.show(("", "status", "time", "95% interval", "error"), rows)
+    if change is not None:
+        click.echo(f"now takes {change:.3f} times as long as then")

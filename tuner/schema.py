@@ -1,0 +1,277 @@
+"""The database file: its tables, its versions, and which files are refused before a byte is changed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tuner.errors import DatabaseError
+
+APPLICATION_ID = 0x74756E65
+"""``tune`` in ASCII; it stands at byte 68 of the file."""
+BUSY_TIMEOUT_S = 30.0
+OTHER = "name another file with --db"
+DAMAGED = "restore a backup; tune db check says what is damaged"
+WRITABLE = f"make the file and its folder writable, or {OTHER}"
+WAL_IS_SAFE_FROM = (3, 51, 3)
+"""Older versions can corrupt a file in WAL mode when two connections write at once (the WAL-reset bug)."""
+NETWORK_FILESYSTEMS = frozenset(
+    (
+        "nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "gpfs", "beegfs",
+        "pvfs2", "orangefs", "glusterfs", "ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph",
+        "fuse.juicefs", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse",
+    )
+)  # fmt: skip
+"""Their locks cannot be trusted, and two writers would destroy the file."""
+
+TABLES = """
+CREATE TABLE runs (
+  id TEXT PRIMARY KEY, started_at TEXT NOT NULL, ended_at TEXT, state TEXT NOT NULL, owner TEXT NOT NULL,
+  kernel TEXT NOT NULL, kernel_file TEXT NOT NULL, kernel_digest TEXT NOT NULL,
+  problem TEXT NOT NULL, problem_key TEXT NOT NULL, dtype TEXT NOT NULL,
+  device TEXT NOT NULL, replayed INTEGER NOT NULL,
+  gpu_name TEXT NOT NULL, gpu_uuid TEXT NOT NULL, cc INTEGER NOT NULL, gpu TEXT NOT NULL,
+  driver TEXT NOT NULL,
+  versions TEXT NOT NULL, seed INTEGER NOT NULL, sampler TEXT NOT NULL, trials_requested INTEGER NOT NULL,
+  lookahead INTEGER NOT NULL, narrowing TEXT NOT NULL, stats TEXT NOT NULL, digest TEXT NOT NULL
+) STRICT;
+CREATE TABLE trials (
+  id INTEGER PRIMARY KEY, run_id TEXT NOT NULL REFERENCES runs(id), number INTEGER NOT NULL,
+  kernel TEXT NOT NULL, variant TEXT NOT NULL, problem_key TEXT NOT NULL, dtype TEXT NOT NULL,
+  gpu_name TEXT NOT NULL, cc INTEGER NOT NULL, replayed INTEGER NOT NULL,
+  configuration TEXT NOT NULL, status TEXT NOT NULL,
+  time_ns REAL, ci_low_ns REAL, ci_high_ns REAL, samples BLOB NOT NULL, sample_count INTEGER NOT NULL,
+  tflops REAL, gbytes_per_s REAL, speed_of_light REAL,
+  registers INTEGER, static_shared_bytes INTEGER, dynamic_shared_bytes INTEGER, stack_bytes INTEGER,
+  spill_bytes INTEGER, active_blocks INTEGER,
+  verification TEXT, error TEXT NOT NULL, source_digests TEXT NOT NULL, compile_log TEXT NOT NULL,
+  compile_s REAL NOT NULL, measure_s REAL NOT NULL, tags TEXT NOT NULL, created_at TEXT NOT NULL,
+  digest TEXT NOT NULL, UNIQUE (run_id, number)
+) STRICT;
+CREATE INDEX trials_by_problem ON trials (kernel, problem_key, gpu_name, time_ns);
+CREATE TABLE sources (digest TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT;
+CREATE TABLE attempts (
+  id INTEGER PRIMARY KEY, run_id TEXT NOT NULL REFERENCES runs(id), number INTEGER NOT NULL,
+  variant TEXT NOT NULL, configuration TEXT NOT NULL, configuration_key TEXT NOT NULL,
+  started_at TEXT NOT NULL
+) STRICT;
+CREATE INDEX attempts_by_run ON attempts (run_id, number);
+CREATE TABLE winners (
+  id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE REFERENCES runs(id),
+  trial_id INTEGER NOT NULL REFERENCES trials(id), kernel TEXT NOT NULL, problem_key TEXT NOT NULL,
+  dtype TEXT NOT NULL, gpu_name TEXT NOT NULL, cc INTEGER NOT NULL, replayed INTEGER NOT NULL,
+  variant TEXT NOT NULL, configuration TEXT NOT NULL, time_ns REAL NOT NULL,
+  default_trial_id INTEGER REFERENCES trials(id), default_time_ns REAL,
+  ratio REAL, ratio_low REAL, ratio_high REAL, verdict TEXT NOT NULL, confirmed_ns REAL,
+  edges_verified INTEGER NOT NULL, exportable INTEGER NOT NULL, reason TEXT NOT NULL, race TEXT NOT NULL,
+  created_at TEXT NOT NULL, digest TEXT NOT NULL
+) STRICT;
+CREATE INDEX winners_by_problem ON winners (kernel, problem_key, gpu_name, time_ns);
+CREATE INDEX winners_by_trial ON winners (trial_id);
+CREATE INDEX winners_by_default_trial ON winners (default_trial_id);
+"""
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
+    for statement in TABLES.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_tables,)
+"""The step at index i takes a file from version i to version i + 1."""
+
+
+def connect(path: Path, *, write: bool) -> sqlite3.Connection:
+    """Open a database file, creating or migrating it where that is needed and allowed.
+
+    Raises:
+        DatabaseError: the file is missing, foreign, newer, read-only, on a network filesystem or damaged.
+    """
+    with explained(path):
+        refuse_foreign(path, may_create=write)
+        if write:
+            refuse_unwritable(path)
+            refuse_network(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+        mode = "rwc" if write else ("rw" if _writable(path) else "ro")
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None
+        )
+        try:
+            _prepare(connection, path, migrate=mode != "ro")
+            if write:
+                _settle_journal(connection)
+            else:
+                connection.execute("PRAGMA query_only = ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, *, migrate: bool) -> None:
+    connection.row_factory = sqlite3.Row
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")  # a row's digest finds the damage
+    for pragma in ("foreign_keys = ON", "trusted_schema = OFF", "cell_size_check = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    version = _version(connection, path)
+    if version < len(MIGRATIONS):
+        if not migrate:
+            raise DatabaseError(
+                f"{path} has the older schema {version} and cannot be written", "make it writable, or copy it"
+            )
+        _migrate(connection, path)
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone():
+        raise DatabaseError(
+            f"{path} has a trigger or view that kernel-tune did not make", f"drop it, or {OTHER}"
+        )
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(MIGRATIONS):
+        raise DatabaseError(
+            f"{path} was written by a newer kernel-tune (schema {version}, this one knows {len(MIGRATIONS)})",
+            f"upgrade kernel-tune, or {OTHER}",
+        )
+    return version
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Take every step that is missing in one transaction; another process may have done it meanwhile."""
+    connection.execute("PRAGMA synchronous = EXTRA")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for step in MIGRATIONS[_version(connection, path) :]:
+            step(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _settle_journal(connection: sqlite3.Connection) -> None:
+    """WAL where this SQLite is safe with it, else a rollback journal; committed means on the disk in both."""
+    connection.execute("PRAGMA synchronous = EXTRA")
+    wanted = "wal" if sqlite3.sqlite_version_info >= WAL_IS_SAFE_FROM else "delete"
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != wanted:
+        try:
+            connection.execute(f"PRAGMA journal_mode = {wanted}")
+        except sqlite3.OperationalError:  # in use; a rollback journal is safe with every version, WAL is not
+            if wanted == "wal":
+                return
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+    if wanted == "wal":
+        connection.execute("PRAGMA synchronous = FULL")
+
+
+def refuse_foreign(path: Path, *, may_create: bool) -> None:
+    """Look at the header only, so that a file of somebody else's is not even locked."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        if may_create:
+            return
+        raise DatabaseError(f"there is no database {path}", f"tune a kernel first, or {OTHER}") from None
+    if not stat.S_ISREG(mode):
+        raise DatabaseError(f"{path} is not a file", OTHER)
+    with path.open("rb") as file:
+        header = file.read(100)
+    if not header:
+        if may_create:
+            return
+        raise DatabaseError(f"{path} is empty", f"tune a kernel first, or {OTHER}")
+    if not header.startswith(b"SQLite format 3\0") or len(header) < 100:
+        raise DatabaseError(f"{path} is not an SQLite file", OTHER)
+    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise DatabaseError(f"{path} is a database of another program", OTHER)
+
+
+def _writable(path: Path) -> bool:
+    """Whether a mode bit and the system allow it; root is held to the bits as well."""
+    try:
+        bits = path.stat().st_mode & 0o222
+        return bool(bits) and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    except OSError:
+        return False
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Refuse a read-only file or folder before SQLite finds out halfway."""
+    if path.exists() and not _writable(path):
+        raise DatabaseError(f"{path} is read-only", WRITABLE)
+
+
+def refuse_network(path: Path) -> None:
+    """Refuse a filesystem whose locks cannot be trusted."""
+    kind = filesystem_of(path)
+    if kind in NETWORK_FILESYSTEMS:
+        raise DatabaseError(
+            f"{path} is on a network filesystem ({kind}), where SQLite's locks do not hold",
+            "use a local --db, and join files with: tune db merge",
+        )
+
+
+def filesystem_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """Give the type of the filesystem that holds a path, or an empty text where that cannot be known."""
+    try:
+        lines = mounts.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    target, best, kind = path.absolute().resolve(), -1, ""
+    for line in lines:
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = Path(fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\"))
+        if len(point.parts) >= best and (point == target or point in target.parents):
+            best, kind = len(point.parts), fields[2]
+    return kind
+
+
+_CAUSES = {
+    sqlite3.SQLITE_FULL: (
+        "the disk is full",
+        "free some space, then go on with --resume; recorded trials are safe",
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "reading or writing failed",
+        "check the disk and its space; recorded trials are safe",
+    ),
+    sqlite3.SQLITE_BUSY: ("another program has locked it for too long", "end that program, then try again"),
+    sqlite3.SQLITE_LOCKED: ("another program has locked it", "end that program, then try again"),
+    sqlite3.SQLITE_READONLY: ("it is read-only", WRITABLE),
+    sqlite3.SQLITE_PERM: ("access is denied", WRITABLE),
+    sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", f"check the folder's permissions, or {OTHER}"),
+    sqlite3.SQLITE_CORRUPT: ("the file is damaged", DAMAGED),
+    sqlite3.SQLITE_NOTADB: ("it is not an SQLite file", OTHER),
+}
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn what SQLite or the system raises into one line with a remedy."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        cause, remedy = _CAUSES.get(code, (str(error), "try: tune db check"))
+        raise DatabaseError(f"{path}: {cause}", remedy) from error
+    except UnicodeDecodeError as error:  # SQLite's message quotes the damage
+        raise DatabaseError(f"{path}: the file is damaged", DAMAGED) from error
+    except OSError as error:
+        raise DatabaseError(f"{path}: {error.strerror or error}", OTHER) from error
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise DatabaseError(f"{path}: {error}", "such a value or path cannot be stored") from error

@@ -1,0 +1,39 @@
+"""Choosing what to try next: :func:`make_search` gives a :class:`Search` by the name of its sampler."""
+
+from __future__ import annotations
+
+from tuner.errors import UsageError
+from tuner.kernel import suggestion
+from tuner.search.base import Search
+from tuner.search.enumerate import BruteForce, RandomOrder
+from tuner.space import SearchSpace
+
+__all__ = ["Search", "make_search", "sampler_names"]
+
+_ENUMERATING: dict[str, type[Search]] = {
+    "random": RandomOrder,
+    "bruteforce": BruteForce,
+    # Optuna's own grid wants to be told the grid; over the valid set it is the same thing as brute force.
+    "grid": BruteForce,
+}
+
+
+def sampler_names() -> list[str]:
+    """Give the names to choose from; Optuna's other samplers are found by their class names, too."""
+    return ["tpe", "random", "brute-force", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc"]
+
+
+def make_search(name: str, space: SearchSpace, seed: int) -> Search:
+    """Make the search that a sampler's name stands for; case, hyphens and "Sampler" do not matter.
+
+    Raises:
+        UsageError: there is no such sampler, or it needs a package that is not installed.
+    """
+    plain = name.lower().replace("-", "").replace("_", "").removesuffix("sampler")
+    if plain in _ENUMERATING:
+        return _ENUMERATING[plain](space, seed)
+    from tuner.search.optuna_search import OptunaSearch, sampler_classes  # Optuna takes 0.2 s to import
+
+    if plain not in sampler_classes():
+        raise UsageError(f"no sampler named {name!r}", suggestion(name.lower(), sampler_names()))
+    return OptunaSearch(space, seed, sampler_classes()[plain])

@@ -1,0 +1,105 @@
+"""What every search promises, and the part of it that is the same for all of them."""
+
+from __future__ import annotations
+
+import abc
+import math
+
+import numpy as np
+
+from tuner.model import Configuration
+from tuner.space import Mask, SearchSpace
+
+Place = tuple[int, int]
+"""A configuration as the number of its variant in the space and its row there."""
+
+
+class Search(abc.ABC):
+    """Chooses what to try next, by asking and telling.
+
+    The contract, for every implementation:
+
+    - ``ask`` gives a configuration of the space that was neither asked for nor added before, and None when
+      there is no such configuration left. The first one is the space's default.
+    - Any number of configurations may be asked for before the first of them is told, and they may be told
+      in any order.
+    - A failure (an objective that is None, or not finite) teaches like a bad result, and never stops the
+      search.
+    - The same space, seed, and order of calls with the same objectives give the same configurations.
+
+    Args:
+        space: what may be asked for.
+        seed: of every random choice.
+    """
+
+    def __init__(self, space: SearchSpace, seed: int) -> None:
+        self.space = space
+        self.rng = np.random.default_rng(seed)
+        self.seen: list[Mask] = [np.zeros(len(variant), dtype=bool) for variant in space.variants]
+        """For each variant the rows that were asked for or added."""
+        self.unseen: list[int] = [len(variant) for variant in space.variants]
+        """For each variant the number of rows that were not."""
+
+    def ask(self) -> Configuration | None:
+        """Give a configuration to try, or None when all have been tried."""
+        if not any(self.unseen):
+            return None
+        place = self.space.locate(self.space.default)
+        assert place is not None
+        if self.seen[place[0]][place[1]]:
+            place = self._propose()
+        assert not self.seen[place[0]][place[1]]
+        self._see(place)
+        self._asked(place)
+        return self.space.variants[place[0]].configuration(place[1])
+
+    def tell(self, configuration: Configuration, objective: float | None) -> None:
+        """Say how a configuration that was asked for ended.
+
+        Args:
+            configuration: what :meth:`ask` gave; anything else is taken as :meth:`add` would.
+            objective: base-2 logarithm of the time in nanoseconds, or None for a failure.
+        """
+        place = self.space.locate(configuration)
+        if place is None or not self.seen[place[0]][place[1]]:
+            self.add(configuration, objective)
+        else:
+            self._told(place, _finite(objective))
+
+    def add(self, configuration: Configuration, objective: float | None) -> None:
+        """Teach what is known from an earlier run, so that it is not asked for again.
+
+        What is not in the space (other values, another narrowing) is ignored.
+        """
+        place = self.space.locate(configuration)
+        if place is not None and not self.seen[place[0]][place[1]]:
+            self._see(place)
+            self._added(place, _finite(objective))
+
+    def draw_variant(self) -> int:
+        """Give at random the number of a variant that has unseen configurations, however many."""
+        return int(self.rng.choice(np.flatnonzero(self.unseen)))
+
+    def _see(self, place: Place) -> None:
+        self.seen[place[0]][place[1]] = True
+        self.unseen[place[0]] -= 1
+
+    @abc.abstractmethod
+    def _propose(self) -> Place:
+        """Give an unseen configuration; there is at least one."""
+
+    @abc.abstractmethod
+    def _asked(self, place: Place) -> None:
+        """Note that a configuration has been given out."""
+
+    @abc.abstractmethod
+    def _told(self, place: Place, objective: float | None) -> None:
+        """Learn the result of a configuration that was given out."""
+
+    @abc.abstractmethod
+    def _added(self, place: Place, objective: float | None) -> None:
+        """Learn the result of a configuration from elsewhere."""
+
+
+def _finite(objective: float | None) -> float | None:
+    return objective if objective is not None and math.isfinite(objective) else None

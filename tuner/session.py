@@ -1,0 +1,426 @@
+"""``tune()``: asks the search, feeds the device, writes the database, and races the finalists."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from tuner import __version__, paths
+from tuner.database import Database, Metrics, Winner
+from tuner.devices.base import Device, Outcome
+from tuner.devices.choose import open_device
+from tuner.errors import Interrupted, SpaceError, TunerError
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import content_digest, load_kernel
+from tuner.model import Configuration, Problem, Resources, Run, Status, Trial, Value
+from tuner.race import Finish, run_finish
+from tuner.roofline import Roof, roof_of
+from tuner.search import make_search
+from tuner.search.base import Search
+from tuner.space import SearchSpace
+from tuner.stats import median_interval
+
+POLL_S = 0.1
+PATIENCE_S = 5.0
+"""After Ctrl-C, how long the measurement under way may still take."""
+MAX_ATTEMPTS = 2
+"""A configuration that was begun so often without a result takes the whole tuner with it, and is skipped."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for."""
+
+    kernel: KernelSpec
+    problem: Problem
+    trials: int = 200
+    sampler: str = "tpe"
+    seed: int = 0
+    variants: tuple[str, ...] = ()
+    fixed: Mapping[str, tuple[Value | str, ...]] = field(default_factory=dict)
+    time_s: float | None = None
+    resume: bool = False
+    from_scratch: bool = False
+    """Do not look at earlier runs of this problem."""
+
+
+@dataclass
+class State:
+    """Where a run stands; what the progress display reads."""
+
+    run: Run
+    roof: Roof
+    space: SearchSpace
+    trials: list[Trial] = field(default_factory=list)
+    incumbent: Trial | None = None
+    default: Trial | None = None
+    phase: str = "searching"
+    known_before: int = 0
+    """Trials of earlier runs that the search was told."""
+    search_began: float = 0.0
+    search_ended: float = 0.0
+    device: Device | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of the search so far."""
+        return (self.search_ended or time.monotonic()) - self.search_began
+
+    @property
+    def occupied(self) -> float:
+        """Share of the search, less its first 3 s, for which the GPU was verifying, timing or resting on purpose."""
+        if self.device is None:
+            return 0.0
+        return self.device.occupancy.share(self.search_began + 3.0, self.search_ended or time.monotonic())
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Number of failed trials by status."""
+        counts: dict[str, int] = {}
+        for trial in self.trials:
+            if not trial.status.ranked:
+                counts[trial.status] = counts.get(trial.status, 0) + 1
+        return counts
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run found."""
+
+    state: State
+    finish: Finish | None
+    winner_id: int | None
+    stats: Mapping[str, Any]
+
+
+class Observer(Protocol):
+    """Who watches a run."""
+
+    def started(self, state: State) -> None:
+        """The space is known, nothing was tried yet."""
+
+    def trial(self, state: State, trial: Trial) -> None:
+        """One trial ended."""
+
+    def phase(self, state: State, what: str) -> None:
+        """Something other than the search begins."""
+
+    def tick(self, state: State) -> None:
+        """Some time passed."""
+
+
+def tune(
+    request: Request, device: Device, database: Database, observer: Observer, stop: Callable[[], bool] = lambda: False
+) -> Result:
+    """Search, record, race, confirm.
+
+    Args:
+        request: what to tune.
+        device: where to measure; ready, and closed by the caller.
+        database: where every trial goes.
+        observer: told of everything.
+        stop: asked often; once it is true nothing new is tried.
+
+    Raises:
+        Interrupted: ``stop`` said so; everything measured is recorded, and ``resume`` goes on.
+        TunerError: the problem cannot be tuned.
+    """
+    return _Session(request, device, database, observer, stop).run()
+
+
+def rerun(database: Database, trial_id: int, device: str) -> Trial:
+    """Measure one recorded trial again, alone, on a device by name; nothing is written."""
+    run = database.trial(trial_id).run
+    trial = database.trial(trial_id).trial
+    kernel = load_kernel(run.kernel_file if Path(run.kernel_file).is_file() else run.problem.kernel)
+    opened, _ = open_device(device, kernel.name, 1, paths.cache() / "cubins")
+    try:
+        opened.prepare(kernel, run.problem, run.seed)
+        opened.submit(trial.number, trial.configuration)
+        while not (outcomes := opened.collect(POLL_S)):
+            pass
+        return _trial(outcomes[0])
+    finally:
+        opened.close()
+
+
+class _Session:
+    def __init__(
+        self, request: Request, device: Device, database: Database, observer: Observer, stop: Callable[[], bool]
+    ) -> None:
+        self.request, self.device, self.database, self.observer, self.stop = request, device, database, observer, stop
+        kernel, problem = request.kernel, request.problem
+        space = SearchSpace.from_kernel(kernel, problem, device.gpu, request.variants, request.fixed)
+        device.incumbent_ns = None
+        device.prepare(kernel, problem, request.seed)
+        self.space = device.restrict(space)
+        resumed = database.latest_unfinished(problem, device.name) if request.resume else None
+        if request.resume and resumed is None:
+            raise TunerError(f"there is no interrupted run of {problem} on {device.name}", "leave out --resume")
+        # A resumed run goes on as it began: the sampler's sequence depends on all of these.
+        self.sampler = resumed.sampler if resumed else request.sampler
+        seed = resumed.seed if resumed else request.seed
+        self.search: Search = make_search(self.sampler, self.space, seed)
+        run = resumed or self._new_run()
+        self.state = State(run, roof_of(kernel, problem, device.gpu), self.space, device=device)
+        self.ids: dict[int, int] = {}
+        self.pending: dict[int, Configuration] = {}
+        self.done: dict[int, Outcome] = {}
+        self.seeds: list[Configuration] = []
+        self.next_number = 0
+        self.next_told = 0
+        self.exhausted = False
+        if resumed:
+            database.resume_run(run.id)
+            self._replay_run()
+        else:
+            database.start_run(run)
+            if not request.from_scratch:
+                self._learn_from_earlier_runs()
+
+    def run(self) -> Result:
+        """Go through search, race and confirmation, and say in the database how it ended."""
+        state = "failed"
+        try:
+            self.observer.started(self.state)
+            self._search()
+            self.observer.phase(self.state, "searched")
+            result = self._finish()
+            state = "finished"
+            return result
+        except (KeyboardInterrupt, Interrupted):
+            state = "interrupted"
+            done = len(self.state.trials)
+            raise Interrupted(
+                f"stopped after {done} of {self._budget()} trials; all of them are kept", "go on with --resume"
+            ) from None
+        finally:
+            self.database.finish_run(self.state.run.id, state, self._stats())
+
+    # -- before -----------------------------------------------------------------------------------------------------
+
+    def _new_run(self) -> Run:
+        request = self.request
+        return Run(
+            id=str(uuid.uuid4()),
+            problem=request.problem,
+            gpu=self.device.gpu,
+            device=self.device.name,
+            seed=request.seed,
+            sampler=request.sampler,
+            trials=request.trials,
+            lookahead=self.device.lookahead,
+            narrowing={"variants": list(request.variants), "fixed": {k: list(v) for k, v in request.fixed.items()}},
+            kernel_digest=content_digest(request.kernel),
+            kernel_file=str(request.kernel.file),
+            versions={"kernel-tune": __version__, **self.device.versions},
+        )
+
+    def _learn_from_earlier_runs(self) -> None:
+        """Tell the search what earlier runs of this very kernel, problem and GPU found; only new ground is tried.
+
+        The best of them is tried again, because figures of another day cannot be raced against today's.
+        """
+        best = None
+        for trial in self.database.earlier_trials(self.state.run):
+            if best is None and trial.status is Status.OK and self.space.contains(trial.configuration):
+                best = trial.configuration
+        for trial in self.database.earlier_trials(self.state.run):
+            if trial.configuration not in (best, self.space.default):
+                self.search.add(trial.configuration, _objective(trial))
+                self.state.known_before += 1
+        if best is not None and best != self.space.default:
+            self.seeds.append(best)
+
+    def _replay_run(self) -> None:
+        """Bring the search to where the interrupted run was."""
+        for trial in self.database.trials(self.state.run.id):
+            self.search.add(trial.configuration, _objective(trial))
+            self._count(trial)
+            self.ids[trial.number] = trial.id or 0
+            self.next_number = max(self.next_number, trial.number + 1)
+        for number, configuration, count in self.database.pending_attempts(self.state.run.id):
+            self.next_number = max(self.next_number, number + 1)
+            if count >= MAX_ATTEMPTS:
+                error = f"the tuner died {count} times on this configuration"
+                self._record(Trial(number, configuration, Status.CRASHED, error=error))
+                self.search.add(configuration, None)
+            else:
+                self.seeds.append(configuration)
+        self.next_told = self.next_number
+
+    # -- the search ---------------------------------------------------------------------------------------------------
+
+    def _budget(self) -> int:
+        return self.state.run.trials
+
+    def _search(self) -> None:
+        state = self.state
+        state.search_began = time.monotonic()
+        deadline = math.inf if self.request.time_s is None else state.search_began + self.request.time_s
+        while True:
+            if self.stop():
+                self._drain()
+                raise Interrupted("stopped")
+            while self._wants_more() and time.monotonic() < deadline:
+                self._submit_next()
+            if not self.pending:
+                break
+            self._collect(POLL_S)
+            self.observer.tick(state)
+        state.search_ended = time.monotonic()
+        if not state.trials:
+            raise SpaceError("nothing was tried", "allow more trials or time")
+
+    def _wants_more(self) -> bool:
+        untold = self.next_number - self.next_told
+        begun = len(self.state.trials) + len(self.pending)
+        return untold < self.device.lookahead and begun < self._budget() and not self.exhausted
+
+    def _submit_next(self) -> None:
+        configuration = self.seeds.pop(0) if self.seeds and self.next_number else self.search.ask()
+        while configuration is not None and any(configuration == other for other in self.pending.values()):
+            configuration = self.search.ask()
+        if configuration is None:
+            self.exhausted = True
+            return
+        number, self.next_number = self.next_number, self.next_number + 1
+        self.database.attempt(self.state.run.id, number, configuration)
+        self.pending[number] = configuration
+        self.device.submit(number, configuration)
+
+    def _collect(self, timeout_s: float) -> None:
+        for outcome in self.device.collect(timeout_s):
+            self.pending.pop(outcome.number)
+            trial = self._record(_trial(outcome))
+            self.done[outcome.number] = outcome
+            self.observer.trial(self.state, trial)
+        # Told in the order asked, whatever the order of the answers: a seed then gives the same run.
+        while self.next_told in self.done:
+            outcome = self.done.pop(self.next_told)
+            self.search.tell(outcome.configuration, _objective(_trial(outcome)))
+            self.next_told += 1
+
+    def _record(self, trial: Trial) -> Trial:
+        row = self.database.record(self.state.run.id, trial, metrics=metrics(self.state.roof, trial.time_ns))
+        self.ids[trial.number] = row
+        trial = replace(trial, id=row, sources=())
+        self._count(trial)
+        return trial
+
+    def _count(self, trial: Trial) -> None:
+        state = self.state
+        state.trials.append(trial)
+        if trial.configuration == self.space.default:
+            state.default = trial
+        if trial.status is Status.OK and trial.time_ns:
+            if state.incumbent is None or trial.time_ns < (state.incumbent.time_ns or math.inf):
+                state.incumbent = trial
+                self.device.incumbent_ns = trial.time_ns
+
+    def _drain(self) -> None:
+        """Let what is being measured end; what only waits is forgotten, and asked for again on resume."""
+        deadline = time.monotonic() + PATIENCE_S
+        known = len(self.state.trials)
+        while self.pending and len(self.state.trials) == known and time.monotonic() < deadline:
+            self._collect(POLL_S)
+        self.database.clear_attempts(self.state.run.id)
+
+    # -- the finish ---------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> Result:
+        state = self.state
+
+        def say(what: str) -> None:
+            if self.stop():
+                raise Interrupted("stopped")
+            state.phase = what
+            self.observer.phase(state, what)
+
+        finish = run_finish(self.device, state.run.problem, state.trials, state.default, state.run.seed, say)
+        winner_id = None
+        if finish is not None:
+            for trial, reason in finish.unstable:
+                self.database.mark_unstable(self.ids[trial.number], reason)
+            winner_id = self.database.record_winner(state.run.id, self._winner(finish))
+        return Result(state, finish, winner_id, self._stats())
+
+    def _winner(self, finish: Finish) -> Winner:
+        confirmed = finish.confirmed
+        return Winner(
+            trial_id=self.ids[finish.winner.number],
+            configuration=finish.winner.configuration,
+            time_ns=finish.time_ns,
+            default_trial_id=self.ids[finish.default.number] if finish.default and finish.default_ns else None,
+            default_time_ns=finish.default_ns,
+            ratio=finish.ratio.median if finish.ratio else None,
+            ratio_low=finish.ratio.low if finish.ratio else None,
+            ratio_high=finish.ratio.high if finish.ratio else None,
+            verdict=finish.verdict,
+            confirmed_ns=statistics.median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
+            edges_verified=bool(finish.edges) and not finish.reason,
+            exportable=finish.exportable,
+            reason=finish.reason,
+            race={
+                "medians_ns": [[str(configuration), time_ns] for configuration, time_ns in finish.medians_ns],
+                "tied": finish.tied,
+                "edges": [str(problem) for problem, _ in finish.edges],
+                "replayed": self.state.run.replayed,
+            },
+        )
+
+    def _stats(self) -> dict[str, Any]:
+        state = self.state
+        return {
+            "search_s": state.elapsed_s if state.search_began else 0.0,
+            "occupied": state.occupied,
+            "trials": len(state.trials),
+            "failures": state.failures,
+            "space": len(state.space),
+            "space_before": state.space.size_before,
+        }
+
+
+def metrics(roof: Roof, time_ns: float | None) -> Metrics:
+    """Turn a time into throughput and the fraction of the speed of light."""
+    if not time_ns:
+        return Metrics()
+    return Metrics(
+        tflops=roof.flops / time_ns * 1e-3,
+        gbytes_per_s=roof.bytes / time_ns,
+        speed_of_light=roof.speed_of_light_ns / time_ns,
+    )
+
+
+def _trial(outcome: Outcome) -> Trial:
+    compilation, measurement = outcome.compilation, outcome.measurement
+    samples = measurement.samples_ns
+    low, high = median_interval(samples) if len(samples) > 1 else (None, None)
+    resources = compilation.resources
+    return Trial(
+        number=outcome.number,
+        configuration=outcome.configuration,
+        status=measurement.status,
+        time_ns=statistics.median(samples) if samples and measurement.status is not Status.WRONG_RESULT else None,
+        ci_low_ns=low,
+        ci_high_ns=high,
+        samples_ns=samples,
+        resources=Resources.of(resources) if resources else None,
+        verification=measurement.verification,
+        error=measurement.error,
+        sources=compilation.sources,
+        compile_log=compilation.log,
+        compile_s=compilation.compile_s,
+        measure_s=measurement.measure_s,
+        tags=measurement.tags,
+    )
+
+
+def _objective(trial: Trial) -> float | None:
+    return math.log2(trial.time_ns) if trial.status.ranked and trial.time_ns else None

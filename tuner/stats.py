@@ -1,0 +1,130 @@
+"""Medians, how sure they are, and whether one kernel is faster than another.
+
+Timings of a kernel are skewed, with outliers to one side; so everything here rests on the median and makes no
+assumption about the distribution. Outliers are counted, never removed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+MIN_SAMPLES = 6
+"""Fewest samples that can say anything with 95 % confidence: all of n lie on one side of the median with
+probability 2 / 2**n, which is 3 % for 6."""
+RESAMPLES = 2000
+"""Bootstrap draws; the ends of a 95 % interval then rest on 50 of them each."""
+OUTLIER_MADS = 5.0
+MAD_TO_SIGMA = 1.4826
+"""The standard deviation of a normal distribution over its median absolute deviation."""
+OUTLIER_FLOOR = 0.005
+"""Deviation, relative to the median, below which nothing is an outlier: a GPU's timer ticks so coarsely
+that more than half of the samples of a short kernel can be equal, and their median absolute deviation
+zero."""
+
+
+def median(samples: Sequence[float]) -> float:
+    """Give the middle value, or the mean of the two."""
+    return float(np.median(samples))
+
+
+def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """Bound the median of what the samples were drawn from, whatever its distribution.
+
+    The k-th smallest and the k-th largest sample enclose it unless fewer than k samples fall on one of its
+    sides, and the number that do is binomial(n, 1/2). With fewer than :data:`MIN_SAMPLES` samples this
+    gives the smallest and the largest, which enclose it with a probability of only 1 - 2**(1 - n).
+    """
+    ordered = np.sort(np.asarray(samples, dtype=float))
+    rank = _interval_rank(len(ordered), confidence)
+    return float(ordered[rank - 1]), float(ordered[-rank])
+
+
+@functools.lru_cache(maxsize=1024)
+def _interval_rank(count: int, confidence: float) -> int:
+    """Give the largest k, at least 1, with P(binomial(count, 1/2) < k) <= (1 - confidence) / 2."""
+    k = np.arange(count)
+    # log of count choose 0, 1, 2, ...: sums of the logarithms of (count - k) / (k + 1).
+    log_choose = np.concatenate([[0.0], np.cumsum(np.log((count - k) / (k + 1)))])
+    below = np.cumsum(np.exp(log_choose - count * np.log(2)))
+    return max(1, int(np.searchsorted(below, (1 - confidence) / 2, side="right")))
+
+
+def outlier_count(samples: Sequence[float]) -> int:
+    """Count the samples further from the median than five standard deviations, estimated robustly."""
+    values = np.asarray(samples, dtype=float)
+    middle = np.median(values)
+    deviations = np.abs(values - middle)
+    limit = OUTLIER_MADS * MAD_TO_SIGMA * np.median(deviations)
+    return int(np.count_nonzero(deviations > max(limit, OUTLIER_FLOOR * abs(middle))))
+
+
+class Verdict(StrEnum):
+    """How a candidate compares with a reference."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    """Any difference is below the noise."""
+    AMBIGUOUS = "ambiguous"
+    """The samples do not say; more of them might."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A candidate's time over a reference's, with the bounds of its 95 % interval; below 1 is faster."""
+
+    median: float
+    low: float
+    high: float
+
+
+def paired_ratio(a: Sequence[float], b: Sequence[float], seed: int, confidence: float = 0.95) -> Ratio:
+    """Compare two kernels that were timed in turn: the median of a[i] / b[i], and how sure it is.
+
+    Pairs that were measured side by side share the drift of the clock, which cancels. The interval is the
+    percentile bootstrap's. Fewer than :data:`MIN_SAMPLES` pairs bound nothing: the interval is then infinite.
+
+    Args:
+        a: times of the candidate.
+        b: times of the reference, each taken next to the one in ``a``.
+        seed: of the resampling.
+        confidence: of the interval.
+    """
+    if len(a) != len(b) or not len(a):
+        raise ValueError(f"{len(a)} and {len(b)} samples do not pair up")
+    ratios = np.asarray(a, dtype=float) / np.asarray(b, dtype=float)
+    if len(ratios) < MIN_SAMPLES:
+        return Ratio(median(ratios), 0.0, float("inf"))
+    rng, count = np.random.default_rng(seed), len(ratios)
+    at_once = max(1, 1_000_000 // count)  # 8 MB of indices, and as much of what they pick
+    medians = [
+        np.median(ratios[rng.integers(0, count, (min(at_once, RESAMPLES - start), count))], axis=1)
+        for start in range(0, RESAMPLES, at_once)
+    ]
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(np.concatenate(medians), [tail, 1 - tail])
+    return Ratio(median(ratios), float(low), float(high))
+
+
+def verdict(ratio: Ratio, noise_floor: float) -> Verdict:
+    """Judge a ratio.
+
+    Faster: the whole interval is below 1, and the median by more than the noise floor. Slower: the mirror
+    image. Same: the whole interval is within the noise floor of 1. Anything else is ambiguous.
+
+    Args:
+        ratio: of the candidate to the reference.
+        noise_floor: how far from 1 a kernel's ratio to itself gets on this machine, such as 0.002.
+    """
+    if ratio.high < 1 and ratio.median < 1 - noise_floor:
+        return Verdict.FASTER
+    if ratio.low > 1 and ratio.median > 1 + noise_floor:
+        return Verdict.SLOWER
+    if ratio.low >= 1 - noise_floor and ratio.high <= 1 + noise_floor:
+        return Verdict.SAME
+    return Verdict.AMBIGUOUS
