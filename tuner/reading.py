@@ -124,10 +124,11 @@ class Reader:
         return [self._or_damaged(partial(rows.decode_trial, row, run)).trial for row in found]
 
     def earlier_trials(self, run: Run) -> list[Trial]:
-        """Give the trials of other runs of the same kernel text, problem and GPU, best first, failures last."""
+        """Give the trials of other runs of this kernel text, problem and GPU, best first, failures last."""
         found = self.select(
-            "SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE r.problem_key = ? AND r.gpu_name = ? "
-            "AND r.kernel_digest = ? AND r.replayed = ? AND r.id != ? ORDER BY t.time_ns IS NULL, t.time_ns, t.id",
+            "SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE r.problem_key = ? "
+            "AND r.gpu_name = ? AND r.kernel_digest = ? AND r.replayed = ? AND r.id != ? "
+            "ORDER BY t.time_ns IS NULL, t.time_ns, t.id",
             run.problem.key,
             run.gpu.name,
             run.kernel_digest,

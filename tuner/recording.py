@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,9 +125,9 @@ def read_recording(path: Path) -> Recording:
         raise RecordingError(f"{path}: damaged: {error!r}") from None
 
 
-def row_of(trial: Trial, source: str) -> Row:
-    """Give what a recording keeps of a trial."""
-    return Row(trial.status, tuple(round(s) for s in trial.samples_ns), trial.resources, trial.error, source)
+def row_of(trial: Trial, source: str, samples_ns: Sequence[float]) -> Row:
+    """Give what a recording keeps of a trial, with the samples that are to be kept."""
+    return Row(trial.status, tuple(float(round(s)) for s in samples_ns), trial.resources, trial.error, source)
 
 
 def _encode_problem(recorded: RecordedProblem) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class ArrayExpression:
 
     def _run(self, node: ast.AST, names: Mapping[str, Any]) -> tuple[Any, Any]:  # noqa: PLR0911
         match node:
-            case ast.Constant(value=value):
+            case ast.Constant(value=int() | float() as value):
                 return value, abs(value)
             case ast.Name(id=name):
                 return names[name], np.abs(names[name])
@@ -101,7 +101,7 @@ class ArrayExpression:
             case ast.Compare():
                 left, right = self._run(node.left, names)[0], self._run(node.comparators[0], names)[0]
                 compare = {ast.Lt: np.less, ast.Gt: np.greater, ast.LtE: np.less_equal, ast.GtE: np.greater_equal}
-                truth = compare[type(node.ops[0])](left, right)  # type: ignore[index]
+                truth = compare[type(node.ops[0])](left, right)
                 return truth, truth
             case ast.Call(func=ast.Name(id=name)):
                 return self._call(name, node, names)

@@ -116,7 +116,13 @@ class Observer(Protocol):
 
 
 def tune(
-    request: Request, device: Device, database: Database, observer: Observer, stop: Callable[[], bool] = lambda: False
+    request: Request,
+    device: Device,
+    database: Database,
+    observer: Observer,
+    stop: Callable[[], bool] = lambda: False,
+    *,
+    finish: bool = True,
 ) -> Result:
     """Search, record, race, confirm.
 
@@ -126,12 +132,13 @@ def tune(
         database: where every trial goes.
         observer: told of everything.
         stop: asked often; once it is true nothing new is tried.
+        finish: race the finalists and confirm the winner; a recording has no use for that.
 
     Raises:
         Interrupted: ``stop`` said so; everything measured is recorded, and ``resume`` goes on.
         TunerError: the problem cannot be tuned.
     """
-    return _Session(request, device, database, observer, stop).run()
+    return _Session(request, device, database, observer, stop).run(finish=finish)
 
 
 def rerun(database: Database, trial_id: int, device: str) -> Trial:
@@ -184,14 +191,14 @@ class _Session:
             if not request.from_scratch:
                 self._learn_from_earlier_runs()
 
-    def run(self) -> Result:
+    def run(self, *, finish: bool = True) -> Result:
         """Go through search, race and confirmation, and say in the database how it ended."""
         state = "failed"
         try:
             self.observer.started(self.state)
             self._search()
             self.observer.phase(self.state, "searched")
-            result = self._finish()
+            result = self._finish() if finish else Result(self.state, None, None, self._stats())
             state = "finished"
             return result
         except (KeyboardInterrupt, Interrupted):

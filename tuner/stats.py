@@ -87,7 +87,9 @@ def paired_ratio(a: Sequence[float], b: Sequence[float], seed: int, confidence: 
     """Compare two kernels that were timed in turn: the median of a[i] / b[i], and how sure it is.
 
     Pairs that were measured side by side share the drift of the clock, which cancels. The interval is the
-    percentile bootstrap's. Fewer than :data:`MIN_SAMPLES` pairs bound nothing: the interval is then infinite.
+    wider of the percentile bootstrap's and that of :func:`median_interval`: with few pairs the bootstrap alone
+    is too narrow (of 3,000 equal kernels it calls 6 to 7 % faster, and as many slower, from 7 pairs). Fewer
+    than :data:`MIN_SAMPLES` pairs bound nothing: the interval is then infinite.
 
     Args:
         a: times of the candidate.
@@ -108,7 +110,8 @@ def paired_ratio(a: Sequence[float], b: Sequence[float], seed: int, confidence: 
     ]
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(medians), [tail, 1 - tail])
-    return Ratio(median(ratios), float(low), float(high))
+    lowest, highest = median_interval(ratios, confidence)
+    return Ratio(median(ratios), min(float(low), lowest), max(float(high), highest))
 
 
 def verdict(ratio: Ratio, noise_floor: float) -> Verdict:

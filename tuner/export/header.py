@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import secrets
@@ -24,6 +25,7 @@ from tuner.report.tables import duration, speedup
 MARK = "// Written by tune export"
 """How a header begins that may be overwritten."""
 INT_MAX = (1 << 31) - 1
+_GUARD = "KERNEL_TUNE_GUARD_HPP"
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,19 @@ def _origin(stored: StoredWinner) -> list[str]:
     return lines
 
 
+@functools.lru_cache(maxsize=1)
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(paths.templates() / "export"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # C++, and every text went through cpp
+    )
+    return environment.get_template("header.hpp.j2")
+
+
 def render_header(winners: Sequence[StoredWinner], fallbacks: Mapping[str, Configuration]) -> str:
     """Give the header's text.
 
@@ -206,17 +221,8 @@ def render_header(winners: Sequence[StoredWinner], fallbacks: Mapping[str, Confi
         _Kernel(name, list(group), fallbacks[name])
         for name, group in groupby(ordered, key=lambda stored: stored.run.problem.kernel)
     ]
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(paths.templates() / "export"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # C++, and every text went through cpp
-    )
-    template = environment.get_template("header.hpp.j2")
-    body = template.render(kernels=kernels, mark=MARK, guard="")
-    text = template.render(kernels=kernels, mark=MARK, guard=f"KERNEL_TUNE_{digest(body)[:16].upper()}_HPP")
+    text = _template().render(kernels=kernels, mark=MARK, guard=_GUARD)
+    text = text.replace(_GUARD, f"KERNEL_TUNE_{digest(text)[:16].upper()}_HPP")
     if not text.isascii() or "\\" in text or "??" in text:
         raise DatabaseError(
             "the header would hold characters that C++ reads differently", "export fewer kernels"

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cuda.bindings import driver as cu
 
@@ -90,10 +90,17 @@ def load(data: ProblemData, cubins: Sequence[bytes], entries: Sequence[str], lau
     return loaded
 
 
+class Timed(Protocol):
+    """What can be timed: a loaded candidate, or a captured call."""
+
+    def add_to(self, graph: Graph) -> None:
+        """Append it to a graph."""
+
+
 class ColdGraph:
     """A group of cold samples of one candidate, ready to be launched."""
 
-    def __init__(self, data: ProblemData, candidate: Loaded, samples: int, *, flush: bool = True) -> None:
+    def __init__(self, data: ProblemData, candidate: Timed, samples: int, *, flush: bool = True) -> None:
         self.samples = samples
         self._graph = Graph(data.helpers.context)
         self._pairs = []

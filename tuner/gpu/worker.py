@@ -51,6 +51,7 @@ class Worker:
 
     def __init__(self, pipe: ParentPipe, index: int, cache: CubinCache | None) -> None:
         self._pipe = pipe
+        self.requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._context = Context(index)
         self.gpu = self._context.describe()
         self._helpers = Helpers(self._context, self.gpu.arch, cache)
@@ -180,12 +181,11 @@ class Worker:
         while len(samples) < MIN_SAMPLES and sum(samples) < ALSO_RAN_NS:
             self._extend(candidate, size, samples, tags)
         contends = thorough or not incumbent_ns or statistics.median(samples) < CONTENDER_FACTOR * incumbent_ns
-        while (
-            contends
-            and median_half_width(samples) > NARROW
-            and len(samples) < CONTENDER_SAMPLES
-            and sum(samples) < CONTENDER_NS
-        ):
+        while len(samples) < CONTENDER_SAMPLES and sum(samples) < CONTENDER_NS:
+            wide = contends and median_half_width(samples) > NARROW
+            # While the compilers are behind, the time is best spent on this candidate: it costs nobody anything.
+            if not wide and (thorough or not self.requests.empty()):
+                break
             self._extend(candidate, size, samples, tags)
         return samples, tags, False
 
@@ -274,15 +274,14 @@ def main() -> None:
     """Serve until the guard closes the pipe. Arguments: GPU number, cache folder or ``-``."""
     pipe = ParentPipe()
     cache = None if sys.argv[2] == "-" else CubinCache(Path(sys.argv[2]))
-    requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     try:
         worker = Worker(pipe, int(sys.argv[1]), cache)
     except (TunerError, DriverFailure) as error:
         pipe.send({"error": str(error)})
         return
     pipe.send({"gpu": worker.gpu.to_json(), "nvml": worker.nvml})
-    threading.Thread(target=_read_requests, args=(pipe, requests), daemon=True).start()
-    while (request := requests.get()) is not None:
+    threading.Thread(target=_read_requests, args=(pipe, worker.requests), daemon=True).start()
+    while (request := worker.requests.get()) is not None:
         pipe.send({"started": request["id"]})
         reply = worker.answer(request)
         pipe.send({"id": request["id"], **reply})

@@ -1,0 +1,118 @@
+"""Records complete sub-lattices of the built-in kernels on the GPU of this machine, for replay.
+
+    scripts/run python scripts/record.py --out results/recorded
+
+Every configuration over the values chosen below is rendered, compiled, verified and timed like any trial, through
+``brute-force`` runs in a database of its own, which is then written as one recording for each kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tuner import __version__, paths
+from tuner.database import Database
+from tuner.devices.choose import open_device
+from tuner.kernel_file import load_kernel
+from tuner.model import Problem, Status
+from tuner.recording import RecordedProblem, Recording, row_of, sources_digest, write_recording
+from tuner.report.progress import make_observer
+from tuner.session import Request, tune
+
+MAX_SAMPLES = 16
+"""Samples kept of a row: the replayed race draws from them."""
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The values recorded of one variant."""
+
+    variant: str
+    fixed: dict[str, tuple[int | str, ...]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is recorded of one kernel."""
+
+    problems: list[dict[str, object]]
+    lattices: list[Lattice] = field(default_factory=list)
+
+
+ELEMENTWISE = [
+    Lattice(
+        "vectorized",
+        {"block_size": (128, 256, 512), "vector_width": (1, 4, 8), "items_per_thread": (1, 2, 4), "min_blocks": (0,), "load_hint": ("none", "no_allocate"), "store_hint": ("none", "cs")},
+    ),
+    Lattice(
+        "grid_stride",
+        {"block_size": (256, 512), "vector_width": (1, 4, 8), "items_per_thread": (1, 2), "blocks_per_sm": (4, 8), "min_blocks": (0,), "load_hint": ("none",), "store_hint": ("none", "cs")},
+    ),
+]
+PLANS = {
+    "vector_add": Plan(
+        [{"n": n, "dtype": d} for n, d in [(2**26, "float32"), (2**20, "float32"), (2**26, "float16"), (2**28, "float32")]], ELEMENTWISE
+    ),
+    "saxpy": Plan([{"n": n, "dtype": d} for n, d in [(2**26, "float32"), (2**26, "float16")]], ELEMENTWISE),
+    "gemm": Plan(
+        [
+            {"m": 4096, "n": 4096, "k": 4096, "dtype": "float16"},
+            {"m": 2048, "n": 2048, "k": 2048, "dtype": "float16"},
+            {"m": 4096, "n": 4096, "k": 4096, "dtype": "float32"},
+            {"m": 1024, "n": 1024, "k": 1024, "dtype": "bfloat16"},
+        ],
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kernels", nargs="*", default=list(PLANS))
+    parser.add_argument("--out", type=Path, default=Path("results/recorded"))
+    parser.add_argument("--db", type=Path, default=Path("results/recording.db"))
+    arguments = parser.parse_args()
+    for name in arguments.kernels:
+        _record(name, PLANS[name], arguments.db, arguments.out)
+
+
+def _record(name: str, plan: Plan, db: Path, out: Path) -> None:
+    kernel = load_kernel(name)
+    device, _ = open_device("cuda", name, None, paths.cache() / "cubins")
+    recorded = []
+    try:
+        with Database.open(db) as database:
+            for sizes in plan.problems:
+                dtype = str(sizes["dtype"])
+                problem = kernel.problem({k: int(str(v)) for k, v in sizes.items() if k != "dtype"}, {"": dtype})
+                rows = {}
+                for lattice in plan.lattices:
+                    if kernel.usable_variants(problem, device.gpu)[1].get(lattice.variant):
+                        continue
+                    began = time.monotonic()
+                    fixed = {k: tuple(str(v) for v in values) for k, values in lattice.fixed.items()}
+                    request = Request(kernel, problem, 10**6, "brute-force", 0, (lattice.variant,), fixed, from_scratch=True)
+                    result = tune(request, device, database, make_observer(True), finish=False)
+                    for trial in database.trials(result.state.run.id):
+                        kept = trial.samples_ns[:MAX_SAMPLES] if trial.status is not Status.WRONG_RESULT else ()
+                        source = sources_digest(kernel, problem, device.gpu, trial.configuration)
+                        rows[trial.configuration] = row_of(trial, source, kept)
+                    print(f"{problem} {lattice.variant}: {len(result.state.trials)} rows in {time.monotonic() - began:.1f} s", flush=True)
+                recorded.append(RecordedProblem(Problem.from_json(problem.to_json()), rows))
+    finally:
+        device.close()
+    gpu_name = device.gpu.name.removeprefix("NVIDIA ").replace(" ", "_")
+    recording = Recording(
+        f"{name}-{gpu_name}", name, device.gpu, datetime.now(UTC).date().isoformat(), {"kernel-tune": __version__, **device.versions}, tuple(recorded)
+    )
+    path = out / f"{recording.name}.json.gz"
+    write_recording(path, recording)
+    print(f"{path}: {sum(len(p.rows) for p in recorded)} rows, {path.stat().st_size / 2**20:.2f} MiB", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""docs/adding-a-kernel.md, followed to the letter: its files are written out, read, rendered and compiled."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tuner.compiler import compile_source, header_folders
+from tuner.expressions import FUNCTION_NAMES, ITEMSIZE
+from tuner.kernel import DEVICE_LIMITS, RESOURCE_NAMES, KernelSpec
+from tuner.kernel_file import INITS, ROLES, load_kernel
+from tuner.model import Configuration, Gpu, Problem
+from tuner.plan import make_plan, reference_launch
+from tuner.reference import FUNCTIONS
+from tuner.render import render, render_launch
+from tuner.space import SearchSpace
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = (DOCS / "adding-a-kernel.md").read_text()
+GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
+
+KERNELS = {
+    "softmax": ("softmax.cu", "softmax.toml", "softmax_in_registers.cu.j2"),
+    "heat": ("heat.cu", "include/heat_point.h", "heat_reference.cu", "heat.toml"),
+}
+NAMED_BLOCK = re.compile(r"^`([\w./]+)`(, continued)?\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def files_of_the_page() -> dict[str, str]:
+    files: dict[str, str] = {}
+    for name, continued, text in NAMED_BLOCK.findall(PAGE):
+        assert bool(continued) == (name in files)
+        files[name] = f"{files[name]}\n{text}" if continued else text
+    return files
+
+
+def follow(name: str, folder: Path) -> KernelSpec:
+    files = files_of_the_page()
+    for file in KERNELS[name]:
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_text(files[file])
+    return load_kernel(str(folder / f"{name}.toml"))
+
+
+def compile_configuration(kernel: KernelSpec, problem: Problem, configuration: Configuration) -> None:
+    make_plan(kernel, problem, GPU, configuration)
+    for source, entry in render(kernel, problem, GPU, configuration):
+        compiled = compile_source(source, entry, GPU.arch, kernel.compile_options, kernel.include)
+        assert compiled.resources.registers > 0
+        assert ("<" in entry) == (compiled.entry != entry)
+
+
+def test_page_has_the_files_of_the_examples_folder() -> None:
+    files = files_of_the_page()
+    assert set(files) == {file for names in KERNELS.values() for file in names}
+    for kernel, names in KERNELS.items():
+        for name in names:
+            assert files[name] == (DOCS / "examples" / kernel / name).read_text(), name
+
+
+@pytest.mark.skipif(not header_folders(), reason="cuda_fp16.h is not installed")
+def test_every_configuration_of_the_plain_kernel_compiles(tmp_path: Path) -> None:
+    kernel = follow("softmax", tmp_path)
+    problem = kernel.problem()
+    for configuration in SearchSpace.from_kernel(kernel, problem, GPU, ("strided",)).configurations():
+        compile_configuration(kernel, problem, configuration)
+
+
+def test_every_configuration_of_the_jinja_variant_compiles(tmp_path: Path) -> None:
+    kernel = follow("softmax", tmp_path)
+    for dtype in ("float16", "float32"):
+        problem = kernel.problem(dtypes={"": dtype})
+        for configuration in SearchSpace.from_kernel(
+            kernel, problem, GPU, ("in_registers",)
+        ).configurations():
+            compile_configuration(kernel, problem, configuration)
+
+
+@pytest.mark.skipif(not header_folders(), reason="cuda_fp16.h is not installed")
+@pytest.mark.parametrize("dtype", ("bfloat16", "float32"))
+def test_plain_kernel_compiles_for_the_other_dtypes(dtype: str, tmp_path: Path) -> None:
+    kernel = follow("softmax", tmp_path)
+    defaults = kernel.variants["strided"].defaults
+    compile_configuration(kernel, kernel.problem(dtypes={"": dtype}), Configuration.of("strided", defaults))
+
+
+def test_every_configuration_of_the_cpp_template_compiles(tmp_path: Path) -> None:
+    kernel = follow("heat", tmp_path)
+    for dtype in ("float32", "float64"):
+        problem = kernel.problem(sizes={"height": 1000, "width": 700}, dtypes={"": dtype})
+        seen = set()
+        for configuration in SearchSpace.from_kernel(kernel, problem, GPU).configurations():
+            make_plan(kernel, problem, GPU, configuration)
+            if configuration.values["rows"] not in seen or dtype == "float32":
+                compile_configuration(kernel, problem, configuration)
+            seen.add(configuration.values["rows"])
+        assert kernel.reference.cuda is not None
+        source, entry = render_launch(kernel, kernel.reference.cuda, problem, GPU, Configuration("", ()))
+        compile_source(source, entry, GPU.arch, kernel.compile_options, kernel.include)
+        launch = reference_launch(kernel, problem, GPU)
+        assert launch is not None
+        assert launch.grid == (22, 125, 1)
+
+
+@pytest.mark.parametrize(
+    "word",
+    sorted({*ROLES, *INITS, *ITEMSIZE, *DEVICE_LIMITS, *RESOURCE_NAMES, *FUNCTION_NAMES, *FUNCTIONS}),
+)
+def test_page_explains_every_word_of_the_language(word: str) -> None:
+    assert re.search(rf"`[^`\n]*\b{word}\b[^`\n]*`", PAGE[PAGE.index("## The language") :])
+
+
+def test_page_explains_every_key() -> None:
+    """Every key that kernel_file.py asks for."""
+    source = (DOCS.parent / "tuner" / "kernel_file.py").read_text()
+    keys = set(re.findall(r"""\.(?:get|table|tables)\("(\w+)\"""", source))
+    keys |= set(re.findall(r"""self\._(?:expressions?|choice|values)\(\w+, "(\w+)\"""", source))
+    assert len(keys) > 35
+    language = PAGE[PAGE.index("## The language") :]
+    missing = [key for key in sorted(keys) if not re.search(rf"`[^`\n]*\b{key}\b[^`\n]*`", language)]
+    assert not missing

@@ -1,0 +1,287 @@
+"""A kernel file that is wrong is refused in one line that names the file, the key and what to do."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.errors import KernelError, UsageError
+from tuner.kernel_file import MAX_FILE_BYTES, builtin_kernels, load_kernel, read_kernel
+
+GOOD = """\
+[kernel]
+name = "scale"
+summary = "y = 2 x"
+
+[problem]
+sizes = { n = 1024 }
+dtypes = { input = ["float32", "float16"], output = "input" }
+options = { order = ["up", "down"] }
+presets.small = { n = 16, order = "down", input = "float16" }
+
+[tensors]
+x = { shape = ["n"], dtype = "input" }
+y = { shape = ["n"], dtype = "output", role = "output" }
+
+[scalars]
+alpha = { dtype = "input", value = "2.0" }
+
+[reference]
+numpy = "alpha * x"
+
+[work]
+bytes = "2 * n * itemsize(input)"
+
+[variants.plain]
+summary = "one element a thread"
+requires = "cc >= 75"
+
+[variants.plain.parameters]
+block_size = { values = [64, 128, 256], default = 128, doc = "threads a block" }
+fast = { values = [true, false] }
+
+[variants.plain.scratch]
+partial = { shape = ["n", "block_size"], dtype = "float32", zeroed = true }
+
+[variants.plain.constraints]
+"a block is not larger than the problem" = "block_size <= n"
+"nothing spills" = "spill_bytes == 0"
+
+[[variants.plain.launches]]
+template = "scale.cu"
+entry = "scale"
+arguments = ["x", "y", "alpha", "partial", "n", { value = "n * 2", dtype = "int64" }]
+grid = ["ceil_div(n, block_size)"]
+block = ["block_size"]
+"""
+
+
+def write(folder: Path, text: str | bytes) -> Path:
+    (folder / "scale.cu").write_text('extern "C" __global__ void scale() {}\n')
+    path = folder / "scale.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(KernelError) as caught:
+        read_kernel(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "scale.toml" in message
+    return message
+
+
+def test_good_file_is_read(tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path, GOOD))
+    variant = kernel.variants["plain"]
+    assert variant.defaults == {"block_size": 128, "fast": True}
+    assert [reason for reason, _ in variant.constraints_after] == ["nothing spills"]
+    assert variant.scratch[0].zeroed
+    assert kernel.problem().dtypes == {"input": "float32", "output": "float32"}
+    small = kernel.problem(preset="small")
+    assert (small.sizes, small.dtypes["output"], small.options) == ({"n": 16}, "float16", {"order": "down"})
+    assert kernel.problem(sizes={"n": 7}, dtypes={"": "float16"}, preset="small").sizes == {"n": 7}
+
+
+@pytest.mark.parametrize("name", builtin_kernels())
+def test_builtin_kernels_are_good(name: str) -> None:
+    kernel = load_kernel(name)
+    assert kernel.name == name
+    assert all(kernel.problem(preset=preset) for preset in kernel.presets)
+
+
+# Text to replace, its replacement, and what the message must say.
+WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "unknown key in a table": ("summary = ", "sumary = ", ("kernel", "'sumary'", "did you mean summary")),
+    "unknown key in a tensor": (
+        '"input" }\ny',
+        '"input", inti = "ones" }\ny',
+        ("tensors: x", "did you mean init"),
+    ),
+    "unknown table": ("[work]", "[works]", ("work", "'bytes' is missing")),
+    "unknown table at the end": ("[scalars]", "[scalers]", ("alpha",)),
+    "unknown key in a launch": ("grid =", "gird =", ("launches[0]", "'grid' is missing")),
+    "unknown key in a parameter": ("doc =", "docs =", ("parameters: block_size", "did you mean doc")),
+    "missing name": ('name = "scale"\n', "", ("kernel", "'name' is missing", "adding-a-kernel")),
+    "wrong type": ('name = "scale"', "name = 3", ("name = 3 is not text",)),
+    "table expected": ("[work]\nbytes", "[work.bytes]\nx", ("bytes", "is not text")),
+    "name that cannot be one": ("{ n = 1024 }", '{ "n-1" = 1024 }', ("'n-1' cannot be a name", "letters")),
+    "name of a function": ("{ n = 1024 }", "{ max = 1024 }", ("'max' cannot be a name",)),
+    "name of a device limit": ("{ n = 1024 }", "{ n = 1, cc = 3 }", ("'cc' names two things", "rename")),
+    "name of a compiler's report": ("fast = ", "registers = ", ("'registers' names two things", "rename")),
+    "name that templates know": ("fast = ", "problem = ", ("'problem' names two things",)),
+    "parameter named like a tensor": ("fast = ", "x = ", ("plain", "'x' names two things")),
+    "scratch named like a parameter": ("partial = {", "fast = {", ("'fast' names two things",)),
+    "scalar named like a size": ("alpha = {", "n = {", ("'n' names two things",)),
+    "size below one": ("n = 1024", "n = 0", ("sizes.n = 0", "from 1 up")),
+    "size that is no number": ("n = 1024", 'n = "many"', ("sizes.n = 'many'",)),
+    "bad dtype": ('["float32",', '["flaot32",', ("dtypes.input", "'flaot32'", "did you mean float32")),
+    "dtype of the wrong type": ('["float32",', "[[1],", ("dtypes.input has [1]",)),
+    "no dtypes": (
+        '{ input = ["float32", "float16"], output = "input" }',
+        "{}",
+        ("dtypes is empty", "for example"),
+    ),
+    "bad dtype to follow": ('output = "input"', 'output = "inptu"', ("dtypes.output", "did you mean input")),
+    "bad dtype of a tensor": (
+        '["n"], dtype = "input" }',
+        '["n"], dtype = "int12" }',
+        ("tensors: x", "int12"),
+    ),
+    "bad role": ('role = "output"', 'role = "outptu"', ("role = 'outptu'", "did you mean output")),
+    "no output": (', role = "output"', "", ("no tensor has role output", "give one")),
+    "bad init": ('"input" }\ny', '"input", init = "gauss" }\ny', ("init = 'gauss'", "normal")),
+    "empty shape": ('x = { shape = ["n"]', "x = { shape = []", ("shape is empty",)),
+    "unknown name in an expression": (
+        "block_size <= n",
+        "blok_size <= n",
+        ("'blok_size'", "did you mean block_size"),
+    ),
+    "unknown name in a grid": ("ceil_div(n, block_size)", "ceil_div(n, bs)", ("grid", "'bs'")),
+    "parameter outside its variant": ('bytes = "2 *', 'bytes = "block_size *', ("work", "'block_size'")),
+    "compiler's report in a grid": ("ceil_div(n, block_size)", "registers", ("grid", "'registers'")),
+    "forbidden syntax": ("block_size <= n", "n.bit_length() > 1", ("not allowed", "use arithmetic")),
+    "forbidden call": ("block_size <= n", "open('x')", ("not allowed",)),
+    "no expression": ("block_size <= n", "block_size <=", ("cannot parse",)),
+    "nested too deeply": ("block_size <= n", "-" * 1500 + "1", ("too deeply",)),
+    "default not among the values": ("default = 128", "default = 100", ("default = 100", "[64, 128, 256]")),
+    "default of another type": ("default = 128", "default = 128.0", ("default = 128.0",)),
+    "no values": ("[64, 128, 256], default = 128", "[]", ("values = []", "at least one")),
+    "mixed values": ("[true, false]", "[true, 1]", ("values = [True, 1]", "all of one type")),
+    "values that are lists": ("[true, false]", "[[1], [2]]", ("all of one type",)),
+    "value given twice": ("[true, false]", "[true, true]", ("twice",)),
+    "infinite value": ("[true, false]", "[1.0, inf]", ("finite",)),
+    "preset with an unknown name": ("presets.small = { n", "presets.small = { m", ("presets.small", "'m'")),
+    "preset with a bad size": (
+        "small = { n = 16",
+        'small = { n = "16"',
+        ("presets.small.n = '16'", "whole number"),
+    ),
+    "preset with a bad option": (
+        'order = "down",',
+        'order = "dwon",',
+        ("presets.small.order", "did you mean down"),
+    ),
+    "preset with a bad dtype": ('input = "float16" }', 'input = "float15" }', ("did you mean float16",)),
+    "no variant": (GOOD[GOOD.index("[variants.plain]") :], "", ("there are no variants", "add a")),
+    "no launch": (GOOD[GOOD.index("[[variants") :], "", ("plain", "there are no launches", "launches]]")),
+    "missing template": ("scale.cu", "scael.cu", ("'scael.cu' does not exist", "put it beside scale.toml")),
+    "template with an impossible name": ("scale.cu", "s" * 300, ("does not exist",)),
+    "unknown argument": ('["x", "y",', '["x", "z",', ("argument 'z'",)),
+    "argument of the wrong kind": ('["x", "y",', '["x", 3,', ("argument 3", "give a name")),
+    "argument of a bad dtype": ('dtype = "int64"', 'dtype = "int63"', ("int63", "did you mean int64")),
+    "unknown name in the reference": ('"alpha * x"', '"alpha * z"', ("numpy", "'z'")),
+    "forbidden reference": ('"alpha * x"', '"x.tofile(alpha)"', ("not allowed", "use + -")),
+    "reference of no output": ('numpy = "alpha * x"', 'numpy = { x = "y" }', ("numpy.x is not an output",)),
+    "tolerance of nothing": ('"alpha * x"', '"alpha * x"\ntolerance = 0', ("tolerance = 0.0", "above 0")),
+    "golden of no tensor": ('"alpha * x"', '"alpha * x"\ngolden.z = "z.npy"', ("golden.z is not a tensor",)),
+    "pipe that no GPU has": (
+        'bytes = "2',
+        'pipe = "scalar"\nbytes = "2',
+        ("pipe = 'scalar'", "vector, matrix"),
+    ),
+    "missing include folder": ("[work]", '[compile]\ninclude = ["inc"]\n[work]', ("'inc' does not exist",)),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_file_is_refused_with_a_remedy(case: str, tmp_path: Path) -> None:
+    old, new, parts = WRONG[case]
+    assert old in GOOD
+    message = refusal(write(tmp_path, GOOD.replace(old, new, 1)))
+    for part in parts:
+        assert part in message
+    assert message.count("; ") >= 1 or "is not" in message, "no remedy"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("[kernel", "not valid TOML"),
+        (GOOD.replace("fast = ", "block_size = "), "not valid TOML"),
+        (b"\xff\xfe", "not valid TOML"),
+        ("x = " + "[" * 5000, "not valid TOML"),
+        ("# " + "x" * MAX_FILE_BYTES, "too large"),
+        ("", "'name' is missing"),
+    ],
+)
+def test_what_is_not_a_kernel_file_is_refused(text: str | bytes, part: str, tmp_path: Path) -> None:
+    assert part in refusal(write(tmp_path, text))
+
+
+def test_cuda_reference_must_write_outputs_and_magnitudes(tmp_path: Path) -> None:
+    table = (
+        '[reference.cuda]\ntemplate = "scale.cu"\nentry = "scale"\n'
+        'arguments = ["x", "y"]\ngrid = ["1"]\nblock = ["32"]\n\n[work]'
+    )
+    text = GOOD.replace("[work]", table)
+    assert "'y_magnitude' is missing" in refusal(write(tmp_path, text))
+    kernel = read_kernel(write(tmp_path, text.replace('["x", "y"]', '["x", "y", "y_magnitude"]')))
+    assert kernel.reference.cuda is not None
+
+
+def test_unknown_names_of_kernels(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean vector_add"):
+        load_kernel("vectr_add")
+    with pytest.raises(UsageError, match="no kernel file"):
+        load_kernel(str(tmp_path / "none.toml"))
+    with pytest.raises(KernelError, match="cannot read"):
+        read_kernel(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ({"sizes": {"m": 4}}, "no size 'm'"),
+        ({"sizes": {"n": 0}}, "sizes start at 1"),
+        ({"dtypes": {"": "int8"}}, "no dtype of input 'int8'"),
+        ({"dtypes": {"output": "float16"}}, "fixes output to float32"),
+        ({"options": {"order": "sideways"}}, "value of option order"),
+        ({"preset": "smal"}, "did you mean small"),
+    ],
+)
+def test_problems_that_the_kernel_does_not_have(arguments: dict[str, Any], part: str, tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path, GOOD))
+    with pytest.raises(UsageError, match=part):
+        kernel.problem(**arguments)
+
+
+def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
+    """Cut, doubled and swapped pieces of a good file: each is read or refused, never a traceback."""
+    rng = random.Random(0)
+    pieces = [
+        "0",
+        "-1",
+        "true",
+        '""',
+        "[]",
+        "{}",
+        "nan",
+        '"\\u0000"',
+        "[[1]]",
+        "1e400",
+        '"cc"',
+        '"(" ',
+        "99999999999999999999",
+    ]
+    refused = 0
+    for _ in range(400):
+        lines = GOOD.splitlines()
+        row = rng.randrange(len(lines))
+        if "=" in lines[row] and rng.random() < 0.8:
+            key, _, rest = lines[row].partition("=")
+            lines[row] = f"{key}= {rng.choice(pieces)}" if rng.random() < 0.7 else f"{key}x={rest}"
+        else:
+            lines[row : row + rng.randrange(3)] = []
+        try:
+            kernel = read_kernel(write(tmp_path, "\n".join(lines)))
+            for preset in [None, *kernel.presets]:
+                kernel.problem(preset=preset)
+        except (KernelError, UsageError) as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > 200

@@ -1,0 +1,191 @@
+"""Templates: what they see, what they must not reach, and errors that name the place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import KernelError
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import read_kernel
+from tuner.model import Configuration, Gpu
+from tuner.render import MAX_SOURCE_BYTES, render, source_digest
+
+GPU = Gpu("a GPU", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
+
+FILE = """\
+[kernel]
+name = "k"
+[problem]
+sizes = { n = 1000 }
+dtypes = { input = ["float16", "bfloat16", "float64"], output = "float32" }
+options = { order = ["up", "down"] }
+[tensors]
+y = { shape = ["n"], dtype = "output", role = "output" }
+[work]
+bytes = "n"
+[variants.v.parameters]
+block_size = { values = [64, 128] }
+fast = { values = [true, false] }
+scale = { values = [0.5] }
+mode = { values = ["plain"] }
+[[variants.v.launches]]
+template = "TEMPLATE"
+entry = "ENTRY"
+arguments = ["y"]
+grid = ["1"]
+block = ["block_size"]
+"""
+
+PARAMETERS: dict[str, int | float | bool | str] = {
+    "block_size": 64,
+    "fast": True,
+    "scale": 0.5,
+    "mode": "plain",
+}
+
+
+def kernel_with(folder: Path, text: str, template: str = "k.cu.j2", entry: str = "k") -> KernelSpec:
+    (folder / template).write_text(text)
+    file = folder / "k.toml"
+    file.write_text(FILE.replace("TEMPLATE", template).replace("ENTRY", entry))
+    return read_kernel(file)
+
+
+def rendered(kernel: KernelSpec, dtype: str = "float16") -> tuple[str, str]:
+    configuration = Configuration.of("v", PARAMETERS)
+    ((source, entry),) = render(kernel, kernel.problem(dtypes={"": dtype}), GPU, configuration)
+    return source, entry
+
+
+def refusal(folder: Path, text: str) -> str:
+    with pytest.raises(KernelError) as caught:
+        rendered(kernel_with(folder, text))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_template_sees_parameters_problem_and_filters(tmp_path: Path) -> None:
+    text = (
+        "{{ block_size }} {{ fast }} {{ scale }} {{ mode }} {{ input }} {{ input | c_type }} "
+        "{{ input | itemsize }} {{ output | c_type }} {{ order }} {{ problem.n }} {{ cc }} "
+        "{{ ceil_div(problem.n, 64) }} {{ round_up(5, 4) }}"
+    )
+    source, entry = rendered(kernel_with(tmp_path, text, entry="k<{{ input | c_type }}, {{ block_size }}>"))
+    assert source == "64 True 0.5 plain float16 half_t 2 float up 1000 90 16 8"
+    assert entry == "k<half_t, 64>"
+
+
+def test_includes_come_from_the_kernels_folder_and_from_the_package(tmp_path: Path) -> None:
+    (tmp_path / "own.cuh.j2").write_text("own {{ block_size }}\n")
+    text = '{% include "own.cuh.j2" %}\n{% include "common/types.cuh.j2" %}\n'
+    source, _ = rendered(kernel_with(tmp_path, text))
+    assert source.startswith("own 64\n")
+    assert "struct half_t" in source
+
+
+def test_plain_cuda_file_gets_defines(tmp_path: Path) -> None:
+    body = "// {{ not a template }}\nint x = block_size;\n"
+    source, _ = rendered(kernel_with(tmp_path, body, "k.cu"))
+    assert source == (
+        "#define block_size 64\n#define fast 1\n#define scale 0.5\n#define mode plain\n"
+        f'#define input_type __half\n#define output_type float\n#line 1 "k.cu"\n{body}'
+    )
+    source, _ = rendered(kernel_with(tmp_path, body, "k.cu"), "bfloat16")
+    assert "#define input_type __nv_bfloat16\n" in source
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("\n\n{{ blok_size }}", ("k.cu.j2 line 3", "'blok_size' is undefined")),
+        ("{% if blok_size > 3 %}{% endif %}", ("k.cu.j2 line 1", "'blok_size' is undefined")),
+        ("\n{{ problem.m }}", ("k.cu.j2 line 2", "'m'")),
+        ("\n{% if %}", ("line 2", "Expected an expression")),
+        ("{% for x in [1] %}", ("k.cu.j2", "endfor")),
+        ("{{ 3 | c_type }}", ("k.cu.j2 line 1", "not a dtype")),
+        ("{{ 1 // 0 }}", ("k.cu.j2", "zero")),
+        ("{{ 'a' + 1 }}", ("k.cu.j2",)),
+        ('{% include "nowhere.cuh.j2" %}', ("k.cu.j2 includes", "nowhere.cuh.j2")),
+        ('{% include "../../../etc/passwd" %}', ("k.cu.j2 includes",)),
+        ('{% include "/etc/passwd" %}', ("k.cu.j2 includes",)),
+    ],
+)
+def test_errors_name_the_template_and_the_line(text: str, parts: tuple[str, ...], tmp_path: Path) -> None:
+    message = refusal(tmp_path, text)
+    for part in parts:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ ''.__class__ }}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ cc.__class__ }}",
+        "{{ (''|attr('__class__')).mro() }}",
+        "{{ ceil_div.__globals__ }}",
+        "{{ ''['__class__'] }}",
+        "{{ '{0.__class__}'.format(cc) }}",
+        "{{ self.__init__.__globals__ }}",
+        "{% set _ = problem.update({'n': 1}) %}",
+        "{{ range(10 ** 9) | list }}",
+    ],
+)
+def test_templates_cannot_reach_python(text: str, tmp_path: Path) -> None:
+    refusal(tmp_path, text)
+
+
+def test_runaway_output_is_refused(tmp_path: Path) -> None:
+    assert "limit" in refusal(tmp_path, "{{ 'x' * " + str(MAX_SOURCE_BYTES + 1) + " }}")
+
+
+def test_template_that_includes_itself_is_refused(tmp_path: Path) -> None:
+    refusal(tmp_path, '{% include "k.cu.j2" %}')
+
+
+def test_template_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    kernel = kernel_with(tmp_path, "")
+    (tmp_path / "k.cu.j2").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(KernelError, match=r"k\.cu\.j2"):
+        rendered(kernel)
+
+
+SOURCE = 'int f(int a) {\n    return a / 2;  // half\n}\nconst char* s = "a  // b";\nchar q = \'"\';\n'
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        SOURCE.replace("  // half", ""),
+        SOURCE.replace("// half", "/* the\n half */"),
+        SOURCE.replace("    return", "\n\n\treturn"),
+        SOURCE + "\n// the end\n",
+        "/* the start */" + SOURCE,
+        SOURCE.replace("\n", "\r\n"),
+    ],
+)
+def test_digest_ignores_comments_and_white_space(same: str) -> None:
+    assert source_digest(same) == source_digest(SOURCE)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SOURCE.replace("a / 2", "a / 3"),
+        SOURCE.replace("int f", "intf"),
+        SOURCE.replace("a  // b", "a  // c"),
+        SOURCE.replace("a  // b", "a // b"),
+        SOURCE.replace('"a  // b"', '"a  /* b */"'),
+        SOURCE.replace("'\"'", "'x'"),
+        SOURCE + 'char r = 1; const char* t = "// x";',
+    ],
+)
+def test_digest_sees_every_change_of_code(other: str) -> None:
+    assert source_digest(other) != source_digest(SOURCE)
+
+
+def test_digest_is_not_confused_by_a_quote_in_a_character() -> None:
+    one, other = ('char q = \'"\'; f("//" {});'.replace("{}", tail) for tail in ("+ 1", "+ 2"))
+    assert source_digest(one) != source_digest(other)
