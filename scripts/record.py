@@ -54,6 +54,32 @@ ELEMENTWISE = [
         {"block_size": (256, 512), "vector_width": (1, 4, 8), "items_per_thread": (1, 2), "blocks_per_sm": (4, 8), "min_blocks": (0,), "load_hint": ("none",), "store_hint": ("none", "cs")},
     ),
 ]
+GEMM = [
+    Lattice("tiled", {"tile_m": (16, 32, 64), "tile_n": (32, 64), "tile_k": (16, 32), "rows_per_thread": (2, 4, 8), "unroll": (4, 8)}),
+    Lattice("naive", {"block_x": (32, 64, 128), "block_y": (1, 4, 8), "unroll": (1, 4, 8)}),
+    Lattice(
+        "register_tiled",
+        {
+            "block_m": (64, 128), "block_n": (64, 128, 256), "block_k": (8, 16), "thread_m": (8, 16), "thread_n": (8, 16),
+            "lanes_m": (4,), "vector_width": (4,), "unroll": (8,), "min_blocks": (1, 2),
+        },
+    ),
+    Lattice(
+        "wmma",
+        {
+            "block_m": (64, 128, 256), "block_n": (64, 128, 256), "warps_n": (2, 4), "stages": (2, 3, 4),
+            "group_m": (1, 8), "min_blocks": (1,),
+        },
+    ),
+    Lattice(
+        "split_k",
+        {"split_k": (2, 4, 8), "block_m": (64, 128), "block_n": (64, 128), "block_k": (8, 16), "thread_m": (8,), "vector_width": (4,)},
+    ),
+    Lattice(
+        "wmma_split_k",
+        {"split_k": (2, 4, 8), "block_m": (64, 128), "block_n": (64, 128, 256), "warps_m": (1, 2), "warps_n": (2, 4), "stages": (3, 4)},
+    ),
+]  # fmt: skip
 PLANS = {
     "vector_add": Plan(
         [{"n": n, "dtype": d} for n, d in [(2**26, "float32"), (2**20, "float32"), (2**26, "float16"), (2**28, "float32")]], ELEMENTWISE
@@ -66,6 +92,7 @@ PLANS = {
             {"m": 4096, "n": 4096, "k": 4096, "dtype": "float32"},
             {"m": 1024, "n": 1024, "k": 1024, "dtype": "bfloat16"},
         ],
+        GEMM,
     ),
 }
 

@@ -141,8 +141,8 @@ class CompilePool:
             return None, Compilation(status, f"the compiler process died ({death.reason})")
         if reply is None:
             self._discard(child)
-            error = f"not compiled after {self._deadline_s:g} s"
-            return None, Compilation(Status.COMPILE_TIMEOUT, error, compile_s=self._deadline_s)
+            late = f"not compiled after {self._deadline_s:g} s"
+            return None, Compilation(Status.COMPILE_TIMEOUT, late, compile_s=self._deadline_s)
         return child, _compilation(reply)
 
     def _hand_over(self, child: Child | None, job: _Job) -> Child:

@@ -157,8 +157,9 @@ def _check(node: ast.AST, names: set[str], text: str) -> None:
         case ast.Constant(value=bool() | int() | float() | str()):
             return
         case ast.Name(id=name):
-            if name not in FUNCTION_NAMES:
-                names.add(name)
+            if name in FUNCTION_NAMES:
+                raise ExpressionError(f"{name!r} is a function in {text!r}", f"write {name}(...)")
+            names.add(name)
             return
         case ast.BinOp(op=op) if type(op) in _BINARY or isinstance(op, ast.Pow):
             children: list[ast.AST] = [node.left, node.right]

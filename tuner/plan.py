@@ -124,8 +124,9 @@ def scalars_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, tupl
     """Settle dtype and value of the kernel's scalars."""
     names = kernel.environment(problem, gpu)
     return {
-        scalar.name: (problem.dtypes.get(scalar.dtype, scalar.dtype), scalar.value.evaluate(names))
+        scalar.name: (dtype, _fits(scalar.value.evaluate(names), dtype, scalar.name))
         for scalar in kernel.scalars.values()
+        for dtype in [problem.dtypes.get(scalar.dtype, scalar.dtype)]
     }
 
 
@@ -181,14 +182,16 @@ def _launch(
     arguments: list[tuple[str, str, Value]] = []
     for argument in spec.arguments:
         if argument.value is not None:
-            arguments.append(("scalar", argument.dtype, _fits(argument.value.evaluate(names), argument.dtype)))
+            found = _fits(argument.value.evaluate(names), argument.dtype, argument.value.text)
+            arguments.append(("scalar", argument.dtype, found))
         elif argument.name in buffers:
             arguments.append(("buffer", argument.name, 0))
         elif argument.name in scalars:
             arguments.append(("scalar", *scalars[argument.name]))
         else:
             value = names[argument.name]
-            arguments.append(("scalar", "float32", value) if isinstance(value, float) else ("scalar", "int32", _fits(value, "int32")))
+            dtype = "float32" if isinstance(value, float) else "int32"
+            arguments.append(("scalar", dtype, _fits(value, dtype, argument.name)))
     carveout = _whole(spec.carveout, names, "carveout") if spec.carveout is not None else None
     return Launch(grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout)
 
@@ -205,15 +208,19 @@ def _triple(
 
 def _whole(expression: Expression, names: Mapping[str, Any], what: str, least: int = 0) -> int:
     value = expression.evaluate(names)
-    if isinstance(value, str) or value != int(value) or value < least:
+    if isinstance(value, str) or not math.isfinite(value) or value != int(value) or value < least:
         raise KernelError(f"{what}: {expression.text} = {value}", f"it must be a whole number from {least} up")
     return int(value)
 
 
-def _fits(value: Any, dtype: str) -> Value:
+def _fits(value: Any, dtype: str, what: str) -> Value:
+    if isinstance(value, str):
+        raise KernelError(f"argument {what} is the text {value!r}", "only numbers can be passed to a kernel")
     if dtype.startswith("float") or dtype == "bfloat16":
         return float(value)
+    if not math.isfinite(value) or value != int(value):
+        raise KernelError(f"argument {what} = {value} is not a whole number", f"give it a dtype other than {dtype}")
     low, high = INTEGER_RANGES.get(dtype, (-(2**63), 2**63 - 1))
     if not low <= value <= high:
-        raise UnlaunchableError(f"argument value {value} does not fit {dtype}", 'pass { value = "...", dtype = "int64" }')
+        raise UnlaunchableError(f"argument {what} = {value} does not fit {dtype}", 'pass { value = "...", dtype = "int64" }')
     return int(value)

@@ -7,7 +7,7 @@ finalists are therefore timed again in turn, and judged by the ratio within each
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from tuner.devices.base import Contestant, Device, RaceRound
@@ -24,6 +24,10 @@ NOISE_FLOOR = 0.005
 """Two copies of one kernel, timed in turn, differed by up to 1.1 % and typically by 0.2 % on an H200."""
 CONFIRMED_WITHIN = 0.03
 """How far the time in a fresh process may be from the race's: clocks and memory layout differ there."""
+
+
+Groups = list[list[Sequence[float]]]
+"""For each runner its groups of samples, one a round."""
 
 
 @dataclass(frozen=True)
@@ -65,35 +69,50 @@ def run_finish(
     Returns:
         None when no trial was verified.
     """
-    field_ = finalists(trials)
-    if not field_:
-        return None
-    unstable: list[tuple[Trial, str]] = []
+    candidates = finalists(trials)
+    rejected: list[tuple[Trial, str]] = []
+    last: Finish | None = None
     while True:
-        say(f"racing {len(field_)} finalists and the default")
-        runners = field_ + ([default] if default is not None and default not in field_ and default.time_ns else [])
+        refused = [trial for trial, _ in rejected]
+        runners = [trial for trial in candidates if trial not in refused]
+        if default is not None and default.time_ns and default.status.ranked and default not in candidates:
+            runners.append(default)
+        say(f"racing {len(runners)} finalists, the default among them" if default in runners else f"racing {len(runners)} finalists")
         groups, runners, lost = _heats(device, runners, default, seed)
-        unstable += lost
-        order = _ranking(groups, runners, default, field_)
+        rejected += [(trial, reason) for trial, reason in lost if trial is not default]
+        order = [trial for trial in _ranking(groups, runners) if trial not in refused]
         if not order:
-            return None
-        winner = order[0]
+            return last
+        last = _judge(device, problem, groups, runners, order[0], default, seed, say)
+        last = replace(last, unstable=list(rejected))
+        if last.exportable:
+            return last
+        rejected.append((order[0], last.reason))
+
+
+def _judge(
+    device: Device,
+    problem: Problem,
+    groups: Groups,
+    runners: list[Trial],
+    winner: Trial,
+    default: Trial | None,
+    seed: int,
+    say: Callable[[str], None],
+) -> Finish:
+    """Confirm a winner, and compare it with the default."""
+    if not device.recorded:
         say("confirming the winner in a fresh process")
-        confirmed = device.confirm(winner.configuration, _middle(groups[runners.index(winner)]))
-        reason, edges = _objection(device, problem, winner, _middle(groups[runners.index(winner)]), confirmed, say)
-        if not reason or len(field_) == 1:
-            break
-        unstable.append((winner, reason))
-        field_ = [trial for trial in order if trial is not winner and trial is not default] or [winner]
-        if field_ == [winner]:
-            break
+    time_ns = _middle(groups[runners.index(winner)])
+    confirmed = device.confirm(winner.configuration, time_ns)
+    reason, edges = _objection(device, problem, winner, time_ns, confirmed, say)
     at = runners.index(winner)
     ratio = None
-    if default is not None and default in runners:
+    if default in runners:
         ratio = paired_ratio(_medians(groups[runners.index(default)]), _medians(groups[at]), seed)
     return Finish(
         winner,
-        _middle(groups[at]),
+        time_ns,
         default,
         _middle(groups[runners.index(default)]) if default in runners else None,
         ratio,
@@ -102,14 +121,9 @@ def run_finish(
         edges,
         exportable=not reason,
         reason=reason,
-        unstable=unstable,
         medians_ns=[(trial.configuration, _middle(group)) for trial, group in zip(runners, groups, strict=True)],
         tied=_tied(groups, runners, winner, seed),
     )
-
-
-Groups = list[list[Sequence[float]]]
-"""For each runner its groups of samples, one a round."""
 
 
 def _heats(
@@ -125,7 +139,9 @@ def _heats(
                 break
             lost.append((runners[found.lost], found.error))
             runners = [runner for i, runner in enumerate(runners) if i != found.lost]
-        if heat == len(HEATS) - 1 or not runners:
+        if not runners:
+            return [], [], lost
+        if heat == len(HEATS) - 1:
             break
         best = min(range(len(runners)), key=lambda i: _middle(groups[i]))
         kept = [
@@ -141,15 +157,14 @@ def _round(device: Device, runners: Sequence[Trial], rounds: int, samples: int, 
     return device.race(contestants, rounds, samples, seed)
 
 
-def _ranking(groups: Groups, runners: list[Trial], default: Trial | None, field_: list[Trial]) -> list[Trial]:
+def _ranking(groups: Groups, runners: list[Trial]) -> list[Trial]:
     """Order by time; whoever is within the noise of the first counts as tied, and the simpler one goes first."""
-    eligible = [(t, _middle(g)) for t, g in zip(runners, groups, strict=True) if t in field_ or t is default]
-    if not eligible:
+    times = sorted(((_middle(group), trial) for group, trial in zip(groups, runners, strict=True)), key=lambda pair: pair[0])
+    if not times:
         return []
-    best = min(time for _, time in eligible)
-    tied = [trial for trial, time in eligible if time <= best * (1.0 + NOISE_FLOOR / 2)]
-    rest = sorted(((t, time) for t, time in eligible if t not in tied), key=lambda pair: pair[1])
-    return sorted(tied, key=_complexity) + [trial for trial, _ in rest]
+    limit = times[0][0] * (1.0 + NOISE_FLOOR / 2)
+    tied = [trial for time, trial in times if time <= limit]
+    return sorted(tied, key=_complexity) + [trial for _, trial in times[len(tied) :]]
 
 
 def _complexity(trial: Trial) -> tuple[int, int]:
@@ -170,7 +185,8 @@ def _objection(
     if abs(again / raced_ns - 1.0) > CONFIRMED_WITHIN:
         return f"{raced_ns / 1e3:.2f} us in the race, {again / 1e3:.2f} us in a fresh process", []
     problems = edge_problems(problem, winner.configuration)
-    say(f"verifying the winner at {len(problems)} awkward sizes")
+    if not device.recorded:
+        say(f"verifying the winner at {len(problems)} awkward sizes")
     edges = device.verify_at(problems, winner.configuration)
     for where, measurement in edges:
         if measurement.status is not Status.OK:

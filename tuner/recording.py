@@ -106,7 +106,7 @@ def read_recording(path: Path) -> Recording:
         data = json.loads(text)
     except OSError as error:
         raise RecordingError(f"cannot read recording {path}: {error.strerror}", "give the path of a .json.gz file") from None
-    except (zlib.error, ValueError) as error:
+    except (zlib.error, ValueError, RecursionError) as error:
         raise RecordingError(f"{path}: not a recording: {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise RecordingError(f"{path}: not a recording of this tool")
@@ -121,7 +121,7 @@ def read_recording(path: Path) -> Recording:
             data["versions"],
             tuple(_decode_problem(problem) for problem in data["problems"]),
         )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise RecordingError(f"{path}: damaged: {error!r}") from None
 
 

@@ -96,7 +96,7 @@ def render_launch(
     except jinja2.TemplateError as error:
         line = _template_line(error, launch.template)
         raise KernelError(f"{launch.template.name}{line}: {error.message}", "correct the template or its parameters") from None
-    except (TypeError, ValueError, ArithmeticError, MemoryError, OSError, RecursionError) as error:
+    except (TypeError, ValueError, ArithmeticError, OSError, RecursionError) as error:
         raise KernelError(f"{launch.template.name}: {error}", "correct the template or its parameters") from None
     if len(source) > MAX_SOURCE_BYTES:
         raise KernelError(f"{launch.template.name} renders to {len(source)} bytes", f"the limit is {MAX_SOURCE_BYTES}")

@@ -271,44 +271,60 @@ class _Session:
         state = self.state
         state.search_began = time.monotonic()
         deadline = math.inf if self.request.time_s is None else state.search_began + self.request.time_s
-        while True:
-            if self.stop():
-                self._drain()
-                raise Interrupted("stopped")
-            while self._wants_more() and time.monotonic() < deadline:
-                self._submit_next()
+        while not self.stop():
+            self._step(deadline)
             if not self.pending:
                 break
-            self._collect(POLL_S)
             self.observer.tick(state)
+        else:
+            self._drain()
+            raise Interrupted("stopped")
         state.search_ended = time.monotonic()
         if not state.trials:
             raise SpaceError("nothing was tried", "allow more trials or time")
+
+    def _step(self, deadline: float) -> None:
+        """Record what was answered, and ask for more.
+
+        Answers and the attempts that follow from them share a transaction: the disk is waited for once.
+        """
+        outcomes = self.device.collect(POLL_S) if self.pending else []
+        with self.database.transaction():
+            ended = [self._record_outcome(outcome) for outcome in outcomes]
+            self._tell()
+            begun = []
+            while self._wants_more() and time.monotonic() < deadline:
+                begun += self._begin_next()
+        for trial in ended:
+            self.observer.trial(self.state, trial)
+        for number in begun:
+            self.device.submit(number, self.pending[number])
 
     def _wants_more(self) -> bool:
         untold = self.next_number - self.next_told
         begun = len(self.state.trials) + len(self.pending)
         return untold < self.device.lookahead and begun < self._budget() and not self.exhausted
 
-    def _submit_next(self) -> None:
+    def _begin_next(self) -> list[int]:
+        """Choose a configuration and write the attempt down; gives its number, or nothing when all are tried."""
         configuration = self.seeds.pop(0) if self.seeds and self.next_number else self.search.ask()
-        while configuration is not None and any(configuration == other for other in self.pending.values()):
+        while configuration is not None and configuration in self.pending.values():
             configuration = self.search.ask()
         if configuration is None:
             self.exhausted = True
-            return
+            return []
         number, self.next_number = self.next_number, self.next_number + 1
         self.database.attempt(self.state.run.id, number, configuration)
         self.pending[number] = configuration
-        self.device.submit(number, configuration)
+        return [number]
 
-    def _collect(self, timeout_s: float) -> None:
-        for outcome in self.device.collect(timeout_s):
-            self.pending.pop(outcome.number)
-            trial = self._record(_trial(outcome))
-            self.done[outcome.number] = outcome
-            self.observer.trial(self.state, trial)
-        # Told in the order asked, whatever the order of the answers: a seed then gives the same run.
+    def _record_outcome(self, outcome: Outcome) -> Trial:
+        del self.pending[outcome.number]
+        self.done[outcome.number] = outcome
+        return self._record(_trial(outcome))
+
+    def _tell(self) -> None:
+        """Tell in the order asked, whatever the order of the answers: a seed then gives the same run."""
         while self.next_told in self.done:
             outcome = self.done.pop(self.next_told)
             self.search.tell(outcome.configuration, _objective(_trial(outcome)))
@@ -336,7 +352,7 @@ class _Session:
         deadline = time.monotonic() + PATIENCE_S
         known = len(self.state.trials)
         while self.pending and len(self.state.trials) == known and time.monotonic() < deadline:
-            self._collect(POLL_S)
+            self._step(deadline=0.0)
         self.database.clear_attempts(self.state.run.id)
 
     # -- the finish ---------------------------------------------------------------------------------------------------
@@ -354,7 +370,8 @@ class _Session:
         winner_id = None
         if finish is not None:
             for trial, reason in finish.unstable:
-                self.database.mark_unstable(self.ids[trial.number], reason)
+                if trial is not finish.winner:
+                    self.database.mark_unstable(self.ids[trial.number], reason)
             winner_id = self.database.record_winner(state.run.id, self._winner(finish))
         return Result(state, finish, winner_id, self._stats())
 

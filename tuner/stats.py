@@ -87,9 +87,9 @@ def paired_ratio(a: Sequence[float], b: Sequence[float], seed: int, confidence: 
     """Compare two kernels that were timed in turn: the median of a[i] / b[i], and how sure it is.
 
     Pairs that were measured side by side share the drift of the clock, which cancels. The interval is the
-    wider of the percentile bootstrap's and that of :func:`median_interval`: with few pairs the bootstrap alone
-    is too narrow (of 3,000 equal kernels it calls 6 to 7 % faster, and as many slower, from 7 pairs). Fewer
-    than :data:`MIN_SAMPLES` pairs bound nothing: the interval is then infinite.
+    wider of the percentile bootstrap's and :func:`median_interval`'s: with few pairs the bootstrap alone is
+    too narrow (from 7 pairs it called 6 % of 3,000 equal kernels faster, and 7 % slower). Fewer than
+    :data:`MIN_SAMPLES` pairs bound nothing: the interval is then infinite.
 
     Args:
         a: times of the candidate.

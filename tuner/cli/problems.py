@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tuner.errors import TunerError, UsageError
 from tuner.expressions import parse
@@ -18,7 +20,8 @@ def whole_number(name: str, text: str) -> int:
         value = parse(text.replace("^", "**")).evaluate({})
     except TunerError:
         value = None
-    if isinstance(value, bool) or value is None or isinstance(value, str) or value != int(value):
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or value != int(value):
         raise UsageError(f"size {name}={text}", "give a whole number, such as 4096 or 2**20")
     return int(value)
 
@@ -90,11 +93,20 @@ def _role(text: str) -> tuple[str, str]:
 
 def _rows(file: Path) -> list[Mapping[str, str]]:
     try:
-        with file.open(newline="") as stream:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream, skipinitialspace=True)
-            rows: list[Mapping[str, str]] = [{k.strip(): v.strip() for k, v in row.items() if k and v and v.strip()} for row in reader]
+            rows = [_row(file, reader.line_num, row) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error, AttributeError) as error:
         raise UsageError(f"cannot read {file}: {error}", "give a CSV file whose first line names the sizes") from None
     if not rows:
         raise UsageError(f"{file} has no rows", "the first line names the sizes, each further line is a problem")
     return rows
+
+
+def _row(file: Path, line: int, row: Mapping[Any, Any]) -> Mapping[str, str]:
+    if row.get(None):
+        raise UsageError(f"{file} line {line} has more columns than the first line", "name each column there")
+    cells = {str(name).strip(): value.strip() for name, value in row.items() if name and value and value.strip()}
+    if not cells:
+        raise UsageError(f"{file} line {line} has no values", "remove the line, or fill it in")
+    return cells

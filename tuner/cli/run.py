@@ -9,8 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from tuner.database import Database
+    from tuner.model import Problem
 
 EPILOG = """\b
 Examples:
@@ -89,8 +94,11 @@ def run(
             if note:
                 click.echo(f"tune: {note}", err=True)
             found = []
+            if resume:
+                problems = _left_to_do(problems, database, device.name)
             for problem in problems:
-                request = Request(kernel, problem, trials, sampler, seed, variants, fixed, time_s, resume, from_scratch)
+                going_on = resume and (problem is problems[0] or _interrupted(problem, database, device.name))
+                request = Request(kernel, problem, trials, sampler, seed, variants, fixed, time_s, going_on, from_scratch)
                 result = tune(request, device, database, make_observer(quiet), stop)
                 found.append(result)
                 if not as_json:
@@ -102,6 +110,18 @@ def run(
     if any(result.finish is None for result in found):
         click.echo("tune: no configuration could be verified; `tune query --status wrong_result` shows why", err=True)
         sys.exit(1)
+
+
+def _interrupted(problem: Problem, database: Database, device: str) -> bool:
+    return database.latest_unfinished(problem, device) is not None
+
+
+def _left_to_do(problems: list[Problem], database: Database, device: str) -> list[Problem]:
+    """Of several problems, begin with the interrupted one: those before it are done, those after it never began."""
+    for i, problem in enumerate(problems):
+        if _interrupted(problem, database, device):
+            return problems[i:]
+    return problems
 
 
 def _fixed(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -66,6 +66,8 @@ class Device(ABC):
     gpu: Gpu
     lookahead: int
     """How many submissions may be pending for the device to be kept busy."""
+    recorded = False
+    """Whether the answers were recorded earlier, so that nothing can be confirmed here."""
 
     def __init__(self) -> None:
         self.incumbent_ns: float | None = None

@@ -58,8 +58,9 @@ def _local(index: str, jobs: int | None, cache: Path | None) -> Device:
 
     if index and not index.isdigit():
         raise UsageError(f"no GPU {index!r}", "give its number, such as cuda:0")
+    version = nvrtc_version()
     device = LocalDevice(int(index or 0), jobs, cache)
-    device.versions = {"nvrtc": nvrtc_version(), "driver": device.gpu.driver}
+    device.versions = {"nvrtc": version, "driver": device.gpu.driver}
     return device
 
 

@@ -5,6 +5,7 @@ Everything runs in one long-lived thread, because Linux ties a child's life to t
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -19,6 +20,8 @@ from tuner.model import Status
 
 START_S = 120.0
 """Allowed for a new process up to its first word: a context takes half a second, but a cold disk may not."""
+SETUP_S = 600.0
+"""Allowed for repeating the setup: the reference of a large problem takes its time."""
 GRACE_S = 1.0
 TICK_S = 0.02
 IN_FLIGHT = 2
@@ -30,7 +33,8 @@ MAX_START_FAILURES = 3
 class _Job:
     request: dict[str, Any]
     done: Callable[[dict[str, Any]], None]
-    attempts: int = 0
+    lost: int = 0
+    """How often a process ended that had not begun with it, though it was the next."""
 
 
 @dataclass
@@ -103,6 +107,8 @@ class Guard:
                 self._fill()
                 if self._state.in_flight:
                     self._listen()
+        except Exception as error:  # noqa: BLE001 - whoever waits for an answer would wait for ever
+            self._give_up(f"the guard of the measuring process failed: {error!r}")
         finally:
             if self._child is not None:
                 self._child.kill()
@@ -121,19 +127,18 @@ class Guard:
             self._next_id += 1
             job.request["id"] = self._next_id
             state.in_flight.append(job)
+            if len(state.in_flight) == 1:
+                state.deadline = time.monotonic() + START_S
             self._send(job)
 
     def _send(self, job: _Job) -> None:
-        job.attempts += 1
         if job.request["do"] == "setup":
             self._setup = job.request
-        try:
-            if self._child is None:
-                self._restart()
-                return
+        if self._child is None:
+            self._restart()
+            return
+        with contextlib.suppress(ChildDied):  # listening will notice, after reading what it still said
             self._child.send(job.request)
-        except ChildDied as death:
-            self._bury(Status.WORKER_DIED, f"the measuring process ended: {death.reason}")
 
     def _listen(self) -> None:
         state = self._state
@@ -154,7 +159,7 @@ class Guard:
             state.deadline = time.monotonic() + message["allow_s"] + GRACE_S
         else:
             job = state.in_flight.popleft()
-            state.started, state.deadline = False, float("inf")
+            state.started, state.deadline = False, time.monotonic() + START_S
             job.done(message)
             if message.get("dying"):
                 self._replace()
@@ -163,7 +168,8 @@ class Guard:
         """The process is gone or hangs: answer for the request it worked on, and go on with the rest."""
         state = self._state
         job = state.in_flight[0]
-        if state.started or job.attempts >= 2:
+        job.lost += not state.started
+        if state.started or job.lost >= 2:
             state.in_flight.popleft()
             if job.request is self._setup:
                 self._setup = None
@@ -175,43 +181,50 @@ class Guard:
             self._give_up("the driver does not let go of a hung process; this GPU needs a reset or a reboot")
             return
         self._child = None
-        self._state.started, self._state.deadline = False, float("inf")
+        self._state.started = False
         self.restarts += 1
         if not self._closing.is_set() and (self._state.in_flight or self._setup):
             self._restart()
 
     def _restart(self) -> None:
         """Start a process, repeat the setup, and hand over again what was in flight."""
+        error = ""
         for _ in range(MAX_START_FAILURES):
-            word = self._start()
-            if "error" not in word and self._repeat_setup():
-                for job in self._state.in_flight:
-                    if job.request is not self._setup:
-                        job.attempts += 1
-                    assert self._child is not None
-                    self._child.send(job.request)
-                return
+            error = self._start().get("error", "") or self._repeat_setup()
             if self._closing.is_set():
                 return
-        self._give_up(f"the measuring process cannot be started: {word.get('error', 'setup failed')}")
+            if not error:
+                assert self._child is not None
+                for job in self._state.in_flight:
+                    with contextlib.suppress(ChildDied):
+                        self._child.send(job.request)
+                self._state.deadline = time.monotonic() + START_S
+                return
+            if self._child is not None:
+                self._child.kill()
+        self._give_up(f"the measuring process cannot be started: {error}")
 
-    def _repeat_setup(self) -> bool:
+    def _repeat_setup(self) -> str:
+        """Set the new process up like the last one; give what went wrong."""
         assert self._child is not None
         if self._setup is None or any(job.request is self._setup for job in self._state.in_flight):
-            return True
+            return ""
         try:
             self._child.send(self._setup)
-            deadline = time.monotonic() + 600.0
+            deadline = time.monotonic() + SETUP_S
             while time.monotonic() < deadline and not self._closing.is_set():
                 message = self._child.receive(TICK_S)
                 if message is not None and "id" in message:
-                    return "error" not in message
-        except ChildDied:
-            return False
-        return False
+                    return str(message.get("error", ""))
+        except ChildDied as death:
+            return f"it ended during its setup: {death.reason}"
+        return "its setup takes too long"
 
     def _start(self) -> dict[str, Any]:
-        self._child = Child(self._module, self._arguments)
+        try:
+            self._child = Child(self._module, self._arguments)
+        except OSError as error:
+            return {"error": f"the measuring process cannot be started: {error}"}
         deadline = time.monotonic() + START_S
         try:
             while time.monotonic() < deadline and not self._closing.is_set():

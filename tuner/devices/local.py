@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import queue
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -15,7 +16,7 @@ from typing import Any
 from tuner.compile_pool import Compilation, CompilePool
 from tuner.devices.base import Contestant, Device, Outcome, RaceRound
 from tuner.devices.guard import Guard
-from tuner.errors import DeviceError, TunerError
+from tuner.errors import DeviceError, KernelError, TunerError
 from tuner.kernel import KernelSpec
 from tuner.model import Configuration, Gpu, Measurement, Problem, Resources, Status, Verification, digest
 from tuner.plan import Plan, UnlaunchableError, make_plan, reference_launch, scalars_of, tensors_of
@@ -52,6 +53,9 @@ class LocalDevice(Device):
             raise
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         self._same: dict[str, list[tuple[int, Configuration, Compilation]] | Measurement] = {}
+        self._same_lock = threading.Lock()
+        self._fatal = ""
+        """Why nothing can be measured any more."""
         self._kernel: KernelSpec
         self._problem: Problem
         self._seed = 0
@@ -85,6 +89,8 @@ class LocalDevice(Device):
                 wait = 0.0 if found else max(0.0, deadline - time.monotonic())
                 found.append(self._outcomes.get(timeout=wait) if wait else self._outcomes.get_nowait())
             except queue.Empty:
+                if self._fatal and not found:
+                    raise DeviceError(self._fatal) from None
                 return found
 
     def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
@@ -103,6 +109,8 @@ class LocalDevice(Device):
             if request is None:
                 return Measurement(compilation.status, error=compilation.error)
             return _measurement(guard.call({**request, "thorough": True, "incumbent_ns": time_ns}))
+        except DeviceError as error:  # a second process is refused: what was measured is worth keeping all the same
+            return Measurement(Status.WORKER_DIED, error=str(error))
         finally:
             guard.close()
 
@@ -113,21 +121,34 @@ class LocalDevice(Device):
         try:
             guard.hello()
             for problem in problems:
-                try:
-                    request, compilation = self._request(problem, configuration)
-                except UnlaunchableError:
-                    continue
-                if request is None:
-                    found.append((problem, Measurement(compilation.status, error=compilation.error)))
-                    continue
-                reply = guard.call(self._setup_request(problem, self._seed + 2))
-                if "error" in reply:
-                    found.append((problem, Measurement(Status.UNVERIFIED, error=reply["error"])))
-                    continue
-                found.append((problem, _measurement(guard.call({**request, "verify_only": True}))))
+                measurement = self._verify(guard, problem, configuration)
+                if measurement is not None:
+                    found.append((problem, measurement))
             return found
+        except DeviceError as error:
+            return [*found, (problems[len(found)], Measurement(Status.UNVERIFIED, error=str(error)))] if problems else []
         finally:
             guard.close()
+
+    def _verify(self, guard: Guard, problem: Problem, configuration: Configuration) -> Measurement | None:
+        """Check a configuration at another size; None where it does not claim to work."""
+        names = {**self._kernel.environment(problem, self.gpu), **configuration.values}
+        variant = self._kernel.variants[configuration.variant]
+        conditions = [condition for _, condition in variant.constraints_before]
+        conditions += [variant.requires] if variant.requires is not None else []
+        try:
+            if not all(condition.evaluate(names) for condition in conditions):
+                return None
+            request, compilation = self._request(problem, configuration)
+            setup = self._setup_request(problem, self._seed + 2)
+        except (UnlaunchableError, KernelError):  # a grid or a tensor of nothing, for example
+            return None
+        if request is None:
+            return Measurement(compilation.status, error=compilation.error)
+        reply = guard.call(setup)
+        if "error" in reply:
+            return Measurement(Status.UNVERIFIED, error=reply["error"])
+        return _measurement(guard.call({**request, "verify_only": True}))
 
     def close(self) -> None:
         """Kill compilers and the measuring process."""
@@ -150,23 +171,29 @@ class LocalDevice(Device):
                 return
             # Different configurations can render to the same text: those are one candidate, measured once.
             key = digest([list(compilation.sources), plan.to_json()])
-            known = self._same.setdefault(key, [])
+            with self._same_lock:
+                known = self._same.setdefault(key, [])
+                if isinstance(known, list):
+                    known.append((number, configuration, compilation))
+                first = isinstance(known, list) and len(known) == 1
             if isinstance(known, Measurement):
                 self._answer(number, configuration, compilation, known)
-                return
-            known.append((number, configuration, compilation))
-            if len(known) == 1:
+            elif first:
                 request = {**_candidate(plan, compilation), "do": "measure", "incumbent_ns": self.incumbent_ns}
                 self._guard.submit(request, partial(self._measured, key))
         except Exception as error:  # noqa: BLE001 - a lost answer would block the search for ever
             self._answer(number, configuration, compilation, Measurement(Status.INVALID_CONFIG, error=str(error)))
 
     def _measured(self, key: str, reply: dict[str, Any]) -> None:
+        if reply.get("fatal"):
+            self._fatal = reply["error"]  # says nothing about this candidate
+            return
         measurement = _measurement(reply)
         if reply.get("span"):
             self.occupancy.spans.append(tuple(reply["span"]))
-        waiting = self._same[key]
-        self._same[key] = replace(measurement, measure_s=0.0)
+        with self._same_lock:
+            waiting = self._same[key]
+            self._same[key] = replace(measurement, measure_s=0.0)
         assert isinstance(waiting, list)
         for number, configuration, compilation in waiting:
             self._answer(number, configuration, compilation, measurement)
@@ -224,6 +251,8 @@ class LocalDevice(Device):
                 "seed": seed,
             }
         )
+        if reply.get("fatal"):
+            raise DeviceError(reply["error"])
         if "failed" in reply:
             return RaceRound([], lost=reply.get("candidate", 0), error=reply["error"])
         if "error" in reply:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tuner.compile_pool import Compilation
 from tuner.devices.base import Contestant, Device, Outcome, RaceRound
-from tuner.errors import RecordingError
+from tuner.errors import KernelError, RecordingError
 from tuner.kernel import KernelSpec
-from tuner.model import Configuration, Measurement, Problem, Resources, Status, Verification
+from tuner.model import Configuration, Measurement, Problem, Resources, Status, Value, Verification
 from tuner.recording import RecordedProblem, Row, read_recording, short_digest
 from tuner.render import render
 from tuner.space import SearchSpace
@@ -26,6 +26,7 @@ class ReplayDevice(Device):
         RecordingError: it cannot be read.
     """
 
+    recorded = True
     lookahead = 1  # nothing is gained by asking ahead: each answer is there before the next question
 
     def __init__(self, path: Path) -> None:
@@ -36,6 +37,7 @@ class ReplayDevice(Device):
         self.versions = dict(self.recording.versions)
         self._outcomes: list[Outcome] = []
         self._recorded: RecordedProblem
+        self._rows: dict[tuple[str, frozenset[tuple[str, Value]]], Row] = {}
         self._kernel: KernelSpec
 
     def prepare(self, kernel: KernelSpec, problem: Problem, seed: int) -> None:  # noqa: ARG002 - the contract's
@@ -45,6 +47,7 @@ class ReplayDevice(Device):
         for recorded in self.recording.problems:
             if recorded.problem == problem:
                 self._kernel, self._recorded = kernel, recorded
+                self._rows = {_key(configuration): row for configuration, row in recorded.rows.items()}
                 return
         known = "; ".join(str(recorded.problem) for recorded in self.recording.problems)
         raise RecordingError(f"{self.name} does not hold {problem}", f"it holds: {known}")
@@ -55,11 +58,17 @@ class ReplayDevice(Device):
 
     def submit(self, number: int, configuration: Configuration) -> None:
         """Look the configuration up, unless the kernel has changed since."""
-        row = self._recorded.rows[configuration]
-        sources = tuple(source for source, _ in render(self._kernel, self._recorded.problem, self.gpu, configuration))
+        row = self._rows[_key(configuration)]
+        try:
+            sources = tuple(source for source, _ in render(self._kernel, self._recorded.problem, self.gpu, configuration))
+        except (KernelError, MemoryError) as error:
+            compilation = Compilation(Status.COMPILE_ERROR, str(error))
+            measurement = Measurement(Status.COMPILE_ERROR, error=str(error))
+            self._outcomes.append(Outcome(number, configuration, compilation, measurement))
+            return
         if short_digest(sources) != row.source:
-            error = "the kernel has changed since this was recorded"
-            measurement = Measurement(Status.INVALID_CONFIG, error=error)
+            changed = "the kernel has changed since this was recorded"
+            measurement = Measurement(Status.INVALID_CONFIG, error=changed)
         else:
             measurement = _measurement(row)
         compilation = Compilation(Status.OK, sources=sources, resources=(row.resources or Resources(),) if row.resources else ())
@@ -73,12 +82,12 @@ class ReplayDevice(Device):
     def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
         """Draw from the recorded samples: this race can only be as good as the recording."""
         draw = random.Random(seed)
-        recorded = [self._recorded.rows[contestant.configuration].samples_ns for contestant in contestants]
+        recorded = [self._rows[_key(contestant.configuration)].samples_ns for contestant in contestants]
         return RaceRound([[draw.choices(known, k=samples) for known in recorded] for _ in range(rounds)], ("replayed",))
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:  # noqa: ARG002 - the contract's
         """Give the recorded samples once more; there is no other process to ask."""
-        return _measurement(self._recorded.rows[configuration])
+        return _measurement(self._rows[_key(configuration)])
 
     def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> list[tuple[Problem, Measurement]]:  # noqa: ARG002
         """Give nothing: other sizes were not recorded for this purpose."""
@@ -86,6 +95,11 @@ class ReplayDevice(Device):
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+
+def _key(configuration: Configuration) -> tuple[str, frozenset[tuple[str, Value]]]:
+    """Name a configuration whatever the order of its parameters, which a kernel's file may change."""
+    return configuration.variant, frozenset(configuration.parameters)
 
 
 def _measurement(row: Row) -> Measurement:

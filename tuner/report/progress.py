@@ -11,6 +11,7 @@ from tuner.report.tables import duration, percent, throughput
 from tuner.session import Observer, State, metrics
 
 PLAIN_EVERY_S = 5.0
+REDRAW_EVERY_S = 0.1
 
 
 def make_observer(quiet: bool) -> Observer:
@@ -75,25 +76,25 @@ class _Live(_Silent):
         self._draw(state)
 
     def phase(self, state: State, what: str) -> None:
-        if self._live is None:
-            return
         if what == "searched":
-            self._draw(state, now=True)
             self._live.stop()
-            self._live.console.print(progress_line(state), highlight=False, markup=False)
-            self._live = None
+            what = progress_line(state)
+        self._live.console.print(what, highlight=False, markup=False)
 
-    def _draw(self, state: State, *, now: bool = False) -> None:
-        if self._live is None or (time.monotonic() - self._drawn < 0.1 and not now):
+    def _draw(self, state: State) -> None:
+        if time.monotonic() - self._drawn < REDRAW_EVERY_S:
             return
         from rich.console import Group
+        from rich.padding import Padding
         from rich.text import Text
 
         self._drawn = time.monotonic()
         self._bar.update(len(state.trials))
         best = state.incumbent
         second = f"best: {best.configuration}" if best else "nothing verified yet"
-        self._live.update(Group(self._bar, Text(progress_line(state)), Text(second, overflow="ellipsis", no_wrap=True)), refresh=True)
+        lines = (Text(text, overflow="ellipsis", no_wrap=True) for text in (progress_line(state), second))
+        # Without the padding a bar does not end its line.
+        self._live.update(Group(Padding(self._bar), *lines), refresh=True)
 
 
 def heading(state: State) -> list[str]:

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The figures in the README and in docs, measured on the GPU of this machine:
+#
+#     scripts/run bash scripts/figures.sh results/evidence
+#
+# Cold caches: the cubin cache and the database are new. What it prints is kept as figures.txt.
+set -euo pipefail
+out=$(mkdir -p "$1" && cd "$1" && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export XDG_CACHE_HOME="$scratch/cache"
+db="$scratch/tuning.db"
+here=$(cd "$(dirname "$0")" && pwd)
+
+timed() {
+    echo "\$ tune $*"
+    local TIMEFORMAT='[%1R s from start to the confirmed winner]'
+    time python3 -m tuner "$@" --db "$db"
+    echo
+}
+
+{
+    python3 -m tuner doctor || true
+    echo
+    timed --kernel gemm --trials 200
+    timed --kernel gemm --trials 200 --dtype float32
+    timed --kernel vector_add --trials 200
+    timed --kernel vector_add --trials 200 --size 'n=2**28'
+    timed --kernel saxpy --trials 200 --size 'n=2**28'
+    echo '$ compare_libraries.py: the winners against torch and a plain kernel, interleaved'
+    python3 "$here/compare_libraries.py" --db "$db" --out "$out/libraries.json"
+} 2>&1 | tee "$out/figures.txt"

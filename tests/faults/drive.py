@@ -1,0 +1,65 @@
+"""A tuner on the fake device, to be killed: tunes one kernel and notes each trial that was acknowledged."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tuner.database import Database
+from tuner.devices.local import LocalDevice
+from tuner.errors import TunerError
+from tuner.kernel_file import load_kernel
+from tuner.model import Trial
+from tuner.session import Request, State, tune
+
+
+class Notes:
+    """Writes ``run number status time`` the moment the session says that a trial has ended."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def started(self, state: State) -> None:
+        pass
+
+    def trial(self, state: State, trial: Trial) -> None:
+        line = f"{state.run.id} {trial.number} {trial.status} {trial.time_ns}\n"
+        os.write(self.descriptor, line.encode())
+
+    def phase(self, state: State, what: str) -> None:
+        pass
+
+    def tick(self, state: State) -> None:
+        pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kernel", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sampler", default="random")
+    parser.add_argument("--resume", action="store_true")
+    given = parser.parse_args()
+    asked = []
+    signal.signal(signal.SIGINT, lambda *_: asked.append(True))
+    kernel = load_kernel(str(given.kernel))
+    request = Request(kernel, kernel.problem(), given.trials, given.sampler, given.seed, resume=given.resume, from_scratch=True)
+    with Database.open(given.folder / "tuning.db") as database:
+        device = LocalDevice(0, jobs=2, cache=given.folder / "cache", worker="tests.faults.fake_worker")
+        try:
+            result = tune(request, device, database, Notes(given.folder / "notes"), lambda: bool(asked))
+        except TunerError as error:
+            print(f"tune: {error}", file=sys.stderr)
+            sys.exit(error.exit_code)
+        finally:
+            device.close()
+    sys.exit(0 if result.finish is not None else 1)
+
+
+if __name__ == "__main__":
+    main()

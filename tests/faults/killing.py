@@ -1,0 +1,205 @@
+"""Kills tuners and measuring processes at random moments, and counts what became of their trials."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults.kernels import write_kernel
+
+ROOT = Path(__file__).resolve().parents[2]
+MARK = "FAKE_MARK"
+GONE_WITHIN_S = 5.0
+TRIALS = 40
+
+
+@dataclass
+class Report:
+    """What a series of kills did."""
+
+    what: str
+    kills: int = 0
+    trials: int = 0
+    acknowledged: int = 0
+    lost: int = 0
+    doubled: int = 0
+    left_behind: int = 0
+    slowest_end_s: float = 0.0
+    statuses: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        statuses = ", ".join(f"{count} {status}" for status, count in sorted(self.statuses.items()))
+        return (
+            f"{self.what}: {self.kills} kills, {self.trials} trials ({statuses}), {self.acknowledged} acknowledged, "
+            f"{self.lost} lost, {self.doubled} doubled, {self.left_behind} processes left behind after "
+            f"{GONE_WITHIN_S:g} s (the last was gone after {self.slowest_end_s:.2f} s)"
+        )
+
+    @property
+    def clean(self) -> bool:
+        return not (self.lost or self.doubled or self.left_behind or self.problems)
+
+
+class Tuner:
+    """One tuner in a process of its own, whose descendants can be told by a mark in their environment."""
+
+    def __init__(self, kernel: Path, folder: Path, *arguments: str, sleep_s: float = 0.004) -> None:
+        self.mark = uuid.uuid4().hex
+        self.log = folder / "stderr"
+        environment = {**os.environ, MARK: self.mark, "FAKE_SLEEP_S": str(sleep_s), "PYTHONPATH": str(ROOT)}
+        with self.log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.faults.drive", str(kernel), str(folder), *arguments],
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def wait(self, timeout_s: float = 120.0) -> int:
+        return self.process.wait(timeout_s)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def descendants(self) -> list[int]:
+        """Give the processes that bear the mark, the tuner itself left out."""
+        return [pid for pid in marked(self.mark) if pid != self.process.pid]
+
+    def workers(self) -> list[int]:
+        return [pid for pid in self.descendants() if b"fake_worker" in _read(pid, "cmdline")]
+
+    def gone_after_s(self) -> float | None:
+        """Wait until every descendant has ended, and give how long that took; None when some never did."""
+        began = time.monotonic()
+        while self.descendants():
+            if time.monotonic() - began > GONE_WITHIN_S:
+                return None
+            time.sleep(0.02)
+        return time.monotonic() - began
+
+
+def marked(mark: str) -> list[int]:
+    """Give the living processes with this mark in their environment."""
+    needle = f"{MARK}={mark}".encode()
+    return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and needle in _read(int(p.name), "environ")]
+
+
+def _read(pid: int, what: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes()  # empty for a zombie
+    except OSError:
+        return b""
+
+
+def kill_tuner(times: int, folder: Path, seed: int = 0) -> Report:
+    """Kill a tuner at random moments, each time resume it, and let that end."""
+    report = Report("kill -9 of the tuner")
+    draw = random.Random(seed)
+    kernel = _kernel(folder)
+    began = time.monotonic()
+    if (code := _run(kernel, folder, seed=10**6)) != 0:  # also fills the cubin cache
+        report.problems.append(f"the unbroken run ended with {code}")
+    whole_s = time.monotonic() - began
+    while report.kills < times and not report.problems:
+        tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--seed", str(report.kills))
+        time.sleep(draw.uniform(0.0, whole_s))
+        finished = tuner.process.poll() is not None
+        tuner.kill()
+        if finished:
+            continue  # too late for this moment; it was no kill
+        report.kills += 1
+        _watch_end(report, tuner)
+        if _unfinished(folder):
+            resumed = Tuner(kernel, folder, "--trials", str(TRIALS), "--resume")
+            if (code := resumed.wait()) != 0:
+                report.problems.append(f"the resumed run ended with {code}: {resumed.log.read_text()[-300:]}")
+            _watch_end(report, resumed)
+    _audit(report, folder)
+    return report
+
+
+def kill_worker(times: int, folder: Path, seed: int = 0) -> Report:
+    """Kill the measuring process of running tuners at random moments."""
+    report = Report("kill -9 of the measuring process")
+    draw = random.Random(seed)
+    kernel = _kernel(folder)
+    _run(kernel, folder, seed=10**6)
+    runs = 0
+    while report.kills < times and not report.problems:
+        runs += 1
+        tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--seed", str(runs), sleep_s=0.02)
+        deadline = time.monotonic() + 120.0
+        while tuner.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(draw.uniform(0.0, 0.5))
+            if report.kills < times and (workers := tuner.workers()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(draw.choice(workers), signal.SIGKILL)
+                    report.kills += 1
+        # A worker killed in the race or the confirmation costs the confirmation (status 1 is then fair), no trial.
+        if (code := tuner.wait()) not in (0, 1):
+            report.problems.append(f"a tuner ended with {code}: {tuner.log.read_text()[-300:]}")
+        _watch_end(report, tuner)
+    _audit(report, folder)
+    return report
+
+
+def _kernel(folder: Path) -> Path:
+    return write_kernel(folder, faults=("ok",), blocks=(32, 64, 96, 128, 160, 192, 224, 256), items=range(1, 9))
+
+
+def _run(kernel: Path, folder: Path, seed: int) -> int:
+    tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--seed", str(seed))
+    return tuner.wait()
+
+
+def _watch_end(report: Report, tuner: Tuner) -> None:
+    took_s = tuner.gone_after_s()
+    if took_s is None:
+        left = tuner.descendants()
+        report.left_behind += len(left)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    else:
+        report.slowest_end_s = max(report.slowest_end_s, took_s)
+
+
+def _unfinished(folder: Path) -> bool:
+    with contextlib.closing(sqlite3.connect(folder / "tuning.db")) as connection:
+        return bool(connection.execute("SELECT count(*) FROM runs WHERE state != 'finished'").fetchone()[0])
+
+
+def _audit(report: Report, folder: Path) -> None:
+    """Compare what was acknowledged with what the database holds."""
+    with contextlib.closing(sqlite3.connect(folder / "tuning.db")) as connection:
+        rows = connection.execute("SELECT run_id, number, status, time_ns, variant, configuration FROM trials").fetchall()
+        runs = connection.execute("SELECT id, state, trials_requested FROM runs").fetchall()
+        sound = connection.execute("PRAGMA integrity_check").fetchone()[0]
+    stored = {(run, number): (status, str(time_ns)) for run, number, status, time_ns, _, _ in rows}
+    report.trials = len(rows)
+    for _, _, status, *_ in rows:
+        report.statuses[status] = report.statuses.get(status, 0) + 1
+    report.doubled += len(rows) - len({(run, number) for run, number, *_ in rows})
+    report.doubled += len(rows) - len({(run, variant, text) for run, _, _, _, variant, text in rows})
+    lines = [line.split() for line in (folder / "notes").read_text().splitlines()]
+    report.acknowledged = len(lines)
+    report.lost = sum(stored.get((run, int(number))) != (status, time_ns) for run, number, status, time_ns in lines)
+    if sound != "ok":
+        report.problems.append(f"integrity_check: {sound}")
+    for run, state, wanted in runs:
+        count = sum(r == run for r, *_ in rows)
+        if state != "finished" or count != wanted:
+            report.problems.append(f"run {run} is {state} with {count} of {wanted} trials")

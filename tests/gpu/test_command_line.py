@@ -1,0 +1,80 @@
+"""The commands a user types, on a real GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def tune(folder: Path, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner", *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    done = tune(folder, "--kernel", "vector_add", "--trials", "40", "--size", "n=2**22", "--json")
+    (folder / "result.json").write_text(done.stdout)
+    return folder
+
+
+def test_main_job_confirms_a_winner(tuned: Path) -> None:
+    (result,) = json.loads((tuned / "result.json").read_text())
+    winner = result["winner"]
+    assert not result["replayed"] and result["device"] == "cuda:0"
+    assert winner["exportable"] and winner["edge_sizes_verified"] >= 5
+    assert abs(winner["confirmed_ns"] / winner["time_ns"] - 1) < 0.03
+    assert 0.3 < winner["speed_of_light"] < 1.0
+    assert result["versus_default"]["ratio"] > 0.97
+
+
+def test_best_and_export_follow(tuned: Path) -> None:
+    (best,) = json.loads(tune(tuned, "best", "--json").stdout)
+    assert best["kernel"] == "vector_add"
+    tune(tuned, "export", "-o", "best.hpp")
+    assert "vector_add" in (tuned / "best.hpp").read_text()
+
+
+def test_a_trial_measured_again_agrees(tuned: Path) -> None:
+    (result,) = json.loads((tuned / "result.json").read_text())
+    again = json.loads(tune(tuned, "trial", str(result["winner"]["trial"]), "--again", "--json").stdout)
+    assert again, again
+
+
+def test_tuning_again_adds(tuned: Path) -> None:
+    done = tune(tuned, "--kernel", "vector_add", "--trials", "20", "--size", "n=2**22")
+    assert "known from earlier runs" in done.stderr
+    rows = json.loads(tune(tuned, "query", "--json").stdout)
+    assert len(rows) == 60
+
+
+def test_two_problems_in_one_command(tuned: Path) -> None:
+    text = tune(
+        tuned, "--kernel", "gemm", "--trials", "12", "--variant", "wmma", "--problem", "m=512,n=512,k=512",
+        "--problem", "m=100,n=300,k=77", "--quiet",
+    ).stdout  # fmt: skip
+    assert text.count("winner") == 2
+
+
+def test_doctor_finds_the_gpu(tuned: Path) -> None:
+    findings = {f["what"]: f["state"] for f in json.loads(tune(tuned, "doctor", "--json").stdout)}
+    assert findings["GPU"] == "ok" and findings["fit"] == "ok"
+
+
+def test_no_such_gpu_is_one_line(tuned: Path) -> None:
+    done = tune(tuned, "--kernel", "vector_add", "--device", "cuda:99", status=1)
+    assert done.stderr.strip().count("\n") == 0 and "99" in done.stderr
+
+
+def test_problem_too_large_is_one_line(tuned: Path) -> None:
+    done = tune(tuned, "--kernel", "vector_add", "--size", "n=2**40", status=1)
+    assert "fit" in done.stderr.splitlines()[-1]

@@ -1,0 +1,196 @@
+"""The templates of gemm, compiled for every architecture: what can be known of them without a GPU."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tuner.compiler import Compiled, compile_source
+from tuner.expressions import ITEMSIZE
+from tuner.kernel import VariantSpec
+from tuner.kernel_file import load_kernel
+from tuner.model import Configuration, Gpu, Problem
+from tuner.render import render, render_launch
+from tuner.roofline import ARCHITECTURES
+from tuner.space import SearchSpace
+
+GEMM = load_kernel("gemm")
+DTYPES = ("float16", "bfloat16", "float32")
+LAYOUTS = ("nn", "nt")
+SAMPLES = 2
+"""Configurations of each variant and dtype, each for another architecture and layout."""
+
+PTX_WIDTH = re.compile(r"ld\.global(?:\.nc)?(?:\.v(\d))?\.[bfus](\d+)")
+
+
+def problem(dtype: str, layout: str = "nn", size: int = 4096) -> Problem:
+    return GEMM.problem(sizes=dict.fromkeys("mnk", size), dtypes={"": dtype}, options={"layout": layout})
+
+
+def usable(variant: VariantSpec, dtype: str, device: Gpu) -> bool:
+    return variant.requires is None or bool(
+        variant.requires.evaluate(GEMM.environment(problem(dtype), device))
+    )
+
+
+def broken(variant: VariantSpec, parameters: dict[str, Any], of: Problem, device: Gpu) -> list[str]:
+    names = {**GEMM.environment(of, device), **parameters}
+    return [reason for reason, condition in variant.constraints_before if not condition.evaluate(names)]
+
+
+def sample(variant: VariantSpec, of: Problem, device: Gpu, rng: random.Random) -> dict[str, Any]:
+    for _ in range(5000):
+        parameters = {name: rng.choice(p.values) for name, p in variant.parameters.items()}
+        if not broken(variant, parameters, of, device):
+            return parameters
+    raise AssertionError(f"{variant.name} has next to no valid configurations")
+
+
+def compiled(variant: VariantSpec, parameters: dict[str, Any], of: Problem, device: Gpu) -> Compiled:
+    """Compile all launches, check the limits of each, and give the first, which does the products."""
+    names = {**GEMM.environment(of, device), **parameters}
+    results = []
+    sources = render(GEMM, of, device, Configuration.of(variant.name, parameters))
+    for launch, (source, entry) in zip(variant.launches, sources, strict=True):
+        result = compile_source(source, entry, device.arch)
+        threads = 1
+        for extent in launch.block:
+            threads *= extent.evaluate(names)
+        warps = -(-threads // 32)
+        assert threads <= device.max_threads_per_block
+        assert result.resources.registers <= 255
+        assert -(-result.resources.registers // 8) * 8 * 32 * warps <= device.registers_per_sm
+        assert result.resources.static_shared_bytes <= 48 << 10
+        assert launch.shared_bytes.evaluate(names) <= device.shared_bytes_optin
+        assert "warning" not in result.log
+        results.append(result)
+    return results[0]
+
+
+def ptx(source: str, cc: int) -> str:
+    from cuda.bindings import nvrtc
+
+    program = nvrtc.nvrtcCreateProgram(source.encode(), b"gemm.cu", 0, [], [])[1]
+    options = [
+        f"--gpu-architecture=compute_{cc}".encode(),
+        b"--std=c++17",
+        b"--device-as-default-execution-space",
+    ]
+    assert nvrtc.nvrtcCompileProgram(program, len(options), options)[0] == nvrtc.nvrtcResult.NVRTC_SUCCESS
+    text = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
+    nvrtc.nvrtcGetPTX(program, text)
+    nvrtc.nvrtcDestroyProgram(program)
+    return str(text, "ascii")
+
+
+def widest_load(text: str) -> int:
+    return max(int(count or 1) * int(bits) // 8 for count, bits in PTX_WIDTH.findall(text))
+
+
+def default_cases() -> Iterator[Any]:
+    # Every architecture with one dtype, and every dtype and layout with one architecture.
+    for name in GEMM.variants:
+        most = "float16" if name.startswith("wmma") else "float32"
+        for cc in ARCHITECTURES:
+            yield pytest.param(name, most, "nn", cc, id=f"{name}-{most}-nn-{cc}")
+        for dtype in DTYPES:
+            for layout in LAYOUTS:
+                if (dtype, layout) != (most, "nn") and usable(GEMM.variants[name], dtype, ARCHITECTURES[90]):
+                    yield pytest.param(name, dtype, layout, 90, id=f"{name}-{dtype}-{layout}-90")
+
+
+@pytest.mark.parametrize(("name", "dtype", "layout", "cc"), list(default_cases()))
+def test_defaults_compile_without_spills(name: str, dtype: str, layout: str, cc: int) -> None:
+    variant, device = GEMM.variants[name], ARCHITECTURES[cc]
+    result = compiled(variant, variant.defaults, problem(dtype, layout), device)
+    assert result.resources.spill_bytes == 0
+    assert result.resources.stack_bytes == 0
+
+
+@pytest.mark.parametrize("cc", ARCHITECTURES)
+def test_defaults_are_valid_everywhere(cc: int) -> None:
+    for variant in GEMM.variants.values():
+        for dtype in DTYPES:
+            if not usable(variant, dtype, ARCHITECTURES[cc]):
+                assert variant.name.startswith("wmma") and (
+                    dtype == "float32" or (cc, dtype) == (75, "bfloat16")
+                )
+                continue
+            for layout in LAYOUTS:
+                for size in (1, 4096):
+                    assert not broken(
+                        variant, variant.defaults, problem(dtype, layout, size), ARCHITECTURES[cc]
+                    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", GEMM.variants)
+def test_samples_compile(name: str, dtype: str) -> None:
+    variant = GEMM.variants[name]
+    rng = random.Random(f"{name} {dtype}")
+    devices = [device for device in ARCHITECTURES.values() if usable(variant, dtype, device)]
+    if not devices:
+        pytest.skip(f"{name} has no {dtype}")
+    for layout, device in zip(LAYOUTS * SAMPLES, rng.sample(devices, SAMPLES), strict=False):
+        of = problem(dtype, layout)
+        parameters = sample(variant, of, device, rng)
+        spilled = compiled(variant, parameters, of, device).resources.spill_bytes
+        assert spilled <= 512, (parameters, device.arch)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_reference_compiles(dtype: str, layout: str) -> None:
+    launch = GEMM.reference.cuda
+    assert launch is not None
+    for cc in (75, 90):
+        source, entry = render_launch(
+            GEMM, launch, problem(dtype, layout), ARCHITECTURES[cc], Configuration.of("reference", {})
+        )
+        assert compile_source(source, entry, ARCHITECTURES[cc].arch).resources.spill_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width"), [(d, w) for d in DTYPES[1:] for w in (1, 2, 4, 8) if w * ITEMSIZE[d] <= 16]
+)
+def test_vector_width_is_the_width_of_global_loads(dtype: str, width: int) -> None:
+    variant, of, device = GEMM.variants["register_tiled"], problem(dtype), ARCHITECTURES[80]
+    parameters = {**variant.defaults, "vector_width": width}
+    assert not broken(variant, parameters, of, device)
+    source, _ = render(GEMM, of, device, Configuration.of(variant.name, parameters))[0]
+    assert widest_load(ptx(source, 80)) == width * ITEMSIZE[dtype]
+
+
+def test_tensor_cores_are_fed_16_bytes_at_a_time() -> None:
+    variant, of = GEMM.variants["wmma"], problem("float16")
+    new, _ = render(GEMM, of, ARCHITECTURES[80], Configuration.of("wmma", variant.defaults))[0]
+    text = ptx(new, 80)
+    assert re.search(r"cp\.async\.cg\.shared\.global\.L2::128B \[%\w+\], \[%\w+\], 16, ", text)
+    assert "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" in text
+    old, _ = render(GEMM, of, ARCHITECTURES[75], Configuration.of("wmma", variant.defaults))[0]
+    text = ptx(old, 75)
+    assert "cp.async" not in text
+    assert widest_load(text) == 16
+    assert "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32" in text
+
+
+def test_no_source_needs_a_header() -> None:
+    for variant in GEMM.variants.values():
+        for source, _ in render(
+            GEMM, problem("float16"), ARCHITECTURES[90], Configuration.of(variant.name, variant.defaults)
+        ):
+            assert "#include" not in source
+
+
+def test_every_variant_leaves_a_space_worth_searching() -> None:
+    space = SearchSpace.from_kernel(GEMM, problem("float16"), ARCHITECTURES[90])
+    default = Configuration.of("tiled", GEMM.variants["tiled"].defaults)
+    assert space.default == default
+    counts = dict.fromkeys(GEMM.variants, 0)
+    for configuration in space.configurations():
+        counts[configuration.variant] += 1
+    assert all(100 <= count <= 60_000 for count in counts.values()), counts
