@@ -1,6 +1,6 @@
-"""Kill the tuner and its measuring process with SIGKILL at random moments, on a fake device, and count the trials.
+"""Kill the tuner and its measuring process at random moments, on a fake device, and count the trials.
 
-    python scripts/kill_test.py --times 50        # results/evidence/kill-test.txt is its output
+python scripts/kill_test.py --times 50        # results/evidence/kill-test.txt is its output
 """
 
 from __future__ import annotations

@@ -360,6 +360,10 @@ def test_it_is_written_in_one_step_with_plain_rights(tmp_path: Path) -> None:
     write_header(target, MARK + "\n// one\n")
     write_header(target, MARK + "\n// two\n")
     assert target.read_text().endswith("// two\n")
+    kept = tmp_path / "kept.hpp"
+    os.link(target, kept)
+    write_header(target, MARK + "\n// three\n")
+    assert kept.read_text().endswith("// two\n")  # replaced as a whole, not written into
     umask = os.umask(0)
     os.umask(umask)
     assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
@@ -371,10 +375,12 @@ def test_it_does_not_write_through_links_or_over_other_files(tmp_path: Path) -> 
     precious.write_text("int main() {}\n")
     link = tmp_path / "link.hpp"
     link.symlink_to(precious)
+    write_header(tmp_path / "real.hpp", MARK + "\n")
+    (tmp_path / "alias.hpp").symlink_to(tmp_path / "real.hpp")
     dangling = tmp_path / "dangling.hpp"
     dangling.symlink_to(tmp_path / "made.hpp")
     before = sorted(tmp_path.iterdir())
-    for target in (precious, link, dangling, tmp_path, precious / "x.hpp"):
+    for target in (precious, link, tmp_path / "alias.hpp", dangling, tmp_path, precious / "x.hpp"):
         with pytest.raises(DatabaseError) as caught:
             write_header(target, MARK)
         assert caught.value.remedy

@@ -29,8 +29,9 @@ from tuner.stats import median_interval
 POLL_S = 0.1
 PATIENCE_S = 5.0
 """After Ctrl-C, how long the measurement under way may still take."""
-MAX_ATTEMPTS = 2
-"""A configuration that was begun so often without a result takes the whole tuner with it, and is skipped."""
+SUSPECT_ATTEMPTS, MAX_ATTEMPTS = 2, 3
+"""A configuration that was begun twice without a result is tried once more with nothing beside it: whoever killed the
+tuner may have meant another. If it is begun a third time without a result, it is what takes the tuner with it."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,7 @@ class _Session:
         self.pending: dict[int, Configuration] = {}
         self.done: dict[int, Outcome] = {}
         self.seeds: list[Configuration] = []
+        self.suspects: set[Configuration] = set()
         self.next_number = 0
         self.next_told = 0
         self.exhausted = False
@@ -260,6 +262,9 @@ class _Session:
                 self.search.add(configuration, None)
             else:
                 self.seeds.append(configuration)
+            if count >= SUSPECT_ATTEMPTS:
+                self.suspects.add(configuration)
+        self.seeds.sort(key=lambda configuration: configuration not in self.suspects)
         self.next_told = self.next_number
 
     # -- the search ---------------------------------------------------------------------------------------------------
@@ -301,6 +306,8 @@ class _Session:
             self.device.submit(number, self.pending[number])
 
     def _wants_more(self) -> bool:
+        if self.pending and self.suspects.intersection([*self.pending.values(), *self.seeds[:1]]):
+            return False
         untold = self.next_number - self.next_told
         begun = len(self.state.trials) + len(self.pending)
         return untold < self.device.lookahead and begun < self._budget() and not self.exhausted

@@ -48,7 +48,15 @@ def main() -> None:
     asked = []
     signal.signal(signal.SIGINT, lambda *_: asked.append(True))
     kernel = load_kernel(str(given.kernel))
-    request = Request(kernel, kernel.problem(), given.trials, given.sampler, given.seed, resume=given.resume, from_scratch=True)
+    request = Request(
+        kernel,
+        kernel.problem(),
+        given.trials,
+        given.sampler,
+        given.seed,
+        resume=given.resume,
+        from_scratch=True,
+    )
     with Database.open(given.folder / "tuning.db") as database:
         device = LocalDevice(0, jobs=2, cache=given.folder / "cache", worker="tests.faults.fake_worker")
         try:

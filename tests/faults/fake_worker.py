@@ -1,11 +1,12 @@
 """Speaks the protocol of ``tuner.gpu.worker`` without a GPU, and fails when it is told to.
 
-A kernel's entry names the fault, behind two underscores: ``scale__hang``. The times follow from the cubin, so that
-they are the same in every process. The environment says the rest:
+A kernel's entry names the fault, behind two underscores: ``scale__hang``. The times follow from the cubin, so
+that they are the same in every process. The environment says the rest:
 
-- ``FAKE_LOG``: a file that gets a line for each thing done: ``start``, ``setup SEED``, ``measure ENTRY``, ``race``;
+- ``FAKE_LOG``: a file that gets a line for each thing done: ``start``, ``setup SEED``, ``measure ENTRY``;
 - ``FAKE_SLEEP_S``: how long a measurement takes;
-- ``FAKE_START``: ``refuse``, ``die`` or ``hang`` instead of a first word; ``FAKE_SETUP``: ``refuse`` or ``die``;
+- ``FAKE_START``: ``refuse``, ``die`` or ``hang`` instead of a first word;
+- ``FAKE_SETUP``: ``refuse`` or ``die``;
 - ``FAKE_ONCE``: a folder; the faults ``*_once`` happen only until their name is a file there.
 """
 
@@ -21,8 +22,20 @@ from pathlib import Path
 from typing import Any
 
 from tuner.children import ParentPipe
-from tuner.roofline import ARCHITECTURES
+from tuner.model import Gpu
 
+GPU = Gpu(
+    "NVIDIA H200",
+    90,
+    132,
+    60 << 20,
+    141 * 10**9,
+    232448,
+    228 << 10,
+    clock_hz=1.98e9,
+    memory_bytes_per_s=4.917e12,
+)
+"""The one of ``tuner.roofline``, whose import would take longer than all the rest."""
 STATUSES = {
     "wrong": ("wrong_result", "y[0] is 2, expected 1; 1 of 1024 elements are wrong"),
     "oom": ("out_of_memory", "CUDA_ERROR_OUT_OF_MEMORY (2)"),
@@ -30,7 +43,6 @@ STATUSES = {
     "untrusted": ("untrusted", "faster than the hardware"),
     "unverified": ("unverified", "no reference"),
 }
-STICKY = (214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719)
 
 
 def log(text: str) -> None:
@@ -105,10 +117,18 @@ class FakeWorker:
             fault = "wrong"
         if fault.startswith("sticky"):
             code = int(fault.removeprefix("sticky"))
-            return {"measurement": self.measurement("memory_fault", f"CUDA_ERROR ({code})", []), "span": [], "dying": True}
+            return {
+                "measurement": self.measurement("memory_fault", f"CUDA_ERROR ({code})", []),
+                "span": [],
+                "dying": True,
+            }
         status, error = STATUSES.get(fault, ("ok", ""))
         samples = [] if status in ("launch_error", "out_of_memory") else samples_of(time_ns, 12)
-        return {"measurement": self.measurement(status, error, samples), "span": [began, time.monotonic()], "dying": False}
+        return {
+            "measurement": self.measurement(status, error, samples),
+            "span": [began, time.monotonic()],
+            "dying": False,
+        }
 
     @staticmethod
     def misbehave(fault: str) -> None:
@@ -158,7 +178,7 @@ def main() -> None:
     if mode == "refuse":
         pipe.send({"error": "no CUDA GPU can be used: CUDA_ERROR_NO_DEVICE (100); run `tune doctor`"})
         return
-    pipe.send({"gpu": ARCHITECTURES[90].to_json(), "nvml": False})
+    pipe.send({"gpu": GPU.to_json(), "nvml": False})
     FakeWorker(pipe).serve()
 
 

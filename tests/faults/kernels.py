@@ -84,13 +84,17 @@ def configuration(fault: str = "ok", block_size: int = 32, items: int = 1) -> Co
     return Configuration.of("plain", {"fault": fault, "block_size": block_size, "items": items})
 
 
-def synthetic_row(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, index: int) -> Row:
+def synthetic_row(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, index: int
+) -> Row:
     """Make up what a GPU might have answered: every seventh configuration fails, the others differ."""
     source = sources_digest(kernel, problem, gpu, configuration)
     if index % 7 == 3:
         return Row(Status.WRONG_RESULT, (), None, "c[5] is 1, expected 2", source)
     time_ns = 50_000 + 37 * (index * 7919 % 1009)
-    return Row(Status.OK, tuple(float(time_ns + d) for d in (0, 9, 4, 7, 2, 5, 3, 8)), Resources(32), "", source)
+    return Row(
+        Status.OK, tuple(float(time_ns + d) for d in (0, 9, 4, 7, 2, 5, 3, 8)), Resources(32), "", source
+    )
 
 
 def write_synthetic_recording(
@@ -107,5 +111,7 @@ def write_synthetic_recording(
         recorded.append(RecordedProblem(problem, rows))
     name = path.name.removesuffix(".json.gz")
     versions = {"nvrtc": "13.0", "driver": "13.0"}
-    write_recording(path, Recording(name, kernel.name, gpu, date(2026, 1, 1).isoformat(), versions, tuple(recorded)))
+    write_recording(
+        path, Recording(name, kernel.name, gpu, date(2026, 1, 1).isoformat(), versions, tuple(recorded))
+    )
     return path

@@ -1,0 +1,264 @@
+"""The documentation says what is true: commands, options, links, files, floors."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from tuner.cli import cli
+from tuner.cli.run import run
+from tuner.kernel_file import builtin_kernels
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(
+    page
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "results").rglob("*.md")]
+    if not page.name.endswith(".tmp.md")
+)
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+TESTS_COMMAND = "scripts/run pytest -n auto"
+MAIN_COMMAND = "scripts/run tune --kernel gemm --trials 200"
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Give every command that does something, by what a user types."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands(found, f"{path} {name}")
+    else:
+        yield path, command
+
+
+COMMANDS = dict(commands(cli, "tune"))
+
+
+# -- commands
+
+
+def section(path: str) -> str:
+    text = read("docs/commands.md")
+    found = re.search(rf"^## {re.escape(path)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/commands.md has no section '## {path}'"
+    return found.group(1)
+
+
+def option_rows(path: str) -> dict[str, str]:
+    """Give what a section's table says about each option."""
+    rows = re.findall(r"^\| (`-[^|]*) \| (.*) \|$", section(path), re.MULTILINE)
+    return {option: meaning for names, meaning in rows for option in re.findall(r"`(-[\w-]+)`", names)}
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_option_is_documented_and_no_other(path: str) -> None:
+    options = [p for p in COMMANDS[path].params if isinstance(p, click.Option)]
+    named = {name for option in options for name in (*option.opts, *option.secondary_opts)}
+    assert set(option_rows(path)) == named
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_defaults_are_documented(path: str) -> None:
+    for option in COMMANDS[path].params:
+        if isinstance(option, click.Option) and option.show_default:
+            assert re.search(
+                rf"(?<!\w){re.escape(str(option.default))}(?!\w)", option_rows(path)[option.opts[-1]]
+            ), option.name
+
+
+def test_every_command_is_in_the_overview() -> None:
+    overview = read("docs/commands.md").split("## tune run")[0]
+    for path in COMMANDS:
+        assert f"(#{path.replace(' ', '-')})" in overview, path
+
+
+def command_lines() -> list[tuple[str, str]]:
+    """Find every line in a fenced block of any page that starts with ``tune`` or ``scripts/run tune``."""
+    found = []
+    for page in PAGES:
+        for language, block in FENCED.findall(page.read_text(encoding="utf-8")):
+            if language not in ("", "sh", "bash", "console", "shell"):
+                continue
+            for line in block.replace("\\\n", " ").splitlines():
+                command = re.sub(r"^\$ ", "", line.strip()).removeprefix("scripts/run ")
+                if command.startswith("tune "):
+                    found.append((name_of(page), command))
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), command_lines())
+def test_command_lines_parse(page: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go through the real command line with nothing left of the commands but their options."""
+    called: list[dict[str, object]] = []
+    for command in {id(command): command for command in COMMANDS.values()}.values():
+        monkeypatch.setattr(command, "callback", lambda **options: called.append(options))
+    words = shlex.split(line, comments=True)[1:]
+    for stop in ("|", ">", "&&", ";"):
+        words = words[: words.index(stop)] if stop in words else words
+    cli.main(args=words, prog_name="tune", standalone_mode=False)
+    assert called or "--help" in words or "--version" in words
+    kernel = str((called[0].get("kernel_name") if called else "") or "gemm")
+    assert kernel in builtin_kernels() or "/" in kernel or kernel.endswith(".toml"), f"{page}: {line}"
+
+
+def test_there_are_command_lines_to_check() -> None:
+    assert len(command_lines()) > 20
+    assert run.callback is not None
+
+
+# -- the two commands
+
+
+def test_readme_has_the_two_commands() -> None:
+    first, second, *_ = (block.strip() for _, block in FENCED.findall(read("README.md")))
+    assert (first, second) == (MAIN_COMMAND, TESTS_COMMAND)
+
+
+def test_ci_runs_the_tests_as_the_readme_does() -> None:
+    lines = [line.strip().removeprefix("check ") for line in read(".ci/run").splitlines()]
+    assert TESTS_COMMAND in lines
+    assert os.access(ROOT / "scripts/run", os.X_OK)
+
+
+# -- links and files
+
+
+def slug(heading: str) -> str:
+    plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    return {slug(heading) for heading in re.findall(r"^#{1,6} (.+)$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_resolve(page: Path) -> None:
+    for target in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (page.parent / file).resolve() if file else page
+        assert linked.exists(), f"{name_of(page)}: {target}"
+        assert ROOT in linked.parents, f"{name_of(page)}: {target} leads out of the project"
+        if anchor and linked.suffix == ".md":
+            assert anchor in anchors(linked), f"{name_of(page)}: {target}"
+
+
+def test_index_names_every_page() -> None:
+    index = read("docs/README.md")
+    for page in PAGES:
+        if page.parent == ROOT / "docs" and page.name != "README.md":
+            assert f"({page.name})" in index, page.name
+
+
+# -- architecture
+
+
+def modules() -> dict[str, Path]:
+    return {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "tuner").rglob("*.py"))}
+
+
+def floors() -> dict[str, int]:
+    """Give the floor of each module and package that the page names."""
+    parts = re.split(
+        r"^### Floor (\d+).*$",
+        read("docs/architecture.md").split("## The life of a trial")[0],
+        flags=re.MULTILINE,
+    )
+    found: dict[str, int] = {}
+    for number, text in zip(parts[1::2], parts[2::2], strict=True):
+        for name in re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE):
+            assert name not in found, f"{name} is on two floors"
+            found[name] = int(number)
+    return found
+
+
+def floor_of(module: str) -> int:
+    table = floors()
+    return table[module] if module in table else table[module.removesuffix("__init__.py")]
+
+
+def test_architecture_names_every_module() -> None:
+    named = floors()
+    for name in modules():
+        package = name.removesuffix("__init__.py")
+        small = package != name and (ROOT / name).stat().st_size < 200  # a docstring, perhaps a version
+        assert name in named or package in named or small, (
+            f"docs/architecture.md does not say what {name} is for"
+        )
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_files_that_are_named_exist(page: str) -> None:
+    prose = FENCED.sub("", read(page))
+    made_in_use = {"results/tuning.db"}
+    for name in set(re.findall(r"`((?:\.?\w+/)+[\w./-]*)`", prose)) - made_in_use:
+        assert (ROOT / name).exists(), f"{page} names {name}"
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Give the files of the package that a module imports; what is only for type checkers does not count."""
+    for node in ast.walk(without_type_checking(ast.parse(path.read_text(encoding="utf-8")))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tuner":
+            for alias in node.names:
+                inner = "/".join([*node.module.split("."), alias.name])
+                outer = "/".join(node.module.split("."))
+                known = (f"{inner}.py", f"{inner}/__init__.py", f"{outer}.py", f"{outer}/__init__.py")
+                yield next(name for name in known if (ROOT / name).is_file())
+
+
+def without_type_checking(tree: ast.Module) -> ast.Module:
+    tree.body = [
+        node
+        for node in tree.body
+        if not (
+            isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        )
+    ]
+    return tree
+
+
+@pytest.mark.parametrize("name", modules())
+def test_modules_import_from_their_own_floor_or_below(name: str) -> None:
+    if name.endswith("__init__.py") and not (ROOT / name).read_text(encoding="utf-8").count("import"):
+        return
+    for imported in imports(modules()[name]):
+        if imported != "tuner/__init__.py":  # the version
+            assert floor_of(imported) <= floor_of(name), (
+                f"{name} (floor {floor_of(name)}) imports {imported} from above"
+            )
+
+
+@pytest.mark.parametrize("name", modules())
+def test_rooms_keep_to_their_business(name: str) -> None:
+    """Only ``gpu/`` imports the CUDA driver; only ``cli/`` and ``report/`` print."""
+    tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "cuda.bindings"
+            and not name.startswith("tuner/gpu/")
+        ):
+            assert {alias.name for alias in node.names} == {"nvrtc"}, name
+        if isinstance(node, ast.Call) and not name.startswith(("tuner/cli/", "tuner/report/")):
+            function = ast.unparse(node.func)
+            assert function not in ("print", "click.echo"), f"{name} line {node.lineno} prints"

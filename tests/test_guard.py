@@ -1,0 +1,459 @@
+"""The measuring process hangs, dies or cannot start: one answer each, and the next candidate is measured."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.fake_worker import GPU, STATUSES
+from tests.faults.kernels import configuration, scale_kernel
+from tests.faults.processes import gone
+from tuner.devices import guard as guard_module
+from tuner.devices.base import Contestant, Outcome
+from tuner.devices.guard import Guard
+from tuner.devices.local import LocalDevice
+from tuner.errors import DeviceError
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import read_kernel
+from tuner.model import Configuration, Problem, Status
+from tuner.roofline import ARCHITECTURES
+
+WORKER = "tests.faults.fake_worker"
+
+
+def measure(fault: str = "ok", block: int = 32) -> dict[str, Any]:
+    return {
+        "do": "measure",
+        "entries": [f"scale__{fault}"],
+        "cubins": [base64.b64encode(f"cubin {fault}".encode()).decode()],
+        "plan": {"launches": [block], "scratch": []},
+    }
+
+
+SETUP = {"do": "setup", "seed": 5}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(guard_module, "GRACE_S", 0.2)
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
+    (tmp_path / "once").mkdir()
+    monkeypatch.setenv("FAKE_ONCE", str(tmp_path / "once"))
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    guard = Guard(WORKER, [])
+    guard.hello()
+    yield guard
+    guard.close()
+
+
+def log(tmp_path: Path) -> list[str]:
+    return [line.partition(" ")[2] for line in (tmp_path / "log").read_text().splitlines()]
+
+
+def starts(tmp_path: Path) -> list[int]:
+    lines = (tmp_path / "log").read_text().splitlines()
+    return [int(line.split()[0]) for line in lines if line.endswith(" start")]
+
+
+def assert_good_afterwards(guard: Guard) -> None:
+    reply = guard.call(measure("ok", 64))
+    assert reply["measurement"]["status"] == "ok", reply
+
+
+def test_fake_gpu_is_the_typical_one() -> None:
+    assert ARCHITECTURES[90] == GPU
+
+
+def test_hang_is_killed_after_the_time_allowed(guard: Guard, tmp_path: Path) -> None:
+    guard.call(dict(SETUP))
+    (pid,) = starts(tmp_path)
+    began = time.monotonic()
+    reply = guard.call(measure("hang"))
+    assert reply["failed"] == Status.HANG
+    assert "killed" in reply["error"]
+    assert 0.3 < time.monotonic() - began < 3.0
+    assert gone(pid)
+    assert_good_afterwards(guard)
+    assert guard.restarts == 1
+    assert log(tmp_path) == [
+        "start", "setup 5", "measure scale__hang False", "start", "setup 5", "measure scale__ok False"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [700, 719])
+def test_sticky_error_replaces_the_process(guard: Guard, tmp_path: Path, code: int) -> None:
+    guard.call(dict(SETUP))
+    answers: list[dict[str, Any]] = []
+    guard.submit(measure(f"sticky{code}"), answers.append)
+    for block in range(4):
+        guard.submit(measure("ok", block), answers.append)
+    _wait(lambda: len(answers) == 5)
+    assert [a["measurement"]["status"] for a in answers] == ["memory_fault", "ok", "ok", "ok", "ok"]
+    assert str(code) in answers[0]["measurement"]["error"]
+    assert guard.restarts == 1
+    assert len(starts(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [("die", "SIGSEGV"), ("leave", "exit status 7: last words of a library")]
+)
+def test_death_is_the_candidates(guard: Guard, fault: str, said: str) -> None:
+    guard.call(dict(SETUP))
+    reply = guard.call(measure(fault))
+    assert reply["failed"] == Status.WORKER_DIED
+    assert said in reply["error"]
+    assert_good_afterwards(guard)
+
+
+def test_fault_that_comes_once_is_still_one_trial(guard: Guard) -> None:
+    guard.call(dict(SETUP))
+    assert guard.call(measure("die_once"))["failed"] == Status.WORKER_DIED
+    assert guard.call(measure("die_once"))["measurement"]["status"] == "ok"
+
+
+def test_death_before_it_began_is_retried_once(guard: Guard, tmp_path: Path) -> None:
+    guard.call(dict(SETUP))
+    assert guard.call(measure("unborn_once"))["measurement"]["status"] == "ok"
+    reply = guard.call(measure("unborn"))
+    assert reply["failed"] == Status.WORKER_DIED
+    assert_good_afterwards(guard)
+    assert guard.restarts == 3
+    assert log(tmp_path).count("setup 5") == 4
+
+
+def test_every_request_is_answered_once_and_in_order(guard: Guard) -> None:
+    guard.call(dict(SETUP))
+    faults = ["ok", "die", "hang", "ok", "sticky700", "leave", "unborn", "ok", "die", "die", "ok"]
+    answers: list[tuple[int, str]] = []
+
+    def keep(i: int) -> Callable[[dict[str, Any]], None]:
+        return lambda reply: answers.append((i, reply.get("failed") or reply["measurement"]["status"]))
+
+    for i, fault in enumerate(faults):
+        guard.submit(measure(fault, i), keep(i))
+    _wait(lambda: len(answers) == len(faults), 60.0)
+    wanted = {
+        "die": "worker_died",
+        "leave": "worker_died",
+        "unborn": "worker_died",
+        "hang": "hang",
+        "sticky700": "memory_fault",
+    }
+    assert answers == [(i, wanted.get(fault, "ok")) for i, fault in enumerate(faults)]
+
+
+def test_innocent_that_waits_is_not_blamed(guard: Guard) -> None:
+    """What waits behind two killers in a row has not been tried, however often its process was replaced."""
+    guard.call(dict(SETUP))
+    answers: list[dict[str, Any]] = []
+    for fault in ("die", "die", "die", "die", "ok"):
+        guard.submit(measure(fault), answers.append)
+    _wait(lambda: len(answers) == 5)
+    assert [a.get("failed") for a in answers] == [Status.WORKER_DIED] * 4 + [None]
+
+
+def test_killed_from_outside_while_idle(guard: Guard, tmp_path: Path) -> None:
+    guard.call(dict(SETUP))
+    os.kill(starts(tmp_path)[0], signal.SIGKILL)
+    time.sleep(0.2)
+    assert_good_afterwards(guard)
+
+
+def test_stopped_process_that_never_begins_is_replaced(
+    guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard.call(dict(SETUP))
+    monkeypatch.setattr(guard_module, "START_S", 2.0)
+    os.kill(starts(tmp_path)[0], signal.SIGSTOP)
+    assert_good_afterwards(guard)
+    assert guard.restarts == 1
+
+
+def test_new_setup_is_the_one_repeated(guard: Guard, tmp_path: Path) -> None:
+    guard.call({"do": "setup", "seed": 1})
+    guard.call({"do": "setup", "seed": 2})
+    guard.call(measure("die"))
+    assert_good_afterwards(guard)
+    assert [line for line in log(tmp_path) if line.startswith("setup")] == ["setup 1", "setup 2", "setup 2"]
+
+
+def test_setup_that_kills_is_answered_and_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_SETUP", "die")
+    guard = Guard(WORKER, [])
+    try:
+        guard.hello()
+        reply = guard.call(dict(SETUP))
+        assert reply["failed"] == Status.WORKER_DIED
+        monkeypatch.setenv("FAKE_SETUP", "")
+        assert guard.call(dict(SETUP)) == {"id": 2, "verifiable": True}
+    finally:
+        guard.close()
+
+
+def test_process_that_cannot_come_back(guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard.call(dict(SETUP))
+    monkeypatch.setenv("FAKE_START", "die")
+    answers: list[dict[str, Any]] = []
+    for fault in ("die", "ok", "ok", "ok"):
+        guard.submit(measure(fault), answers.append)
+    _wait(lambda: len(answers) == 4)
+    assert all(a["failed"] == Status.WORKER_DIED for a in answers)
+    assert all(a.get("fatal") for a in answers[1:])
+    assert "cannot be started" in answers[1]["error"]
+    assert "libfake.so" in answers[1]["error"]
+    assert guard.call(measure())["fatal"]
+    began = time.monotonic()
+    guard.close()
+    assert time.monotonic() - began < 2.0
+    assert gone(*starts(tmp_path))
+
+
+def test_setup_that_fails_after_a_restart_leaves_no_process_behind(
+    guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard.call(dict(SETUP))
+    monkeypatch.setenv("FAKE_SETUP", "refuse")
+    guard.call(measure("die"))
+    reply = guard.call(measure())
+    assert reply["fatal"]
+    assert "does not fit" in reply["error"]
+    assert len(starts(tmp_path)) == 4
+    assert gone(*starts(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [("refuse", "CUDA_ERROR_NO_DEVICE"), ("die", "libfake.so: cannot open"), ("hang", "does not start")],
+)
+def test_process_that_cannot_start(
+    mode: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_START", mode)
+    monkeypatch.setattr(guard_module, "START_S", 5.0 if mode != "hang" else 1.0)
+    with pytest.raises(DeviceError, match=said) as caught:
+        LocalDevice(0, jobs=1, worker=WORKER)
+    assert "\n" not in str(caught.value)
+    assert gone(*starts(tmp_path))
+
+
+def test_module_that_does_not_exist() -> None:
+    with pytest.raises(DeviceError, match=r"No module named tests\.faults\.nobody"):
+        LocalDevice(0, jobs=1, worker="tests.faults.nobody")
+
+
+def test_guard_that_fails_itself_answers_everybody(guard: Guard) -> None:
+    """A fault of our own must not become a wait for ever."""
+
+    def careless(reply: dict[str, Any]) -> None:
+        raise KeyError("measurement")
+
+    guard.call(dict(SETUP))
+    guard.submit(measure(), careless)
+    reply = guard.call(measure())
+    assert reply["fatal"]
+    assert "measurement" in reply["error"]
+
+
+def test_close_kills_a_hang_at_once(tmp_path: Path) -> None:
+    guard = Guard(WORKER, [])
+    guard.hello()
+    guard.call(dict(SETUP))
+    guard.submit(measure("hang"), lambda reply: None)
+    time.sleep(0.1)
+    began = time.monotonic()
+    guard.close()
+    assert time.monotonic() - began < 2.0
+    assert gone(*starts(tmp_path))
+
+
+# -- the device on top of it
+
+
+FAULTS = ("ok", "hang", "die", "sticky700", *STATUSES)
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[LocalDevice]:
+    device = LocalDevice(0, jobs=2, cache=tmp_path / "cache", worker=WORKER)
+    yield device
+    device.close()
+
+
+def prepared(device: LocalDevice, folder: Path, **changes: Any) -> tuple[KernelSpec, Problem]:
+    kernel = scale_kernel(folder, **changes)
+    problem = kernel.problem()
+    device.prepare(kernel, problem, 1)
+    return kernel, problem
+
+
+def ask(device: LocalDevice, configurations: list[Configuration]) -> list[Outcome]:
+    for number, item in enumerate(configurations):
+        device.submit(number, item)
+    found: list[Outcome] = []
+    deadline = time.monotonic() + 60.0
+    while len(found) < len(configurations) and time.monotonic() < deadline:
+        found += device.collect(0.5)
+    assert device.collect(0.0) == []
+    return sorted(found, key=lambda outcome: outcome.number)
+
+
+def test_each_fault_has_its_status(device: LocalDevice, tmp_path: Path) -> None:
+    prepared(device, tmp_path, faults=FAULTS, blocks=(32, 64), items=(1, 2))
+    asked = [configuration(fault, block) for fault in FAULTS for block in (32, 64)]
+    outcomes = ask(device, asked)
+    assert [outcome.configuration for outcome in outcomes] == asked
+    wanted = {
+        "hang": "hang",
+        "die": "worker_died",
+        "sticky700": "memory_fault",
+        **{f: s for f, (s, _) in STATUSES.items()},
+    }
+    for outcome in outcomes:
+        fault = str(outcome.configuration.values["fault"])
+        assert outcome.measurement.status == wanted.get(fault, "ok"), outcome
+        assert bool(outcome.measurement.error) == (fault != "ok")
+
+
+def test_good_times_do_not_depend_on_the_bad_neighbours(device: LocalDevice, tmp_path: Path) -> None:
+    prepared(device, tmp_path, faults=FAULTS)
+    good = [configuration("ok", block, items) for block in (32, 64, 128, 256) for items in (1, 2, 3, 4)]
+    alone = {o.configuration: o.measurement.samples_ns for o in ask(device, good)}
+    prepared(device, tmp_path, faults=FAULTS)
+    mixed = [
+        item
+        for pair in zip(good, [configuration(f) for f in (*FAULTS[1:], *FAULTS[1:])], strict=True)
+        for item in pair
+    ]
+    after = {o.configuration: o.measurement.samples_ns for o in ask(device, mixed)}
+    assert {c: after[c] for c in good} == alone
+
+
+def test_equal_sources_are_measured_once(device: LocalDevice, tmp_path: Path) -> None:
+    source = 'extern "C" __global__ void scale__ok(const float* x, float* y, long long n) {}\n'
+    extra = (
+        '[variants.other]\nsummary = "the same"\n[variants.other.parameters]\nfault = { values = ["ok"] }\n'
+    )
+    launch = (
+        '[[variants.other.launches]]\ntemplate = "scale.cu.j2"\nentry = "scale__ok"\n'
+        'arguments = ["x", "y", { value = "n", dtype = "int64" }]\ngrid = ["16"]\nblock = ["64"]\n'
+    )
+    prepared(device, tmp_path, source=source, blocks=(64,), extra=extra + launch)
+    for round_ in range(2):  # at the same time, and again afterwards
+        outcomes = ask(device, [configuration("ok", 64, 1), Configuration.of("other", {"fault": "ok"})] * 4)
+        assert len({outcome.measurement.samples_ns for outcome in outcomes}) == 1
+        assert len(outcomes) == 8, round_
+    assert Counter(log(tmp_path))["measure scale__ok False"] == 1
+
+
+def test_plan_that_cannot_be_launched_costs_one_trial(device: LocalDevice, tmp_path: Path) -> None:
+    prepared(device, tmp_path, blocks=(64, 2048))
+    bad, good = ask(device, [configuration("ok", 2048), configuration("ok", 64)])
+    assert bad.measurement.status is Status.INVALID_CONFIG
+    assert "2048" in bad.measurement.error
+    assert good.measurement.status is Status.OK
+
+
+def test_constraints_on_what_the_compiler_says(device: LocalDevice, tmp_path: Path) -> None:
+    extra = '[variants.plain.constraints]\n"few registers" = "registers < 2"\n'
+    prepared(device, tmp_path, extra=extra)
+    (outcome,) = ask(device, [configuration()])
+    assert outcome.measurement.status is Status.INVALID_CONFIG
+    assert outcome.measurement.error == "few registers"
+    assert outcome.compilation.resources[0].registers > 1
+
+
+def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) -> None:
+    extra = '[variants.plain.constraints]\n"no tail" = "n % 64 == 0"\n'
+    _, problem = prepared(device, tmp_path, extra=extra, faults=("ok", "edge"))
+    a, b = (configuration("ok", block) for block in (32, 64))
+    found = device.race([Contestant(a, 1e5), Contestant(b, 1e5)], 3, 4, 0)
+    assert [len(groups) for groups in found.samples_ns] == [2, 2, 2]
+    assert found.lost is None
+    confirmed = device.confirm(a, 1e5)
+    assert confirmed.status is Status.OK
+    assert log(tmp_path)[-3:] == ["start", "setup 2", "measure scale__ok False"]
+    sizes = [Problem("scale", {"n": n}, problem.dtypes, problem.options) for n in (1, 63, 64, 128)]
+    edges = device.verify_at(sizes, a)
+    assert [(p.sizes["n"], m.status) for p, m in edges] == [(64, Status.OK), (128, Status.OK)]
+    edges = device.verify_at(sizes, configuration("edge", 32))
+    assert [m.status for _, m in edges] == [Status.WRONG_RESULT] * 2
+
+
+def test_other_sizes_that_have_no_grid_are_left_out(device: LocalDevice, tmp_path: Path) -> None:
+    kernel = tmp_path / "scale.toml"
+    prepared(device, tmp_path)
+    text = kernel.read_text().replace("ceil_div(n, block_size * items)", "n // (block_size * items)")
+    kernel.write_text(text)
+    prepared_again = read_kernel(kernel)
+    device.prepare(prepared_again, prepared_again.problem(), 1)
+    sizes = [Problem("scale", {"n": n}, prepared_again.problem().dtypes, {"order": "up"}) for n in (1, 64)]
+    edges = device.verify_at(sizes, configuration("ok", 64))
+    assert [(p.sizes["n"], m.status) for p, m in edges] == [(64, Status.OK)]
+
+
+def test_confirmation_without_a_second_process(
+    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU in exclusive mode refuses a second process: the run is not lost, its winner is not confirmed."""
+    _, problem = prepared(device, tmp_path)
+    monkeypatch.setenv("FAKE_START", "refuse")
+    confirmed = device.confirm(configuration(), 1e5)
+    assert confirmed.status is Status.WORKER_DIED
+    assert "NO_DEVICE" in confirmed.error
+    ((where, measurement),) = device.verify_at([problem], configuration())
+    assert where == problem
+    assert measurement.status is Status.UNVERIFIED
+
+
+def test_device_that_is_lost_says_so(
+    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(device, tmp_path, faults=("ok", "die"))
+    monkeypatch.setenv("FAKE_START", "die")
+    (outcome,) = ask(device, [configuration("die")])
+    assert outcome.measurement.status is Status.WORKER_DIED
+    device.submit(1, configuration("ok"))
+    with pytest.raises(DeviceError, match="cannot be started"):
+        for _ in range(100):
+            device.collect(0.1)
+    with pytest.raises(DeviceError, match="cannot be started"):
+        device.race([Contestant(configuration(), 1e5)], 1, 1, 0)
+
+
+def test_race_that_has_not_begun_is_tried_again(
+    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(device, tmp_path)
+    os.kill(starts(tmp_path)[0], signal.SIGSTOP)
+    monkeypatch.setattr(guard_module, "START_S", 2.0)
+    found = device.race([Contestant(configuration(), 1e5)], 1, 1, 0)
+    assert found.lost is None
+    assert found.samples_ns
+
+
+def test_setup_that_fails_is_one_line(
+    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = scale_kernel(tmp_path)
+    os.kill(starts(tmp_path)[0], signal.SIGKILL)
+    monkeypatch.setenv("FAKE_SETUP", "refuse")
+    with pytest.raises(DeviceError, match=r"scale n=1024 float32.*does not fit"):
+        device.prepare(kernel, kernel.problem(), 1)
+
+
+def _wait(done: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert done()
