@@ -198,7 +198,7 @@ def test_tables_are_strict_and_the_file_says_whose_it_is(path: Path) -> None:
         assert database.connection.execute("PRAGMA user_version").fetchone()[0] == len(schema.MIGRATIONS)
 
 
-@pytest.mark.parametrize(("safe_from", "journal", "synchronous"), [((99,), "delete", 3), ((3, 0), "wal", 2)])
+@pytest.mark.parametrize(("safe_from", "journal", "synchronous"), [((99,), "persist", 2), ((3, 0), "wal", 2)])
 def test_the_journal_suits_the_version(
     path: Path, monkeypatch: pytest.MonkeyPatch, safe_from: tuple[int, ...], journal: str, synchronous: int
 ) -> None:

@@ -160,9 +160,14 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _settle_journal(connection: sqlite3.Connection) -> None:
-    """WAL where this SQLite is safe with it, else a rollback journal; committed means on the disk in both."""
-    connection.execute("PRAGMA synchronous = EXTRA")
-    wanted = "wal" if sqlite3.sqlite_version_info >= WAL_IS_SAFE_FROM else "delete"
+    """WAL where this SQLite is safe with it, else a rollback journal; committed means on the disk in both.
+
+    A journal that persists ends a transaction by overwriting its header, and syncs that: as durable as deleting it with
+    ``synchronous=EXTRA``, and without a change to the directory or to a file's size, which made a transaction take 2 ms
+    instead of 19 on a network disk of a virtual machine.
+    """
+    connection.execute("PRAGMA synchronous = FULL")
+    wanted = "wal" if sqlite3.sqlite_version_info >= WAL_IS_SAFE_FROM else "persist"
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != wanted:
         try:
@@ -173,8 +178,6 @@ def _settle_journal(connection: sqlite3.Connection) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
-    if wanted == "wal":
-        connection.execute("PRAGMA synchronous = FULL")
 
 
 def refuse_foreign(path: Path, *, may_create: bool) -> None:

@@ -1,0 +1,128 @@
+"""A device in this process, scripted in Python: for what the session and the race do with its answers."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tuner.compile_pool import Compilation
+from tuner.devices.base import Contestant, Device, Outcome, RaceRound
+from tuner.kernel import KernelSpec
+from tuner.model import Configuration, Measurement, Problem, Resources, Status, Verification
+from tuner.roofline import ARCHITECTURES
+
+PASSED = Verification(True)
+
+
+def time_of(configuration: Configuration) -> float:
+    """Give a time that the configuration alone decides, between 100 and 200 us."""
+    return 100_000.0 + int(hashlib.sha256(configuration.key.encode()).hexdigest()[:6], 16) % 100_000
+
+
+def good(time_ns: float) -> Measurement:
+    return Measurement(Status.OK, tuple(time_ns * (1 + 1e-4 * (i % 5 - 2)) for i in range(12)), "", PASSED)
+
+
+class StubDevice(Device):
+    """Answers at once, in order or shuffled.
+
+    Args:
+        lookahead: as of any device.
+        shuffle: seed of the order of the answers; None for the order asked.
+        answer: what a configuration measures to.
+    """
+
+    name = "cuda:0"
+    recorded = False
+
+    def __init__(
+        self,
+        lookahead: int = 1,
+        shuffle: int | None = None,
+        answer: Callable[[Configuration], Measurement] = lambda c: good(time_of(c)),
+    ) -> None:
+        super().__init__()
+        self.gpu = ARCHITECTURES[90]
+        self.lookahead = lookahead
+        self.answer = answer
+        self.asked: list[Configuration] = []
+        self.prepared: list[Problem] = []
+        self.waiting: list[tuple[int, Configuration]] = []
+        self.draw = None if shuffle is None else random.Random(shuffle)
+        self.closed = False
+        self.races: list[list[Configuration]] = []
+        self.lose: Callable[[Sequence[Contestant]], int | None] = lambda contestants: None
+        self.race_noise = 0.0
+        self.confirmed: Callable[[Configuration, float], Measurement] = lambda c, time_ns: good(time_of(c))
+        self.edges: Callable[[Problem, Configuration], Measurement] = lambda p, c: good(1000.0)
+
+    def prepare(self, kernel: KernelSpec, problem: Problem, seed: int) -> None:
+        self.prepared.append(problem)
+
+    def submit(self, number: int, configuration: Configuration) -> None:
+        self.asked.append(configuration)
+        self.waiting.append((number, configuration))
+
+    def collect(self, timeout_s: float) -> list[Outcome]:
+        if not self.waiting:
+            return []
+        place = self.draw.randrange(len(self.waiting)) if self.draw else 0
+        number, configuration = self.waiting.pop(place)
+        compilation = Compilation(Status.OK, resources=(Resources(32),))
+        return [Outcome(number, configuration, compilation, self.answer(configuration))]
+
+    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+        self.races.append([contestant.configuration for contestant in contestants])
+        lost = self.lose(contestants)
+        if lost is not None:
+            return RaceRound([], lost=lost, error="it failed in the race")
+        draw = random.Random(seed)
+        times = [time_of(contestant.configuration) for contestant in contestants]
+        noisy = [
+            [[t * (1 + draw.gauss(0, self.race_noise)) for _ in range(samples)] for t in times]
+            for _ in range(rounds)
+        ]
+        return RaceRound(noisy)
+
+    def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
+        return self.confirmed(configuration, time_ns)
+
+    def verify_at(
+        self, problems: Sequence[Problem], configuration: Configuration
+    ) -> list[tuple[Problem, Measurement]]:
+        return [(problem, self.edges(problem, configuration)) for problem in problems]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Watcher:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.phases: list[str] = []
+
+    def started(self, state: object) -> None:
+        pass
+
+    def trial(self, state: object, trial: object) -> None:
+        self.numbers.append(trial.number)  # type: ignore[attr-defined]
+
+    def phase(self, state: object, what: str) -> None:
+        self.phases.append(what)
+
+    def tick(self, state: object) -> None:
+        pass
+
+
+def stop_after(watcher: Watcher, count: int) -> Callable[[], bool]:
+    """Press Ctrl-C after so many trials."""
+    return lambda: len(watcher.numbers) >= count
+
+
+def copy_of(path: Path, to: Path) -> Path:
+    to.write_bytes(path.read_bytes())
+    return to
