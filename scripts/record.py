@@ -22,7 +22,8 @@ from tuner.kernel_file import load_kernel
 from tuner.model import Problem, Status
 from tuner.recording import RecordedProblem, Recording, row_of, sources_digest, write_recording
 from tuner.report.progress import make_observer
-from tuner.session import Request, tune
+from tuner.session import tune
+from tuner.state import Request
 
 MAX_SAMPLES = 16
 """Samples kept of a row: the replayed race draws from them."""

@@ -111,7 +111,7 @@ def render(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Config
 
 def _with_defines(template: Path, problem: Problem, configuration: Configuration) -> str:
     """Put the parameters before a plain ``.cu``, and each dtype role as ``<role>_type`` of CUDA's own headers."""
-    lines = [f"#define {name} {_literal(value)}" for name, value in configuration.parameters]
+    lines = [f"#define {name} {_literal(value)}" for name, value in (*problem.options.items(), *configuration.parameters)]
     lines += [f"#define {role}_type {CUDA_HEADER_TYPES[dtype]}" for role, dtype in problem.dtypes.items()]
     return "\n".join([*lines, f'#line 1 "{template.name}"', template.read_text()])
 

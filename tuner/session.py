@@ -6,24 +6,24 @@ import math
 import statistics
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tuner import __version__, paths
-from tuner.database import Database, Metrics, Winner
+from tuner.database import Database, Winner
 from tuner.devices.base import Device, Outcome
 from tuner.devices.choose import open_device
 from tuner.errors import Interrupted, SpaceError, TunerError
-from tuner.kernel import KernelSpec
 from tuner.kernel_file import content_digest, load_kernel
-from tuner.model import Configuration, Problem, Resources, Run, Status, Trial, Value
+from tuner.model import Configuration, Resources, Run, Status, Trial
 from tuner.race import Finish, run_finish
-from tuner.roofline import Roof, roof_of
+from tuner.roofline import roof_of
 from tuner.search import make_search
 from tuner.search.base import Search
 from tuner.space import SearchSpace
+from tuner.state import Observer, Request, Result, State, metrics
 from tuner.stats import median_interval
 
 POLL_S = 0.1
@@ -32,88 +32,6 @@ PATIENCE_S = 5.0
 SUSPECT_ATTEMPTS, MAX_ATTEMPTS = 2, 3
 """A configuration that was begun twice without a result is tried once more with nothing beside it: whoever killed the
 tuner may have meant another. If it is begun a third time without a result, it is what takes the tuner with it."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a user asks for."""
-
-    kernel: KernelSpec
-    problem: Problem
-    trials: int = 200
-    sampler: str = "tpe"
-    seed: int = 0
-    variants: tuple[str, ...] = ()
-    fixed: Mapping[str, tuple[Value | str, ...]] = field(default_factory=dict)
-    time_s: float | None = None
-    resume: bool = False
-    from_scratch: bool = False
-    """Do not look at earlier runs of this problem."""
-
-
-@dataclass
-class State:
-    """Where a run stands; what the progress display reads."""
-
-    run: Run
-    roof: Roof
-    space: SearchSpace
-    trials: list[Trial] = field(default_factory=list)
-    incumbent: Trial | None = None
-    default: Trial | None = None
-    phase: str = "searching"
-    known_before: int = 0
-    """Trials of earlier runs that the search was told."""
-    search_began: float = 0.0
-    search_ended: float = 0.0
-    device: Device | None = None
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds of the search so far."""
-        return (self.search_ended or time.monotonic()) - self.search_began
-
-    @property
-    def occupied(self) -> float:
-        """Share of the search, less its first 3 s, for which the GPU was verifying, timing or resting on purpose."""
-        if self.device is None:
-            return 0.0
-        return self.device.occupancy.share(self.search_began + 3.0, self.search_ended or time.monotonic())
-
-    @property
-    def failures(self) -> dict[str, int]:
-        """Number of failed trials by status."""
-        counts: dict[str, int] = {}
-        for trial in self.trials:
-            if not trial.status.ranked:
-                counts[trial.status] = counts.get(trial.status, 0) + 1
-        return counts
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run found."""
-
-    state: State
-    finish: Finish | None
-    winner_id: int | None
-    stats: Mapping[str, Any]
-
-
-class Observer(Protocol):
-    """Who watches a run."""
-
-    def started(self, state: State) -> None:
-        """The space is known, nothing was tried yet."""
-
-    def trial(self, state: State, trial: Trial) -> None:
-        """One trial ended."""
-
-    def phase(self, state: State, what: str) -> None:
-        """Something other than the search begins."""
-
-    def tick(self, state: State) -> None:
-        """Some time passed."""
 
 
 def tune(
@@ -416,17 +334,6 @@ class _Session:
             "space": len(state.space),
             "space_before": state.space.size_before,
         }
-
-
-def metrics(roof: Roof, time_ns: float | None) -> Metrics:
-    """Turn a time into throughput and the fraction of the speed of light."""
-    if not time_ns:
-        return Metrics()
-    return Metrics(
-        tflops=roof.flops / time_ns * 1e-3,
-        gbytes_per_s=roof.bytes / time_ns,
-        speed_of_light=roof.speed_of_light_ns / time_ns,
-    )
 
 
 def _trial(outcome: Outcome) -> Trial:

@@ -23,7 +23,8 @@ from tuner.database import Database
 from tuner.devices.choose import open_device
 from tuner.kernel_file import load_kernel
 from tuner.report.progress import make_observer
-from tuner.session import Request, tune
+from tuner.session import tune
+from tuner.state import Request
 
 HERE = Path(__file__).parent
 N = 1 << 26

@@ -83,7 +83,8 @@ def run(
     from tuner.kernel_file import load_kernel
     from tuner.report.progress import make_observer
     from tuner.report.summary import result_as_json, summary
-    from tuner.session import Request, tune
+    from tuner.session import tune
+    from tuner.state import Request
 
     kernel = load_kernel(kernel_name)
     problems = make_problems(kernel, sizes, dtypes, options, presets, problem_texts, problem_file)

@@ -27,13 +27,24 @@ from tuner.errors import TunerError
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.driver import Context, DriverFailure
-from tuner.gpu.timing import ClockMismatchError, ColdGraph, Limits, Loaded, Timer, group_size, load, median_half_width
+from tuner.gpu.timing import (
+    ClockMismatchError,
+    ColdGraph,
+    Limits,
+    Loaded,
+    Timer,
+    group_size,
+    load,
+    median_half_width,
+)
 from tuner.gpu.verify import Verifier
 from tuner.model import Measurement, Status, Verification
 from tuner.plan import Plan, buffer_from_json
 
 FIRST_LAUNCH_S = 30.0
-"""Allowed for the first launch while nothing is known about the problem's time."""
+FIRST_LAUNCH_FLOORS = 2000.0
+"""Allowed for the first launch while nothing is known about the problem's time: so many seconds, and so many times what
+the hardware needs at least. A naive kernel reaches some 0.2 % of a matrix unit's peak."""
 KNOWN_LAUNCH_S = 10.0
 """Least that is allowed once there is an incumbent: a slow kernel is not a hang."""
 SLOW_FACTOR = 3.0
@@ -146,7 +157,8 @@ class Worker:
     def _first_run(self, candidate: Loaded, incumbent_ns: float) -> tuple[float, Verification]:
         """Run once on poisoned outputs, and compare: the check is the warm-up, and sizes everything after it."""
         assert self._data is not None
-        self._allow(max(KNOWN_LAUNCH_S, 100 * incumbent_ns * 1e-9) if incumbent_ns else FIRST_LAUNCH_S)
+        unknown = FIRST_LAUNCH_S + FIRST_LAUNCH_FLOORS * self._limits.floor_ns * 1e-9
+        self._allow(max(KNOWN_LAUNCH_S, 100 * incumbent_ns * 1e-9) if incumbent_ns else unknown)
         self._data.poison()
         graph = ColdGraph(self._data, candidate, 1, flush=False)
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.model import Trial
 from tuner.report.tables import duration, percent, throughput
-from tuner.session import Observer, State, metrics
+from tuner.state import Observer, State, metrics
 
 PLAIN_EVERY_S = 5.0
 REDRAW_EVERY_S = 0.1
@@ -127,6 +127,6 @@ def progress_line(state: State) -> str:
         parts.append("failed: " + ", ".join(f"{count} {status}" for status, count in sorted(state.failures.items())))
     if rate > 0 and done < total and not state.search_ended:
         parts.append(f"ETA {(total - done) / rate:.0f} s")
-    if not state.run.replayed and state.elapsed_s > 3.5:
+    if state.occupied is not None:
         parts.append(f"GPU occupied {percent(state.occupied)}")
     return "  ".join(parts)

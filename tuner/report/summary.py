@@ -9,7 +9,7 @@ from typing import Any
 from tuner.model import Trial
 from tuner.race import Finish
 from tuner.report.tables import duration, percent, throughput
-from tuner.session import Result, metrics
+from tuner.state import Result, metrics
 
 
 def summary(result: Result, database: Path) -> str:
@@ -36,7 +36,7 @@ def summary(result: Result, database: Path) -> str:
         lines.append(_failures(result))
     lines.append(
         f"  search     {len(state.trials)} trials in {state.elapsed_s:.1f} s"
-        + ("" if run.replayed else f", GPU occupied {percent(state.occupied)}")
+        + ("" if state.occupied is None else f", GPU occupied {percent(state.occupied)}")
         + f"; kept in {database}"
     )
     return "\n".join(lines)
