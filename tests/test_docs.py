@@ -194,7 +194,9 @@ def floors() -> dict[str, int]:
 
 def floor_of(module: str) -> int:
     table = floors()
-    return table[module] if module in table else table[module.removesuffix("__init__.py")]
+    name = module if module in table else module.removesuffix("__init__.py")
+    assert name in table, f"docs/architecture.md does not say on which floor {module} is"
+    return table[name]
 
 
 def test_architecture_names_every_module() -> None:

@@ -105,3 +105,10 @@ def test_installed_wheel_finds_its_own_kernels(installed: Path, tmp_path: Path) 
     script = installed / "bin" / "tune"
     assert "tune --kernel gemm --trials 200" in command(script, "--help", cwd=tmp_path, path=path)
     assert not list(tmp_path.iterdir())
+
+
+def test_installed_wheel_runs_the_main_job(installed: Path, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(installed), sysconfig.get_paths()["purelib"]])
+    arguments = ("--kernel", "gemm", "--trials", "20", "--device", "replay")
+    assert "[replayed]" in command("-m", "tuner", *arguments, cwd=tmp_path, path=path)
+    assert [file.name for file in (tmp_path / "results").glob("*.db")] == ["tuning.db"]

@@ -17,9 +17,10 @@ from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import DeviceError, Interrupted, SpaceError, TunerError, UsageError
 from tuner.kernel import KernelSpec
-from tuner.kernel_file import load_kernel
+from tuner.kernel_file import content_digest, load_kernel
 from tuner.model import Configuration, Measurement, Run, Status
-from tuner.session import Request, Result, tune
+from tuner.session import tune
+from tuner.state import Request, Result
 
 
 @pytest.fixture(scope="module")
@@ -317,16 +318,38 @@ def test_resume_keeps_the_narrowing(database: Database, kernel: KernelSpec) -> N
     assert {c.values["items"] for c in device.asked} == {1, 2}
 
 
+def test_changed_kernel_is_not_resumed(database: Database, kernel: KernelSpec) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(), watcher, stop=stop_after(watcher, 5))
+    template = kernel.variants["plain"].launches[0].template
+    template.write_text(template.read_text() + "// another\n")
+    with pytest.raises(TunerError, match="has changed"):
+        run(kernel, database, StubDevice(), resume=True)
+
+
 def test_nothing_to_resume(database: Database, kernel: KernelSpec) -> None:
     with pytest.raises(TunerError, match=r"no interrupted run of scale n=1024 .*; leave out --resume"):
         run(kernel, database, StubDevice(), resume=True)
     assert database.select("SELECT * FROM runs") == []
 
 
-def dead_run(database: Database, kernel: KernelSpec, attempts: dict[Configuration, int]) -> Run:
+def dead_run(
+    database: Database, kernel: KernelSpec, attempts: dict[Configuration, int], sampler: str = "random"
+) -> Run:
     """Leave what a killed tuner leaves: a run, and attempts without results."""
     device = StubDevice()
-    run_ = Run("dead", kernel.problem(), device.gpu, device.name, 0, "random", 10, 1)
+    run_ = Run(
+        "dead",
+        kernel.problem(),
+        device.gpu,
+        device.name,
+        0,
+        sampler,
+        10,
+        1,
+        kernel_digest=content_digest(kernel),
+    )
     database.start_run(run_)
     number = 0
     for configuration, count in attempts.items():
@@ -350,19 +373,21 @@ def test_what_was_begun_is_tried_again_first(database: Database, kernel: KernelS
 
 
 def test_what_was_begun_is_not_asked_for_again(database: Database, kernel: KernelSpec) -> None:
-    """Answers come out of order: what has been answered but not told must not be asked for a second time."""
-    every = {plain(block, items): 1 for block in (32, 64, 96) for items in (1, 2)}
+    """Answers come out of order: what has been answered but not told yet must not be asked for a second time."""
 
-    class Late(StubDevice):
+    class LastFirst(StubDevice):
+        collected = False
+
         def collect(self, timeout_s: float) -> list[Outcome]:
-            self.waiting.sort(reverse=True)  # the first one asked for is answered last
+            self.waiting.sort(key=lambda waiting: waiting[0], reverse=not self.collected)
+            self.collected = True
             return super().collect(timeout_s)
 
-    dead_run(database, kernel, dict(list(every.items())[:4]))
-    device = Late(lookahead=5)
-    fixed = {"block_size": ("32", "64", "96"), "items": ("1", "2")}
-    run(kernel, database, device, resume=True, fixed=fixed)
-    assert sorted(c.key for c in device.asked) == sorted(c.key for c in every)
+    dead_run(database, kernel, {plain(32, items): 1 for items in (2, 3, 4, 5)}, "brute-force")
+    device = LastFirst(lookahead=4)
+    run(kernel, database, device, resume=True)
+    assert device.asked[:4] == [plain(32, items) for items in (2, 3, 4, 5)]
+    assert len(device.asked) == len(set(device.asked)) == 10
 
 
 def test_what_kills_the_tuner_is_given_up(database: Database, kernel: KernelSpec) -> None:
@@ -379,7 +404,7 @@ def test_what_kills_the_tuner_is_given_up(database: Database, kernel: KernelSpec
 
 
 def test_suspect_is_tried_alone(database: Database, kernel: KernelSpec) -> None:
-    """Begun twice without a result, it may have been another's fault: it gets one more chance, with nobody beside it."""
+    """Begun twice without a result, it may be innocent: it gets one more chance, with nobody beside it."""
     dead_run(database, kernel, {plain(96): 1, plain(64): 2})
 
     class Counting(StubDevice):

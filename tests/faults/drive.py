@@ -13,7 +13,8 @@ from tuner.devices.local import LocalDevice
 from tuner.errors import TunerError
 from tuner.kernel_file import load_kernel
 from tuner.model import Trial
-from tuner.session import Request, State, tune
+from tuner.session import tune
+from tuner.state import Request, State
 
 
 class Notes:

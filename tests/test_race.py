@@ -1,0 +1,253 @@
+"""The finish: who may race, who wins, and what happens when a winner does not hold what it promised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.faults.stub_device import StubDevice, good
+from tuner import race
+from tuner.devices.base import Contestant, RaceRound
+from tuner.model import Configuration, Measurement, Problem, Resources, Status, Trial
+from tuner.race import FINALISTS, Finish, finalists, run_finish
+from tuner.stats import Verdict
+
+PROBLEM = Problem("scale", {"n": 1000}, {"input": "float32"})
+
+
+def trial(number: int, time_us: float | None, status: Status = Status.OK, registers: int = 32) -> Trial:
+    time_ns = None if time_us is None else time_us * 1e3
+    configuration = Configuration.of("plain", {"time": int(time_ns or 0), "number": number})
+    return Trial(number, configuration, status, time_ns, resources=Resources(registers))
+
+
+class Track(StubDevice):
+    """A device on which a configuration takes the time that it is named after, or (in us) another in truth."""
+
+    def __init__(self, truth: dict[int, float] | None = None, noise: float = 0.0) -> None:
+        super().__init__()
+        self.truth = truth or {}
+        self.noise = noise
+        self.confirmed = lambda c, time_ns: good(self.time(c))
+
+    def time(self, configuration: Configuration) -> float:
+        number = int(configuration.values["number"])
+        return self.truth[number] * 1e3 if number in self.truth else float(configuration.values["time"])
+
+    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+        found = super().race(contestants, rounds, samples, seed)
+        if found.lost is not None:
+            return found
+        import random
+
+        draw = random.Random(seed)
+        return RaceRound(
+            [
+                [
+                    [self.time(c.configuration) * (1 + draw.gauss(0, self.noise)) for _ in range(samples)]
+                    for c in contestants
+                ]
+                for _ in range(rounds)
+            ]
+        )
+
+
+def finish(device: Track, trials: list[Trial], default: Trial | None = None) -> Finish | None:
+    return run_finish(device, PROBLEM, trials, default, 0, lambda what: None)
+
+
+def numbers(configurations: Sequence[Configuration]) -> list[int]:
+    return [int(configuration.values["number"]) for configuration in configurations]
+
+
+# -- who may race
+
+
+def test_finalists_are_verified_close_and_few() -> None:
+    close = [trial(i, 1000.0 + i) for i in range(10)]
+    others = [
+        trial(20, 900.0, Status.UNVERIFIED),
+        trial(21, 800.0, Status.UNTRUSTED),
+        trial(22, 950.0, Status.SLOW),
+        trial(23, None, Status.HANG),
+        trial(24, 1.0, Status.UNSTABLE),
+        trial(25, 5000.0),
+    ]
+    assert finalists([*reversed(others), *reversed(close)]) == close[:FINALISTS]
+    assert finalists([trial(0, 1000.0), trial(1, 1200.0)]) == [trial(0, 1000.0)]
+    assert finalists(others[:2] + others[3:5]) == []
+    assert finalists([]) == []
+
+
+def test_default_races_too() -> None:
+    default = trial(0, 3000.0)
+    device = Track()
+    found = finish(device, [default, trial(1, 1000.0)], default)
+    assert found is not None
+    assert set(numbers(device.races[0])) == {0, 1}
+    assert found.winner.number == 1
+    assert found.verdict is Verdict.FASTER
+    assert found.ratio is not None
+    assert found.ratio.median == pytest.approx(3.0, rel=0.01)
+    assert found.default_ns == pytest.approx(3e6, rel=0.01)
+    assert found.exportable
+
+
+@pytest.mark.parametrize("status", [Status.UNVERIFIED, Status.UNTRUSTED, Status.WRONG_RESULT, Status.HANG])
+def test_default_that_was_not_verified_does_not_race(status: Status) -> None:
+    default = trial(0, 10.0, status)
+    device = Track()
+    found = finish(device, [default, trial(1, 1000.0)], default)
+    assert found is not None
+    assert numbers(device.races[0]) == [1]
+    assert found.winner.number == 1
+    assert found.ratio is None
+    assert found.verdict is Verdict.AMBIGUOUS
+
+
+def test_nothing_verified() -> None:
+    device = Track()
+    assert finish(device, [trial(0, None, Status.HANG), trial(1, 5.0, Status.UNVERIFIED)]) is None
+    assert device.races == []
+
+
+# -- who wins
+
+
+def test_race_overrules_the_search() -> None:
+    device = Track(truth={0: 1050.0, 1: 1000.0})
+    found = finish(device, [trial(0, 990.0), trial(1, 1010.0)])
+    assert found is not None
+    assert found.winner.number == 1
+    assert found.time_ns == pytest.approx(1e6)
+
+
+def test_simplest_of_the_equal_wins() -> None:
+    device = Track(truth={0: 1000.0, 1: 1000.4, 2: 1000.2}, noise=1e-4)
+    found = finish(
+        device,
+        [trial(0, 1000.0, registers=128), trial(1, 1001.0, registers=40), trial(2, 1001.0, registers=64)],
+    )
+    assert found is not None
+    assert found.winner.number == 1
+    assert found.tied == 3
+
+
+@pytest.mark.parametrize(
+    ("factor", "wanted"), [(1.0005, Verdict.SAME), (1.02, Verdict.FASTER), (1.0, Verdict.SAME)]
+)
+def test_no_speed_up_below_the_noise_is_claimed(factor: float, wanted: Verdict) -> None:
+    default = trial(0, 1000.0 * factor, registers=64)
+    found = finish(Track(noise=5e-4), [default, trial(1, 1000.0)], default)
+    assert found is not None
+    assert found.winner.number == 1
+    assert found.verdict is wanted
+
+
+def test_noise_is_ambiguous() -> None:
+    default = trial(0, 1008.0, registers=64)
+    found = finish(Track(noise=0.2), [default, trial(1, 1000.0)], default)
+    assert found is not None
+    assert found.verdict in (Verdict.AMBIGUOUS, Verdict.SAME)
+
+
+def test_default_may_win() -> None:
+    default = trial(0, 1000.0)
+    found = finish(Track(), [default, trial(1, 1050.0)], default)
+    assert found is not None
+    assert found.winner is default
+    assert found.verdict is Verdict.SAME
+    assert found.exportable
+
+
+# -- who is rejected
+
+
+def test_contestant_that_fails_drops_out() -> None:
+    device = Track()
+    device.lose = lambda contestants: next(
+        (i for i, c in enumerate(contestants) if c.configuration.values["number"] == 0), None
+    )
+    found = finish(device, [trial(0, 1000.0), trial(1, 1010.0)])
+    assert found is not None
+    assert found.winner.number == 1
+    assert [(t.number, reason) for t, reason in found.unstable] == [(0, "it failed in the race")]
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_all_contestants_fail(after: int) -> None:
+    device = Track()
+    device.lose = lambda contestants: 0 if len(device.races) > after else None
+    default = trial(5, 1090.0)
+    assert finish(device, [trial(0, 1000.0), trial(1, 1010.0), default], default) is None
+
+
+def test_winner_that_a_fresh_process_cannot_reproduce() -> None:
+    device = Track()
+    device.confirmed = lambda c, t: good(device.time(c) * (1.2 if c.values["number"] == 0 else 1.0))
+    found = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert found is not None
+    assert found.winner.number == 1
+    assert found.exportable
+    ((rejected, reason),) = found.unstable
+    assert rejected.number == 0
+    assert "fresh process" in reason
+
+
+@pytest.mark.parametrize(
+    "status", [Status.WRONG_RESULT, Status.MEMORY_FAULT, Status.HANG, Status.WORKER_DIED]
+)
+def test_winner_that_fails_in_a_fresh_process(status: Status) -> None:
+    device = Track()
+    device.confirmed = lambda c, t: Measurement(status, error="oh")
+    found = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert found is not None
+    assert not found.exportable
+    assert str(status) in found.reason
+
+
+def test_winner_that_is_wrong_at_other_sizes() -> None:
+    device = Track()
+    device.edges = lambda p, c: (
+        Measurement(Status.WRONG_RESULT, error="y[0] is 2")
+        if c.values["number"] == 0 and p.sizes["n"] == 1
+        else good(1.0)
+    )
+    found = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert found is not None
+    assert found.winner.number == 1
+    assert found.exportable
+    assert "n=1 " in found.unstable[0][1]
+
+
+def test_default_that_wins_and_is_rejected_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default always races for comparison, but once rejected it cannot win again."""
+    device = Track()
+    device.edges = lambda p, c: (
+        Measurement(Status.WRONG_RESULT, error="no") if c.values["number"] == 0 else good(1.0)
+    )
+    default = trial(0, 1000.0)
+    found = finish(device, [default, trial(1, 1010.0), trial(2, 1020.0)], default)
+    assert found is not None
+    assert found.winner.number == 1
+    assert found.exportable
+    assert len(device.races) < 10
+
+
+def test_everybody_is_rejected() -> None:
+    device = Track()
+    device.edges = lambda p, c: Measurement(Status.WRONG_RESULT, error="no")
+    default = trial(0, 1000.0)
+    found = finish(device, [default, *(trial(i, 1000.0 + i) for i in range(1, 6))], default)
+    assert found is not None
+    assert not found.exportable
+    assert "wrong_result" in found.reason
+
+
+def test_clearly_slower_finalists_leave_after_the_first_heat() -> None:
+    device = Track(noise=1e-3)
+    finish(device, [trial(0, 1000.0), trial(1, 1002.0), trial(2, 1090.0)])
+    assert set(numbers(device.races[0])) == {0, 1, 2}
+    assert 2 not in numbers(device.races[1])
+    assert len(device.races) == len(race.HEATS)

@@ -1,0 +1,50 @@
+"""The recordings that come with the package still belong to the kernels that come with it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tuner import paths
+from tuner.kernel_file import load_kernel
+from tuner.model import Status
+from tuner.recording import read_recording, sources_digest
+from tuner.space import SearchSpace
+
+RECORDINGS = sorted(paths.recordings().glob("*.json.gz"))
+SAMPLE = 60
+
+
+def test_every_kernel_of_the_first_step_is_recorded() -> None:
+    assert {path.name.split("-")[0] for path in RECORDINGS} >= {"gemm", "saxpy", "vector_add"}
+    assert sum(path.stat().st_size for path in RECORDINGS) < 10 << 20
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
+def test_rows_belong_to_todays_kernel(path: Path) -> None:
+    recording = read_recording(path)
+    kernel = load_kernel(recording.kernel)
+    draw = random.Random(path.name)
+    for recorded in recording.problems:
+        space = SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu)
+        left = space.restricted(recorded.rows)
+        assert len(left) == len(recorded.rows), "a constraint refuses what was recorded: record again"
+        assert recorded.rows[left.default].status.ranked
+        for configuration in draw.sample(list(recorded.rows), min(SAMPLE, len(recorded.rows))):
+            row = recorded.rows[configuration]
+            today = sources_digest(kernel, recorded.problem, recording.gpu, configuration)
+            assert today == row.source, f"{recorded.problem} {configuration} renders differently: record again"
+            assert row.status is not Status.OK or len(row.samples_ns) >= 1
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
+def test_sub_lattices_have_neighbours(path: Path) -> None:
+    """A search by neighbours must find some: almost every row differs from another in one parameter."""
+    recording = read_recording(path)
+    kernel = load_kernel(recording.kernel)
+    recorded = recording.problems[0]
+    space = SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu).restricted(recorded.rows)
+    chosen = random.Random(0).sample(list(recorded.rows), 50)
+    assert sum(bool(space.neighbours(configuration)) for configuration in chosen) >= 48
