@@ -37,7 +37,9 @@ PLAIN = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--db", type=Path, default=Path("results/tuning.db"))
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--out", type=Path)
@@ -52,11 +54,24 @@ def main() -> None:
         for stored in database.best().rows:
             if stored.run.replayed or stored.run.problem.kernel not in ("vector_add", "saxpy", "gemm"):
                 continue
-            rows.append(_compare(context, helpers, timer, pool, gpu, stored.run.problem, stored.winner.configuration, arguments.rounds))
+            rows.append(
+                _compare(
+                    context,
+                    helpers,
+                    timer,
+                    pool,
+                    gpu,
+                    stored.run.problem,
+                    stored.winner.configuration,
+                    arguments.rounds,
+                )
+            )
             print(_line(rows[-1]), flush=True)
     pool.close()
     if arguments.out:
-        arguments.out.write_text(json.dumps({"gpu": gpu.name, "driver": gpu.driver, "rows": rows}, indent=1) + "\n")
+        arguments.out.write_text(
+            json.dumps({"gpu": gpu.name, "driver": gpu.driver, "rows": rows}, indent=1) + "\n"
+        )
 
 
 def _compare(
@@ -137,7 +152,10 @@ def _torch_call(problem: Problem, data: ProblemData) -> Any:
 def _line(row: dict[str, Any]) -> str:
     problem = Problem.from_json(row["problem"])
     parts = [f"{name} {time:.2f} us" for name, time in row["time_us"].items()]
-    parts += [f"{100 / 100 * other['speedup']:.4f} of {name} ({other['low']:.4f} to {other['high']:.4f}): {other['winner_is']}" for name, other in row["winner_over"].items()]
+    parts += [
+        f"{o['speedup']:.4f}x as fast as {name} ({o['low']:.4f} to {o['high']:.4f}): {o['winner_is']}"
+        for name, o in row["winner_over"].items()
+    ]
     return f"{problem}: " + ", ".join(parts)
 
 

@@ -48,42 +48,95 @@ class Plan:
 ELEMENTWISE = [
     Lattice(
         "vectorized",
-        {"block_size": (128, 256, 512), "vector_width": (1, 4, 8), "items_per_thread": (1, 2, 4), "min_blocks": (0,), "load_hint": ("none", "no_allocate"), "store_hint": ("none", "cs")},
+        {
+            "block_size": (128, 256, 512),
+            "vector_width": (1, 4, 8),
+            "items_per_thread": (1, 2, 4),
+            "min_blocks": (0,),
+            "load_hint": ("none", "no_allocate"),
+            "store_hint": ("none", "cs"),
+        },
     ),
     Lattice(
         "grid_stride",
-        {"block_size": (256, 512), "vector_width": (1, 4, 8), "items_per_thread": (1, 2), "blocks_per_sm": (4, 8), "min_blocks": (0,), "load_hint": ("none",), "store_hint": ("none", "cs")},
+        {
+            "block_size": (256, 512),
+            "vector_width": (1, 4, 8),
+            "items_per_thread": (1, 2),
+            "blocks_per_sm": (4, 8),
+            "min_blocks": (0,),
+            "load_hint": ("none",),
+            "store_hint": ("none", "cs"),
+        },
     ),
 ]
 GEMM = [
-    Lattice("tiled", {"tile_m": (16, 32, 64), "tile_n": (32, 64), "tile_k": (16, 32), "rows_per_thread": (2, 4, 8), "unroll": (4, 8)}),
+    Lattice(
+        "tiled",
+        {
+            "tile_m": (16, 32, 64),
+            "tile_n": (32, 64),
+            "tile_k": (16, 32),
+            "rows_per_thread": (2, 4, 8),
+            "unroll": (4, 8),
+        },
+    ),
     Lattice("naive", {"block_x": (32, 64, 128), "block_y": (1, 4, 8), "unroll": (1, 4, 8)}),
     Lattice(
         "register_tiled",
         {
-            "block_m": (64, 128), "block_n": (64, 128, 256), "block_k": (8, 16), "thread_m": (8, 16), "thread_n": (8, 16),
-            "lanes_m": (4,), "vector_width": (4,), "unroll": (8,), "min_blocks": (1, 2),
+            "block_m": (64, 128),
+            "block_n": (64, 128, 256),
+            "block_k": (8, 16),
+            "thread_m": (8, 16),
+            "thread_n": (8, 16),
+            "lanes_m": (4,),
+            "vector_width": (4,),
+            "unroll": (8,),
+            "min_blocks": (1, 2),
         },
     ),
     Lattice(
         "wmma",
         {
-            "block_m": (64, 128, 256), "block_n": (64, 128, 256), "warps_n": (2, 4), "stages": (2, 3, 4),
-            "group_m": (1, 8), "min_blocks": (1,),
+            "block_m": (64, 128, 256),
+            "block_n": (64, 128, 256),
+            "warps_n": (2, 4),
+            "stages": (2, 3, 4),
+            "group_m": (1, 8),
+            "min_blocks": (1,),
         },
     ),
     Lattice(
         "split_k",
-        {"split_k": (2, 4, 8), "block_m": (64, 128), "block_n": (64, 128), "block_k": (8, 16), "thread_m": (8,), "vector_width": (4,)},
+        {
+            "split_k": (2, 4, 8),
+            "block_m": (64, 128),
+            "block_n": (64, 128),
+            "block_k": (8, 16),
+            "thread_m": (8,),
+            "vector_width": (4,),
+        },
     ),
     Lattice(
         "wmma_split_k",
-        {"split_k": (2, 4, 8), "block_m": (64, 128), "block_n": (64, 128, 256), "warps_m": (1, 2), "warps_n": (2, 4), "stages": (3, 4)},
+        {
+            "split_k": (2, 4, 8),
+            "block_m": (64, 128),
+            "block_n": (64, 128, 256),
+            "warps_m": (1, 2),
+            "warps_n": (2, 4),
+            "stages": (3, 4),
+        },
     ),
-]  # fmt: skip
+]
 PLANS = {
     "vector_add": Plan(
-        [{"n": n, "dtype": d} for n, d in [(2**26, "float32"), (2**20, "float32"), (2**26, "float16"), (2**28, "float32")]], ELEMENTWISE
+        [
+            {"n": n, "dtype": d}
+            for n, d in [(2**26, "float32"), (2**20, "float32"), (2**26, "float16"), (2**28, "float32")]
+        ],
+        ELEMENTWISE,
     ),
     "saxpy": Plan([{"n": n, "dtype": d} for n, d in [(2**26, "float32"), (2**26, "float16")]], ELEMENTWISE),
     "gemm": Plan(
@@ -99,7 +152,9 @@ PLANS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kernels", nargs="*", default=list(PLANS))
     parser.add_argument("--out", type=Path, default=Path("results/recorded"))
     parser.add_argument("--db", type=Path, default=Path("results/recording.db"))
@@ -116,30 +171,47 @@ def _record(name: str, plan: Plan, db: Path, out: Path) -> None:
         with Database.open(db) as database:
             for sizes in plan.problems:
                 dtype = str(sizes["dtype"])
-                problem = kernel.problem({k: int(str(v)) for k, v in sizes.items() if k != "dtype"}, {"": dtype})
+                problem = kernel.problem(
+                    {k: int(str(v)) for k, v in sizes.items() if k != "dtype"}, {"": dtype}
+                )
                 rows = {}
                 for lattice in plan.lattices:
                     if kernel.usable_variants(problem, device.gpu)[1].get(lattice.variant):
                         continue
                     began = time.monotonic()
                     fixed = {k: tuple(str(v) for v in values) for k, values in lattice.fixed.items()}
-                    request = Request(kernel, problem, 10**6, "brute-force", 0, (lattice.variant,), fixed, from_scratch=True)
+                    request = Request(
+                        kernel, problem, 10**6, "brute-force", 0, (lattice.variant,), fixed, from_scratch=True
+                    )
                     result = tune(request, device, database, make_observer(True), finish=False)
                     for trial in database.trials(result.state.run.id):
-                        kept = trial.samples_ns[:MAX_SAMPLES] if trial.status is not Status.WRONG_RESULT else ()
+                        kept = (
+                            trial.samples_ns[:MAX_SAMPLES] if trial.status is not Status.WRONG_RESULT else ()
+                        )
                         source = sources_digest(kernel, problem, device.gpu, trial.configuration)
                         rows[trial.configuration] = row_of(trial, source, kept)
-                    print(f"{problem} {lattice.variant}: {len(result.state.trials)} rows in {time.monotonic() - began:.1f} s", flush=True)
+                    print(
+                        f"{problem} {lattice.variant}: {len(result.state.trials)} rows, {time.monotonic() - began:.1f} s",
+                        flush=True,
+                    )
                 recorded.append(RecordedProblem(Problem.from_json(problem.to_json()), rows))
     finally:
         device.close()
     gpu_name = device.gpu.name.removeprefix("NVIDIA ").replace(" ", "_")
     recording = Recording(
-        f"{name}-{gpu_name}", name, device.gpu, datetime.now(UTC).date().isoformat(), {"kernel-tune": __version__, **device.versions}, tuple(recorded)
+        f"{name}-{gpu_name}",
+        name,
+        device.gpu,
+        datetime.now(UTC).date().isoformat(),
+        {"kernel-tune": __version__, **device.versions},
+        tuple(recorded),
     )
     path = out / f"{recording.name}.json.gz"
     write_recording(path, recording)
-    print(f"{path}: {sum(len(p.rows) for p in recorded)} rows, {path.stat().st_size / 2**20:.2f} MiB", file=sys.stderr)
+    print(
+        f"{path}: {sum(len(p.rows) for p in recorded)} rows, {path.stat().st_size / 2**20:.2f} MiB",
+        file=sys.stderr,
+    )
 
 
 if __name__ == "__main__":

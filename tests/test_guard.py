@@ -280,6 +280,7 @@ def test_close_kills_a_hang_at_once(tmp_path: Path) -> None:
 # -- the device on top of it
 
 
+FIELD = (("ok", 1), ("ok", 2), ("racehang", 1), ("ok", 3))
 FAULTS = ("ok", "hang", "die", "sticky700", *STATUSES)
 
 
@@ -440,6 +441,38 @@ def test_race_that_has_not_begun_is_tried_again(
     found = device.race([Contestant(configuration(), 1e5)], 1, 1, 0)
     assert found.lost is None
     assert found.samples_ns
+
+
+def test_race_blames_who_is_to_blame(
+    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(device, tmp_path, faults=("ok", "racehang"))
+    contestants = [Contestant(configuration(fault, 32, items), 1e5) for fault, items in FIELD]
+    found = device.race(contestants, 2, 4, 0)
+    assert found.lost == 2
+    assert "killed" in found.error
+    found = device.race([c for i, c in enumerate(contestants) if i != 2], 2, 4, 0)
+    assert found.lost is None
+    assert [len(groups) for groups in found.samples_ns] == [3, 3]
+
+
+def test_process_killed_in_a_race_costs_nobody(device: LocalDevice, tmp_path: Path) -> None:
+    prepared(device, tmp_path, faults=("ok", "raceonce"))
+    contestants = [Contestant(configuration(fault), 1e5) for fault in ("ok", "raceonce")]
+    found = device.race(contestants, 2, 4, 0)
+    assert found.lost is None
+    assert device.restarts == 1
+
+
+def test_setup_that_is_killed_once_is_repeated(
+    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = scale_kernel(tmp_path)
+    os.kill(starts(tmp_path)[0], signal.SIGKILL)
+    monkeypatch.setenv("FAKE_SETUP", "die_once")
+    device.prepare(kernel, kernel.problem(), 1)
+    (outcome,) = ask(device, [configuration()])
+    assert outcome.measurement.status is Status.OK
 
 
 def test_setup_that_fails_is_one_line(

@@ -35,7 +35,9 @@ def test_rows_belong_to_todays_kernel(path: Path) -> None:
         for configuration in draw.sample(list(recorded.rows), min(SAMPLE, len(recorded.rows))):
             row = recorded.rows[configuration]
             today = sources_digest(kernel, recorded.problem, recording.gpu, configuration)
-            assert today == row.source, f"{recorded.problem} {configuration} renders differently: record again"
+            assert today == row.source, (
+                f"{recorded.problem} {configuration} renders differently: record again"
+            )
             assert row.status is not Status.OK or len(row.samples_ns) >= 1
 
 

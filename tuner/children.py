@@ -42,7 +42,9 @@ class Child:
     *thread* that created the child ends.
     """
 
-    def __init__(self, module: str, arguments: Sequence[str] = (), environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, module: str, arguments: Sequence[str] = (), environment: dict[str, str] | None = None
+    ) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *arguments],
@@ -50,7 +52,11 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **(environment or {})},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+                **(environment or {}),
+            },
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in: IO[bytes] = self._process.stdin

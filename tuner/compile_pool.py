@@ -67,7 +67,9 @@ class CompilePool:
         self._children: set[Child] = set()
         self._closing = False
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._serve, daemon=True, name=f"compile-{i}") for i in range(self.jobs)]
+        self._threads = [
+            threading.Thread(target=self._serve, daemon=True, name=f"compile-{i}") for i in range(self.jobs)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -94,7 +96,13 @@ class CompilePool:
         self._queue.put(_Job(request, done))
 
     def compile(
-        self, kernel_file: Path, problem: Problem, gpu: Gpu, configuration: Configuration, *, reference: bool = False
+        self,
+        kernel_file: Path,
+        problem: Problem,
+        gpu: Gpu,
+        configuration: Configuration,
+        *,
+        reference: bool = False,
     ) -> Compilation:
         """Compile one configuration and wait for it."""
         reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()

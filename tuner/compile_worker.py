@@ -32,7 +32,14 @@ class Compiler:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Compile what a request names; the reply says what became of it."""
         started = time.monotonic()
-        reply: dict[str, Any] = {"id": request["id"], "sources": [], "cubins": [], "resources": [], "entries": [], "log": ""}
+        reply: dict[str, Any] = {
+            "id": request["id"],
+            "sources": [],
+            "cubins": [],
+            "resources": [],
+            "entries": [],
+            "log": "",
+        }
         try:
             kernel = self._kernel(Path(request["kernel_file"]))
             problem, gpu = Problem.from_json(request["problem"]), Gpu(**request["gpu"])
@@ -52,7 +59,9 @@ class Compiler:
             reply["status"] = Status.OK
         except SourceRejected as error:
             memory = "out of memory" in error.log.lower() or "OUT_OF_MEMORY" in error.log
-            reply.update(status=Status.COMPILE_OOM if memory else Status.COMPILE_ERROR, error=str(error), log=error.log)
+            reply.update(
+                status=Status.COMPILE_OOM if memory else Status.COMPILE_ERROR, error=str(error), log=error.log
+            )
         except (KernelError, CompileError) as error:
             reply.update(status=Status.COMPILE_ERROR, error=str(error))
         except MemoryError:
@@ -60,14 +69,20 @@ class Compiler:
         reply["compile_s"] = time.monotonic() - started
         return reply
 
-    def _compile(self, kernel: KernelSpec, launch: LaunchSpec, source: str, entry: str, arch: str) -> Compiled:
+    def _compile(
+        self, kernel: KernelSpec, launch: LaunchSpec, source: str, entry: str, arch: str
+    ) -> Compiled:
         include = (launch.template.parent, *kernel.include)
         options = kernel.compile_options
         if self.cache is None:
             return compile_source(source, entry, arch, options, include)
         own_headers = bool(kernel.include) or '#include "' in source
         key = CubinCache.key(
-            source, entry, compile_options(arch, options, include), nvrtc_version(), headers_digest(include) if own_headers else ""
+            source,
+            entry,
+            compile_options(arch, options, include),
+            nvrtc_version(),
+            headers_digest(include) if own_headers else "",
         )
         compiled = self.cache.get(key)
         if compiled is None:

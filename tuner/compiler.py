@@ -85,7 +85,9 @@ def header_folders() -> tuple[Path, ...]:
     spec = importlib.util.find_spec("nvidia")
     if spec is not None and spec.submodule_search_locations:
         candidates += [Path(p) / "cu13" / "include" for p in spec.submodule_search_locations]
-    candidates += [Path(os.environ[name]) / "include" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    candidates += [
+        Path(os.environ[name]) / "include" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)
+    ]
     candidates.append(Path("/usr/local/cuda/include"))
     for folder in candidates:
         if (folder / "cuda_fp16.h").is_file():
@@ -94,10 +96,17 @@ def header_folders() -> tuple[Path, ...]:
     return ()
 
 
-def compile_options(arch: str, options: tuple[str, ...] = (), include: tuple[Path, ...] = ()) -> tuple[str, ...]:
+def compile_options(
+    arch: str, options: tuple[str, ...] = (), include: tuple[Path, ...] = ()
+) -> tuple[str, ...]:
     """Give the options of a compilation; include folders of the kernel come before CUDA's."""
     folders = (*include, *header_folders())
-    return (f"--gpu-architecture={arch}", *BASE_OPTIONS, *options, *(f"--include-path={folder}" for folder in folders))
+    return (
+        f"--gpu-architecture={arch}",
+        *BASE_OPTIONS,
+        *options,
+        *(f"--include-path={folder}" for folder in folders),
+    )
 
 
 def compile_source(
@@ -139,7 +148,9 @@ def compile_source(
     blocks = _log_by_entry(log)
     if lowered not in blocks:
         found = ", ".join(blocks) or "none"
-        raise SourceRejected(f"error: no kernel named {entry!r} in the source (found: {found}); is it extern \"C\"?")
+        raise SourceRejected(
+            f'error: no kernel named {entry!r} in the source (found: {found}); is it extern "C"?'
+        )
     return Compiled(cubin, lowered, _resources(blocks[lowered]), log)
 
 

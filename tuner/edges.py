@@ -19,7 +19,9 @@ def edge_problems(problem: Problem, configuration: Configuration, seed: int = 0)
     The tile lengths are not declared anywhere; every integer parameter and their product may be one, which covers
     blocks, vectors and their combinations.
     """
-    numbers = [v for _, v in configuration.parameters if isinstance(v, int) and not isinstance(v, bool) and v > 1]
+    numbers = [
+        v for _, v in configuration.parameters if isinstance(v, int) and not isinstance(v, bool) and v > 1
+    ]
     lengths = sorted({*numbers, math.prod(numbers)} if numbers else {32}, reverse=True)
     lengths = [length for length in lengths if length <= MAX_ELEMENTS // 4][:4] or [32]
     around = sorted({n for length in lengths for n in (length - 1, length + 1, 2 * length + 3) if n >= 1})
@@ -29,11 +31,17 @@ def edge_problems(problem: Problem, configuration: Configuration, seed: int = 0)
     if len(names) == 1:
         cases += [(n,) for n in around]
     else:
-        cases += [tuple(choice) for choice in product((1, lengths[-1] + 1), repeat=len(names)) if len(set(choice)) > 1][:3]
+        cases += [
+            tuple(choice)
+            for choice in product((1, lengths[-1] + 1), repeat=len(names))
+            if len(set(choice)) > 1
+        ][:3]
         cases += [tuple(draw.choice(around) for _ in names) for _ in range(4 * MAX_PROBLEMS)]
     found: list[Problem] = []
     for case in cases:
-        candidate = Problem(problem.kernel, dict(zip(names, case, strict=True)), problem.dtypes, problem.options)
+        candidate = Problem(
+            problem.kernel, dict(zip(names, case, strict=True)), problem.dtypes, problem.options
+        )
         if math.prod(case) <= MAX_ELEMENTS and candidate not in found:
             found.append(candidate)
     return found[:MAX_PROBLEMS]

@@ -54,7 +54,9 @@ def _itemsize(dtype: Any) -> int:
     try:
         return ITEMSIZE[str(dtype)]
     except KeyError:
-        raise ExpressionError(f"itemsize({dtype!r}): not a dtype", f"use one of {', '.join(ITEMSIZE)}") from None
+        raise ExpressionError(
+            f"itemsize({dtype!r}): not a dtype", f"use one of {', '.join(ITEMSIZE)}"
+        ) from None
 
 
 def _log2(a: Any) -> Any:
@@ -185,7 +187,7 @@ def _check(node: ast.AST, names: set[str], text: str) -> None:
         _check(child, names, text)
 
 
-def _evaluate(node: ast.AST, names: Mapping[str, Any], vector: bool) -> Any:  # noqa: PLR0911
+def _evaluate(node: ast.AST, names: Mapping[str, Any], vector: bool) -> Any:
     def run(child: ast.AST) -> Any:
         return _evaluate(child, names, vector)
 

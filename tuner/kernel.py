@@ -225,7 +225,9 @@ class KernelSpec:
             values = self.options[_known(name, self.options, "option", self.name)]
             chosen_options[name] = _known(value, values, f"value of option {name}", self.name)
         for role, dtype in (dtypes or {}).items():
-            chosen_dtypes[_known(role or next(iter(self.dtypes)), self.dtypes, "dtype role", self.name)] = dtype
+            chosen_dtypes[_known(role or next(iter(self.dtypes)), self.dtypes, "dtype role", self.name)] = (
+                dtype
+            )
         return Problem(self.name, chosen_sizes, self._settle_dtypes(chosen_dtypes), chosen_options)
 
     def _settle_dtypes(self, chosen: Mapping[str, str]) -> dict[str, str]:
@@ -234,7 +236,9 @@ class KernelSpec:
             if isinstance(choices, str):
                 settled[role] = settled.get(choices, choices)
                 if role in chosen and chosen[role] != settled[role]:
-                    raise UsageError(f"dtype {role}={chosen[role]}", f"{self.name} fixes {role} to {settled[role]}")
+                    raise UsageError(
+                        f"dtype {role}={chosen[role]}", f"{self.name} fixes {role} to {settled[role]}"
+                    )
             else:
                 settled[role] = _known(chosen.get(role, choices[0]), choices, f"dtype of {role}", self.name)
         return settled

@@ -34,6 +34,15 @@ from tuner.toml_table import Table
 ROLES = ("input", "output", "inout")
 INITS = ("normal", "uniform", "zeros", "ones", "index")
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
+COMPILE_OPTIONS = tuple(
+    """
+    std use_fast_math ftz prec-sqrt prec-div fmad maxrregcount
+    extra-device-vectorization restrict generate-line-info lineinfo device-debug G dopt
+    disable-warnings w diag-suppress diag-error diag-warn modify-stack-limit Ofast-compile
+    split-compile define-macro undefine-macro
+    """.split()
+)
+"""NVRTC's options that only change the code: others write files, or change the target."""
 MAX_FILE_BYTES = 1 << 20
 RESERVED = (*DEVICE_LIMITS, *RESOURCE_NAMES, "problem")
 """Names that expressions or templates already know; nothing else may have them."""
@@ -122,12 +131,14 @@ class _Reader:
         known = {*sizes, *dtypes, *options, *DEVICE_LIMITS}
 
         tensors = {
-            name: self._tensor(name, table, known, dtypes) for name, table in top.table("tensors").children().items()
+            name: self._tensor(name, table, known, dtypes)
+            for name, table in top.table("tensors").children().items()
         }
         if not any(tensor.role != "input" for tensor in tensors.values()):
             top.fail("no tensor has role output or inout", 'give one role = "output"')
         scalars = {
-            name: self._scalar(name, table, known, dtypes) for name, table in top.table("scalars").children().items()
+            name: self._scalar(name, table, known, dtypes)
+            for name, table in top.table("scalars").children().items()
         }
         self._unique(top, sizes, dtypes, options, tensors, scalars, RESERVED)
         arguments = {*sizes, *tensors, *scalars}
@@ -141,7 +152,9 @@ class _Reader:
         )
         work.done()
         compiling = top.table("compile")
-        compile_options = tuple(str(option) for option in compiling.get("options", list, []))
+        compile_options = tuple(
+            self._compile_option(compiling, option) for option in compiling.get("options", list, [])
+        )
         include = tuple(self._folder(compiling, item) for item in compiling.get("include", list, []))
         compiling.done()
         variants = {
@@ -166,7 +179,9 @@ class _Reader:
                 roles[role] = choices
             else:
                 if not isinstance(choices, list) or not choices:
-                    problem.fail(f"dtypes.{role} = {choices!r}", "give a dtype or a list of them, default first")
+                    problem.fail(
+                        f"dtypes.{role} = {choices!r}", "give a dtype or a list of them, default first"
+                    )
                 for choice in choices:
                     if not isinstance(choice, str) or choice not in ITEMSIZE:
                         problem.fail(f"dtypes.{role} has {choice!r}", suggestion(str(choice), ITEMSIZE))
@@ -197,7 +212,9 @@ class _Reader:
                     if value not in choices:
                         problem.fail(what, suggestion(str(value), [str(choice) for choice in choices]))
                 else:
-                    problem.fail(f"presets.{preset} sets {name!r}", suggestion(name, [*sizes, *options, *dtypes]))
+                    problem.fail(
+                        f"presets.{preset} sets {name!r}", suggestion(name, [*sizes, *options, *dtypes])
+                    )
 
     def _tensor(self, name: str, table: Table, known: set[str], dtypes: Mapping[str, Any]) -> TensorSpec:
         tensor = TensorSpec(
@@ -212,12 +229,19 @@ class _Reader:
         return tensor
 
     def _scalar(self, name: str, table: Table, known: set[str], dtypes: Mapping[str, Any]) -> ScalarSpec:
-        scalar = ScalarSpec(self._identifier(table, name), self._dtype(table, dtypes), self._expression(table, "value", known))
+        scalar = ScalarSpec(
+            self._identifier(table, name), self._dtype(table, dtypes), self._expression(table, "value", known)
+        )
         table.done()
         return scalar
 
     def _reference(
-        self, table: Table, known: set[str], dtypes: Mapping[str, Any], arguments: set[str], tensors: Mapping[str, Any]
+        self,
+        table: Table,
+        known: set[str],
+        dtypes: Mapping[str, Any],
+        arguments: set[str],
+        tensors: Mapping[str, Any],
     ) -> ReferenceSpec:
         cuda = None
         if "cuda" in table.data:
@@ -227,7 +251,10 @@ class _Reader:
             for tensor in tensors.values():
                 for needed in (tensor.name, f"{tensor.name}_magnitude"):
                     if tensor.role != "input" and needed not in given:
-                        launch.fail(f"argument {needed!r} is missing", "the reference writes every output and its magnitude")
+                        launch.fail(
+                            f"argument {needed!r} is missing",
+                            "the reference writes every output and its magnitude",
+                        )
         golden = {}
         for tensor, file in table.get("golden", dict, {}).items():
             if tensor not in tensors:
@@ -250,12 +277,16 @@ class _Reader:
         table.done()
         return reference
 
-    def _numpy(self, table: Table, tensors: Mapping[str, TensorSpec], arguments: set[str]) -> dict[str, ArrayExpression]:
+    def _numpy(
+        self, table: Table, tensors: Mapping[str, TensorSpec], arguments: set[str]
+    ) -> dict[str, ArrayExpression]:
         outputs = [tensor.name for tensor in tensors.values() if tensor.role != "input"]
         texts = table.get("numpy", (str, dict), {})
         if isinstance(texts, str):
             if len(outputs) > 1:
-                table.fail("numpy is one expression", f"write numpy = {{ {outputs[0]} = ..., {outputs[1]} = ... }}")
+                table.fail(
+                    "numpy is one expression", f"write numpy = {{ {outputs[0]} = ..., {outputs[1]} = ... }}"
+                )
             texts = {outputs[0]: texts}
         expressions = {}
         for output, text in texts.items():
@@ -269,7 +300,10 @@ class _Reader:
                 table.fail("numpy is nested too deeply", "simplify it")
             unknown = expressions[output].names - arguments
             if unknown:
-                table.fail(f"numpy = {text!r} uses unknown name {min(unknown)!r}", suggestion(min(unknown), arguments))
+                table.fail(
+                    f"numpy = {text!r} uses unknown name {min(unknown)!r}",
+                    suggestion(min(unknown), arguments),
+                )
         return expressions
 
     def _variant(
@@ -283,19 +317,25 @@ class _Reader:
         }
         self._unique(table, parameters, known | arguments | set(RESERVED))
         inner = known | set(parameters)
-        scratch = {n: self._scratch(n, t, inner, dtypes) for n, t in table.table("scratch").children().items()}
+        scratch = {
+            n: self._scratch(n, t, inner, dtypes) for n, t in table.table("scratch").children().items()
+        }
         self._unique(table, parameters, scratch, known | arguments | set(RESERVED))
         reasons = table.table("constraints")
         constraints = tuple(
-            (reason, self._expression(reasons, reason, inner | set(RESOURCE_NAMES))) for reason in list(reasons.data)
+            (reason, self._expression(reasons, reason, inner | set(RESOURCE_NAMES)))
+            for reason in list(reasons.data)
         )
         launches = tuple(
-            self._launch(launch, inner, arguments | set(scratch) | set(parameters)) for launch in table.tables("launches")
+            self._launch(launch, inner, arguments | set(scratch) | set(parameters))
+            for launch in table.tables("launches")
         )
         if not launches:
             table.fail("there are no launches", f"add [[variants.{name}.launches]]")
         table.done()
-        return VariantSpec(name, summary, requires, parameters, constraints, tuple(scratch.values()), launches)
+        return VariantSpec(
+            name, summary, requires, parameters, constraints, tuple(scratch.values()), launches
+        )
 
     def _parameter(self, name: str, table: Table) -> ParameterSpec:
         values = self._values(table, "values")
@@ -316,9 +356,13 @@ class _Reader:
         table.done()
         return scratch
 
-    def _launch(self, table: Table, known: set[str], arguments: set[str], *, allow_magnitude: bool = False) -> LaunchSpec:
+    def _launch(
+        self, table: Table, known: set[str], arguments: set[str], *, allow_magnitude: bool = False
+    ) -> LaunchSpec:
         if allow_magnitude:
-            arguments = arguments | {f"{name}{suffix}" for name in arguments for suffix in ("_magnitude", "_initial")}
+            arguments = arguments | {
+                f"{name}{suffix}" for name in arguments for suffix in ("_magnitude", "_initial")
+            }
         launch = LaunchSpec(
             self._template(table),
             table.get("entry", str),
@@ -336,13 +380,17 @@ class _Reader:
     def _argument(self, table: Table, item: Any, known: set[str], arguments: set[str]) -> ArgumentSpec:
         if isinstance(item, str):
             if item not in arguments:
-                table.fail(f"argument {item!r} is not a tensor, scratch, scalar, size or parameter", suggestion(item, arguments))
+                table.fail(
+                    f"argument {item!r} is not a tensor, scratch, scalar, size or parameter",
+                    suggestion(item, arguments),
+                )
             return ArgumentSpec(name=item)
         if not isinstance(item, dict):
             table.fail(f"argument {item!r}", 'give a name, or { value = "expression", dtype = "int64" }')
         inner = Table(item, f"{table.where}: arguments")
         argument = ArgumentSpec(
-            value=self._expression(inner, "value", known), dtype=self._choice(inner, "dtype", tuple(ITEMSIZE), "int32")
+            value=self._expression(inner, "value", known),
+            dtype=self._choice(inner, "dtype", tuple(ITEMSIZE), "int32"),
         )
         inner.done()
         return argument
@@ -352,8 +400,20 @@ class _Reader:
         candidates: list[Path] = [folder / name for folder in (self.path.parent, paths.templates())]
         found = next((path for path in candidates if _exists(path) and path.is_file()), None)
         if found is None:
-            table.fail(f"template {name!r} does not exist", f"put it beside {self.path.name}, or correct the name")
+            table.fail(
+                f"template {name!r} does not exist", f"put it beside {self.path.name}, or correct the name"
+            )
         return found.resolve()
+
+    def _compile_option(self, table: Table, option: Any) -> str:
+        name = re.match(r"-{1,2}[A-Za-z][A-Za-z_-]*", str(option))
+        if name is None or (
+            name.group().lstrip("-") not in COMPILE_OPTIONS and not str(option).startswith(("-D", "-U"))
+        ):
+            table.fail(
+                f"options has {option!r}", f"allowed are -DNAME=VALUE, -UNAME, {', '.join(COMPILE_OPTIONS)}"
+            )
+        return str(option)
 
     def _folder(self, table: Table, item: Any) -> Path:
         folder = self.path.parent / str(item)
@@ -365,7 +425,10 @@ class _Reader:
         values = table.get(key, list)
         kinds = {type(value) for value in values}
         if not values or len(kinds) != 1 or kinds.pop() not in (int, float, bool, str):
-            table.fail(f"{key} = {values!r}", "give at least one value, all of one type: integers, numbers, booleans or text")
+            table.fail(
+                f"{key} = {values!r}",
+                "give at least one value, all of one type: integers, numbers, booleans or text",
+            )
         if not all(math.isfinite(value) for value in values if isinstance(value, float)):
             table.fail(f"{key} = {values!r}", "give finite numbers")
         if len(set(values)) != len(values):
@@ -409,7 +472,9 @@ class _Reader:
 
     def _identifier(self, table: Table, name: str) -> str:
         if not IDENTIFIER.match(name) or name in FUNCTION_NAMES:
-            table.fail(f"{name!r} cannot be a name", "use letters, digits and _, at most 64, and no function's name")
+            table.fail(
+                f"{name!r} cannot be a name", "use letters, digits and _, at most 64, and no function's name"
+            )
         return name
 
     def _unique(self, table: Table, *groups: Iterable[str]) -> None:
@@ -419,5 +484,3 @@ class _Reader:
                 if name in seen:
                     table.fail(f"{name!r} names two things", "rename one of them")
                 seen.add(name)
-
-

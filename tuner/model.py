@@ -56,7 +56,11 @@ def canonical_json(value: Any) -> str:
 
 def digest(value: Any) -> str:
     """Hash text, bytes or anything JSON can hold; 32 hexadecimal digits of SHA-256."""
-    data = value if isinstance(value, bytes) else (value if isinstance(value, str) else canonical_json(value)).encode()
+    data = (
+        value
+        if isinstance(value, bytes)
+        else (value if isinstance(value, str) else canonical_json(value)).encode()
+    )
     return hashlib.sha256(data).hexdigest()[:32]
 
 

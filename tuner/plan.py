@@ -14,7 +14,12 @@ from tuner.model import Configuration, Gpu, Problem, Value
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
-INTEGER_RANGES = {"int32": (-(2**31), 2**31 - 1), "uint32": (0, 2**32 - 1), "int8": (-128, 127), "uint8": (0, 255)}
+INTEGER_RANGES = {
+    "int32": (-(2**31), 2**31 - 1),
+    "uint32": (0, 2**32 - 1),
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+}
 
 
 class UnlaunchableError(TunerError):
@@ -164,16 +169,24 @@ def reference_launch(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch |
 
 
 def _launch(
-    spec: LaunchSpec, names: Mapping[str, Any], buffers: set[str], scalars: Mapping[str, tuple[str, Value]], gpu: Gpu
+    spec: LaunchSpec,
+    names: Mapping[str, Any],
+    buffers: set[str],
+    scalars: Mapping[str, tuple[str, Value]],
+    gpu: Gpu,
 ) -> Launch:
     grid = _triple(spec.grid, names, "grid", GRID_LIMITS)
     block = _triple(spec.block, names, "block", BLOCK_LIMITS)
     threads = math.prod(block)
     if threads > gpu.max_threads_per_block:
-        raise UnlaunchableError(f"a block of {threads} threads", f"this GPU allows {gpu.max_threads_per_block}")
+        raise UnlaunchableError(
+            f"a block of {threads} threads", f"this GPU allows {gpu.max_threads_per_block}"
+        )
     shared = _whole(spec.shared_bytes, names, "shared_bytes")
     if shared > gpu.shared_bytes_optin:
-        raise UnlaunchableError(f"{shared} bytes of shared memory", f"this GPU allows {gpu.shared_bytes_optin}")
+        raise UnlaunchableError(
+            f"{shared} bytes of shared memory", f"this GPU allows {gpu.shared_bytes_optin}"
+        )
     cluster = _triple(spec.cluster, names, "cluster", (16, 16, 16)) if spec.cluster else None
     if cluster is not None and gpu.cc < 90:
         raise UnlaunchableError("a launch in clusters", "clusters need compute capability 9.0")
@@ -209,7 +222,9 @@ def _triple(
 def _whole(expression: Expression, names: Mapping[str, Any], what: str, least: int = 0) -> int:
     value = expression.evaluate(names)
     if isinstance(value, str) or not math.isfinite(value) or value != int(value) or value < least:
-        raise KernelError(f"{what}: {expression.text} = {value}", f"it must be a whole number from {least} up")
+        raise KernelError(
+            f"{what}: {expression.text} = {value}", f"it must be a whole number from {least} up"
+        )
     return int(value)
 
 
@@ -219,8 +234,12 @@ def _fits(value: Any, dtype: str, what: str) -> Value:
     if dtype.startswith("float") or dtype == "bfloat16":
         return float(value)
     if not math.isfinite(value) or value != int(value):
-        raise KernelError(f"argument {what} = {value} is not a whole number", f"give it a dtype other than {dtype}")
+        raise KernelError(
+            f"argument {what} = {value} is not a whole number", f"give it a dtype other than {dtype}"
+        )
     low, high = INTEGER_RANGES.get(dtype, (-(2**63), 2**63 - 1))
     if not low <= value <= high:
-        raise UnlaunchableError(f"argument {what} = {value} does not fit {dtype}", 'pass { value = "...", dtype = "int64" }')
+        raise UnlaunchableError(
+            f"argument {what} = {value} does not fit {dtype}", 'pass { value = "...", dtype = "int64" }'
+        )
     return int(value)

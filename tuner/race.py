@@ -25,7 +25,7 @@ NOISE_FLOOR = 0.005
 CONFIRMED_WITHIN = 0.03
 """How far the time in a fresh process may be from the race's: clocks and memory layout differ there."""
 EVENT_RESOLUTION_NS = 500.0
-"""Events do not resolve less (CUDA's documentation of cuEventElapsedTime), so kernels of microseconds may be so far off."""
+"""Events do not resolve less (CUDA's documentation of cuEventElapsedTime); kernels of microseconds may be so far off."""
 
 
 Groups = list[list[Sequence[float]]]
@@ -56,7 +56,9 @@ class Finish:
 
 def finalists(trials: Sequence[Trial]) -> list[Trial]:
     """Give the verified trials that could be the fastest, best first."""
-    ranked = sorted((t for t in trials if t.status is Status.OK and t.time_ns), key=lambda t: t.time_ns or 0.0)
+    ranked = sorted(
+        (t for t in trials if t.status is Status.OK and t.time_ns), key=lambda t: t.time_ns or 0.0
+    )
     if not ranked:
         return []
     limit = FINALIST_FACTOR * (ranked[0].time_ns or 0.0)
@@ -64,7 +66,12 @@ def finalists(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def run_finish(
-    device: Device, problem: Problem, trials: Sequence[Trial], default: Trial | None, seed: int, say: Callable[[str], None]
+    device: Device,
+    problem: Problem,
+    trials: Sequence[Trial],
+    default: Trial | None,
+    seed: int,
+    say: Callable[[str], None],
 ) -> Finish | None:
     """Race the finalists and the default configuration, then confirm the winner.
 
@@ -79,7 +86,11 @@ def run_finish(
         runners = [trial for trial in candidates if trial not in refused]
         if default is not None and default.time_ns and default.status.ranked and default not in candidates:
             runners.append(default)
-        say(f"racing {len(runners)} finalists, the default among them" if default in runners else f"racing {len(runners)} finalists")
+        say(
+            f"racing {len(runners)} finalists, the default among them"
+            if default in runners
+            else f"racing {len(runners)} finalists"
+        )
         groups, runners, lost = _heats(device, runners, default, seed)
         rejected += [(trial, reason) for trial, reason in lost if trial is not default]
         order = [trial for trial in _ranking(groups, runners) if trial not in refused]
@@ -123,7 +134,9 @@ def _judge(
         edges,
         exportable=not reason,
         reason=reason,
-        medians_ns=[(trial.configuration, _middle(group)) for trial, group in zip(runners, groups, strict=True)],
+        medians_ns=[
+            (trial.configuration, _middle(group)) for trial, group in zip(runners, groups, strict=True)
+        ],
         tied=_tied(groups, runners, winner, seed),
     )
 
@@ -148,10 +161,14 @@ def _heats(
         best = min(range(len(runners)), key=lambda i: _middle(groups[i]))
         kept = [
             i for i, runner in enumerate(runners)
-            if i == best or runner is default or paired_ratio(_medians(groups[i]), _medians(groups[best]), seed).low <= 1.0
+            if i == best or runner is default or _may_tie(groups[i], groups[best], seed)
         ]  # fmt: skip
         runners = [runners[i] for i in kept]
     return groups, runners, lost
+
+
+def _may_tie(group: Sequence[Sequence[float]], best: Sequence[Sequence[float]], seed: int) -> bool:
+    return paired_ratio(_medians(group), _medians(best), seed).low <= 1.0 + NOISE_FLOOR / 2
 
 
 def _round(device: Device, runners: Sequence[Trial], rounds: int, samples: int, seed: int) -> RaceRound:
@@ -161,7 +178,10 @@ def _round(device: Device, runners: Sequence[Trial], rounds: int, samples: int, 
 
 def _ranking(groups: Groups, runners: list[Trial]) -> list[Trial]:
     """Order by time; whoever is within the noise of the first counts as tied, and the simpler one goes first."""
-    times = sorted(((_middle(group), trial) for group, trial in zip(groups, runners, strict=True)), key=lambda pair: pair[0])
+    times = sorted(
+        ((_middle(group), trial) for group, trial in zip(groups, runners, strict=True)),
+        key=lambda pair: pair[0],
+    )
     if not times:
         return []
     limit = times[0][0] * (1.0 + NOISE_FLOOR / 2)
@@ -174,11 +194,19 @@ def _complexity(trial: Trial) -> tuple[int, int]:
     if resources is None:
         return (0, trial.number)
     # Registers of a whole block are not known here; both terms are in bytes a thread or block asks for.
-    return (4 * resources.registers * 128 + resources.static_shared_bytes + resources.dynamic_shared_bytes, trial.number)
+    return (
+        4 * resources.registers * 128 + resources.static_shared_bytes + resources.dynamic_shared_bytes,
+        trial.number,
+    )
 
 
 def _objection(
-    device: Device, problem: Problem, winner: Trial, raced_ns: float, confirmed: Measurement, say: Callable[[str], None]
+    device: Device,
+    problem: Problem,
+    winner: Trial,
+    raced_ns: float,
+    confirmed: Measurement,
+    say: Callable[[str], None],
 ) -> tuple[str, list[tuple[Problem, Measurement]]]:
     """Say what speaks against the winner; empty if nothing does."""
     if confirmed.status is not Status.OK:
@@ -202,7 +230,9 @@ def _opinion(ratio: Ratio | None, same: bool) -> Verdict:
     if ratio is None:
         return Verdict.AMBIGUOUS
     # The ratio is the default's time over the winner's, the verdict is about the winner.
-    return {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}.get(found := verdict(ratio, NOISE_FLOOR), found)
+    return {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}.get(
+        found := verdict(ratio, NOISE_FLOOR), found
+    )
 
 
 def _tied(groups: Groups, runners: list[Trial], winner: Trial, seed: int) -> int:

@@ -24,7 +24,14 @@ FORMAT = "kernel-tune recording"
 VERSION = 1
 MAX_BYTES = 256 << 20
 DIGEST_LENGTH = 12
-_RESOURCES = ("registers", "static_shared_bytes", "dynamic_shared_bytes", "stack_bytes", "spill_bytes", "active_blocks")
+_RESOURCES = (
+    "registers",
+    "static_shared_bytes",
+    "dynamic_shared_bytes",
+    "stack_bytes",
+    "spill_bytes",
+    "active_blocks",
+)
 
 
 @dataclass(frozen=True)
@@ -105,13 +112,17 @@ def read_recording(path: Path) -> Recording:
             raise RecordingError(f"{path}: truncated, or larger than {MAX_BYTES >> 20} MiB")
         data = json.loads(text)
     except OSError as error:
-        raise RecordingError(f"cannot read recording {path}: {error.strerror}", "give the path of a .json.gz file") from None
+        raise RecordingError(
+            f"cannot read recording {path}: {error.strerror}", "give the path of a .json.gz file"
+        ) from None
     except (zlib.error, ValueError, RecursionError) as error:
         raise RecordingError(f"{path}: not a recording: {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise RecordingError(f"{path}: not a recording of this tool")
     if data.get("version") != VERSION:
-        raise RecordingError(f"{path}: version {data.get('version')}, this is {VERSION}", "update kernel-tune")
+        raise RecordingError(
+            f"{path}: version {data.get('version')}, this is {VERSION}", "update kernel-tune"
+        )
     try:
         return Recording(
             path.name.removesuffix(".json.gz"),
@@ -135,12 +146,22 @@ def _encode_problem(recorded: RecordedProblem) -> dict[str, Any]:
     for configuration, row in recorded.rows.items():
         variant = variants.setdefault(
             configuration.variant,
-            {"parameters": list(configuration.values), "values": [], "status": [], "samples_ns": [], "resources": [], "error": [], "source": []},
+            {
+                "parameters": list(configuration.values),
+                "values": [],
+                "status": [],
+                "samples_ns": [],
+                "resources": [],
+                "error": [],
+                "source": [],
+            },
         )
         variant["values"].append(list(configuration.values.values()))
         variant["status"].append(row.status)
         variant["samples_ns"].append([int(sample) for sample in row.samples_ns])
-        variant["resources"].append([getattr(row.resources, name) for name in _RESOURCES] if row.resources else None)
+        variant["resources"].append(
+            [getattr(row.resources, name) for name in _RESOURCES] if row.resources else None
+        )
         variant["error"].append(row.error)
         variant["source"].append(row.source)
     return {"problem": recorded.problem.to_json(), "resources": list(_RESOURCES), "variants": variants}

@@ -33,6 +33,10 @@ _ELEMENTWISE: dict[str, Callable[..., Array]] = {
 _REDUCTIONS: dict[str, Callable[..., Array]] = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min}
 FUNCTIONS = (*_ELEMENTWISE, *_REDUCTIONS, "exp", "transpose", "where")
 
+ARGUMENTS = {"maximum": 2, "minimum": 2, "where": 3}
+"""Of the functions that take more than one."""
+MAX_EXPONENT = 64
+
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Largest relative error of rounding to nearest."""
 SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
@@ -51,7 +55,9 @@ class ArrayExpression:
         try:
             self._body = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError) as error:
-            raise ExpressionError(f"cannot parse reference {text!r}: {getattr(error, 'msg', error)}") from None
+            raise ExpressionError(
+                f"cannot parse reference {text!r}: {getattr(error, 'msg', error)}"
+            ) from None
         self.names = frozenset(self._check(self._body))
         """The tensors, scalars and sizes it needs."""
 
@@ -63,7 +69,7 @@ class ArrayExpression:
         with np.errstate(all="ignore"):
             try:
                 value, magnitude = self._run(self._body, names)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise ExpressionError(f"reference {self.text!r}: {error}") from None
         return np.asarray(value, np.float64), np.asarray(magnitude, np.float64)
 
@@ -73,24 +79,32 @@ class ArrayExpression:
                 return set()
             case ast.Name(id=name):
                 return {name}
-            case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.MatMult() | ast.Pow()):
+            case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=int() | float() as exponent)) if (
+                abs(exponent) <= MAX_EXPONENT
+            ):
+                return self._check(node.left)
+            case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.MatMult()):
                 return self._check(node.left) | self._check(node.right)
             case ast.UnaryOp(op=ast.USub()):
                 return self._check(node.operand)
             case ast.Compare(ops=[ast.Lt() | ast.Gt() | ast.LtE() | ast.GtE()], comparators=[right]):
                 return self._check(node.left) | self._check(right)
-            case ast.Call(func=ast.Name(id=name)) if name in FUNCTIONS and node.args:
-                if all(k.arg in ("axis", "keepdims") and isinstance(k.value, ast.Constant) for k in node.keywords):
+            case ast.Call(func=ast.Name(id=name)) if name in FUNCTIONS and len(node.args) == ARGUMENTS.get(
+                name, 1
+            ):
+                if all(
+                    k.arg in ("axis", "keepdims") and isinstance(k.value, ast.Constant) for k in node.keywords
+                ):
                     return set().union(*(self._check(child) for child in node.args))
         raise ExpressionError(
             f"{ast.unparse(node) if isinstance(node, ast.expr) else node!r} is not allowed in reference {self.text!r}",
-            f"use + - * / @ **, comparisons and {', '.join(FUNCTIONS)}",
+            f"use + - * / @, ** with a number, comparisons and {', '.join(FUNCTIONS)}",
         )
 
-    def _run(self, node: ast.AST, names: Mapping[str, Any]) -> tuple[Any, Any]:  # noqa: PLR0911
+    def _run(self, node: ast.AST, names: Mapping[str, Any]) -> tuple[Any, Any]:
         match node:
             case ast.Constant(value=int() | float() as value):
-                return value, abs(value)
+                return float(value), abs(float(value))
             case ast.Name(id=name):
                 return names[name], np.abs(names[name])
             case ast.UnaryOp():
@@ -100,7 +114,12 @@ class ArrayExpression:
                 return _binary(node.op, self._run(node.left, names), self._run(node.right, names))
             case ast.Compare():
                 left, right = self._run(node.left, names)[0], self._run(node.comparators[0], names)[0]
-                compare = {ast.Lt: np.less, ast.Gt: np.greater, ast.LtE: np.less_equal, ast.GtE: np.greater_equal}
+                compare = {
+                    ast.Lt: np.less,
+                    ast.Gt: np.greater,
+                    ast.LtE: np.less_equal,
+                    ast.GtE: np.greater_equal,
+                }
                 truth = compare[type(node.ops[0])](left, right)
                 return truth, truth
             case ast.Call(func=ast.Name(id=name)):
@@ -119,7 +138,9 @@ class ArrayExpression:
         if name == "transpose":
             return np.transpose(values[0]), np.transpose(magnitudes[0])
         if name == "where":
-            return np.where(values[0], values[1], values[2]), np.where(values[0], magnitudes[1], magnitudes[2])
+            return np.where(values[0], values[1], values[2]), np.where(
+                values[0], magnitudes[1], magnitudes[2]
+            )
         if name == "exp":
             # An error d in x becomes d e^x in the result.
             value = np.exp(values[0])
@@ -179,7 +200,9 @@ def tolerance(reduction: int, accumulate: str, output: str, factor: float = 1.0)
         factor: the kernel's own ``tolerance``.
     """
     if reduction < 1:
-        raise KernelError(f"reduction is {reduction}", "it is the number of terms of one output element, from 1 up")
+        raise KernelError(
+            f"reduction is {reduction}", "it is the number of terms of one output element, from 1 up"
+        )
     if output not in UNIT_ROUNDOFF:
         return Tolerance(0.0, 0.0, 0.5, 0.0, float(reduction))
     u = UNIT_ROUNDOFF.get(accumulate, 0.0)

@@ -92,18 +92,28 @@ def render_launch(
         place = f"{error.name or launch.template.name} line {error.lineno}"
         raise KernelError(f"{place}: {error.message}", "correct the template") from None
     except jinja2.TemplateNotFound as error:
-        raise KernelError(f"{launch.template.name} includes {error}", "which is not beside the kernel") from None
+        raise KernelError(
+            f"{launch.template.name} includes {error}", "which is not beside the kernel"
+        ) from None
     except jinja2.TemplateError as error:
         line = _template_line(error, launch.template)
-        raise KernelError(f"{launch.template.name}{line}: {error.message}", "correct the template or its parameters") from None
+        raise KernelError(
+            f"{launch.template.name}{line}: {error.message}", "correct the template or its parameters"
+        ) from None
     except (TypeError, ValueError, ArithmeticError, OSError, RecursionError) as error:
-        raise KernelError(f"{launch.template.name}: {error}", "correct the template or its parameters") from None
+        raise KernelError(
+            f"{launch.template.name}: {error}", "correct the template or its parameters"
+        ) from None
     if len(source) > MAX_SOURCE_BYTES:
-        raise KernelError(f"{launch.template.name} renders to {len(source)} bytes", f"the limit is {MAX_SOURCE_BYTES}")
+        raise KernelError(
+            f"{launch.template.name} renders to {len(source)} bytes", f"the limit is {MAX_SOURCE_BYTES}"
+        )
     return source, entry
 
 
-def render(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> list[tuple[str, str]]:
+def render(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
+) -> list[tuple[str, str]]:
     """Give source and entry of every launch of a configuration, in order."""
     variant = kernel.variants[configuration.variant]
     return [render_launch(kernel, launch, problem, gpu, configuration) for launch in variant.launches]
@@ -111,7 +121,10 @@ def render(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Config
 
 def _with_defines(template: Path, problem: Problem, configuration: Configuration) -> str:
     """Put the parameters before a plain ``.cu``, and each dtype role as ``<role>_type`` of CUDA's own headers."""
-    lines = [f"#define {name} {_literal(value)}" for name, value in (*problem.options.items(), *configuration.parameters)]
+    lines = [
+        f"#define {name} {_literal(value)}"
+        for name, value in (*problem.options.items(), *configuration.parameters)
+    ]
     lines += [f"#define {role}_type {CUDA_HEADER_TYPES[dtype]}" for role, dtype in problem.dtypes.items()]
     return "\n".join([*lines, f'#line 1 "{template.name}"', template.read_text()])
 

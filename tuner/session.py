@@ -13,12 +13,13 @@ from typing import Any
 
 from tuner import __version__, paths
 from tuner.database import Database, Winner
-from tuner.devices.base import Device, Outcome
+from tuner.devices.base import Device, Occupancy, Outcome
 from tuner.devices.choose import open_device
 from tuner.errors import Interrupted, SpaceError, TunerError
-from tuner.kernel_file import content_digest, load_kernel
+from tuner.kernel_file import builtin_kernels, content_digest, load_kernel
 from tuner.model import Configuration, Resources, Run, Status, Trial
 from tuner.race import Finish, run_finish
+from tuner.recording import short_digest, sources_digest
 from tuner.roofline import roof_of
 from tuner.search import make_search
 from tuner.search.base import Search
@@ -61,12 +62,23 @@ def tune(
 
 
 def rerun(database: Database, trial_id: int, device: str) -> Trial:
-    """Measure one recorded trial again, alone, on a device by name; nothing is written."""
-    run = database.trial(trial_id).run
-    trial = database.trial(trial_id).trial
-    kernel = load_kernel(run.kernel_file if Path(run.kernel_file).is_file() else run.problem.kernel)
+    """Measure one recorded trial again, alone, on a device by name; nothing is written.
+
+    Raises:
+        TunerError: the kernel is not there any more, or has changed.
+    """
+    stored = database.trial(trial_id)
+    run, trial = stored.run, stored.trial
+    builtin = run.problem.kernel in builtin_kernels() and not Path(run.kernel_file).is_file()
+    kernel = load_kernel(run.problem.kernel if builtin else run.kernel_file)
     opened, _ = open_device(device, kernel.name, 1, paths.cache() / "cubins")
     try:
+        if trial.configuration.variant not in kernel.variants or (
+            trial.sources
+            and short_digest(trial.sources)
+            != sources_digest(kernel, run.problem, run.gpu, trial.configuration)
+        ):
+            raise TunerError(f"{kernel.name} has changed since trial {trial_id}", "tune it again")
         opened.prepare(kernel, run.problem, run.seed)
         opened.submit(trial.number, trial.configuration)
         while not (outcomes := opened.collect(POLL_S)):
@@ -78,26 +90,39 @@ def rerun(database: Database, trial_id: int, device: str) -> Trial:
 
 class _Session:
     def __init__(
-        self, request: Request, device: Device, database: Database, observer: Observer, stop: Callable[[], bool]
+        self,
+        request: Request,
+        device: Device,
+        database: Database,
+        observer: Observer,
+        stop: Callable[[], bool],
     ) -> None:
-        self.request, self.device, self.database, self.observer, self.stop = request, device, database, observer, stop
+        self.request, self.device, self.database, self.observer, self.stop = (
+            request,
+            device,
+            database,
+            observer,
+            stop,
+        )
         kernel, problem = request.kernel, request.problem
-        space = SearchSpace.from_kernel(kernel, problem, device.gpu, request.variants, request.fixed)
-        device.incumbent_ns = None
-        device.prepare(kernel, problem, request.seed)
-        self.space = device.restrict(space)
-        resumed = database.latest_unfinished(problem, device.name) if request.resume else None
-        if request.resume and resumed is None:
-            raise TunerError(f"there is no interrupted run of {problem} on {device.name}", "leave out --resume")
-        # A resumed run goes on as it began: the sampler's sequence depends on all of these.
-        self.sampler = resumed.sampler if resumed else request.sampler
-        seed = resumed.seed if resumed else request.seed
-        self.search: Search = make_search(self.sampler, self.space, seed)
+        resumed = self._interrupted_run() if request.resume else None
+        # A resumed run goes on as it began, whatever the command line says now.
         run = resumed or self._new_run()
+        space = SearchSpace.from_kernel(
+            kernel, problem, device.gpu, run.narrowing.get("variants", ()), run.narrowing.get("fixed", {})
+        )
+        self.search: Search = make_search(
+            run.sampler, space, run.seed
+        )  # a wrong name is said before anything is measured
+        device.incumbent_ns, device.occupancy = None, Occupancy()
+        device.prepare(kernel, problem, run.seed)
+        self.space = device.restrict(space)
+        self.search = make_search(run.sampler, self.space, run.seed)
         self.state = State(run, roof_of(kernel, problem, device.gpu), self.space, device=device)
         self.ids: dict[int, int] = {}
         self.pending: dict[int, Configuration] = {}
         self.done: dict[int, Outcome] = {}
+        self.begun: set[Configuration | None] = set()
         self.seeds: list[Configuration] = []
         self.suspects: set[Configuration] = set()
         self.next_number = 0
@@ -125,12 +150,26 @@ class _Session:
             state = "interrupted"
             done = len(self.state.trials)
             raise Interrupted(
-                f"stopped after {done} of {self._budget()} trials; all of them are kept", "go on with --resume"
+                f"stopped after {done} of {self._budget()} trials; all of them are kept",
+                "go on with --resume",
             ) from None
         finally:
             self.database.finish_run(self.state.run.id, state, self._stats())
 
     # -- before -----------------------------------------------------------------------------------------------------
+
+    def _interrupted_run(self) -> Run:
+        problem = self.request.problem
+        run = self.database.latest_unfinished(problem, self.device.name)
+        if run is None:
+            raise TunerError(
+                f"there is no interrupted run of {problem} on {self.device.name}", "leave out --resume"
+            )
+        if run.kernel_digest != content_digest(self.request.kernel):
+            raise TunerError(
+                f"{run.problem.kernel} has changed since its interrupted run", "leave out --resume"
+            )
+        return run
 
     def _new_run(self) -> Run:
         request = self.request
@@ -143,7 +182,10 @@ class _Session:
             sampler=request.sampler,
             trials=request.trials,
             lookahead=self.device.lookahead,
-            narrowing={"variants": list(request.variants), "fixed": {k: list(v) for k, v in request.fixed.items()}},
+            narrowing={
+                "variants": list(request.variants),
+                "fixed": {k: list(v) for k, v in request.fixed.items()},
+            },
             kernel_digest=content_digest(request.kernel),
             kernel_file=str(request.kernel.file),
             versions={"kernel-tune": __version__, **self.device.versions},
@@ -174,6 +216,8 @@ class _Session:
             self.next_number = max(self.next_number, trial.number + 1)
         for number, configuration, count in self.database.pending_attempts(self.state.run.id):
             self.next_number = max(self.next_number, number + 1)
+            if not self.space.contains(configuration):
+                continue
             if count >= MAX_ATTEMPTS:
                 error = f"the tuner died {count} times on this configuration"
                 self._record(Trial(number, configuration, Status.CRASHED, error=error))
@@ -214,14 +258,22 @@ class _Session:
         outcomes = self.device.collect(POLL_S) if self.pending else []
         with self.database.transaction():
             ended = [self._record_outcome(outcome) for outcome in outcomes]
-            self._tell()
-            begun = []
-            while self._wants_more() and time.monotonic() < deadline:
-                begun += self._begin_next()
+            # Told one by one in the order asked, each followed by what it makes room for: what the search knows when it
+            # is asked does not depend on the order of the answers, so that a seed gives the same run.
+            begun = self._begin(deadline)
+            while self.next_told in self.done:
+                self._tell(self.done.pop(self.next_told))
+                begun += self._begin(deadline)
         for trial in ended:
             self.observer.trial(self.state, trial)
         for number in begun:
             self.device.submit(number, self.pending[number])
+
+    def _begin(self, deadline: float) -> list[int]:
+        begun: list[int] = []
+        while self._wants_more() and time.monotonic() < deadline:
+            begun += self._begin_next()
+        return begun
 
     def _wants_more(self) -> bool:
         if self.pending and self.suspects.intersection([*self.pending.values(), *self.seeds[:1]]):
@@ -233,7 +285,7 @@ class _Session:
     def _begin_next(self) -> list[int]:
         """Choose a configuration and write the attempt down; gives its number, or nothing when all are tried."""
         configuration = self.seeds.pop(0) if self.seeds and self.next_number else self.search.ask()
-        while configuration is not None and configuration in self.pending.values():
+        while configuration in self.begun:  # the search learns of a seed only when it is told
             configuration = self.search.ask()
         if configuration is None:
             self.exhausted = True
@@ -241,6 +293,7 @@ class _Session:
         number, self.next_number = self.next_number, self.next_number + 1
         self.database.attempt(self.state.run.id, number, configuration)
         self.pending[number] = configuration
+        self.begun.add(configuration)
         return [number]
 
     def _record_outcome(self, outcome: Outcome) -> Trial:
@@ -248,12 +301,9 @@ class _Session:
         self.done[outcome.number] = outcome
         return self._record(_trial(outcome))
 
-    def _tell(self) -> None:
-        """Tell in the order asked, whatever the order of the answers: a seed then gives the same run."""
-        while self.next_told in self.done:
-            outcome = self.done.pop(self.next_told)
-            self.search.tell(outcome.configuration, _objective(_trial(outcome)))
-            self.next_told += 1
+    def _tell(self, outcome: Outcome) -> None:
+        self.search.tell(outcome.configuration, _objective(_trial(outcome)))
+        self.next_told += 1
 
     def _record(self, trial: Trial) -> Trial:
         row = self.database.record(self.state.run.id, trial, metrics=metrics(self.state.roof, trial.time_ns))
@@ -306,13 +356,17 @@ class _Session:
             trial_id=self.ids[finish.winner.number],
             configuration=finish.winner.configuration,
             time_ns=finish.time_ns,
-            default_trial_id=self.ids[finish.default.number] if finish.default and finish.default_ns else None,
+            default_trial_id=self.ids[finish.default.number]
+            if finish.default and finish.default_ns
+            else None,
             default_time_ns=finish.default_ns,
             ratio=finish.ratio.median if finish.ratio else None,
             ratio_low=finish.ratio.low if finish.ratio else None,
             ratio_high=finish.ratio.high if finish.ratio else None,
             verdict=finish.verdict,
-            confirmed_ns=statistics.median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
+            confirmed_ns=statistics.median(confirmed.samples_ns)
+            if confirmed and confirmed.samples_ns
+            else None,
             edges_verified=bool(finish.edges) and not finish.reason,
             exportable=finish.exportable,
             reason=finish.reason,
@@ -329,6 +383,7 @@ class _Session:
         return {
             "search_s": state.elapsed_s if state.search_began else 0.0,
             "occupied": state.occupied,
+            "refined_s": self.device.occupancy.refined_s,
             "trials": len(state.trials),
             "failures": state.failures,
             "space": len(state.space),
@@ -345,7 +400,9 @@ def _trial(outcome: Outcome) -> Trial:
         number=outcome.number,
         configuration=outcome.configuration,
         status=measurement.status,
-        time_ns=statistics.median(samples) if samples and measurement.status is not Status.WRONG_RESULT else None,
+        time_ns=statistics.median(samples)
+        if samples and measurement.status is not Status.WRONG_RESULT
+        else None,
         ci_low_ns=low,
         ci_high_ns=high,
         samples_ns=samples,

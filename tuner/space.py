@@ -21,6 +21,7 @@ from tuner.model import Configuration, Gpu, Problem, Value
 Vector = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+
 class VariantSpace:
     """The valid configurations of one variant.
 

@@ -66,7 +66,9 @@ class State:
         """
         if self.device is None or self.device.recorded or self.elapsed_s <= WARM_UP_S:
             return None
-        return self.device.occupancy.share(self.search_began + WARM_UP_S, self.search_ended or time.monotonic())
+        return self.device.occupancy.share(
+            self.search_began + WARM_UP_S, self.search_ended or time.monotonic()
+        )
 
     @property
     def failures(self) -> dict[str, int]:

@@ -32,7 +32,9 @@ BLOCKS = list(range(32, 1025, 32))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
@@ -41,9 +43,14 @@ def main() -> None:
         rounds.append({"ours": _ours(), "kernel_tuner": _kernel_tuner()})
         print(json.dumps(rounds[-1]), flush=True)
     best = {name: max(r[name]["per_second"] for r in rounds) for name in ("ours", "kernel_tuner")}
-    print(f"ours {best['ours']:.1f}/s, Kernel Tuner {best['kernel_tuner']:.2f}/s: {best['ours'] / best['kernel_tuner']:.1f} times")
+    print(
+        f"ours {best['ours']:.1f}/s, Kernel Tuner {best['kernel_tuner']:.2f}/s: "
+        f"{best['ours'] / best['kernel_tuner']:.1f} times"
+    )
     if arguments.out:
-        arguments.out.write_text(json.dumps({"n": N, "configurations": len(BLOCKS), "rounds": rounds}, indent=1) + "\n")
+        arguments.out.write_text(
+            json.dumps({"n": N, "configurations": len(BLOCKS), "rounds": rounds}, indent=1) + "\n"
+        )
 
 
 def _ours() -> dict[str, Any]:

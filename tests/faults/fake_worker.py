@@ -6,7 +6,7 @@ that they are the same in every process. The environment says the rest:
 - ``FAKE_LOG``: a file that gets a line for each thing done: ``start``, ``setup SEED``, ``measure ENTRY``;
 - ``FAKE_SLEEP_S``: how long a measurement takes;
 - ``FAKE_START``: ``refuse``, ``die`` or ``hang`` instead of a first word;
-- ``FAKE_SETUP``: ``refuse`` or ``die``;
+- ``FAKE_SETUP``: ``refuse``, ``die`` or ``die_once``;
 - ``FAKE_ONCE``: a folder; the faults ``*_once`` happen only until their name is a file there.
 """
 
@@ -98,7 +98,7 @@ class FakeWorker:
         log(f"setup {request['seed']}")
         self.pipe.send({"allow_s": 60.0})
         mode = os.environ.get("FAKE_SETUP", "")
-        if mode == "die":
+        if mode == "die" or (mode == "die_once" and first_time("setup_die_once")):
             os._exit(5)
         if mode == "refuse":
             return {"error": "this problem does not fit on the GPU"}
@@ -132,7 +132,7 @@ class FakeWorker:
 
     @staticmethod
     def misbehave(fault: str) -> None:
-        if fault in ("hang", "race_hang"):
+        if fault == "hang":
             time.sleep(1000.0)
         elif fault == "die" or (fault == "die_once" and first_time("die_once")):
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -159,8 +159,13 @@ class FakeWorker:
         assert self.ready, "raced without a setup"
         log("race")
         began = time.monotonic()
-        for _ in request["candidates"]:
-            self.pipe.send({"allow_s": 5.0})
+        for candidate in request["candidates"]:
+            fault = self.fault_of(candidate)
+            self.pipe.send({"allow_s": 0.2 if fault == "racehang" else 5.0})
+            if fault == "racehang":
+                time.sleep(1000.0)
+            if fault == "raceonce" and first_time("raceonce"):
+                os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(self.sleep_s)
         groups = [samples_of(time_of(candidate), request["samples"]) for candidate in request["candidates"]]
         return {"rounds": [groups] * request["rounds"], "tags": [], "span": [began, time.monotonic()]}

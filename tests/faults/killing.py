@@ -129,10 +129,7 @@ def kill_tuner(times: int, folder: Path, seed: int = 0) -> Report:
         report.kills += 1
         _watch_end(report, tuner)
         if _unfinished(folder):
-            resumed = Tuner(kernel, folder, "--trials", str(TRIALS), "--resume")
-            if (code := resumed.wait()) != 0:
-                report.problems.append(f"the resumed run ended with {code}: {resumed.log.read_text()[-300:]}")
-            _watch_end(report, resumed)
+            _resume(report, kernel, folder)
     _audit(report, folder)
     return report
 
@@ -146,20 +143,28 @@ def kill_worker(times: int, folder: Path, seed: int = 0) -> Report:
     runs = 0
     while report.kills < times and not report.problems:
         runs += 1
-        tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--seed", str(runs), sleep_s=0.02)
+        tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--seed", str(runs), sleep_s=0.06)
         deadline = time.monotonic() + 120.0
         while tuner.process.poll() is None and time.monotonic() < deadline:
-            time.sleep(draw.uniform(0.0, 0.5))
+            time.sleep(draw.uniform(0.2, 1.0))
             if report.kills < times and (workers := tuner.workers()):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(draw.choice(workers), signal.SIGKILL)
                     report.kills += 1
-        # A worker killed in the race or the confirmation costs the confirmation, which is fair.
         if (code := tuner.wait()) not in (0, 1):
             report.problems.append(f"a tuner ended with {code}: {tuner.log.read_text()[-300:]}")
         _watch_end(report, tuner)
+        if _unfinished(folder):  # three processes killed while they started: the device was given up
+            _resume(report, kernel, folder)
     _audit(report, folder)
     return report
+
+
+def _resume(report: Report, kernel: Path, folder: Path) -> None:
+    tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--resume")
+    if (code := tuner.wait()) != 0:
+        report.problems.append(f"the resumed run ended with {code}: {tuner.log.read_text()[-300:]}")
+    _watch_end(report, tuner)
 
 
 def _kernel(folder: Path) -> Path:
@@ -206,9 +211,10 @@ def _audit(report: Report, folder: Path) -> None:
     report.doubled += len(rows) - len({(run, variant, text) for run, _, _, _, variant, text in rows})
     lines = [line.split() for line in (folder / "notes").read_text().splitlines()]
     report.acknowledged = len(lines)
-    report.lost = sum(
-        stored.get((run, int(number))) != (status, time_ns) for run, number, status, time_ns in lines
-    )
+    for run, number, status, time_ns in lines:
+        # A finalist that could not be confirmed is marked so afterwards; it keeps its time.
+        kept = stored.get((run, int(number)))
+        report.lost += kept not in ((status, time_ns), ("unstable", time_ns))
     if sound != "ok":
         report.problems.append(f"integrity_check: {sound}")
     for run, state, wanted in runs:

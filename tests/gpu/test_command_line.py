@@ -12,7 +12,12 @@ import pytest
 
 def tune(folder: Path, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "tuner", *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "tuner", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == status, done.stdout + done.stderr
     assert "Traceback" not in done.stderr

@@ -16,7 +16,16 @@ SIZES = {
     "saxpy": [{"n": n} for n in (1, 3, 255, 4099, (1 << 20) + 17)],
     "gemm": [
         {"m": m, "n": n, "k": k}
-        for m, n, k in [(1, 1, 1), (3, 5, 7), (17, 31, 65), (127, 129, 131), (128, 128, 128), (257, 264, 72), (1, 512, 300), (640, 8, 1025)]
+        for m, n, k in [
+            (1, 1, 1),
+            (3, 5, 7),
+            (17, 31, 65),
+            (127, 129, 131),
+            (128, 128, 128),
+            (257, 264, 72),
+            (1, 512, 300),
+            (640, 8, 1025),
+        ]
     ],
 }
 CONFIGURATIONS = 6
@@ -33,11 +42,13 @@ def _cases() -> list[tuple[str, str, str, str]]:
 
 
 @pytest.mark.parametrize(("name", "variant", "dtype", "layout"), _cases())
-def test_right_at_awkward_sizes(device: LocalDevice, name: str, variant: str, dtype: str, layout: str) -> None:
+def test_right_at_awkward_sizes(
+    device: LocalDevice, name: str, variant: str, dtype: str, layout: str
+) -> None:
     kernel = load_kernel(name)
     options = {"layout": layout} if layout else {}
     problem = kernel.problem(dtypes={"": dtype}, options=options)
-    usable, refused = kernel.usable_variants(problem, device.gpu)
+    _usable, refused = kernel.usable_variants(problem, device.gpu)
     if variant in refused:
         pytest.skip(refused[variant])
     space = SearchSpace.from_kernel(kernel, problem, device.gpu, [variant])
@@ -51,7 +62,9 @@ def test_right_at_awkward_sizes(device: LocalDevice, name: str, variant: str, dt
     assert not wrong, "\n".join(wrong)
 
 
-def _measure_all(device: LocalDevice, problem: Problem, chosen: list[Configuration]) -> dict[Configuration, str]:
+def _measure_all(
+    device: LocalDevice, problem: Problem, chosen: list[Configuration]
+) -> dict[Configuration, str]:
     kernel = load_kernel(problem.kernel)
     device.incumbent_ns = 1.0  # everything is hopelessly slow against it: one timed run each is enough here
     device.prepare(kernel, problem, seed=7)

@@ -307,9 +307,9 @@ def trial(
         tables.show_json({**tables.trial_record(stored), **seconds, **more})
     elif only_source:
         for source in stored.trial.sources:
-            click.echo(source)
+            click.echo(tables.printable_lines(source))
     elif only_log:
-        click.echo(stored.trial.compile_log)
+        click.echo(tables.printable_lines(stored.trial.compile_log))
     else:
         details.show_trial(stored)
 

@@ -22,7 +22,10 @@ def list_kernels(as_json: bool) -> None:
 
     kernels = [load_kernel(name) for name in builtin_kernels()]
     if as_json:
-        rows = [{"kernel": k.name, "summary": k.summary, "variants": list(k.variants), "presets": list(k.presets)} for k in kernels]
+        rows = [
+            {"kernel": k.name, "summary": k.summary, "variants": list(k.variants), "presets": list(k.presets)}
+            for k in kernels
+        ]
         click.echo(json.dumps(rows, indent=2))
         return
     show_table(
@@ -37,10 +40,22 @@ def list_kernels(as_json: bool) -> None:
 @click.option("--dtype", "dtypes", multiple=True, metavar="[ROLE=]DTYPE", help="The dtype.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="The kernel's options.")
 @click.option("--preset", help="A named problem of the kernel.")
-@click.option("--cc", type=int, default=90, show_default=True, help="Compute capability, times ten, of the GPU whose limits count.")
+@click.option(
+    "--cc",
+    type=int,
+    default=90,
+    show_default=True,
+    help="Compute capability, times ten, of the GPU whose limits count.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def show(
-    kernel_name: str, sizes: tuple[str, ...], dtypes: tuple[str, ...], options: tuple[str, ...], preset: str | None, cc: int, as_json: bool
+    kernel_name: str,
+    sizes: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    options: tuple[str, ...],
+    preset: str | None,
+    cc: int,
+    as_json: bool,
 ) -> None:
     """Show a kernel: problem, presets, variants, parameters, constraints with their reasons, and the space's size."""
     from tuner.cli.problems import make_problems
@@ -95,9 +110,12 @@ def _describe_variant(variant: VariantSpec, size: dict[str, Any]) -> dict[str, A
         "summary": variant.summary,
         "requires": variant.requires.text if variant.requires else "",
         "parameters": [
-            {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc} for p in variant.parameters.values()
+            {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc}
+            for p in variant.parameters.values()
         ],
-        "constraints": [{"reason": reason, "condition": condition.text} for reason, condition in variant.constraints],
+        "constraints": [
+            {"reason": reason, "condition": condition.text} for reason, condition in variant.constraints
+        ],
         "launches": [launch.template.name for launch in variant.launches],
         "space": size,
     }
@@ -106,15 +124,24 @@ def _describe_variant(variant: VariantSpec, size: dict[str, Any]) -> dict[str, A
 def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
     lines = [f"{data['kernel']}: {data['summary']}", f"  file     {kernel.file}"]
     lines.append("  sizes    " + ", ".join(f"{name}={value}" for name, value in data["sizes"].items()))
-    lines.append("  dtypes   " + "; ".join(f"{role}: {_choices(choices)}" for role, choices in data["dtypes"].items()))
+    lines.append(
+        "  dtypes   " + "; ".join(f"{role}: {_choices(choices)}" for role, choices in data["dtypes"].items())
+    )
     if data["options"]:
-        lines.append("  options  " + "; ".join(f"{name}: {_choices(values)}" for name, values in data["options"].items()))
+        lines.append(
+            "  options  "
+            + "; ".join(f"{name}: {_choices(values)}" for name, values in data["options"].items())
+        )
     for name, values in data["presets"].items():
         lines.append(f"  preset   {name}: " + ", ".join(f"{k}={v}" for k, v in values.items()))
     lines.append(f"\nspace for {kernel.problem(**_settled(data))} on {data['gpu']}:")
     for variant in data["variants"]:
         size = variant["space"]
-        count = f"{size['valid']} valid of {size['before']}" if "valid" in size else f"left out: {size['left_out']}"
+        count = (
+            f"{size['valid']} valid of {size['before']}"
+            if "valid" in size
+            else f"left out: {size['left_out']}"
+        )
         lines.append(f"\n{variant['name']}  ({count})")
         if variant["summary"]:
             lines.append(f"  {variant['summary']}")
@@ -122,7 +149,8 @@ def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
             lines.append(f"  requires {variant['requires']}")
         width = max((len(p["name"]) for p in variant["parameters"]), default=0)
         lines += [
-            f"  {p['name']:<{width}}  {_choices(p['values'])}  (default {p['default']})  {p['doc']}".rstrip() for p in variant["parameters"]
+            f"  {p['name']:<{width}}  {_choices(p['values'])}  (default {p['default']})  {p['doc']}".rstrip()
+            for p in variant["parameters"]
         ]
         lines += [f"  - {c['reason']}:  {c['condition']}" for c in variant["constraints"]]
     return lines
@@ -130,7 +158,9 @@ def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
 
 def _settled(data: dict[str, Any]) -> dict[str, Any]:
     problem = data["problem"]
-    free = {role: dtype for role, dtype in problem["dtypes"].items() if isinstance(data["dtypes"][role], list)}
+    free = {
+        role: dtype for role, dtype in problem["dtypes"].items() if isinstance(data["dtypes"][role], list)
+    }
     return {"sizes": problem["sizes"], "dtypes": free, "options": problem["options"]}
 
 
@@ -149,6 +179,9 @@ def doctor(as_json: bool) -> None:
         click.echo(json.dumps([finding.__dict__ for finding in findings], indent=2))
     else:
         for finding in findings:
-            click.echo(f"{finding.state:<8} {finding.what:<10} {finding.detail}" + (f"\n{'':19} -> {finding.remedy}" if finding.remedy else ""))
+            click.echo(
+                f"{finding.state:<8} {finding.what:<10} {finding.detail}"
+                + (f"\n{'':19} -> {finding.remedy}" if finding.remedy else "")
+            )
     if any(finding.state == "missing" for finding in findings):
         sys.exit(1)

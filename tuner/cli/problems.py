@@ -54,7 +54,9 @@ def make_problems(
     """
     common_sizes = {name: whole_number(name, value) for name, value in assignments(sizes, "--size")}
     common_dtypes = dict(_role(text) for text in dtypes)
-    common_options = {name: option_value(kernel, name, value) for name, value in assignments(options, "--option")}
+    common_options = {
+        name: option_value(kernel, name, value) for name, value in assignments(options, "--option")
+    }
     rows: list[Mapping[str, str]] = [dict(assignments([text], "--problem")) for text in problems]
     if file is not None:
         rows += _rows(file)
@@ -73,7 +75,9 @@ def make_problems(
                 own_dtypes["" if name == "dtype" else name] = value
             else:
                 known = [*kernel.sizes, *kernel.options, *kernel.dtypes, "dtype"]
-                raise UsageError(f"{kernel.name} has no size, option or dtype {name!r}", suggestion(name, known))
+                raise UsageError(
+                    f"{kernel.name} has no size, option or dtype {name!r}", suggestion(name, known)
+                )
         found.append(kernel.problem(own_sizes, own_dtypes, own_options))
     return list({problem.key: problem for problem in found}.values())
 
@@ -94,19 +98,25 @@ def _role(text: str) -> tuple[str, str]:
 def _rows(file: Path) -> list[Mapping[str, str]]:
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream, skipinitialspace=True)
+            reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
             rows = [_row(file, reader.line_num, row) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error, AttributeError) as error:
-        raise UsageError(f"cannot read {file}: {error}", "give a CSV file whose first line names the sizes") from None
+        raise UsageError(
+            f"cannot read {file}: {error}", "give a CSV file whose first line names the sizes"
+        ) from None
     if not rows:
-        raise UsageError(f"{file} has no rows", "the first line names the sizes, each further line is a problem")
+        raise UsageError(
+            f"{file} has no rows", "the first line names the sizes, each further line is a problem"
+        )
     return rows
 
 
 def _row(file: Path, line: int, row: Mapping[Any, Any]) -> Mapping[str, str]:
     if row.get(None):
         raise UsageError(f"{file} line {line} has more columns than the first line", "name each column there")
-    cells = {str(name).strip(): value.strip() for name, value in row.items() if name and value and value.strip()}
+    cells = {
+        str(name).strip(): value.strip() for name, value in row.items() if name and value and value.strip()
+    }
     if not cells:
         raise UsageError(f"{file} line {line} has no values", "remove the line, or fill it in")
     return cells

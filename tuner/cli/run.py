@@ -27,21 +27,89 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.option("-k", "--kernel", "kernel_name", required=True, help="Built-in kernel (`tune list`), or the path of your own .toml file.")
-@click.option("-n", "--trials", default=200, show_default=True, type=click.IntRange(min=1), help="Configurations to try.")
-@click.option("--time", "time_s", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Try nothing new after this time.")
-@click.option("-s", "--size", "sizes", multiple=True, metavar="NAME=N[,...]", help="Problem sizes, such as m=4096,k=2**12.")
-@click.option("--dtype", "dtypes", multiple=True, metavar="[ROLE=]DTYPE", help="float32, float16, bfloat16, ...")
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="The kernel's options, such as layout=nt.")
+@click.option(
+    "-k",
+    "--kernel",
+    "kernel_name",
+    required=True,
+    help="Built-in kernel (`tune list`), or the path of your own .toml file.",
+)
+@click.option(
+    "-n",
+    "--trials",
+    default=200,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Configurations to try.",
+)
+@click.option(
+    "--time",
+    "time_s",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Try nothing new after this time.",
+)
+@click.option(
+    "-s",
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="NAME=N[,...]",
+    help="Problem sizes, such as m=4096,k=2**12.",
+)
+@click.option(
+    "--dtype", "dtypes", multiple=True, metavar="[ROLE=]DTYPE", help="float32, float16, bfloat16, ..."
+)
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="The kernel's options, such as layout=nt.",
+)
 @click.option("--preset", "presets", multiple=True, help="A named problem of the kernel; repeat for several.")
-@click.option("--problem", "problem_texts", multiple=True, metavar="NAME=N,...", help="One of several problems; repeat.")
-@click.option("--problems", "problem_file", type=click.Path(path_type=Path), metavar="FILE.csv", help="Problems, one a row; the first row names the sizes.")
+@click.option(
+    "--problem", "problem_texts", multiple=True, metavar="NAME=N,...", help="One of several problems; repeat."
+)
+@click.option(
+    "--problems",
+    "problem_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="Problems, one a row; the first row names the sizes.",
+)
 @click.option("--variant", "variants", multiple=True, help="Search only this variant; repeat for several.")
-@click.option("--fix", "fixes", multiple=True, metavar="NAME=V[,V...]", help="Allow only these values of a parameter.")
-@click.option("--device", "device_name", default="auto", show_default=True, help="auto, cuda, cuda:N, replay or replay:FILE.")
-@click.option("--sampler", default="tpe", show_default=True, help="tpe, random, brute-force, or any Optuna sampler by name.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0, max=2**31 - 1), help="Of the search and the inputs.")
-@click.option("--db", "db_path", default="results/tuning.db", show_default=True, type=click.Path(path_type=Path), help="The database.")
+@click.option(
+    "--fix", "fixes", multiple=True, metavar="NAME=V[,V...]", help="Allow only these values of a parameter."
+)
+@click.option(
+    "--device",
+    "device_name",
+    default="auto",
+    show_default=True,
+    help="auto, cuda, cuda:N, replay or replay:FILE.",
+)
+@click.option(
+    "--sampler",
+    default="tpe",
+    show_default=True,
+    help="tpe, random, brute-force, or any Optuna sampler by name.",
+)
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0, max=2**31 - 1),
+    help="Of the search and the inputs.",
+)
+@click.option(
+    "--db",
+    "db_path",
+    default="results/tuning.db",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="The database.",
+)
 @click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compiling processes; one a core by default.")
 @click.option("--resume", is_flag=True, help="Go on with the last interrupted run of this problem.")
 @click.option("--from-scratch", is_flag=True, help="Ignore what earlier runs of this problem found.")
@@ -83,6 +151,7 @@ def run(
     from tuner.kernel_file import load_kernel
     from tuner.report.progress import make_observer
     from tuner.report.summary import result_as_json, summary
+    from tuner.report.tables import printable
     from tuner.session import tune
     from tuner.state import Request
 
@@ -90,16 +159,20 @@ def run(
     problems = make_problems(kernel, sizes, dtypes, options, presets, problem_texts, problem_file)
     fixed = _fixed(fixes)
     with Database.open(db_path) as database, _stopping() as stop:
-        device, note = open_device(device_name, kernel.name, jobs, None if no_cache else paths.cache() / "cubins")
+        device, note = open_device(
+            device_name, kernel.name, jobs, None if no_cache else paths.cache() / "cubins"
+        )
         try:
             if note:
-                click.echo(f"tune: {note}", err=True)
+                click.echo(f"tune: {printable(note)}", err=True)
             found = []
             if resume:
                 problems = _left_to_do(problems, database, device.name)
             for problem in problems:
                 going_on = resume and (problem is problems[0] or _interrupted(problem, database, device.name))
-                request = Request(kernel, problem, trials, sampler, seed, variants, fixed, time_s, going_on, from_scratch)
+                request = Request(
+                    kernel, problem, trials, sampler, seed, variants, fixed, time_s, going_on, from_scratch
+                )
                 result = tune(request, device, database, make_observer(quiet), stop)
                 found.append(result)
                 if not as_json:
@@ -109,7 +182,9 @@ def run(
     if as_json:
         click.echo(json.dumps([result_as_json(result) for result in found], indent=2))
     if any(result.finish is None for result in found):
-        click.echo("tune: no configuration could be verified; `tune query --status wrong_result` shows why", err=True)
+        click.echo(
+            "tune: no configuration could be verified; `tune query --status wrong_result` shows why", err=True
+        )
         sys.exit(1)
 
 
@@ -133,7 +208,9 @@ def _fixed(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         name, equals, values = text.partition("=")
         if not equals or not values:
             raise UsageError(f"--fix {text!r}", "write --fix name=value or --fix name=value,value")
-        fixed[name.strip()] = fixed.get(name.strip(), ()) + tuple(value.strip() for value in values.split(","))
+        fixed[name.strip()] = fixed.get(name.strip(), ()) + tuple(
+            value.strip() for value in values.split(",")
+        )
     return fixed
 
 

@@ -46,6 +46,8 @@ class Occupancy:
     """How long the GPU was verifying, timing or resting on purpose; monotonic seconds."""
 
     spans: list[tuple[float, float]] = field(default_factory=list)
+    refined_s: float = 0.0
+    """Seconds of it spent on more samples than a candidate's rank asked for, because no other was compiled yet."""
 
     def share(self, start: float, end: float) -> float:
         """Give the occupied share of an interval."""
@@ -105,7 +107,9 @@ class Device(ABC):
         """Measure once more where nothing of this session can matter: a fresh process, fresh inputs."""
 
     @abstractmethod
-    def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> list[tuple[Problem, Measurement]]:
+    def verify_at(
+        self, problems: Sequence[Problem], configuration: Configuration
+    ) -> list[tuple[Problem, Measurement]]:
         """Check the configuration's output at other sizes; sizes that it cannot be launched at are left out."""
 
     @abstractmethod

@@ -38,14 +38,20 @@ def open_device(text: str, kernel: str, jobs: int | None, cache: Path | None) ->
         path = find_recording(kernel)
         if path is None:
             raise NoGpuError(
-                f"this machine has no NVIDIA GPU, and nothing is recorded for {kernel}", "run it on a machine with a GPU"
+                f"this machine has no NVIDIA GPU, and nothing is recorded for {kernel}",
+                "run it on a machine with a GPU",
             )
         device = _replay(path)
-        note = f"no NVIDIA GPU here: replaying what an {device.gpu.name} answered ({path.name}); --device cuda insists on a GPU"
+        note = (
+            f"no NVIDIA GPU here: replaying what an {device.gpu.name} answered ({path.name}); "
+            "--device cuda insists on a GPU"
+        )
         return device, note
     if kind == "cuda":
         if not has_gpu():
-            raise NoGpuError("this machine has no NVIDIA GPU", "use --device replay for recorded times; see `tune doctor`")
+            raise NoGpuError(
+                "this machine has no NVIDIA GPU", "use --device replay for recorded times; see `tune doctor`"
+            )
         return _local(rest, jobs, cache), ""
     if kind == "replay":
         return _replay(_recording(rest, kernel)), ""
@@ -75,7 +81,9 @@ def _recording(name: str, kernel: str) -> Path:
         for path in (Path(name), paths.recordings() / f"{name}.json.gz"):
             if path.is_file():
                 return path
-        known = ", ".join(sorted(p.name.removesuffix(".json.gz") for p in paths.recordings().glob("*.json.gz")))
+        known = ", ".join(
+            sorted(p.name.removesuffix(".json.gz") for p in paths.recordings().glob("*.json.gz"))
+        )
         raise UsageError(f"no recording {name!r}", f"give a file, or one of: {known or 'none'}")
     found = find_recording(kernel)
     if found is None:

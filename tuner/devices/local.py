@@ -37,7 +37,11 @@ class LocalDevice(Device):
     """
 
     def __init__(
-        self, index: int = 0, jobs: int | None = None, cache: Path | None = None, worker: str = "tuner.gpu.worker"
+        self,
+        index: int = 0,
+        jobs: int | None = None,
+        cache: Path | None = None,
+        worker: str = "tuner.gpu.worker",
     ) -> None:
         super().__init__()
         self._worker, self._arguments = worker, [str(index), str(cache) if cache else "-"]
@@ -66,7 +70,10 @@ class LocalDevice(Device):
         """Compile the reference, fill the tensors, compute what is expected."""
         self._kernel, self._problem, self._seed = kernel, problem, seed
         self._same = {}
-        reply = self._guard.call(self._setup_request(problem, seed))
+        request = self._setup_request(problem, seed)
+        reply = self._guard.call(request)
+        if reply.get("failed") == Status.WORKER_DIED:
+            reply = self._guard.call(request)  # once may be an accident, of which a long run has some
         if "error" in reply:
             raise DeviceError(f"{problem}: {reply['error']}")
 
@@ -75,7 +82,12 @@ class LocalDevice(Device):
         try:
             plan = make_plan(self._kernel, self._problem, self.gpu, configuration)
         except TunerError as error:
-            self._answer(number, configuration, Compilation(Status.OK), Measurement(Status.INVALID_CONFIG, error=str(error)))
+            self._answer(
+                number,
+                configuration,
+                Compilation(Status.OK),
+                Measurement(Status.INVALID_CONFIG, error=str(error)),
+            )
             return
         done = partial(self._compiled, number, configuration, plan)
         self._pool.submit(self._kernel.file, self._problem, self.gpu, configuration, done)
@@ -109,12 +121,16 @@ class LocalDevice(Device):
             if request is None:
                 return Measurement(compilation.status, error=compilation.error)
             return _measurement(guard.call({**request, "thorough": True, "incumbent_ns": time_ns}))
-        except DeviceError as error:  # a second process is refused: what was measured is worth keeping all the same
+        except (
+            DeviceError
+        ) as error:  # a second process is refused: what was measured is worth keeping all the same
             return Measurement(Status.WORKER_DIED, error=str(error))
         finally:
             guard.close()
 
-    def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> list[tuple[Problem, Measurement]]:
+    def verify_at(
+        self, problems: Sequence[Problem], configuration: Configuration
+    ) -> list[tuple[Problem, Measurement]]:
         """Check one configuration at other sizes, in a process of its own."""
         found: list[tuple[Problem, Measurement]] = []
         guard = Guard(self._worker, self._arguments)
@@ -126,7 +142,11 @@ class LocalDevice(Device):
                     found.append((problem, measurement))
             return found
         except DeviceError as error:
-            return [*found, (problems[len(found)], Measurement(Status.UNVERIFIED, error=str(error)))] if problems else []
+            return (
+                [*found, (problems[len(found)], Measurement(Status.UNVERIFIED, error=str(error)))]
+                if problems
+                else []
+            )
         finally:
             guard.close()
 
@@ -162,7 +182,9 @@ class LocalDevice(Device):
 
     # -- one candidate --------------------------------------------------------------------------------------------
 
-    def _compiled(self, number: int, configuration: Configuration, plan: Plan, compilation: Compilation) -> None:
+    def _compiled(
+        self, number: int, configuration: Configuration, plan: Plan, compilation: Compilation
+    ) -> None:
         """Go on with a compiled candidate; called from a compiling thread."""
         try:
             compilation, refusal = self._settle(configuration, plan, compilation)
@@ -179,10 +201,16 @@ class LocalDevice(Device):
             if isinstance(known, Measurement):
                 self._answer(number, configuration, compilation, known)
             elif first:
-                request = {**_candidate(plan, compilation), "do": "measure", "incumbent_ns": self.incumbent_ns}
+                request = {
+                    **_candidate(plan, compilation),
+                    "do": "measure",
+                    "incumbent_ns": self.incumbent_ns,
+                }
                 self._guard.submit(request, partial(self._measured, key))
         except Exception as error:  # noqa: BLE001 - a lost answer would block the search for ever
-            self._answer(number, configuration, compilation, Measurement(Status.INVALID_CONFIG, error=str(error)))
+            self._answer(
+                number, configuration, compilation, Measurement(Status.INVALID_CONFIG, error=str(error))
+            )
 
     def _measured(self, key: str, reply: dict[str, Any]) -> None:
         if reply.get("fatal"):
@@ -191,6 +219,7 @@ class LocalDevice(Device):
         measurement = _measurement(reply)
         if reply.get("span"):
             self.occupancy.spans.append(tuple(reply["span"]))
+            self.occupancy.refined_s += reply.get("refined_s", 0.0)
         with self._same_lock:
             waiting = self._same[key]
             self._same[key] = replace(measurement, measure_s=0.0)
@@ -198,7 +227,9 @@ class LocalDevice(Device):
         for number, configuration, compilation in waiting:
             self._answer(number, configuration, compilation, measurement)
 
-    def _answer(self, number: int, configuration: Configuration, compilation: Compilation, measurement: Measurement) -> None:
+    def _answer(
+        self, number: int, configuration: Configuration, compilation: Compilation, measurement: Measurement
+    ) -> None:
         self._outcomes.put(Outcome(number, configuration, compilation, measurement))
 
     def _settle(
@@ -213,8 +244,12 @@ class LocalDevice(Device):
             shared = found.static_shared_bytes + launch.shared_bytes
             fit = occupancy(self.gpu, launch.threads, found.registers, shared)
             if fit.active_blocks == 0 and refusal is None:
-                refusal = Measurement(Status.LAUNCH_ERROR, error=f"not one block fits on an SM: too many {fit.limiter}")
-            resources.append(replace(found, dynamic_shared_bytes=launch.shared_bytes, active_blocks=fit.active_blocks))
+                refusal = Measurement(
+                    Status.LAUNCH_ERROR, error=f"not one block fits on an SM: too many {fit.limiter}"
+                )
+            resources.append(
+                replace(found, dynamic_shared_bytes=launch.shared_bytes, active_blocks=fit.active_blocks)
+            )
         compilation = replace(compilation, resources=tuple(resources))
         if refusal is None:
             worst = asdict(Resources.of(resources))
@@ -225,7 +260,9 @@ class LocalDevice(Device):
                     break
         return compilation, refusal
 
-    def _request(self, problem: Problem, configuration: Configuration) -> tuple[dict[str, Any] | None, Compilation]:
+    def _request(
+        self, problem: Problem, configuration: Configuration
+    ) -> tuple[dict[str, Any] | None, Compilation]:
         plan = make_plan(self._kernel, problem, self.gpu, configuration)
         compilation = self._pool.compile(self._kernel.file, problem, self.gpu, configuration)
         if compilation.status is not Status.OK:
@@ -241,23 +278,34 @@ class LocalDevice(Device):
             if request is None:
                 return RaceRound([], lost=i, error=compilation.error)
             candidates.append(request)
-        reply = guard.call(
-            {
-                "do": "race",
-                "candidates": candidates,
-                "estimates_ns": [contestant.time_ns for contestant in contestants],
-                "rounds": rounds,
-                "samples": samples,
-                "seed": seed,
-            }
-        )
+        request = {
+            "do": "race",
+            "candidates": candidates,
+            "estimates_ns": [contestant.time_ns for contestant in contestants],
+            "rounds": rounds,
+            "samples": samples,
+            "seed": seed,
+        }
+        reply = guard.call(request)
+        if "failed" in reply:  # nobody can say any more on whom the process ended
+            reply = self._culprit(guard, request) or guard.call(request)
         if reply.get("fatal"):
             raise DeviceError(reply["error"])
-        if "failed" in reply:
-            return RaceRound([], lost=reply.get("candidate", 0), error=reply["error"])
         if "error" in reply:
-            return RaceRound([], lost=reply["candidate"], error=reply["error"])
+            return RaceRound([], lost=reply.get("candidate", 0), error=reply["error"])
         return RaceRound(reply["rounds"], tuple(reply["tags"]))
+
+    def _culprit(self, guard: Guard, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Let each contestant run alone, and give the reply of the first that fails."""
+        for i, (candidate, estimate) in enumerate(
+            zip(request["candidates"], request["estimates_ns"], strict=True)
+        ):
+            reply = guard.call(
+                {**request, "candidates": [candidate], "estimates_ns": [estimate], "rounds": 1}
+            )
+            if "error" in reply:
+                return {**reply, "candidate": i}
+        return None
 
     def _setup_request(self, problem: Problem, seed: int) -> dict[str, Any]:
         kernel = self._kernel
@@ -272,7 +320,9 @@ class LocalDevice(Device):
                 kernel.file, problem, self.gpu, Configuration.of(first.name, first.defaults), reference=True
             )
             if compilation.status is not Status.OK:
-                raise DeviceError(f"the CUDA reference does not compile: {compilation.error}", f"correct {kernel.file}")
+                raise DeviceError(
+                    f"the CUDA reference does not compile: {compilation.error}", f"correct {kernel.file}"
+                )
             cuda = {
                 "cubin": base64.b64encode(compilation.cubins[0]).decode(),
                 "entry": compilation.entries[0],
@@ -292,7 +342,9 @@ class LocalDevice(Device):
                 "cuda": cuda,
                 "golden": {output: str(path) for output, path in reference.golden.items()},
                 "sizes": dict(problem.sizes),
-                "scalars": {name: value for name, (_, value) in scalars_of(kernel, problem, self.gpu).items()},
+                "scalars": {
+                    name: value for name, (_, value) in scalars_of(kernel, problem, self.gpu).items()
+                },
                 "reduction": int(reference.reduction.evaluate(names)) if reference.reduction else 1,
                 "accumulate": problem.dtypes.get(reference.accumulate, reference.accumulate),
                 "tolerance": reference.tolerance,

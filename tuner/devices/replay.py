@@ -1,5 +1,6 @@
 """A GPU that is not there: answers from a recorded space, with its recorded samples and statuses."""
 
+# ruff: noqa: ARG002 - the contract has more arguments than recorded answers need
 from __future__ import annotations
 
 import random
@@ -40,10 +41,12 @@ class ReplayDevice(Device):
         self._rows: dict[tuple[str, frozenset[tuple[str, Value]]], Row] = {}
         self._kernel: KernelSpec
 
-    def prepare(self, kernel: KernelSpec, problem: Problem, seed: int) -> None:  # noqa: ARG002 - the contract's
+    def prepare(self, kernel: KernelSpec, problem: Problem, seed: int) -> None:
         """Find the problem in the recording."""
         if kernel.name != self.recording.kernel:
-            raise RecordingError(f"{self.name} is a recording of {self.recording.kernel}, not of {kernel.name}")
+            raise RecordingError(
+                f"{self.name} is a recording of {self.recording.kernel}, not of {kernel.name}"
+            )
         for recorded in self.recording.problems:
             if recorded.problem == problem:
                 self._kernel, self._recorded = kernel, recorded
@@ -60,7 +63,9 @@ class ReplayDevice(Device):
         """Look the configuration up, unless the kernel has changed since."""
         row = self._rows[_key(configuration)]
         try:
-            sources = tuple(source for source, _ in render(self._kernel, self._recorded.problem, self.gpu, configuration))
+            sources = tuple(
+                source for source, _ in render(self._kernel, self._recorded.problem, self.gpu, configuration)
+            )
         except (KernelError, MemoryError) as error:
             compilation = Compilation(Status.COMPILE_ERROR, str(error))
             measurement = Measurement(Status.COMPILE_ERROR, error=str(error))
@@ -71,10 +76,12 @@ class ReplayDevice(Device):
             measurement = Measurement(Status.INVALID_CONFIG, error=changed)
         else:
             measurement = _measurement(row)
-        compilation = Compilation(Status.OK, sources=sources, resources=(row.resources or Resources(),) if row.resources else ())
+        compilation = Compilation(
+            Status.OK, sources=sources, resources=(row.resources or Resources(),) if row.resources else ()
+        )
         self._outcomes.append(Outcome(number, configuration, compilation, measurement))
 
-    def collect(self, timeout_s: float) -> list[Outcome]:  # noqa: ARG002 - nothing to wait for
+    def collect(self, timeout_s: float) -> list[Outcome]:
         """Give what was submitted."""
         found, self._outcomes = self._outcomes, []
         return found
@@ -83,13 +90,17 @@ class ReplayDevice(Device):
         """Draw from the recorded samples: this race can only be as good as the recording."""
         draw = random.Random(seed)
         recorded = [self._rows[_key(contestant.configuration)].samples_ns for contestant in contestants]
-        return RaceRound([[draw.choices(known, k=samples) for known in recorded] for _ in range(rounds)], ("replayed",))
+        return RaceRound(
+            [[draw.choices(known, k=samples) for known in recorded] for _ in range(rounds)], ("replayed",)
+        )
 
-    def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:  # noqa: ARG002 - the contract's
+    def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Give the recorded samples once more; there is no other process to ask."""
         return _measurement(self._rows[_key(configuration)])
 
-    def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> list[tuple[Problem, Measurement]]:  # noqa: ARG002
+    def verify_at(
+        self, problems: Sequence[Problem], configuration: Configuration
+    ) -> list[tuple[Problem, Measurement]]:
         """Give nothing: other sizes were not recorded for this purpose."""
         return []
 

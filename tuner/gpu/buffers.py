@@ -129,7 +129,9 @@ class ProblemData:
     Outputs start as NaN bytes. An inout tensor has a pristine copy, ``<name>_initial``, from which it is restored.
     """
 
-    def __init__(self, helpers: Helpers, tensors: tuple[Buffer, ...], seed: int, gpu_l2_bytes: int, sm_count: int) -> None:
+    def __init__(
+        self, helpers: Helpers, tensors: tuple[Buffer, ...], seed: int, gpu_l2_bytes: int, sm_count: int
+    ) -> None:
         self.helpers = helpers
         self.tensors = tensors
         self.memory = Memory()
@@ -162,7 +164,12 @@ class ProblemData:
                 f"fill_{tensor.dtype}",
                 grid,
                 256,
-                [("pointer", address), ("int64", tensor.count), ("int32", INITS.index(tensor.init)), ("int64", stream_seed)],
+                [
+                    ("pointer", address),
+                    ("int64", tensor.count),
+                    ("int32", INITS.index(tensor.init)),
+                    ("int64", stream_seed),
+                ],
             )
 
     def seal(self) -> None:
@@ -172,7 +179,10 @@ class ProblemData:
     def _constant(self) -> list[tuple[str, int]]:
         constant = [(tensor.name, tensor.size_bytes) for tensor in self.tensors if tensor.role == "input"]
         for tensor in self.outputs:
-            constant += [(f"{tensor.name} expected", 8 * tensor.count), (f"{tensor.name} magnitude", 4 * tensor.count)]
+            constant += [
+                (f"{tensor.name} expected", 8 * tensor.count),
+                (f"{tensor.name} magnitude", 4 * tensor.count),
+            ]
             constant.append((f"{tensor.name}_initial", tensor.size_bytes))
         return [(name, size) for name, size in constant if name in self.memory.addresses]
 
@@ -183,7 +193,11 @@ class ProblemData:
         try:
             for name, size_bytes in self._constant():
                 words = size_bytes // 4
-                arguments = [("pointer", self.memory.addresses[name]), ("int64", words), ("pointer", self._result)]
+                arguments = [
+                    ("pointer", self.memory.addresses[name]),
+                    ("int64", words),
+                    ("pointer", self._result),
+                ]
                 grid = min(math.ceil(words / 256) or 1, 16 * self._sm_count)
                 kernels.append(self.helpers.kernel("checksum", grid, 256, arguments))
                 kernels[-1].add_to(graph)
@@ -217,7 +231,11 @@ class ProblemData:
     def poison(self) -> None:
         """Fill the outputs with bytes that are NaN in every floating-point format."""
         for tensor in self.outputs:
-            check(cu.cuMemsetD8Async(self.memory.addresses[tensor.name], 0xFF, tensor.size_bytes, self.helpers.context.stream))
+            check(
+                cu.cuMemsetD8Async(
+                    self.memory.addresses[tensor.name], 0xFF, tensor.size_bytes, self.helpers.context.stream
+                )
+            )
 
     def download(self, tensor: Buffer, name: str | None = None) -> npt.NDArray[np.float64]:
         """Copy a tensor to the host as float64, in the shape that the kernel means."""
@@ -233,7 +251,9 @@ class ProblemData:
         host = np.empty(1, _NUMPY[tensor.dtype])
         address = self.memory.addresses[tensor.name] + index * ITEMSIZE[tensor.dtype]
         check(cu.cuMemcpyDtoH(host.ctypes.data, address, host.nbytes))
-        return float((host.astype(np.uint32) << 16).view(np.float32)[0] if tensor.dtype == "bfloat16" else host[0])
+        return float(
+            (host.astype(np.uint32) << 16).view(np.float32)[0] if tensor.dtype == "bfloat16" else host[0]
+        )
 
     def close(self) -> None:
         """Free everything."""

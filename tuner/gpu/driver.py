@@ -61,7 +61,9 @@ class Context:
         except (DriverFailure, RuntimeError, ImportError) as error:
             raise DeviceError(f"no CUDA GPU can be used: {error}", "run `tune doctor`") from None
         if not 0 <= index < count:
-            raise DeviceError(f"there is no GPU number {index}", f"this machine has {count}: 0 to {count - 1}")
+            raise DeviceError(
+                f"there is no GPU number {index}", f"this machine has {count}: 0 to {count - 1}"
+            )
         self.device = check(cu.cuDeviceGet(index))
         self.handle = check(cu.cuDevicePrimaryCtxRetain(self.device))
         check(cu.cuCtxSetCurrent(self.handle))

@@ -62,7 +62,11 @@ class Kernel:
         if launch.cluster is not None:
             value = cu.CUlaunchAttributeValue()
             value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = launch.cluster
-            check(cu.cuGraphKernelNodeSetAttribute(node, _ATTRIBUTE.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value))
+            check(
+                cu.cuGraphKernelNodeSetAttribute(
+                    node, _ATTRIBUTE.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value
+                )
+            )
         if launch.cooperative:
             value = cu.CUlaunchAttributeValue()
             value.cooperative = 1

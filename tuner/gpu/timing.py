@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -71,7 +71,13 @@ class Loaded:
             cu.cuModuleUnload(module)
 
 
-def load(data: ProblemData, cubins: Sequence[bytes], entries: Sequence[str], launches: Sequence[Any], scratch: Sequence[Buffer]) -> Loaded:
+def load(
+    data: ProblemData,
+    cubins: Sequence[bytes],
+    entries: Sequence[str],
+    launches: Sequence[Any],
+    scratch: Sequence[Buffer],
+) -> Loaded:
     """Load a candidate's cubins and bind its arguments."""
     loaded = Loaded([], [])
     addresses = dict(data.memory.addresses)
@@ -134,7 +140,7 @@ class Timer:
         self._context = context
         self._clocks = clocks
         self._rest_until = 0.0
-        self._lock = (Path(tempfile.gettempdir()) / f"kernel-tune-{uuid}.lock").open("a+")
+        self._lock = _lock_file(uuid)
 
     def group(self, data: ProblemData, graph: ColdGraph, *, heavy: bool) -> tuple[list[float], set[str]]:
         """Take one group: poison the outputs, rest if due, launch, and say what held the clocks down.
@@ -151,7 +157,9 @@ class Timer:
             samples = graph.run(self._context)
             ended = time.monotonic()
         if sum(samples) * 1e-9 > (ended - began) * 1.02 + 1e-4:
-            raise ClockMismatchError(f"events add up to {sum(samples) * 1e-6:.3f} ms in {(ended - began) * 1e3:.3f} ms of wall time")
+            raise ClockMismatchError(
+                f"events add up to {sum(samples) * 1e-6:.3f} ms in {(ended - began) * 1e3:.3f} ms of wall time"
+            )
         if heavy:
             self._rest_until = ended + REST_FACTOR * (ended - began)
         return samples, set(self._clocks.reasons())
@@ -164,6 +172,14 @@ class Timer:
             yield
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+
+def _lock_file(uuid: str) -> Any:
+    """Open the file that stands for a GPU; whoever made it, any user can lock it for reading."""
+    path = Path(tempfile.gettempdir()) / f"kernel-tune-{uuid}.lock"
+    with suppress(PermissionError):
+        path.touch(mode=0o666)
+    return path.open("rb")
 
 
 def group_size(estimate_ns: float) -> int:

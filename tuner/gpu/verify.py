@@ -44,7 +44,9 @@ class Verifier:
         self._context = data.helpers.context
         self._expected: set[str] = set()
         self._tolerances: dict[str, Tolerance] = {
-            tensor.name: tolerance(request["reduction"], request["accumulate"], tensor.dtype, request["tolerance"])
+            tensor.name: tolerance(
+                request["reduction"], request["accumulate"], tensor.dtype, request["tolerance"]
+            )
             for tensor in data.outputs
         }
         self._result = data.memory.allocate("verifier result", _COMPARISON.size)
@@ -53,7 +55,10 @@ class Verifier:
         if request.get("golden"):
             self._load_golden(request["golden"])
         if request.get("numpy"):
-            small = max(t.count for t in data.tensors) <= CROSS_CHECK_ELEMENTS and request["flops"] <= CROSS_CHECK_WORK
+            small = (
+                max(t.count for t in data.tensors) <= CROSS_CHECK_ELEMENTS
+                and request["flops"] <= CROSS_CHECK_WORK
+            )
             if small or not self._expected:
                 self._run_numpy(request)
 
@@ -65,7 +70,9 @@ class Verifier:
     def check(self) -> Verification:
         """Compare the outputs as they are now."""
         if not self.possible:
-            return Verification(False, checked=False, message="no reference: add [reference] to the kernel's file")
+            return Verification(
+                False, checked=False, message="no reference: add [reference] to the kernel's file"
+            )
         worst: Verification | None = None
         for tensor in self._data.outputs:
             found = self._compare(tensor)
@@ -108,7 +115,11 @@ class Verifier:
             return Verification(True, worst_ratio=worst, norm_error=norm_error)
         finite = worst if math.isfinite(worst) else 1e300
         return Verification(
-            False, mismatches=mismatches, worst_ratio=finite, norm_error=norm_error if math.isfinite(norm_error) else 1e300, message=message
+            False,
+            mismatches=mismatches,
+            worst_ratio=finite,
+            norm_error=norm_error if math.isfinite(norm_error) else 1e300,
+            message=message,
         )
 
     def _describe(self, tensor: Buffer, first: int, mismatches: int) -> str:
@@ -152,7 +163,9 @@ class Verifier:
         names: dict[str, Any] = {**request["sizes"], **request["scalars"]}
         for tensor in self._data.tensors:
             if tensor.role != "output":
-                names[tensor.name] = self._data.download(tensor, f"{tensor.name}_initial" if tensor.role == "inout" else None)
+                names[tensor.name] = self._data.download(
+                    tensor, f"{tensor.name}_initial" if tensor.role == "inout" else None
+                )
         for tensor in self._data.outputs:
             if tensor.name not in request["numpy"]:
                 continue
@@ -163,21 +176,27 @@ class Verifier:
                 try:
                     value, magnitude = (np.broadcast_to(array, tensor.shape) for array in (value, magnitude))
                 except ValueError:
-                    raise KernelError(f"the numpy reference of {tensor.name} has shape {value.shape}, not {tensor.shape}") from None
+                    raise KernelError(
+                        f"the numpy reference of {tensor.name} has shape {value.shape}, not {tensor.shape}"
+                    ) from None
             if tensor.name in self._expected:
                 self._cross_check(tensor, value, magnitude)
             else:
                 self._upload(tensor, value, magnitude)
 
-    def _cross_check(self, tensor: Buffer, value: npt.NDArray[np.float64], magnitude: npt.NDArray[np.float64]) -> None:
-        cuda = np.frombuffer(self._read(f"{tensor.name} expected", 0, tensor.count * 8), np.float64).reshape(tensor.shape)
+    def _cross_check(
+        self, tensor: Buffer, value: npt.NDArray[np.float64], magnitude: npt.NDArray[np.float64]
+    ) -> None:
+        cuda = np.frombuffer(self._read(f"{tensor.name} expected", 0, tensor.count * 8), np.float64).reshape(
+            tensor.shape
+        )
         bound = self._tolerances[tensor.name]
         # Both are float64: a tenth of the kernel's allowance is far beyond their rounding.
         off = ~(np.abs(cuda - value) <= 0.1 * bound.coefficient * magnitude + 1e-9 * np.abs(value) + 1e-300)
         if off.any():
             place = tuple(int(i) for i in np.argwhere(off)[0])
             raise KernelError(
-                f"the references of {tensor.name} disagree at {place}: numpy {value[place]:.9g}, cuda {cuda[place]:.9g}",
+                f"the references of {tensor.name} differ at {place}: numpy {value[place]:.9g}, cuda {cuda[place]:.9g}",
                 "correct [reference] in the kernel's file",
             )
 
@@ -191,10 +210,15 @@ class Verifier:
                 raise KernelError(f"golden file {files[tensor.name]}: {error}") from None
             value = value.T if tensor.transposed else value
             if value.shape != tensor.shape:
-                raise KernelError(f"golden file {files[tensor.name]} has shape {value.shape}", f"this problem needs {tensor.shape}")
+                raise KernelError(
+                    f"golden file {files[tensor.name]} has shape {value.shape}",
+                    f"this problem needs {tensor.shape}",
+                )
             self._upload(tensor, value, np.abs(value))
 
-    def _upload(self, tensor: Buffer, value: npt.NDArray[np.float64], magnitude: npt.NDArray[np.float64]) -> None:
+    def _upload(
+        self, tensor: Buffer, value: npt.NDArray[np.float64], magnitude: npt.NDArray[np.float64]
+    ) -> None:
         expected, weights = self._allocate(tensor)
         host_value = np.ascontiguousarray(value, np.float64)
         host_magnitude = np.ascontiguousarray(magnitude, np.float32)

@@ -72,6 +72,8 @@ class Worker:
         self._verifier: Verifier | None = None
         self._limits = Limits(0.0, 0.0, 0.0)
         self._span = 0.0
+        self._refined_s = 0.0
+        """Seconds of the current span spent on more samples than its rank asked for, for want of another candidate."""
         self._damaged = False
         """A kernel wrote where it must not: nothing in this process's GPU memory can be relied on any more."""
         self.nvml = clocks.available
@@ -104,14 +106,16 @@ class Worker:
             if failure.sticky:
                 return {"error": f"the reference kernel failed: {failure}", "dying": True}
             needs = sum(tensor.size_bytes for tensor in tensors) / 2**30
-            return {"error": f"this problem does not fit on the GPU: {failure}; its tensors alone take {needs:.1f} GiB"}
+            return {
+                "error": f"this problem does not fit on the GPU: {failure}; its tensors alone take {needs:.1f} GiB"
+            }
         return {"verifiable": self._verifier.possible}
 
     # -- one candidate ------------------------------------------------------------------------------------------
 
     def _measure(self, request: dict[str, Any]) -> dict[str, Any]:
         candidate = None
-        self._span = 0.0
+        self._span = self._refined_s = 0.0
         try:
             candidate = self._load(request)
             self._span = time.monotonic()
@@ -127,7 +131,12 @@ class Worker:
         if candidate is not None and not dying:
             candidate.close()
         span = [self._span, end] if self._span else []
-        return {"measurement": asdict(measurement), "span": span, "dying": dying or self._damaged}
+        return {
+            "measurement": asdict(measurement),
+            "span": span,
+            "refined_s": self._refined_s,
+            "dying": dying or self._damaged,
+        }
 
     def _load(self, request: dict[str, Any]) -> Loaded:
         assert self._data is not None
@@ -144,7 +153,13 @@ class Worker:
         samples, tags, slow = self._sample(candidate, first, incumbent, bool(request.get("thorough")))
         again = self._check()
         if again.checked and not again.passed:
-            return Measurement(Status.WRONG_RESULT, tuple(samples), f"after timing: {again.message}", again, tuple(sorted(tags)))
+            return Measurement(
+                Status.WRONG_RESULT,
+                tuple(samples),
+                f"after timing: {again.message}",
+                again,
+                tuple(sorted(tags)),
+            )
         middle = statistics.median(samples)
         status, error = (Status.SLOW if slow else Status.OK), ""
         if not verification.checked:
@@ -192,13 +207,17 @@ class Worker:
         samples, tags = self._groups(candidate, size, first_ns, 1 if first_ns > ALSO_RAN_NS / 3 else 3)
         while len(samples) < MIN_SAMPLES and sum(samples) < ALSO_RAN_NS:
             self._extend(candidate, size, samples, tags)
-        contends = thorough or not incumbent_ns or statistics.median(samples) < CONTENDER_FACTOR * incumbent_ns
+        contends = (
+            thorough or not incumbent_ns or statistics.median(samples) < CONTENDER_FACTOR * incumbent_ns
+        )
         while len(samples) < CONTENDER_SAMPLES and sum(samples) < CONTENDER_NS:
             wide = contends and median_half_width(samples) > NARROW
             # While the compilers are behind, the time is best spent on this candidate: it costs nobody anything.
             if not wide and (thorough or not self.requests.empty()):
                 break
+            began = time.monotonic()
             self._extend(candidate, size, samples, tags)
+            self._refined_s += 0.0 if wide else time.monotonic() - began
         return samples, tags, False
 
     def _extend(self, candidate: Loaded, size: int, samples: list[float], tags: set[str]) -> None:
@@ -206,7 +225,9 @@ class Worker:
         samples += more
         tags |= more_tags
 
-    def _groups(self, candidate: Loaded, size: int, estimate_ns: float, least: int) -> tuple[list[float], set[str]]:
+    def _groups(
+        self, candidate: Loaded, size: int, estimate_ns: float, least: int
+    ) -> tuple[list[float], set[str]]:
         """Take groups of ``size`` until there are ``least`` samples."""
         assert self._data is not None
         samples: list[float] = []
@@ -246,7 +267,9 @@ class Worker:
                         "status": Status.WRONG_RESULT,
                         "dying": self._damaged,
                     }
-                graphs.append(ColdGraph(self._data, loaded[-1], min(request["samples"], group_size(estimates[current]))))
+                graphs.append(
+                    ColdGraph(self._data, loaded[-1], min(request["samples"], group_size(estimates[current])))
+                )
             for _ in range(request["rounds"]):
                 found: list[list[float]] = [[] for _ in graphs]
                 for current in order.sample(range(len(graphs)), len(graphs)):
@@ -256,7 +279,12 @@ class Worker:
                     tags |= reasons
                 rounds.append(found)
         except DriverFailure as failure:
-            return {"error": str(failure), "candidate": current, "status": failure.status, "dying": failure.sticky}
+            return {
+                "error": str(failure),
+                "candidate": current,
+                "status": failure.status,
+                "dying": failure.sticky,
+            }
         except ClockMismatchError as mismatch:
             return {"error": str(mismatch), "candidate": current, "status": Status.UNTRUSTED}
         finally:

@@ -34,7 +34,11 @@ def examine() -> list[Finding]:
     nvrtc, compiler = _nvrtc()
     gpus, found = _gpus()
     return [
-        Finding("tune", "ok", f"kernel-tune {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores"),
+        Finding(
+            "tune",
+            "ok",
+            f"kernel-tune {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores",
+        ),
         nvrtc,
         *gpus,
         *_fit(compiler, found),
@@ -50,18 +54,27 @@ def _nvrtc() -> tuple[Finding, str]:
         version, archs = nvrtc_version(), supported_archs()
     except TunerError as error:
         return Finding("NVRTC", "missing", error.problem, "pip install nvidia-cuda-nvrtc"), ""
-    return Finding("NVRTC", "ok", f"{version}, compute capabilities {archs[0] / 10} to {archs[-1] / 10}"), version
+    return Finding(
+        "NVRTC", "ok", f"{version}, compute capabilities {archs[0] / 10} to {archs[-1] / 10}"
+    ), version
 
 
 def _gpus() -> tuple[list[Finding], list[Gpu]]:
     if not has_gpu():
-        remedy = "install NVIDIA's driver, or pass the GPU into the container; recorded runs work without (--device replay)"
+        remedy = "install NVIDIA's driver, or pass the GPU into the container; --device replay works without"
         return [Finding("GPU", "missing", "no NVIDIA GPU is visible", remedy)], []
     guard = Guard("tuner.gpu.worker", ["0", "-"])
     try:
         word = guard.hello()
     except TunerError as error:
-        return [Finding("GPU", "missing", error.problem, "check `nvidia-smi`; the driver must be 580 or later for CUDA 13")], []
+        return [
+            Finding(
+                "GPU",
+                "missing",
+                error.problem,
+                "check `nvidia-smi`; the driver must be 580 or later for CUDA 13",
+            )
+        ], []
     finally:
         guard.close()
     gpu = Gpu(**word["gpu"])
@@ -71,7 +84,9 @@ def _gpus() -> tuple[list[Finding], list[Gpu]]:
     )
     findings = [Finding("GPU", "ok", detail)]
     if not word["nvml"]:
-        findings.append(Finding("NVML", "note", "clocks and power caps cannot be watched", "update cuda-python"))
+        findings.append(
+            Finding("NVML", "note", "clocks and power caps cannot be watched", "update cuda-python")
+        )
     return findings, [gpu]
 
 
@@ -79,12 +94,27 @@ def _fit(compiler: str, gpus: list[Gpu]) -> list[Finding]:
     findings = []
     for gpu in gpus:
         if compiler and int(compiler.split(".")[0]) > int(gpu.driver.split(".")[0]):
-            remedy = f"update the driver, or pip install 'nvidia-cuda-nvrtc<{int(gpu.driver.split('.')[0]) + 1}'"
-            findings.append(Finding("fit", "missing", f"NVRTC {compiler} is newer than the driver's CUDA {gpu.driver}", remedy))
+            remedy = (
+                f"update the driver, or pip install 'nvidia-cuda-nvrtc<{int(gpu.driver.split('.')[0]) + 1}'"
+            )
+            findings.append(
+                Finding(
+                    "fit", "missing", f"NVRTC {compiler} is newer than the driver's CUDA {gpu.driver}", remedy
+                )
+            )
         elif compiler and gpu.cc not in supported_archs():
-            findings.append(Finding("fit", "missing", f"NVRTC {compiler} does not know compute capability {gpu.cc / 10}", "use a CUDA 12 NVRTC for older GPUs"))
+            findings.append(
+                Finding(
+                    "fit",
+                    "missing",
+                    f"NVRTC {compiler} does not know compute capability {gpu.cc / 10}",
+                    "use a CUDA 12 NVRTC for older GPUs",
+                )
+            )
         elif compiler:
-            findings.append(Finding("fit", "ok", f"cubins of NVRTC {compiler} load on the driver's CUDA {gpu.driver}"))
+            findings.append(
+                Finding("fit", "ok", f"cubins of NVRTC {compiler} load on the driver's CUDA {gpu.driver}")
+            )
     return findings
 
 
@@ -93,7 +123,10 @@ def _headers() -> Finding:
     if folders:
         return Finding("headers", "ok", str(folders[0]))
     return Finding(
-        "headers", "note", "CUDA's own headers are not here; only kernels that include them need them", "pip install 'kernel-tune[headers]'"
+        "headers",
+        "note",
+        "CUDA's own headers are not here; only kernels that include them need them",
+        "pip install 'kernel-tune[headers]'",
     )
 
 
@@ -101,7 +134,9 @@ def _sqlite() -> Finding:
     version = sqlite3.sqlite_version
     if sqlite3.sqlite_version_info >= WAL_FIXED:
         return Finding("SQLite", "ok", f"{version}, write-ahead log")
-    return Finding("SQLite", "ok", f"{version}, rollback journal (its write-ahead log has a known fault before 3.51.3)")
+    return Finding(
+        "SQLite", "ok", f"{version}, rollback journal (its write-ahead log has a known fault before 3.51.3)"
+    )
 
 
 def _tools() -> list[Finding]:

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from tuner.model import Trial
-from tuner.report.tables import duration, percent, throughput
+from tuner.report.tables import duration, percent, printable, throughput
 from tuner.state import Observer, State, metrics
 
 PLAIN_EVERY_S = 5.0
@@ -41,7 +41,7 @@ class _Plain(_Silent):
 
     def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002 - the observer's signature
         now = time.monotonic()
-        if state.incumbent is not self._best and now - self._last > 0.5 or now - self._last > PLAIN_EVERY_S:
+        if (state.incumbent is not self._best and now - self._last > 0.5) or now - self._last > PLAIN_EVERY_S:
             self._best, self._last = state.incumbent, now
             print(progress_line(state), file=sys.stderr, flush=True)
 
@@ -101,7 +101,7 @@ def heading(state: State) -> list[str]:
     """Say what is tuned, where, and in how large a space."""
     run, space = state.run, state.space
     lines = [
-        f"tuning {run.problem} on {run.gpu.name} ({run.device})",
+        f"tuning {run.problem} on {printable(run.gpu.name)} ({run.device})",
         f"{len(space)} valid configurations of {space.size_before}"
         + (" (a sample)" if space.sampled else "")
         + f", variants {', '.join(variant.name for variant in space.variants)}; {run.sampler}, seed {run.seed}",
@@ -122,9 +122,13 @@ def progress_line(state: State) -> str:
     best = state.incumbent
     if best is not None:
         found = metrics(state.roof, best.time_ns)
-        parts.append(f"best {duration(best.time_ns)}, {throughput(found)}, {percent(found.speed_of_light)} of the speed of light")
+        parts.append(
+            f"best {duration(best.time_ns)}, {throughput(found)}, {percent(found.speed_of_light)} of the speed of light"
+        )
     if state.failures:
-        parts.append("failed: " + ", ".join(f"{count} {status}" for status, count in sorted(state.failures.items())))
+        parts.append(
+            "failed: " + ", ".join(f"{count} {status}" for status, count in sorted(state.failures.items()))
+        )
     if rate > 0 and done < total and not state.search_ended:
         parts.append(f"ETA {(total - done) / rate:.0f} s")
     if state.occupied is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.model import Trial
 from tuner.race import Finish
-from tuner.report.tables import duration, percent, throughput
+from tuner.report.tables import duration, percent, printable, throughput
 from tuner.state import Result, metrics
 
 
@@ -17,29 +17,44 @@ def summary(result: Result, database: Path) -> str:
     state, finish = result.state, result.finish
     run = state.run
     mark = " [replayed]" if run.replayed else ""
-    lines = [f"{run.problem} on {run.gpu.name}{mark}"]
+    lines = [f"{run.problem} on {printable(run.gpu.name)}{mark}"]
     if finish is None:
         return "\n".join([*lines, "  no configuration could be verified", _failures(result)])
     found = metrics(state.roof, finish.time_ns)
     trial = f"trial {finish.winner.id}"
     lines.append(f"  winner     {trial}: {finish.winner.configuration}")
     lines.append(
-        f"             {duration(finish.time_ns)}, {throughput(found)}, {percent(found.speed_of_light)} of the speed of light"
-        f" ({state.roof.bound}-bound)"
+        f"             {duration(finish.time_ns)}, {throughput(found)}, "
+        f"{percent(found.speed_of_light)} of the speed of light ({state.roof.bound}-bound)"
     )
     lines.append(f"  default    {_against_default(finish)}")
     lines.append(f"  confirmed  {_confirmation(finish, run.replayed)}")
     if finish.tied > 1:
-        lines.append(f"             tied with {finish.tied - 1} other finalist(s) within the noise; the simplest was chosen")
+        lines.append(
+            f"             tied with {finish.tied - 1} other finalist(s) within the noise; the simplest was chosen"
+        )
     lines += [f"  rejected   trial {trial.id}: {reason}" for trial, reason in finish.unstable]
     if state.failures:
         lines.append(_failures(result))
     lines.append(
         f"  search     {len(state.trials)} trials in {state.elapsed_s:.1f} s"
-        + ("" if state.occupied is None else f", GPU occupied {percent(state.occupied)}")
+        + _occupied(result)
         + f"; kept in {database}"
     )
     return "\n".join(lines)
+
+
+def _occupied(result: Result) -> str:
+    state = result.state
+    if state.occupied is None or state.device is None:
+        return ""
+    refined = state.device.occupancy.refined_s
+    waiting = (
+        f", {refined:.1f} s of it with further samples while the compilers were behind"
+        if refined >= 0.05
+        else ""
+    )
+    return f", GPU occupied {percent(state.occupied)}{waiting}"
 
 
 def _against_default(finish: Finish) -> str:
@@ -112,4 +127,8 @@ def result_as_json(result: Result) -> dict[str, Any]:
 
 
 def _trial(trial: Trial) -> dict[str, Any]:
-    return {"trial": trial.id, "variant": trial.configuration.variant, "configuration": trial.configuration.values}
+    return {
+        "trial": trial.id,
+        "variant": trial.configuration.variant,
+        "configuration": trial.configuration.values,
+    }

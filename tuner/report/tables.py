@@ -26,6 +26,11 @@ def printable(value: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
 
 
+def printable_lines(text: str) -> str:
+    """Give :func:`printable` text line by line; tabs stay."""
+    return "\n".join("\t".join(printable(part) for part in line.split("\t")) for line in text.split("\n"))
+
+
 def duration(ns: float | None) -> str:
     """Give a time with a unit that fits it: ``812 ns``, ``190.1 us``, ``3.42 ms``."""
     if ns is None:

@@ -1,0 +1,19 @@
+"""The command line on the fake device: ``python -m tests.faults.tune_fake --kernel ...``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner.cli import main
+from tuner.devices import choose
+from tuner.devices.base import Device
+from tuner.devices.local import LocalDevice
+
+
+def open_fake(text: str, kernel: str, jobs: int | None, cache: Path | None) -> tuple[Device, str]:
+    return LocalDevice(0, jobs, cache, worker="tests.faults.fake_worker"), ""
+
+
+if __name__ == "__main__":
+    choose.open_device = open_fake
+    main()

@@ -1,0 +1,545 @@
+"""``tune run`` as a user meets it: what it answers, how it ends, and one clear line for whatever is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.faults.kernels import SOURCE, scale_kernel, write_kernel, write_synthetic_recording
+from tests.faults.killing import MARK, marked
+from tests.faults.processes import alive
+from tuner import render
+from tuner.cli import main
+from tuner.kernel_file import load_kernel
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass
+class Said:
+    """What a command left on its streams."""
+
+    code: int
+    out: str
+    err: str
+
+
+Tune = Callable[..., Said]
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    kernel = load_kernel("vector_add")
+    path = tmp_path_factory.mktemp("recorded") / "vector_add-made_up.json.gz"
+    problems = [kernel.problem({"n": n}) for n in (2**20, 2**21, 2**22)]
+    return write_synthetic_recording(path, kernel, problems, 60)
+
+
+@pytest.fixture
+def tune(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Tune:
+    """Run the command line in an empty folder; the recording stands for the GPU unless told otherwise."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, device: str = f"replay:{recording}") -> Said:
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments, *(["--device", device] if device else [])])
+        said = capsys.readouterr()
+        code = ended.value.code
+        return Said(code if isinstance(code, int) else 1, said.out, said.err)
+
+    return run
+
+
+SMALL = ("--kernel", "vector_add", "--size", "n=2**20", "--trials", "12")
+
+
+def assert_refused(said: Said, *words: str) -> None:
+    """One line on stderr, nothing on stdout, and a status that is not 0."""
+    assert said.code not in (0, 130), said
+    lines = [line for line in said.err.strip().splitlines() if not line.startswith(("Usage:", "Try '"))]
+    lines = [line for line in lines if line]
+    assert len(lines) == 1, said.err
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    for word in words:
+        assert word in lines[0], lines[0]
+
+
+# -- what goes well
+
+
+def test_main_job(tune: Tune, tmp_path: Path) -> None:
+    said = tune(*SMALL)
+    assert said.code == 0, said.err
+    assert "winner" in said.out
+    assert "[replayed]" in said.out
+    assert "default" in said.out
+    assert (tmp_path / "results" / "tuning.db").is_file()
+    with sqlite3.connect("results/tuning.db") as connection:
+        assert connection.execute("SELECT count(*), min(replayed) FROM trials").fetchone() == (12, 1)
+
+
+def test_quiet_says_the_result_only(tune: Tune) -> None:
+    said = tune(*SMALL, "--quiet")
+    assert said.err == ""
+    assert "winner" in said.out
+
+
+def test_json(tune: Tune) -> None:
+    said = tune(*SMALL, "--json", "--quiet")
+    (found,) = json.loads(said.out)
+    assert found["replayed"] is True
+    assert found["stats"]["trials"] == 12
+    assert found["winner"]["time_ns"] > 0
+
+
+def test_several_problems_in_one_command(tune: Tune, tmp_path: Path) -> None:
+    (tmp_path / "sizes.csv").write_text("\ufeffn, dtype\n2**21, float32\n\n 4194304 ,\n", encoding="utf-8")
+    said = tune(
+        "--kernel", "vector_add", "--problem", "n=2^20", "--problems", "sizes.csv", "--trials", "5", "--json", "-q"
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert [found["problem"]["sizes"]["n"] for found in json.loads(said.out)] == [2**20, 2**21, 2**22]
+
+
+def test_narrowing(tune: Tune) -> None:
+    said = tune(
+        *SMALL, "--variant", "vectorized", "--fix", "load_hint=none", "--fix", "block_size=64,128,256", "-q"
+    )
+    assert said.code == 0, said.err
+    with sqlite3.connect("results/tuning.db") as connection:
+        rows = connection.execute("SELECT variant, configuration FROM trials").fetchall()
+    assert {variant for variant, _ in rows} == {"vectorized"}
+    assert {json.loads(text)["load_hint"] for _, text in rows} == {"none"}
+
+
+def test_nothing_verified_ends_with_1(tune: Tune, tmp_path: Path) -> None:
+    kernel = load_kernel("vector_add")
+    path = tmp_path / "bad.json.gz"
+    write_synthetic_recording(path, kernel, [kernel.problem({"n": 2**20})], 20, failing=True)
+    said = tune(*SMALL, "-q", device=f"replay:{path}")
+    assert said.code == 1
+    assert "no configuration could be verified" in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="there is a GPU here")
+def test_without_a_gpu_it_says_so(tune: Tune) -> None:
+    assert_refused(tune(*SMALL, device="cuda"), "no NVIDIA GPU", "--device replay")
+    said = tune("--kernel", "vector_add", "--trials", "5", device="")
+    if said.code == 0:
+        assert "no NVIDIA GPU here: replaying what an" in said.err
+        assert "--device cuda" in said.err
+    else:
+        assert_refused(said, "no NVIDIA GPU")
+
+
+# -- what a user may get wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--kernel", "vector_ad"), ("vector_ad", "did you mean vector_add")),
+        (("--kernel", "./nobody.toml"), ("nobody.toml",)),
+        (("--kernel", "vector_add", "--size", "m=5"), ("no size 'm'", "n")),
+        (("--kernel", "vector_add", "--size", "n=0"), ("n=0", "1")),
+        (("--kernel", "vector_add", "--size", "n=-4"), ("n=-4",)),
+        (("--kernel", "vector_add", "--size", "n=many"), ("n=many", "whole number")),
+        (("--kernel", "vector_add", "--size", "n=1.5"), ("n=1.5", "whole number")),
+        (("--kernel", "vector_add", "--size", "n=1e999"), ("n=1e999", "whole number")),
+        (("--kernel", "vector_add", "--size", "n=1/0"), ("n=1/0", "whole number")),
+        (("--kernel", "vector_add", "--size", "n=10**60"), ("n=",)),
+        (("--kernel", "vector_add", "--size", "n"), ("--size 'n'", "name=value")),
+        (("--kernel", "vector_add", "--dtype", "float23"), ("float23", "float32")),
+        (("--kernel", "vector_add", "--dtype", "output=float16"), ("output",)),
+        (("--kernel", "vector_add", "--dtype", "nobody=float16"), ("nobody",)),
+        (("--kernel", "vector_add", "--option", "layout=nt"), ("layout",)),
+        (("--kernel", "gemm", "--option", "layout=xy"), ("layout", "xy", "nn")),
+        (("--kernel", "vector_add", "--preset", "smal"), ("smal", "small")),
+        (("--kernel", "vector_add", "--problem", "q=5"), ("'q'",)),
+        (("--kernel", "vector_add", "--problem", "n"), ("--problem",)),
+        ((*SMALL, "--variant", "vectorised"), ("vectorised", "vectorized")),
+        ((*SMALL, "--fix", "blocksize=64"), ("blocksize", "block_size")),
+        ((*SMALL, "--fix", "block_size=63"), ("63", "64")),
+        ((*SMALL, "--fix", "block_size"), ("--fix", "name=value")),
+        ((*SMALL, "--fix", "block_size="), ("--fix",)),
+        ((*SMALL, "--sampler", "annealing"), ("annealing", "tpe")),
+        ((*SMALL, "--resume"), ("no interrupted run", "--resume")),
+        (("--kernel", "vector_add", "--size", "n=77"), ("does not hold", "n=77")),
+        (("--kernel", "saxpy",), ("vector_add", "saxpy")),
+        ((*SMALL, "--trials", "0"), ("--trials",)),
+        ((*SMALL, "--time", "0"), ("--time",)),
+        ((*SMALL, "--seed", "-1"), ("--seed",)),
+        ((*SMALL, "--jobs", "0"), ("--jobs",)),
+        ((*SMALL, "--nonsense"), ("--nonsense",)),
+        ((), ("--kernel",)),
+    ],
+)  # fmt: skip
+def test_bad_argument_is_one_clear_line(
+    tune: Tune, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    assert_refused(tune("run", *arguments), *words)
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [
+        ("tpu", ("no device 'tpu'", "auto")),
+        ("cuda:first", ("GPU",)),
+        ("replay:nobody", ("no recording 'nobody'",)),
+        ("replay:/etc/passwd", ("/etc/passwd", "not a recording")),
+        ("replay:/", ("no recording",)),
+    ],
+)
+def test_bad_device_is_one_clear_line(tune: Tune, device: str, words: tuple[str, ...]) -> None:
+    assert_refused(tune(*SMALL, device=device), *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", ("no rows",)),
+        (b"n\n", ("no rows",)),
+        (b"n\n,\n", ("line 2",)),
+        (b"n\n5,6\n", ("line 2", "more columns")),
+        (b"n\nfive\n", ("n=five",)),
+        (b"q\n5\n", ("'q'",)),
+        (b"n\n\xff\xfe\n", ("sizes.csv",)),
+        (b"n\n\x00\n", ("sizes.csv", "n=")),
+        (b'n\n"5\n', ("sizes.csv", "unexpected end")),
+    ],
+)
+def test_bad_csv_is_one_clear_line(tune: Tune, tmp_path: Path, text: bytes, words: tuple[str, ...]) -> None:
+    (tmp_path / "sizes.csv").write_bytes(text)
+    said = tune("--kernel", "vector_add", "--problems", "sizes.csv")
+    if said.code == 0 or "does not hold" in said.err:
+        pytest.fail(f"{text!r} was taken for a problem: {said.err}")
+    assert_refused(said)
+    assert any(word in said.err for word in words), said.err
+
+
+def test_missing_csv(tune: Tune, tmp_path: Path) -> None:
+    assert_refused(tune("--kernel", "vector_add", "--problems", "nobody.csv"), "nobody.csv")
+    assert_refused(tune("--kernel", "vector_add", "--problems", str(tmp_path)), "directory")
+
+
+# -- a kernel of one's own that is wrong
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (('flops = "n"', 'flop = "n"'), ("unknown key 'flop'", "did you mean flops")),
+        (("summary", "summary"), ()),
+        (("block_size = {", "block_size = [{"), ("TOML",)),
+        (('entry = "', 'entri = "'), ("entr",)),
+        (('template = "scale.cu.j2"', 'template = "nobody.cu"'), ("nobody.cu",)),
+        (("ceil_div(n, block_size * items)", "ceil_div(n, blok)"), ("blok", "block_size")),
+        (('numpy = "2 * x"', 'numpy = "__import__(1)"'), ("not allowed",)),
+        (('role = "output"', 'role = "outptu"'), ("outptu", "output")),
+        (("values = [32, 64, 128, 256]", "values = []"), ("values",)),
+    ],
+)
+def test_bad_kernel_file_is_one_clear_line(
+    tune: Tune, tmp_path: Path, change: tuple[str, str], words: tuple[str, ...]
+) -> None:
+    path = write_kernel(tmp_path / "own")
+    path.write_text(path.read_text().replace(*change))
+    said = tune("--kernel", str(path))
+    if words:
+        assert_refused(said, "scale.toml", *words)
+    else:
+        assert_refused(said, "recording of vector_add")
+
+
+def own(tune: Tune, tmp_path: Path, **changes: object) -> Said:
+    """Tune a kernel of one's own on a recording of what it was before the changes."""
+    good = scale_kernel(tmp_path / "own")
+    path = write_synthetic_recording(tmp_path / "scale-x.json.gz", good, [good.problem()], 50)
+    write_kernel(tmp_path / "own", **changes)  # type: ignore[arg-type]
+    render._template.cache_clear()  # recorded in this process, where a template is read once
+    return tune("--kernel", str(tmp_path / "own" / "scale.toml"), "-n", "5", "-q", device=f"replay:{path}")
+
+
+def test_own_kernel_replays(tune: Tune, tmp_path: Path) -> None:
+    said = own(tune, tmp_path)
+    assert said.code == 0, said.err
+
+
+def test_constraint_that_nobody_can_meet(tune: Tune, tmp_path: Path) -> None:
+    extra = '[variants.plain.constraints]\n"blocks are enormous" = "block_size > 4096"\n'
+    assert_refused(own(tune, tmp_path, extra=extra), "no configuration is valid", "blocks are enormous")
+
+
+def test_space_without_anything_recorded(tune: Tune, tmp_path: Path) -> None:
+    assert_refused(own(tune, tmp_path, blocks=(512, 1024)), "recording has no configuration")
+
+
+def test_template_that_does_not_render_on_a_replay(tune: Tune, tmp_path: Path) -> None:
+    said = own(tune, tmp_path, source="{{ nobody }}\n")
+    assert said.code == 1
+    assert "Traceback" not in said.err
+    with sqlite3.connect("results/tuning.db") as connection:
+        rows = connection.execute("SELECT DISTINCT status, error FROM trials").fetchall()
+    assert [status for status, _ in rows] == ["compile_error"]
+    assert "'nobody' is undefined" in rows[0][1]
+
+
+def test_changed_kernel_is_not_replayed(tune: Tune, tmp_path: Path) -> None:
+    said = own(tune, tmp_path, source=SOURCE.replace("2.0f", "3.0f"))
+    assert said.code == 1
+    with sqlite3.connect("results/tuning.db") as connection:
+        assert connection.execute("SELECT DISTINCT status FROM trials").fetchall() == [("invalid_config",)]
+
+
+def test_changed_comment_is_still_replayed(tune: Tune, tmp_path: Path) -> None:
+    said = own(tune, tmp_path, source="// a comment, and more   space\n" + SOURCE.replace(" if (", "   if ("))
+    assert said.code == 0, said.err
+
+
+# -- a database that cannot be used
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def foreign(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE recipes (name TEXT)")
+
+
+def newer(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA application_id = {0x74756E65}")
+        connection.execute("PRAGMA user_version = 99")
+        connection.execute("CREATE TABLE runs (id TEXT)")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (foreign, ("another program", "--db")),
+        (newer, ("newer kernel-tune", "upgrade")),
+        (
+            lambda path: path.write_text("these are my notes, and nobody else's"),
+            ("not an SQLite file", "--db"),
+        ),
+        (lambda path: path.mkdir(), ("not a file", "--db")),
+    ],
+)
+def test_database_of_somebody_else(
+    tune: Tune, tmp_path: Path, make: Callable[[Path], object], words: tuple[str, ...]
+) -> None:
+    path = tmp_path / "other.db"
+    make(path)
+    before = digest(path) if path.is_file() else ""
+    assert_refused(tune(*SMALL, "--db", str(path)), "other.db", *words)
+    assert (digest(path) if path.is_file() else "") == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other.db"]
+
+
+def test_read_only_database(tune: Tune, tmp_path: Path) -> None:
+    assert tune(*SMALL, "-q").code == 0
+    path = tmp_path / "results" / "tuning.db"
+    path.chmod(0o444)
+    before = digest(path)
+    assert_refused(tune(*SMALL, "-q"), "tuning.db", "read-only", "writable")
+    assert digest(path) == before
+
+
+def test_full_disk(tmp_path: Path, recording: Path) -> None:
+    """Whatever was acknowledged is there, and the run can go on when there is space again."""
+
+    def small_disk() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (160_000, 160_000))
+
+    command = [sys.executable, "-m", "tuner", *SMALL[:4], "--trials", "55", "--device", f"replay:{recording}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, preexec_fn=small_disk
+    )
+    lines = done.stderr.strip().splitlines()
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "tuning.db" in lines[-1]
+    assert "space" in lines[-1]
+    with sqlite3.connect(tmp_path / "results" / "tuning.db") as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        (before,) = connection.execute("SELECT count(*) FROM trials").fetchone()
+    assert 0 < before < 55
+    again = subprocess.run(
+        [*command, "--resume"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert again.returncode == 0, again.stderr
+    with sqlite3.connect(tmp_path / "results" / "tuning.db") as connection:
+        assert connection.execute("SELECT count(*), count(DISTINCT run_id) FROM trials").fetchone() == (55, 1)
+
+
+# -- the fake device, and Ctrl-C
+
+
+class Fake:
+    """The command line on the fake device, in a process of its own."""
+
+    def __init__(self, folder: Path, *arguments: str, sleep_s: float = 0.05) -> None:
+        self.mark = uuid.uuid4().hex
+        environment = {
+            **os.environ,
+            MARK: self.mark,
+            "PYTHONPATH": str(ROOT),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "FAKE_SLEEP_S": str(sleep_s),
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.tune_fake", *arguments, "-j", "2", "--sampler", "random"],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ends(self, timeout_s: float = 60.0) -> Said:
+        out, err = self.process.communicate(timeout=timeout_s)
+        return Said(self.process.returncode, out, err)
+
+    def wait_for_trials(self, database: Path, count: int) -> None:
+        deadline = time.monotonic() + 60.0
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                pytest.fail(f"it ended: {self.ends()}")
+            if database.is_file() and trials_in(database) >= count:
+                return
+            time.sleep(0.05)
+        pytest.fail("no trials")
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+
+def trials_in(database: Path) -> int:
+    try:
+        connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)
+        try:
+            return int(connection.execute("SELECT count(*) FROM trials").fetchone()[0])
+        finally:
+            connection.close()
+    except sqlite3.OperationalError:
+        return 0
+
+
+def assert_nobody_left(mark: str) -> None:
+    deadline = time.monotonic() + 5.0
+    while (left := [pid for pid in marked(mark) if alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_once(tmp_path: Path, kind: signal.Signals) -> None:
+    kernel = write_kernel(tmp_path / "own", items=range(1, 30))
+    database = tmp_path / "results" / "tuning.db"
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "60")
+    fake.wait_for_trials(database, 3)
+    began = time.monotonic()
+    fake.process.send_signal(kind)
+    said = fake.ends()
+    assert time.monotonic() - began < 5.0
+    assert said.code == 130, said.err
+    assert "Traceback" not in said.err
+    last = said.err.strip().splitlines()[-1]
+    assert "--resume" in last
+    assert "stopped after" in last
+    assert_nobody_left(fake.mark)
+    kept = trials_in(database)
+    assert f"stopped after {kept} of 60" in last
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("SELECT state FROM runs").fetchall() == [("interrupted",)]
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    again = Fake(tmp_path, "--kernel", str(kernel), "--trials", "60", "--resume", sleep_s=0.0)
+    said = again.ends()
+    assert said.code == 0, said.err
+    assert f"resuming after {kept} trials" in said.err
+    with sqlite3.connect(database) as connection:
+        found = connection.execute(
+            "SELECT count(*), count(DISTINCT configuration), count(DISTINCT run_id) FROM trials"
+        )
+        assert found.fetchone() == (60, 60, 1)
+    assert_nobody_left(again.mark)
+
+
+def test_ctrl_c_twice_is_immediate(tmp_path: Path) -> None:
+    kernel = write_kernel(tmp_path / "own", items=range(1, 30))
+    database = tmp_path / "results" / "tuning.db"
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "60", sleep_s=3.0)
+    time.sleep(2.5)  # in the middle of the first measurement
+    fake.interrupt()
+    time.sleep(0.3)
+    began = time.monotonic()
+    fake.interrupt()
+    said = fake.ends()
+    assert time.monotonic() - began < 2.0
+    assert said.code == 130, said.err
+    assert "Traceback" not in said.err
+    assert_nobody_left(fake.mark)
+    if database.is_file():
+        with sqlite3.connect(database) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_resume_of_several_problems(tmp_path: Path) -> None:
+    """The first is done, the second was interrupted, the third never began: the same command with --resume ends it."""
+    kernel = write_kernel(tmp_path / "own", blocks=(32, 64), items=range(1, 13))
+    database = tmp_path / "results" / "tuning.db"
+    command = ("--kernel", str(kernel), "--trials", "20", *(f"--problem=n={n}" for n in (1024, 2048, 4096)))
+    fake = Fake(tmp_path, *command)
+    fake.wait_for_trials(database, 25)
+    fake.interrupt()
+    assert fake.ends().code == 130
+    said = Fake(tmp_path, *command, "--resume", "-q", sleep_s=0.0).ends()
+    assert said.code == 0, said.err
+    with sqlite3.connect(database) as connection:
+        rows = connection.execute(
+            "SELECT count(*), count(DISTINCT t.configuration), r.state FROM trials t JOIN runs r ON r.id = t.run_id "
+            "GROUP BY r.id ORDER BY r.started_at"
+        ).fetchall()
+    assert rows == [(20, 20, "finished")] * 3
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("{{ nobody }}", "'nobody' is undefined"),
+        ("{% if %}", "scale.cu.j2 line 1"),
+        (
+            'extern "C" __global__ void scale__{{ fault }}() { nonsense; }',
+            'identifier "nonsense" is undefined',
+        ),
+    ],
+)
+def test_template_that_does_not_compile(tmp_path: Path, source: str, words: str) -> None:
+    kernel = write_kernel(tmp_path / "own", source=source)
+    said = Fake(tmp_path, "--kernel", str(kernel), "--trials", "8", "-q", sleep_s=0.0).ends()
+    assert said.code == 1
+    assert len(said.err.strip().splitlines()) == 1, said.err
+    with sqlite3.connect(tmp_path / "results" / "tuning.db") as connection:
+        rows = connection.execute("SELECT status, error FROM trials").fetchall()
+    assert len(rows) == 8
+    assert all(status == "compile_error" and words in error for status, error in rows), rows

@@ -1,0 +1,178 @@
+"""From expressions to launches: what fits is settled, what cannot be launched is refused in one line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.kernels import configuration, write_kernel
+from tuner.errors import ExpressionError, KernelError, TunerError
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import builtin_kernels, load_kernel, read_kernel
+from tuner.model import Configuration
+from tuner.plan import Plan, UnlaunchableError, make_plan, reference_launch, scalars_of, tensors_of
+from tuner.roofline import ARCHITECTURES
+from tuner.space import SearchSpace
+
+GPU = ARCHITECTURES[90]
+
+
+def changed(tmp_path: Path, *changes: tuple[str, str]) -> KernelSpec:
+    path = write_kernel(tmp_path)
+    text = path.read_text()
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    path.write_text(text)
+    return read_kernel(path)
+
+
+def plan_of(kernel: KernelSpec, n: int = 1000, **values: int) -> Plan:
+    return make_plan(kernel, kernel.problem({"n": n}), GPU, configuration(**values))
+
+
+GRID = '"ceil_div(n, block_size * items)"'
+SCRATCH = "[variants.plain.scratch]\npart = { shape = ['items', 7], dtype = 'float16', zeroed = true }\n"
+BLOCK = 'block = ["block_size"]'
+
+
+def test_launch_is_settled(tmp_path: Path) -> None:
+    kernel = changed(tmp_path, (BLOCK, 'block = ["block_size", "items"]\nshared_bytes = "4 * block_size"'))
+    (launch,) = plan_of(kernel, block_size=128, items=3).launches
+    assert launch.grid == (3, 1, 1)
+    assert launch.block == (128, 3, 1)
+    assert launch.threads == 384
+    assert launch.shared_bytes == 512
+    assert launch.arguments == (("buffer", "x", 0), ("buffer", "y", 0), ("scalar", "int64", 1000))
+
+
+def test_plan_survives_json(tmp_path: Path) -> None:
+    kernel = changed(
+        tmp_path,
+        (BLOCK, 'block = ["block_size"]\ncluster = ["2"]\ncooperative = true\ncarveout = "50"'),
+        (GRID, '"2 * ceil_div(n, 64)"'),
+        ("[variants.plain.parameters]", SCRATCH + "[variants.plain.parameters]"),
+    )  # fmt: skip
+    plan = plan_of(kernel, items=4)
+    assert plan.launches[0].cluster == (2, 1, 1)
+    assert plan.launches[0].cooperative
+    assert plan.launches[0].carveout == 50
+    assert (plan.scratch[0].shape, plan.scratch[0].size_bytes, plan.scratch[0].zeroed) == ((4, 7), 56, True)
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+@pytest.mark.parametrize("name", builtin_kernels())
+def test_built_in_defaults_can_be_launched(name: str) -> None:
+    kernel = load_kernel(name)
+    for cc, gpu in ARCHITECTURES.items():
+        for size in (1, 7, 4096):
+            problem = kernel.problem(dict.fromkeys(kernel.sizes, size))
+            usable, _ = kernel.usable_variants(problem, gpu)
+            for variant in usable:
+                default = SearchSpace.from_kernel(kernel, problem, gpu, [variant.name]).default
+                plan = make_plan(kernel, problem, gpu, default)
+                assert all(launch.threads <= 1024 for launch in plan.launches), (cc, variant.name)
+            assert reference_launch(kernel, problem, gpu) is not None
+            assert all(tensor.count >= 1 for tensor in tensors_of(kernel, problem, gpu))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ((BLOCK, 'block = ["2048"]'), "2048"),
+        ((BLOCK, 'block = ["32", "64"]'), "2048 threads"),
+        ((BLOCK, 'block = ["1", "1", "65"]'), "65"),
+        ((BLOCK, 'block = ["block_size"]\nshared_bytes = "2**20"'), "1048576 bytes of shared memory"),
+        ((GRID, '"1", "65536"'), "65536"),
+        ((GRID, '"2**31"'), str(2**31)),
+        ((BLOCK, 'block = ["32"]\ncluster = ["3"]'), "no multiple"),
+        (('value = "n", dtype = "int64"', 'value = "n * 10**9", dtype = "int32"'), "does not fit int32"),
+        (('value = "n", dtype = "int64"', 'value = "0 - n", dtype = "uint32"'), "does not fit uint32"),
+        (('value = "n", dtype = "int64"', 'value = "n * 2**60 ", dtype = "int64"'), "does not fit int64"),
+    ],
+)
+def test_what_the_device_does_not_allow(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    with pytest.raises(UnlaunchableError, match=said) as caught:
+        plan_of(changed(tmp_path, change))
+    assert "\n" not in str(caught.value)
+
+
+def test_clusters_need_hopper(tmp_path: Path) -> None:
+    kernel = changed(tmp_path, (BLOCK, 'block = ["32"]\ncluster = ["1"]'))
+    with pytest.raises(UnlaunchableError, match=r"9\.0"):
+        make_plan(kernel, kernel.problem(), ARCHITECTURES[80], configuration())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ((GRID, '"n // 5000"'), "whole number from 1 up"),
+        ((GRID, '"n / 3"'), "whole number"),
+        ((GRID, '"1e999"'), "whole number"),
+        ((GRID, '"0 * 1e999"'), "whole number"),
+        ((GRID, "\"'many'\""), "whole number"),
+        ((GRID, '"n // (items - 1)"'), "no value"),
+        ((BLOCK, 'block = ["block_size"]\nshared_bytes = "0 - 4"'), "whole number from 0 up"),
+        (('value = "n", dtype = "int64"', 'value = "n / 3", dtype = "int64"'), "not a whole number"),
+        (('value = "n", dtype = "int64"', 'value = "1e999", dtype = "int64"'), "not a whole number"),
+        (('{ value = "n", dtype = "int64" }', '"fault"'), "argument fault is the text 'ok'"),
+    ],
+)
+def test_what_makes_no_sense_is_the_kernels_fault(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    with pytest.raises((KernelError, ExpressionError), match=said) as caught:
+        plan_of(changed(tmp_path, change))
+    assert "\n" not in str(caught.value)
+
+
+def test_parameters_as_arguments(tmp_path: Path) -> None:
+    kernel = changed(
+        tmp_path,
+        ('{ value = "n", dtype = "int64" }', '"n", "items", "scale", { value = "n / 3", dtype = "float32" }'),
+        ("[reference]", '[scalars]\nscale = { dtype = "input", value = "n / 2" }\n[reference]'),
+    )
+    arguments = plan_of(kernel, 10, items=3).launches[0].arguments[2:]
+    assert arguments == (
+        ("scalar", "int32", 10), ("scalar", "int32", 3), ("scalar", "float32", 5.0), ("scalar", "float32", 10 / 3)
+    )  # fmt: skip
+    with pytest.raises(UnlaunchableError, match='dtype = "int64"'):
+        plan_of(kernel, 2**31)
+
+
+def test_whole_scalars_are_whole(tmp_path: Path) -> None:
+    scalars = '[scalars]\nhalf = { dtype = "int32", value = "n / 2" }\n[reference]'
+    kernel = changed(tmp_path, ("[reference]", scalars))
+    assert scalars_of(kernel, kernel.problem({"n": 10}), GPU) == {"half": ("int32", 5)}
+    assert type(scalars_of(kernel, kernel.problem({"n": 10}), GPU)["half"][1]) is int
+    with pytest.raises(KernelError, match="half"):
+        scalars_of(kernel, kernel.problem({"n": 11}), GPU)
+    with pytest.raises(TunerError, match="half"):
+        scalars_of(kernel, kernel.problem({"n": 2**40}), GPU)
+
+
+def test_transposed_tensors_are_stored_the_other_way() -> None:
+    kernel = load_kernel("gemm")
+    sizes = {"m": 3, "n": 5, "k": 7}
+    shapes = {}
+    for layout in kernel.options["layout"]:
+        problem = kernel.problem(sizes, options={"layout": layout})
+        shapes[layout] = {t.name: (t.shape, t.transposed) for t in tensors_of(kernel, problem, GPU)}
+    assert shapes["nn"]["b"] == ((7, 5), False)
+    assert shapes["nt"]["b"] == ((5, 7), True)
+
+
+def test_limits_are_the_devices(tmp_path: Path) -> None:
+    kernel = changed(tmp_path, (BLOCK, 'block = ["block_size"]\nshared_bytes = "100000"'))
+    make_plan(kernel, kernel.problem(), GPU, configuration())
+    with pytest.raises(UnlaunchableError):
+        make_plan(kernel, kernel.problem(), ARCHITECTURES[75], configuration())
+    small = replace(GPU, max_threads_per_block=64)
+    with pytest.raises(UnlaunchableError, match="64"):
+        make_plan(
+            kernel,
+            kernel.problem(),
+            small,
+            Configuration.of("plain", {**configuration().values, "block_size": 128}),
+        )

@@ -1,0 +1,173 @@
+"""The right answer and how far off a kernel may be: no correct kernel is rejected, no wrong one passes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tuner.errors import ExpressionError, KernelError
+from tuner.reference import UNIT_ROUNDOFF, ArrayExpression, norm_allowance, tolerance
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "magnitude"),
+    [
+        ("a + b", lambda a, b: a + b, lambda a, b: abs(a) + abs(b)),
+        ("a - b", lambda a, b: a - b, lambda a, b: abs(a) + abs(b)),
+        ("2 * a * -b", lambda a, b: -2 * a * b, lambda a, b: 2 * abs(a * b)),
+        ("a / b", lambda a, b: a / b, lambda a, b: abs(a / b)),
+        ("a ** 2 + 1", lambda a, b: a**2 + 1, lambda a, b: a**2 + 1),
+        ("a @ b", lambda a, b: a @ b, lambda a, b: abs(a) @ abs(b)),
+        ("transpose(a) @ b", lambda a, b: a.T @ b, lambda a, b: abs(a).T @ abs(b)),
+        ("sum(a - b, axis=1)", lambda a, b: (a - b).sum(1), lambda a, b: (abs(a) + abs(b)).sum(1)),
+        ("mean(a, axis=0)", lambda a, b: a.mean(0), lambda a, b: abs(a).mean(0)),
+        ("where(a > 0, a, b)", lambda a, b: np.where(a > 0, a, b), lambda a, b: np.where(a > 0, abs(a), abs(b))),
+        ("maximum(a, b)", np.maximum, lambda a, b: abs(np.maximum(a, b))),
+        ("exp(a)", lambda a, b: np.exp(a), lambda a, b: np.exp(a) * (1 + abs(a))),
+        ("max(abs(a), axis=1)", lambda a, b: abs(a).max(1), lambda a, b: abs(a).max(1)),
+        ("sqrt(a * a + b * b)", lambda a, b: np.hypot(a, b), lambda a, b: np.hypot(a, b)),
+    ],
+)  # fmt: skip
+def test_values_and_magnitudes(text: str, value: object, magnitude: object) -> None:
+    a, b = RNG.normal(size=(6, 6)), RNG.normal(size=(6, 6))
+    found, weights = ArrayExpression(text).evaluate({"a": a, "b": b})
+    np.testing.assert_allclose(found, value(a, b), rtol=1e-12)  # type: ignore[operator]
+    np.testing.assert_allclose(weights, magnitude(a, b), rtol=1e-12)  # type: ignore[operator]
+    assert (weights >= np.abs(found) * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')",
+        "a.tofile('x')",
+        "a[0]",
+        "(lambda: 1)()",
+        "[x for x in a]",
+        "'text'",
+        "open('x')",
+        "sum()",
+        "sum(a, out=a)",
+        "sum(a, axis=b)",
+        "a if b else a",
+        "a and b",
+        "a < b < a",
+        "a := 5",
+        "True if",
+        "",
+        "None",
+        "a // b",
+        "a % b",
+    ],
+)
+def test_what_is_not_arithmetic_is_refused(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        ArrayExpression(text)
+
+
+def test_unknown_names_and_shapes_that_do_not_fit() -> None:
+    with pytest.raises(ExpressionError, match="unknown name b"):
+        ArrayExpression("a + b").evaluate({"a": np.ones(3)})
+    with pytest.raises(ExpressionError, match="a @ b"):
+        ArrayExpression("a @ b").evaluate({"a": np.ones((2, 3)), "b": np.ones((2, 3))})
+    assert ArrayExpression("a @ b + n").names == {"a", "b", "n"}
+
+
+def bound(found: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, limits: object) -> float:
+    """Give the largest error over the error allowed."""
+    allowed = limits.coefficient * magnitude + limits.unit * np.abs(expected) + limits.tiny  # type: ignore[attr-defined]
+    return float((np.abs(found - expected) / allowed).max())
+
+
+def norm_ratio(found: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, limits: object) -> float:
+    scale = expected**2 + magnitude**2 / limits.reduction  # type: ignore[attr-defined]
+    error = math.sqrt(float(((found - expected) ** 2).sum() / scale.sum()))
+    return error / (limits.norm_coefficient * norm_allowance(found.size))  # type: ignore[attr-defined]
+
+
+def product(k: int, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    kind = {"float32": np.float32, "float16": np.float16}[dtype]
+    a, b = RNG.normal(size=(64, k)).astype(kind), RNG.normal(size=(k, 64)).astype(kind)
+    a64, b64 = a.astype(np.float64), b.astype(np.float64)
+    return a, b, a64 @ b64, np.abs(a64) @ np.abs(b64)
+
+
+@pytest.mark.parametrize("k", [1, 8, 256, 4096, 20_000])
+@pytest.mark.parametrize("output", ["float32", "float16"])
+def test_sequential_float32_sums_pass(k: int, output: str) -> None:
+    """The least careful of the correct kernels: one float32 accumulator, term after term."""
+    a, b, expected, magnitude = product(k, "float32" if output == "float32" else "float16")
+    total = np.zeros((64, 64), np.float32)
+    for i in range(k):
+        total += np.outer(a[:, i].astype(np.float32), b[i].astype(np.float32))
+    found = total.astype(np.float32 if output == "float32" else np.float16).astype(np.float64)
+    limits = tolerance(k, "float32", output)
+    assert bound(found, expected, magnitude, limits) <= 1.0
+    assert norm_ratio(found, expected, magnitude, limits) <= 1.0
+
+
+@pytest.mark.parametrize("k", [64, 4096])
+def test_float16_accumulation_does_not_pass_for_float32(k: int) -> None:
+    a, b, expected, magnitude = product(k, "float16")
+    total = np.zeros((64, 64), np.float16)
+    for i in range(k):
+        total += np.outer(a[:, i], b[i])
+    limits = tolerance(k, "float32", "float16")
+    found = total.astype(np.float64)
+    assert (
+        max(bound(found, expected, magnitude, limits), norm_ratio(found, expected, magnitude, limits)) > 1.0
+    )
+
+
+@pytest.mark.parametrize("k", [64, 1024, 4096])
+def test_tf32_does_not_pass_for_float32(k: int) -> None:
+    a, b, expected, magnitude = product(k, "float32")
+
+    def truncated(x: np.ndarray) -> np.ndarray:
+        bits = x.view(np.uint32)
+        return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+
+    found = truncated(a) @ truncated(b)
+    assert norm_ratio(found, expected, magnitude, tolerance(k, "float32", "float32")) > 1.0
+
+
+@pytest.mark.parametrize("output", ["float32", "float16", "bfloat16"])
+def test_a_missing_term_does_not_pass(output: str) -> None:
+    k = 256
+    a, b, expected, magnitude = product(k, "float32")
+    found = a[:, :-1].astype(np.float64) @ b[:-1].astype(np.float64)
+    limits = tolerance(k, "float32", output)
+    assert (
+        max(bound(found, expected, magnitude, limits), norm_ratio(found, expected, magnitude, limits)) > 1.0
+    )
+
+
+@pytest.mark.parametrize("dtype", list(UNIT_ROUNDOFF))
+def test_tolerance_grows_with_the_terms_and_the_factor(dtype: str) -> None:
+    found = [tolerance(n, "float32", dtype) for n in (1, 10, 100, 10_000, 1_000_000)]
+    assert [t.coefficient for t in found] == sorted(t.coefficient for t in found)
+    assert [t.norm_coefficient for t in found] == sorted(t.norm_coefficient for t in found)
+    assert found[0].unit >= UNIT_ROUNDOFF[dtype]
+    twice = tolerance(100, "float32", dtype, 2.0)
+    assert twice.coefficient == pytest.approx(2 * found[2].coefficient)
+    assert all(math.isfinite(v) for t in found for v in (t.coefficient, t.unit, t.tiny, t.norm_coefficient))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "int64", "uint32"])
+def test_integers_are_exact(dtype: str) -> None:
+    limits = tolerance(100, "int32", dtype)
+    assert (limits.coefficient, limits.unit, limits.norm_coefficient) == (0.0, 0.0, 0.0)
+    assert 0.0 < limits.tiny < 1.0
+
+
+def test_reduction_starts_at_one() -> None:
+    with pytest.raises(KernelError, match="reduction is 0"):
+        tolerance(0, "float32", "float32")
+
+
+def test_norm_allowance_is_for_few_elements() -> None:
+    assert norm_allowance(1) > norm_allowance(100) > norm_allowance(10**8) == pytest.approx(1.0, abs=1e-3)

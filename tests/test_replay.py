@@ -1,0 +1,236 @@
+"""A recorded GPU: it answers as recorded, and a file that is damaged is refused in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.kernels import SOURCE, configuration, scale_kernel, write_kernel, write_synthetic_recording
+from tuner import render
+from tuner.devices.base import Contestant
+from tuner.devices.choose import open_device
+from tuner.devices.replay import ReplayDevice
+from tuner.errors import RecordingError, SpaceError, TunerError, UsageError
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import read_kernel
+from tuner.model import Status
+from tuner.recording import read_recording, write_recording
+from tuner.space import SearchSpace
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> KernelSpec:
+    render._template.cache_clear()
+    return scale_kernel(tmp_path / "own")
+
+
+@pytest.fixture
+def path(tmp_path: Path, kernel: KernelSpec) -> Path:
+    problems = [kernel.problem(), kernel.problem({"n": 64}, {"": "float16"})]
+    return write_synthetic_recording(tmp_path / "scale-x.json.gz", kernel, problems)
+
+
+@pytest.fixture
+def device(path: Path, kernel: KernelSpec) -> ReplayDevice:
+    device = ReplayDevice(path)
+    device.prepare(kernel, kernel.problem(), 0)
+    return device
+
+
+def test_written_and_read_is_the_same(path: Path, tmp_path: Path) -> None:
+    recording = read_recording(path)
+    write_recording(tmp_path / "again.json.gz", recording)
+    assert (tmp_path / "again.json.gz").read_bytes() == path.read_bytes()
+    assert recording.name == "scale-x"
+    assert len(recording.problems[0].rows) == 16
+
+
+def test_answers_are_the_recorded_ones(device: ReplayDevice, kernel: KernelSpec) -> None:
+    space = device.restrict(SearchSpace.from_kernel(kernel, kernel.problem(), device.gpu))
+    rows = device.recording.problems[0].rows
+    assert set(space.configurations()) == set(rows)
+    for number, asked in enumerate(space.configurations()):
+        device.submit(number, asked)
+    outcomes = device.collect(1.0)
+    assert device.collect(1.0) == []
+    assert [outcome.number for outcome in outcomes] == list(range(16))
+    for outcome in outcomes:
+        row = rows[outcome.configuration]
+        assert (outcome.measurement.status, outcome.measurement.samples_ns) == (row.status, row.samples_ns)
+        assert outcome.measurement.tags == ("replayed",)
+        assert outcome.compilation.sources
+
+
+def test_race_draws_from_the_recorded_samples(device: ReplayDevice) -> None:
+    contestants = [Contestant(configuration(), 1.0), Contestant(configuration(items=2), 1.0)]
+    rows = device.recording.problems[0].rows
+    first, second = (device.race(contestants, 4, 8, 3) for _ in range(2))
+    assert first == second
+    assert [[len(group) for group in groups] for groups in first.samples_ns] == [[8, 8]] * 4
+    for groups in first.samples_ns:
+        for contestant, group in zip(contestants, groups, strict=True):
+            assert set(group) <= set(rows[contestant.configuration].samples_ns)
+    assert device.verify_at([], configuration()) == []
+    assert device.confirm(configuration(), 1.0).samples_ns == rows[configuration()].samples_ns
+
+
+def test_order_of_the_parameters_may_change(path: Path, kernel: KernelSpec) -> None:
+    lines = kernel.file.read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("fault = "))
+    lines[at], lines[at + 2] = lines[at + 2], lines[at]
+    kernel.file.write_text("\n".join(lines))
+    swapped = read_kernel(kernel.file)
+    device = ReplayDevice(path)
+    device.prepare(swapped, swapped.problem(), 0)
+    space = device.restrict(SearchSpace.from_kernel(swapped, swapped.problem(), device.gpu))
+    assert list(space.default.values) == ["items", "block_size", "fault"]
+    device.submit(0, space.default)
+    assert device.collect(0)[0].measurement.status is Status.OK
+
+
+def test_more_values_are_left_out(path: Path, kernel: KernelSpec) -> None:
+    write_kernel(kernel.file.parent, blocks=(16, 32, 64, 512))
+    wider = read_kernel(kernel.file)
+    device = ReplayDevice(path)
+    device.prepare(wider, wider.problem(), 0)
+    space = device.restrict(SearchSpace.from_kernel(wider, wider.problem(), device.gpu))
+    assert {c.values["block_size"] for c in space.configurations()} == {32, 64}
+    with pytest.raises(SpaceError, match="recording"):
+        device.restrict(
+            SearchSpace.from_kernel(wider, wider.problem(), device.gpu, (), {"block_size": (16,)})
+        )
+
+
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        (SOURCE.replace("2.0f", "3.0f"), Status.INVALID_CONFIG),
+        ("{{ nobody }}", Status.COMPILE_ERROR),
+        ("// " + "a comment\n" + SOURCE, Status.OK),
+    ],
+)
+def test_changed_kernel(path: Path, kernel: KernelSpec, source: str, status: Status) -> None:
+    (kernel.file.parent / "scale.cu.j2").write_text(source)
+    render._template.cache_clear()
+    device = ReplayDevice(path)
+    device.prepare(kernel, kernel.problem(), 0)
+    device.submit(0, configuration())
+    (outcome,) = device.collect(0)
+    assert outcome.measurement.status is status
+    assert bool(outcome.measurement.error) == (status is not Status.OK)
+
+
+def test_what_is_not_recorded(path: Path, kernel: KernelSpec, tmp_path: Path) -> None:
+    device = ReplayDevice(path)
+    with pytest.raises(RecordingError, match=r"does not hold scale n=5 .*it holds: scale n=1024 float32"):
+        device.prepare(kernel, kernel.problem({"n": 5}), 0)
+    other = write_kernel(tmp_path / "other")
+    other.write_text(other.read_text().replace('name = "scale"', 'name = "shift"'))
+    with pytest.raises(RecordingError, match="a recording of scale, not of shift"):
+        device.prepare(read_kernel(other), kernel.problem(), 0)
+
+
+@pytest.mark.parametrize("text", ["replay:nobody", "replay:", "gpu", "", "cuda:x", "auto:1"])
+def test_unknown_device(text: str) -> None:
+    with pytest.raises(UsageError if not text.startswith("cuda") else TunerError) as caught:
+        open_device(text, "nobody", 1, None)
+    assert "\n" not in str(caught.value)
+
+
+def altered(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    data = json.loads(gzip.decompress(path.read_bytes()))
+    change(data)
+    path.write_bytes(gzip.compress(json.dumps(data).encode()))
+
+
+def plain(data: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = data["problems"][0]["variants"]["plain"]
+    return found
+
+
+CHANGES: list[Callable[[dict[str, Any]], object]] = [
+    lambda d: d.update(format="something else"),
+    lambda d: d.update(version=2),
+    lambda d: d.pop("version"),
+    lambda d: d.pop("gpu"),
+    lambda d: d.update(gpu=[]),
+    lambda d: d["gpu"].update(colour="green"),
+    lambda d: d.update(problems={}),
+    lambda d: d.update(problems=[[]]),
+    lambda d: d.update(problems=5),
+    lambda d: d["problems"][0].update(variants=[]),
+    lambda d: d["problems"][0].update(variants={"plain": 5}),
+    lambda d: d["problems"][0].update(resources=None),
+    lambda d: d["problems"][0]["problem"].pop("sizes"),
+    lambda d: plain(d)["status"].pop(),
+    lambda d: plain(d)["status"].__setitem__(0, "splendid"),
+    lambda d: plain(d)["values"][0].pop(),
+    lambda d: plain(d)["values"].__setitem__(0, [[], {}, 1]),
+    lambda d: plain(d)["samples_ns"].__setitem__(0, ["soon"]),
+    lambda d: plain(d)["samples_ns"].__setitem__(0, None),
+    lambda d: plain(d)["resources"].__setitem__(0, [1]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CHANGES)))
+def test_altered_recording_is_refused(path: Path, number: int) -> None:
+    altered(path, CHANGES[number])
+    if number == 6:
+        assert read_recording(path).problems == ()
+        return
+    with pytest.raises(RecordingError) as caught:
+        read_recording(path)
+    assert "scale-x" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_cut_and_flipped_recordings_are_refused(path: Path) -> None:
+    good, whole = path.read_bytes(), read_recording(path)
+    draw = random.Random(0)
+    refused = 0
+    for cut in (0, 1, 10, len(good) // 2, len(good) - 1):
+        path.write_bytes(good[:cut])
+        with pytest.raises(RecordingError):
+            read_recording(path)
+    for _ in range(100):
+        bad = bytearray(good)
+        bad[draw.randrange(len(bad))] ^= 1 << draw.randrange(8)
+        path.write_bytes(bad)
+        try:
+            found = read_recording(path)
+        except RecordingError:
+            refused += 1
+        else:  # a bit without a meaning: the header's time, or what fills the last byte up
+            assert found == whole
+    assert refused > 90
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    for content in (
+        b"plain text",
+        gzip.compress(b"plain text"),
+        gzip.compress(b"[]"),
+        gzip.compress(b"[" * 200_000),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(RecordingError, match=r"a\.json\.gz"):
+            read_recording(path)
+    with pytest.raises(RecordingError, match="nobody"):
+        read_recording(tmp_path / "nobody.json.gz")
+    with pytest.raises(RecordingError):
+        read_recording(tmp_path)
+
+
+def test_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.recording.MAX_BYTES", 1 << 20)
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b" " * (8 << 20)))
+    with pytest.raises(RecordingError, match="larger than 1 MiB"):
+        read_recording(path)
