@@ -190,8 +190,9 @@ def _record(name: str, plan: Plan, db: Path, out: Path) -> None:
                         )
                         source = sources_digest(kernel, problem, device.gpu, trial.configuration)
                         rows[trial.configuration] = row_of(trial, source, kept)
+                    seconds = time.monotonic() - began
                     print(
-                        f"{problem} {lattice.variant}: {len(result.state.trials)} rows, {time.monotonic() - began:.1f} s",
+                        f"{problem} {lattice.variant}: {len(result.state.trials)} rows in {seconds:.1f} s",
                         flush=True,
                     )
                 recorded.append(RecordedProblem(Problem.from_json(problem.to_json()), rows))

@@ -89,7 +89,7 @@ def test_plain_cuda_file_gets_defines(tmp_path: Path) -> None:
     body = "// {{ not a template }}\nint x = block_size;\n"
     source, _ = rendered(kernel_with(tmp_path, body, "k.cu"))
     assert source == (
-        "#define block_size 64\n#define fast 1\n#define scale 0.5\n#define mode plain\n"
+        "#define order up\n#define block_size 64\n#define fast 1\n#define scale 0.5\n#define mode plain\n"
         f'#define input_type __half\n#define output_type float\n#line 1 "k.cu"\n{body}'
     )
     source, _ = rendered(kernel_with(tmp_path, body, "k.cu"), "bfloat16")

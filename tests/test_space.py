@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from tuner import space as space_module
+from tuner import enumeration
 from tuner.errors import SpaceError, UsageError
 from tuner.expressions import parse
 from tuner.kernel import ParameterSpec, VariantSpec
@@ -90,7 +90,7 @@ def test_random_constraints_against_one_by_one_evaluation():
 
 def test_steps_do_not_change_the_set(monkeypatch):
     expected = list(build(MIXED).configurations())
-    monkeypatch.setattr(space_module, "CHUNK", 7)
+    monkeypatch.setattr(enumeration, "CHUNK", 7)
     assert list(build(MIXED).configurations()) == expected
 
 
@@ -251,8 +251,8 @@ def test_a_million_points_in_seconds():
 
 
 def test_a_huge_space_is_sampled(monkeypatch):
-    monkeypatch.setattr(space_module, "MAX_ROWS", 20_000)
-    monkeypatch.setattr(space_module, "MAX_TESTED", 100_000)
+    monkeypatch.setattr(enumeration, "MAX_ROWS", 20_000)
+    monkeypatch.setattr(enumeration, "MAX_TESTED", 100_000)
     values = list(range(1, 9))
     spec = variant(
         "v", {f"p{i}": values for i in range(12)}, ["p0 * p11 <= 32", "p3 != p4"], defaults={"p4": 5, "p1": 3}

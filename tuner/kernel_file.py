@@ -34,13 +34,31 @@ from tuner.toml_table import Table
 ROLES = ("input", "output", "inout")
 INITS = ("normal", "uniform", "zeros", "ones", "index")
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
-COMPILE_OPTIONS = tuple(
-    """
-    std use_fast_math ftz prec-sqrt prec-div fmad maxrregcount
-    extra-device-vectorization restrict generate-line-info lineinfo device-debug G dopt
-    disable-warnings w diag-suppress diag-error diag-warn modify-stack-limit Ofast-compile
-    split-compile define-macro undefine-macro
-    """.split()
+COMPILE_OPTIONS = (
+    "std",
+    "use_fast_math",
+    "ftz",
+    "prec-sqrt",
+    "prec-div",
+    "fmad",
+    "maxrregcount",
+    "extra-device-vectorization",
+    "restrict",
+    "generate-line-info",
+    "lineinfo",
+    "device-debug",
+    "G",
+    "dopt",
+    "disable-warnings",
+    "w",
+    "diag-suppress",
+    "diag-error",
+    "diag-warn",
+    "modify-stack-limit",
+    "Ofast-compile",
+    "split-compile",
+    "define-macro",
+    "undefine-macro",
 )
 """NVRTC's options that only change the code: others write files, or change the target."""
 MAX_FILE_BYTES = 1 << 20

@@ -25,7 +25,7 @@ NOISE_FLOOR = 0.005
 CONFIRMED_WITHIN = 0.03
 """How far the time in a fresh process may be from the race's: clocks and memory layout differ there."""
 EVENT_RESOLUTION_NS = 500.0
-"""Events do not resolve less (CUDA's documentation of cuEventElapsedTime); kernels of microseconds may be so far off."""
+"""Events do not resolve less (documentation of cuEventElapsedTime); kernels of microseconds may be so far off."""
 
 
 Groups = list[list[Sequence[float]]]

@@ -317,10 +317,10 @@ class _Session:
         state.trials.append(trial)
         if trial.configuration == self.space.default:
             state.default = trial
-        if trial.status is Status.OK and trial.time_ns:
-            if state.incumbent is None or trial.time_ns < (state.incumbent.time_ns or math.inf):
-                state.incumbent = trial
-                self.device.incumbent_ns = trial.time_ns
+        best_ns = state.incumbent.time_ns if state.incumbent else None
+        if trial.status is Status.OK and trial.time_ns and trial.time_ns < (best_ns or math.inf):
+            state.incumbent = trial
+            self.device.incumbent_ns = trial.time_ns
 
     def _drain(self) -> None:
         """Let what is being measured end; what only waits is forgotten, and asked for again on resume."""
