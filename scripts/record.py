@@ -165,7 +165,7 @@ def main() -> None:
 
 def _record(name: str, plan: Plan, db: Path, out: Path) -> None:
     kernel = load_kernel(name)
-    device, _ = open_device("cuda", name, None, paths.cache() / "cubins")
+    device = open_device("cuda", name, None, paths.cache() / "cubins")
     recorded = []
     try:
         with Database.open(db) as database:

@@ -118,6 +118,8 @@ def _judge(
         say("confirming the winner in a fresh process")
     time_ns = _middle(groups[runners.index(winner)])
     confirmed = device.confirm(winner.configuration, time_ns)
+    if confirmed.status is Status.WORKER_DIED:  # somebody killed it: that says nothing about the winner
+        confirmed = device.confirm(winner.configuration, time_ns)
     reason, edges = _objection(device, problem, winner, time_ns, confirmed, say)
     at = runners.index(winner)
     ratio = None

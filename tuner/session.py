@@ -71,7 +71,7 @@ def rerun(database: Database, trial_id: int, device: str) -> Trial:
     run, trial = stored.run, stored.trial
     builtin = run.problem.kernel in builtin_kernels() and not Path(run.kernel_file).is_file()
     kernel = load_kernel(run.problem.kernel if builtin else run.kernel_file)
-    opened, _ = open_device(device, kernel.name, 1, paths.cache() / "cubins")
+    opened = open_device(device, kernel.name, 1, paths.cache() / "cubins")
     try:
         if trial.configuration.variant not in kernel.variants or (
             trial.sources

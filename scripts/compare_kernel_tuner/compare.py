@@ -56,7 +56,7 @@ def main() -> None:
 def _ours() -> dict[str, Any]:
     kernel = load_kernel(str(HERE / "vector_add.toml"))
     with tempfile.TemporaryDirectory() as folder, Database.open(Path(folder) / "tuning.db") as database:
-        device, _ = open_device("cuda", kernel.name, None, None)
+        device = open_device("cuda", kernel.name, None, None)
         try:
             request = Request(kernel, kernel.problem({"n": N}), len(BLOCKS), "random")
             result = tune(request, device, database, make_observer(True), finish=False)

@@ -10,8 +10,8 @@ from tuner.devices.base import Device
 from tuner.devices.local import LocalDevice
 
 
-def open_fake(text: str, kernel: str, jobs: int | None, cache: Path | None) -> tuple[Device, str]:
-    return LocalDevice(0, jobs, cache, worker="tests.faults.fake_worker"), ""
+def open_fake(text: str, kernel: str, jobs: int | None, cache: Path | None) -> Device:
+    return LocalDevice(0, jobs, cache, worker="tests.faults.fake_worker")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -158,14 +158,12 @@ def run(
     kernel = load_kernel(kernel_name)
     problems = make_problems(kernel, sizes, dtypes, options, presets, problem_texts, problem_file)
     fixed = _fixed(fixes)
-    with Database.open(db_path) as database, _stopping() as stop:
-        device, note = open_device(
-            device_name, kernel.name, jobs, None if no_cache else paths.cache() / "cubins"
-        )
-        try:
-            if note:
-                click.echo(f"tune: {printable(note)}", err=True)
-            found = []
+    cache = None if no_cache else paths.cache() / "cubins"
+    found = []
+    with _stopping() as stop, closing(open_device(device_name, kernel.name, jobs, cache)) as device:
+        if device.note:
+            click.echo(f"tune: {printable(device.note)}", err=True)
+        with Database.open(db_path) as database:
             if resume:
                 problems = _left_to_do(problems, database, device.name)
             for problem in problems:
@@ -173,12 +171,9 @@ def run(
                 request = Request(
                     kernel, problem, trials, sampler, seed, variants, fixed, time_s, going_on, from_scratch
                 )
-                result = tune(request, device, database, make_observer(quiet), stop)
-                found.append(result)
+                found.append(tune(request, device, database, make_observer(quiet), stop))
                 if not as_json:
-                    click.echo(summary(result, db_path))
-        finally:
-            device.close()
+                    click.echo(summary(found[-1], db_path))
     if as_json:
         click.echo(json.dumps([result_as_json(result) for result in found], indent=2))
     if any(result.finish is None for result in found):

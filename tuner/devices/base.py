@@ -75,6 +75,8 @@ class Device(ABC):
         self.incumbent_ns: float | None = None
         """Best time so far; effort follows rank."""
         self.occupancy = Occupancy()
+        self.note = ""
+        """What the user should know about the choice of this device."""
         self.versions: dict[str, str] = {}
         """Of the driver and the compiler, for the record."""
 

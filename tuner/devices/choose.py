@@ -15,7 +15,7 @@ def has_gpu() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
 
 
-def open_device(text: str, kernel: str, jobs: int | None, cache: Path | None) -> tuple[Device, str]:
+def open_device(text: str, kernel: str, jobs: int | None, cache: Path | None) -> Device:
     """Open a device.
 
     Args:
@@ -24,9 +24,6 @@ def open_device(text: str, kernel: str, jobs: int | None, cache: Path | None) ->
         jobs: compiling processes; None for one a core.
         cache: folder of the cubin cache.
 
-    Returns:
-        The device, and a sentence about the choice if the user should know (empty otherwise).
-
     Raises:
         UsageError: there is no such device.
         NoGpuError: a GPU is insisted on, or nothing is recorded, and there is no GPU.
@@ -34,7 +31,7 @@ def open_device(text: str, kernel: str, jobs: int | None, cache: Path | None) ->
     kind, _, rest = text.partition(":")
     if kind == "auto" and not rest:
         if has_gpu():
-            return _local("", jobs, cache), ""
+            return _local("", jobs, cache)
         path = find_recording(kernel)
         if path is None:
             raise NoGpuError(
@@ -42,19 +39,19 @@ def open_device(text: str, kernel: str, jobs: int | None, cache: Path | None) ->
                 "run it on a machine with a GPU",
             )
         device = _replay(path)
-        note = (
+        device.note = (
             f"no NVIDIA GPU here: replaying what an {device.gpu.name} answered ({path.name}); "
             "--device cuda insists on a GPU"
         )
-        return device, note
+        return device
     if kind == "cuda":
         if not has_gpu():
             raise NoGpuError(
                 "this machine has no NVIDIA GPU", "use --device replay for recorded times; see `tune doctor`"
             )
-        return _local(rest, jobs, cache), ""
+        return _local(rest, jobs, cache)
     if kind == "replay":
-        return _replay(_recording(rest, kernel)), ""
+        return _replay(_recording(rest, kernel))
     raise UsageError(f"no device {text!r}", "use auto, cuda, cuda:N, replay or replay:FILE")
 
 
