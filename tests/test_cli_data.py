@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -33,7 +34,14 @@ GEMM = Problem(
 ADD = Problem("vector_add", {"n": 1 << 20}, {"input": "float32"})
 
 
-def fill(path: Path, run_id: str, problem: Problem, device: str = "cuda:0", exportable: bool = True) -> None:
+def fill(
+    path: Path,
+    run_id: str,
+    problem: Problem,
+    device: str = "cuda:0",
+    exportable: bool = True,
+    log: str = "ptxas info: \x1b]0;title\x07",
+) -> None:
     run = Run(run_id * 32, problem, GPU, device, 1, "tpe", 3, 1)
     with Database.open(path) as database:
         database.start_run(run)
@@ -51,7 +59,7 @@ def fill(path: Path, run_id: str, problem: Problem, device: str = "cuda:0", expo
                 Verification(True, worst_ratio=0.2, norm_error=1e-4),
                 "no answer after 2 s \x1b[31m" if status is Status.HANG else "",
                 (f"// source of {number}\n\t__global__ void f();\n",),
-                "ptxas info: \x1b]0;title\x07",
+                log,
                 tags=("noisy",),
             )
             database.record(run.id, stored, metrics=Metrics(361.4, 500.0, 0.365))
@@ -108,8 +116,8 @@ def test_query_prints_a_table(path: Path) -> None:
 
 
 def test_query_with_nothing_is_an_empty_table(path: Path) -> None:
-    assert len(call(query, "--kernel", "none").output.splitlines()) == 1
-    assert json.loads(call(query, "--kernel", "none", "--json").output) == []
+    assert len(call(query, "--kernel", "none").stdout.splitlines()) == 1
+    assert json.loads(call(query, "--kernel", "none", "--json").stdout) == []
 
 
 @pytest.mark.parametrize(
@@ -122,6 +130,10 @@ def test_query_with_nothing_is_an_empty_table(path: Path) -> None:
         (["--size", "m=4096"], 3),
         (["--size", "m=4096,n=2048"], 3),
         (["--size", "m=4096", "--size", "n=1"], 0),
+        (["--size", "m=2**12,n=2^11"], 3),
+        (["--replayed"], 3),
+        (["--measured", "--kernel", "gemm"], 3),
+        (["--measured", "--kernel", "vector_add"], 0),
         (["--variant", "tiled"], 6),
         (["--status", "hang"], 2),
         (["--status", "hang", "--status", "ok"], 6),
@@ -133,8 +145,14 @@ def test_query_with_nothing_is_an_empty_table(path: Path) -> None:
     ],
 )
 def test_query_filters(path: Path, arguments: list[str], count: int) -> None:
-    assert len(json.loads(call(query, "--json", *arguments).output)) == count
+    assert len(json.loads(call(query, "--json", *arguments).stdout)) == count
     assert len(list(csv.DictReader(io.StringIO(call(query, "--csv", *arguments).output)))) == count
+
+
+def test_query_that_finds_nothing_says_so(path: Path) -> None:
+    result = call(query, "--kernel", "gem", "--json")
+    assert json.loads(result.stdout) == []
+    assert result.stderr == "no trial fits\n"
 
 
 def test_query_sorts(path: Path) -> None:
@@ -228,7 +246,7 @@ def test_hostile_options_change_nothing(path: Path, tmp_path: Path) -> None:
         text = "".join(chance.choices(parts, k=chance.randrange(1, 5)))
         result = CliRunner().invoke(query, [f"{chance.choice(options)}={text}", "--json"])
         assert isinstance(result.exception, (TunerError, type(None))), result.exception
-        assert result.exception or result.output.strip() == "[]"
+        assert result.exception or result.stdout.strip() == "[]"
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     assert sorted(tmp_path.rglob("*")) == files
 
@@ -276,6 +294,10 @@ def test_replayed_winners_are_shown_on_request(path: Path) -> None:
     assert [row["kernel"] for row in json.loads(call(best, "--json").output)] == ["gemm"]
     found = json.loads(call(best, "--json", "--replayed").output)
     assert [(row["kernel"], row["replayed"]) for row in found] == [("gemm", False), ("vector_add", True)]
+    assert found[1]["exportable"] is True
+    (line,) = [line for line in call(best, "--replayed").output.splitlines() if "vector_add" in line]
+    assert "recorded samples only, not confirmed" in line
+    assert "fresh process" not in line
     assert "--replayed" in str(fails(best, "--kernel", "vector_add"))
 
 
@@ -298,11 +320,29 @@ def test_trial_shows_everything(path: Path) -> None:
     output = call(trial, "1").output
     for part in (
         "number 0 of run aaaa", "gemm m=4096", "580.95", "block_m", "190.1 us", "361.4 TFLOP/s", "128",
-        "noisy", "// source of 0", "ptxas info", "yes: largest error 0.2", "--json lists them",
+        "noisy", "2 lines; --source prints it", "ptxas info", "yes: largest error 0.2", "--json lists them",
     ):  # fmt: skip
         assert part in output
+    assert "// source of 0" not in output
     assert "replayed from a recording" not in output
     assert "replayed from a recording" in call(trial, "4").output
+
+
+def test_a_replayed_trial_has_no_invented_figures(path: Path) -> None:
+    output = call(trial, "4").output
+    assert re.search(r"^verified +when it was recorded$", output, re.MULTILINE)
+    assert "0.2 of the allowed" not in output
+    record = json.loads(call(trial, "4", "--json").output)
+    assert record["replayed"] is True
+    assert record["verification"]["passed"] is True
+    assert record["verification"]["worst_ratio"] is None
+
+
+def test_an_empty_log_says_so(path: Path) -> None:
+    fill(path, "c", replace(GEMM, sizes={"m": 1, "n": 1}), log="")
+    result = call(trial, "7", "--log")
+    assert result.stdout == ""
+    assert "said nothing about trial 7" in result.stderr
 
 
 def test_trial_parts(path: Path) -> None:
@@ -332,7 +372,8 @@ def test_trial_again_compares(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "380.2 us" in output
     assert "now takes 2.000 times as long as then" in output
     assert json.loads(call(trial, "1", "--again", "--json").output)["new_over_old"] == 2.0
-    assert calls == [(1, "cuda:1"), (1, "cuda:0")]
+    call(trial, "4", "--again")
+    assert calls == [(1, "cuda:1"), (1, "cuda:0"), (4, "replay:h200")]
 
 
 # -- db
@@ -354,12 +395,14 @@ def test_db_check_and_backup_and_merge(path: Path, tmp_path: Path) -> None:
 
 
 def test_db_delete_asks_first(path: Path) -> None:
-    result = CliRunner().invoke(db, ["delete", "aaa"], input="n\n")
+    result = CliRunner().invoke(db, ["delete", "aaaa"], input="n\n")
     assert result.exit_code == 1
+    assert "gemm m=4096 n=2048 float16 layout=nn, 3 trials" in result.output
+    assert "too short" in str(call(db, "delete", "aaa", "--yes", code=1).exception)
     assert len(json.loads(call(query, "--json").output)) == 6
-    assert "deleted run aaaa" in call(db, "delete", "aaa", "--yes").output
+    assert "deleted run aaaa" in call(db, "delete", "aaaa", "--yes").output
     assert len(json.loads(call(query, "--json").output)) == 3
-    assert "there is no run 'zz'" in str(fails(db, "delete", "zz", "--yes"))
+    assert "there is no run 'zzzz'" in str(fails(db, "delete", "zzzz", "--yes"))
 
 
 @pytest.mark.parametrize("command", [query, best, export])
@@ -380,7 +423,10 @@ def test_export_writes_a_header(path: Path, tmp_path: Path) -> None:
     assert "vector_add" not in text
     assert call(export, "-o", "-").stdout == text
     call(export, "-o", "tuned.hpp", "--replayed")
-    assert "replayed from a recording (replay:h200)" in (tmp_path / "tuned.hpp").read_text()
+    text = (tmp_path / "tuned.hpp").read_text()
+    assert "replayed from a recording (replay:h200)" in text
+    assert "confirmed: recorded samples only, not confirmed" in text
+    assert text.count("in a fresh process") == 1
     if shutil.which("g++"):
         (tmp_path / "use.cpp").write_text('#include "tuned.hpp"\nint main() { return 0; }\n')
         command = [
@@ -396,6 +442,17 @@ def test_export_writes_a_header(path: Path, tmp_path: Path) -> None:
         assert subprocess.run(command, check=False).returncode == 0
 
 
+def test_export_into_a_namespace_of_its_own(path: Path, tmp_path: Path) -> None:
+    call(export, "-o", "tuned.hpp", "--namespace", "mine")
+    text = (tmp_path / "tuned.hpp").read_text()
+    assert "namespace mine {" in text
+    assert "kernel_tune" not in text
+    for name in ("no-name", "int", "a::b", ""):
+        result = call(export, "-o", "other.hpp", "--namespace", name, code=1)
+        assert isinstance(result.exception, UsageError)
+        assert "--namespace" in result.exception.remedy
+
+
 def test_export_leaves_unconfirmed_winners_out(path: Path, tmp_path: Path) -> None:
     fill(path, "c", replace(GEMM, sizes={"m": 1, "n": 1}), exportable=False)
     call(export, "-o", "tuned.hpp")
@@ -403,6 +460,10 @@ def test_export_leaves_unconfirmed_winners_out(path: Path, tmp_path: Path) -> No
     assert "no confirmed winner" in str(fails(export, "--gpu", "a100", "-o", "other.hpp"))
     assert "--replayed" in str(fails(export, "--kernel", "vector_add", "-o", "other.hpp"))
     assert not (tmp_path / "other.hpp").exists()
+
+
+def test_short_helps_are_whole() -> None:
+    assert "..." not in call(db, "--help").output
 
 
 @pytest.mark.parametrize("command", [query, best, trial, db, export, *db.commands.values()])

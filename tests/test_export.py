@@ -133,6 +133,12 @@ def test_it_compiles_alone_and_beside_another(tmp_path: Path) -> None:
     compile_cpp(tmp_path, '#include "alone.hpp"', '#include "other.hpp"')
 
 
+def test_two_headers_of_one_kernel_need_two_namespaces(tmp_path: Path) -> None:
+    (tmp_path / "one.hpp").write_text(render_header(WINNERS, FALLBACKS))
+    (tmp_path / "two.hpp").write_text(render_header(WINNERS[:1], FALLBACKS, "two"))
+    compile_cpp(tmp_path, '#include "one.hpp"', '#include "two.hpp"')
+
+
 @pytest.mark.skipif(NVCC is None, reason="needs nvcc")
 def test_it_compiles_with_nvcc(tmp_path: Path) -> None:
     (tmp_path / "tuned.hpp").write_text(render_header(WINNERS, FALLBACKS))

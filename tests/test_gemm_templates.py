@@ -188,8 +188,9 @@ def test_no_source_needs_a_header() -> None:
 
 def test_every_variant_leaves_a_space_worth_searching() -> None:
     space = SearchSpace.from_kernel(GEMM, problem("float16"), ARCHITECTURES[90])
-    default = Configuration.of("tiled", GEMM.variants["tiled"].defaults)
-    assert space.default == default
+    for dtype, variant in (("float16", "wmma"), ("float32", "register_tiled")):
+        default = SearchSpace.from_kernel(GEMM, problem(dtype), ARCHITECTURES[90]).default
+        assert default == Configuration.of(variant, GEMM.variants[variant].defaults)
     counts = dict.fromkeys(GEMM.variants, 0)
     for configuration in space.configurations():
         counts[configuration.variant] += 1

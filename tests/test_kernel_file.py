@@ -104,7 +104,33 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "unknown table": ("[work]", "[works]", ("work", "'bytes' is missing")),
     "unknown table at the end": ("[scalars]", "[scalers]", ("alpha",)),
-    "unknown key in a launch": ("grid =", "gird =", ("launches[0]", "'grid' is missing")),
+    "unknown key in a launch": (
+        "grid =",
+        "gird =",
+        ("launches[0]", "unknown key 'gird'", "did you mean grid?"),
+    ),
+    "unknown key in place of values": (
+        "{ values = [64,",
+        "{ vlaues = [64,",
+        ("block_size", "unknown key 'vlaues'; did you mean values?"),
+    ),
+    "unknown name in an entry": (
+        'entry = "scale"',
+        'entry = "scale<{{ blok_size }}>"',
+        ("entry", "unknown name 'blok_size'", "did you mean block_size"),
+    ),
+    "size in an entry": ('entry = "scale"', 'entry = "scale<{{ n }}>"', ("entry", "unknown name 'n'")),
+    "unknown filter in an entry": (
+        'entry = "scale"',
+        'entry = "scale<{{ input | ctype }}>"',
+        ("entry", "No filter named 'ctype'"),
+    ),
+    "entry that is no template": ('entry = "scale"', 'entry = "scale<{{ n >"', ("launches[0]", "entry")),
+    "choices in order": (
+        '["x", "y",',
+        '["x", "q",',
+        ("choose from: alpha, block_size, fast, n, partial, x, y",),
+    ),
     "unknown key in a parameter": ("doc =", "docs =", ("parameters: block_size", "did you mean doc")),
     "missing name": ('name = "scale"\n', "", ("kernel", "'name' is missing", "adding-a-kernel")),
     "wrong type": ('name = "scale"', "name = 3", ("name = 3 is not text",)),
@@ -222,6 +248,12 @@ def test_cuda_reference_must_write_outputs_and_magnitudes(tmp_path: Path) -> Non
     assert "'y_magnitude' is missing" in refusal(write(tmp_path, text))
     kernel = read_kernel(write(tmp_path, text.replace('["x", "y"]', '["x", "y", "y_magnitude"]')))
     assert kernel.reference.cuda is not None
+
+
+def test_an_entry_may_use_what_templates_see(tmp_path: Path) -> None:
+    entry = "s<{{ input | c_type }}, {{ ceil_div(block_size, 2) }}, {{ order }}, {{ problem.n }}, {{ cc }}>"
+    kernel = read_kernel(write(tmp_path, GOOD.replace('entry = "scale"', f'entry = "{entry}"')))
+    assert kernel.variants["plain"].launches[0].entry == entry
 
 
 def test_unknown_names_of_kernels(tmp_path: Path) -> None:

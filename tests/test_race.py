@@ -54,7 +54,7 @@ class Track(StubDevice):
 
 
 def finish(device: Track, trials: list[Trial], default: Trial | None = None) -> Finish | None:
-    return run_finish(device, PROBLEM, trials, default, 0, lambda what: None)
+    return run_finish(device, PROBLEM, trials, default, 0, lambda what: None)[0]
 
 
 def numbers(configurations: Sequence[Configuration]) -> list[int]:
@@ -243,6 +243,51 @@ def test_everybody_is_rejected() -> None:
     assert found is not None
     assert not found.exportable
     assert "wrong_result" in found.reason
+
+
+def test_next_best_take_the_places_of_the_rejected() -> None:
+    """A whole family that is wrong must not leave the slow default as the winner."""
+    device = Track()
+    device.edges = lambda p, c: (
+        Measurement(Status.WRONG_RESULT, error="no") if c.values["number"] < 5 else good(1.0)
+    )
+    default = trial(99, 30000.0)
+    trials = [
+        *(trial(i, 1000.0 + i) for i in range(5)),
+        *(trial(i, 1150.0 + i) for i in range(5, 25)),
+        default,
+    ]
+    found, rejected = run_finish(device, PROBLEM, trials, default, 0, lambda what: None)
+    assert found is not None
+    assert found.winner.number == 5
+    assert found.exportable
+    assert sorted(t.number for t, _ in rejected) == [0, 1, 2, 3, 4]
+
+
+def test_rejected_are_named_when_nobody_is_left() -> None:
+    device = Track()
+    device.lose = lambda contestants: 0
+    found, rejected = run_finish(
+        device, PROBLEM, [trial(0, 1000.0), trial(1, 1010.0)], None, 0, lambda what: None
+    )
+    assert found is None
+    assert sorted(t.number for t, _ in rejected) == [0, 1]
+    device = Track()
+    device.edges = lambda p, c: Measurement(Status.WRONG_RESULT, error="no")
+    found, rejected = run_finish(device, PROBLEM, [trial(0, 1000.0)], None, 0, lambda what: None)
+    assert found is not None
+    assert not found.exportable
+    assert [t.number for t, _ in rejected] == [0]
+
+
+def test_default_far_behind_races_one_heat_only() -> None:
+    device = Track()
+    default = trial(9, 30000.0)
+    found = finish(device, [default, trial(0, 1000.0), trial(1, 1001.0)], default)
+    assert [9 in numbers(contestants) for contestants in device.races] == [True, False]
+    assert found is not None
+    assert found.ratio is not None
+    assert found.ratio.median == pytest.approx(30.0, rel=0.01)
 
 
 def test_clearly_slower_finalists_leave_after_the_first_heat() -> None:

@@ -59,7 +59,7 @@ class CompilePool:
         deadline_s: float = DEADLINE_S,
         memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     ) -> None:
-        self.jobs = jobs or os.cpu_count() or 1
+        self.jobs = jobs or len(os.sched_getaffinity(0))  # a container may own few of the machine's cores
         self._cache = cache
         self._deadline_s = deadline_s
         self._limit = memory_limit_bytes
@@ -142,6 +142,9 @@ class CompilePool:
             return None, Compilation(Status.COMPILE_ERROR, f"no compiler process can be started: {error}")
         try:
             reply = child.receive(self._deadline_s)
+        except ValueError as error:  # not JSON
+            self._discard(child)
+            return None, Compilation(Status.COMPILE_ERROR, f"the compiler process gave nonsense: {error!r}")
         except ChildDied as death:
             self._discard(child)
             memory = death.max_rss_bytes > self._limit // 2 or "MemoryError" in death.reason
@@ -151,7 +154,11 @@ class CompilePool:
             self._discard(child)
             late = f"not compiled after {self._deadline_s:g} s"
             return None, Compilation(Status.COMPILE_TIMEOUT, late, compile_s=self._deadline_s)
-        return child, _compilation(reply)
+        try:
+            return child, _compilation(reply)
+        except (KeyError, TypeError, ValueError) as error:  # a lost answer would block the search for ever
+            self._discard(child)
+            return None, Compilation(Status.COMPILE_ERROR, f"the compiler process gave nonsense: {error!r}")
 
     def _hand_over(self, child: Child | None, job: _Job) -> Child:
         """Send the request; a child that has died since its last job is replaced, for this job is not to blame."""

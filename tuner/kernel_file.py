@@ -124,6 +124,7 @@ def _exists(path: Path) -> bool:
 class _Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.sizes: set[str] = set()
 
     def kernel(self, top: Table, text_digest: str) -> KernelSpec:
         head = top.table("kernel")
@@ -133,6 +134,7 @@ class _Reader:
 
         problem = top.table("problem")
         sizes = problem.get("sizes", dict)
+        self.sizes = set(sizes)
         for size, value in sizes.items():
             self._identifier(problem, size)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -320,7 +322,7 @@ class _Reader:
             if unknown:
                 table.fail(
                     f"numpy = {text!r} uses unknown name {min(unknown)!r}",
-                    suggestion(min(unknown), arguments),
+                    suggestion(min(unknown), sorted(arguments)),
                 )
         return expressions
 
@@ -383,7 +385,7 @@ class _Reader:
             }
         launch = LaunchSpec(
             self._template(table),
-            table.get("entry", str),
+            self._entry(table, known),
             tuple(self._argument(table, item, known, arguments) for item in table.get("arguments", list)),
             self._expressions(table, "grid", known),
             self._expressions(table, "block", known),
@@ -395,12 +397,28 @@ class _Reader:
         table.done()
         return launch
 
+    def _entry(self, table: Table, known: set[str]) -> str:
+        """Read an entry's name, which may be a Jinja template of what the source's template sees."""
+        entry: str = table.get("entry", str)
+        if "{" not in entry:
+            return entry
+        from tuner.render import undeclared_names  # Jinja is only loaded where it is used
+
+        names = (known - set(DEVICE_LIMITS) - self.sizes) | {"cc", "problem"}
+        try:
+            unknown = undeclared_names(entry, self.path.parent)
+        except KernelError as error:
+            table.fail(f"entry = {entry!r}: {error}", "write NAME, or NAME_{{ parameter }}")
+        for name in sorted(unknown - names):
+            table.fail(f"entry = {entry!r} uses unknown name {name!r}", suggestion(name, sorted(names)))
+        return entry
+
     def _argument(self, table: Table, item: Any, known: set[str], arguments: set[str]) -> ArgumentSpec:
         if isinstance(item, str):
             if item not in arguments:
                 table.fail(
                     f"argument {item!r} is not a tensor, scratch, scalar, size or parameter",
-                    suggestion(item, arguments),
+                    suggestion(item, sorted(arguments)),
                 )
             return ArgumentSpec(name=item)
         if not isinstance(item, dict):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from tuner.devices.base import Contestant, Device, RaceRound
+from tuner.devices.base import Contestant, Device
 from tuner.edges import edge_problems
 from tuner.model import Configuration, Measurement, Problem, Status, Trial
 from tuner.stats import Ratio, Verdict, paired_ratio, verdict
@@ -20,6 +20,9 @@ FINALIST_FACTOR = 1.10
 """Only candidates this close to the best are raced: the search's figures are off by a few percent, not by ten."""
 HEATS = ((6, 8), (12, 8))
 """Rounds, and samples a round, of each heat; after the first, who is surely slower drops out."""
+FAR_BEHIND = 2.0
+"""A default that is surely slower than this is known well enough after the first heat."""
+MAX_CONFIRMATIONS = 10
 NOISE_FLOOR = 0.005
 """Two copies of one kernel, timed in turn, differed by up to 1.1 % and typically by 0.2 % on an H200."""
 CONFIRMED_WITHIN = 0.03
@@ -28,8 +31,9 @@ EVENT_RESOLUTION_NS = 500.0
 """Events do not resolve less (documentation of cuEventElapsedTime); kernels of microseconds may be so far off."""
 
 
-Groups = list[list[Sequence[float]]]
-"""For each runner its groups of samples, one a round."""
+Rejection = tuple[Trial, str]
+"""A trial that failed in the race or was not confirmed, and why."""
+UNDECIDED = (Verdict.SAME, Verdict.AMBIGUOUS)
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,33 @@ class Finish:
     """Finalists that the race cannot tell from the winner, itself included."""
 
 
+@dataclass(frozen=True)
+class Heat:
+    """Groups of samples of each runner, taken in turn: ``groups[runner][round]``."""
+
+    runners: Sequence[Trial]
+    groups: Sequence[Sequence[Sequence[float]]]
+
+    def time_ns(self, runner: Trial) -> float:
+        """Give a runner's median."""
+        return median(sample for group in self._of(runner) for sample in group)
+
+    def ratio(self, runner: Trial, other: Trial, seed: int) -> Ratio:
+        """Compare two runners by the medians of their groups, round by round."""
+        a, b = ([median(group) for group in self._of(trial)] for trial in (runner, other))
+        return paired_ratio(a, b, seed)
+
+    def ranking(self) -> list[Trial]:
+        """Order by time; whoever is within the noise of the first counts as tied, and the simpler one goes first."""
+        order = sorted(self.runners, key=self.time_ns)
+        limit = self.time_ns(order[0]) * (1.0 + NOISE_FLOOR / 2)
+        tied = [trial for trial in order if self.time_ns(trial) <= limit]
+        return sorted(tied, key=_complexity) + order[len(tied) :]
+
+    def _of(self, runner: Trial) -> Sequence[Sequence[float]]:
+        return next(group for trial, group in zip(self.runners, self.groups, strict=True) if trial is runner)
+
+
 def finalists(trials: Sequence[Trial]) -> list[Trial]:
     """Give the verified trials that could be the fastest, best first."""
     ranked = sorted(
@@ -72,123 +103,116 @@ def run_finish(
     default: Trial | None,
     seed: int,
     say: Callable[[str], None],
-) -> Finish | None:
+) -> tuple[Finish | None, list[Rejection]]:
     """Race the finalists and the default configuration, then confirm the winner.
 
+    Whoever fails makes room for the next best, until one is confirmed or :data:`MAX_CONFIRMATIONS` have failed.
+
     Returns:
-        None when no trial was verified.
+        The end, which is None when nothing was verified, and is not exportable when nobody could be confirmed; and who
+        failed in the race or was not confirmed.
     """
-    candidates = finalists(trials)
-    rejected: list[tuple[Trial, str]] = []
+    rejected: list[Rejection] = []
     last: Finish | None = None
-    while True:
-        refused = [trial for trial, _ in rejected]
-        runners = [trial for trial in candidates if trial not in refused]
-        if default is not None and default.time_ns and default.status.ranked and default not in candidates:
+    for _ in range(MAX_CONFIRMATIONS):
+        refused = {trial.number for trial, _ in rejected}
+        runners = finalists([trial for trial in trials if trial.number not in refused])
+        if not runners:
+            break
+        beside = default is not None and default.time_ns and default.status.ranked and default not in runners
+        if default is not None and beside and default.number not in refused:
             runners.append(default)
         say(
-            f"racing {len(runners)} finalists, the default among them"
-            if default in runners
-            else f"racing {len(runners)} finalists"
+            f"racing {len(runners)} {'finalist' if len(runners) == 1 else 'finalists'}"
+            + _among(runners, default)
         )
-        groups, runners, lost = _heats(device, runners, default, seed)
-        rejected += [(trial, reason) for trial, reason in lost if trial is not default]
-        order = [trial for trial in _ranking(groups, runners) if trial not in refused]
-        if not order:
-            return last
-        last = _judge(device, problem, groups, runners, order[0], default, seed, say)
-        last = replace(last, unstable=list(rejected))
+        heats, lost = _heats(device, runners, default, seed)
+        rejected += lost
+        if not heats:
+            continue
+        last = _judge(device, problem, heats, default, seed, say)
         if last.exportable:
-            return last
-        rejected.append((order[0], last.reason))
+            break
+        rejected.append((last.winner, last.reason))
+    return (None if last is None else replace(last, unstable=list(rejected))), rejected
+
+
+def _among(runners: Sequence[Trial], default: Trial | None) -> str:
+    return ", the default among them" if len(runners) > 1 and default in runners else ""
 
 
 def _judge(
     device: Device,
     problem: Problem,
-    groups: Groups,
-    runners: list[Trial],
-    winner: Trial,
+    heats: Sequence[Heat],
     default: Trial | None,
     seed: int,
     say: Callable[[str], None],
 ) -> Finish:
-    """Confirm a winner, and compare it with the default."""
+    """Confirm the winner of the last heat, and compare it with the default."""
+    final = heats[-1]
+    winner = final.ranking()[0]
+    time_ns = final.time_ns(winner)
+    confirmed: Measurement | None = None
+    reason = ""
+    edges: list[tuple[Problem, Measurement]] = []
     if not device.recorded:
         say("confirming the winner in a fresh process")
-    time_ns = _middle(groups[runners.index(winner)])
-    confirmed = device.confirm(winner.configuration, time_ns)
-    if confirmed.status is Status.WORKER_DIED:  # somebody killed it: that says nothing about the winner
         confirmed = device.confirm(winner.configuration, time_ns)
-    reason, edges = _objection(device, problem, winner, time_ns, confirmed, say)
-    at = runners.index(winner)
-    ratio = None
-    if default in runners:
-        ratio = paired_ratio(_medians(groups[runners.index(default)]), _medians(groups[at]), seed)
+        if confirmed.status is Status.WORKER_DIED:  # somebody killed it: that says nothing about the winner
+            confirmed = device.confirm(winner.configuration, time_ns)
+        reason, edges = _objection(device, problem, winner, time_ns, confirmed, say)
+    # The default may have dropped out, hopelessly behind: the last heat that both were in has the answer.
+    both = next((heat for heat in reversed(heats) if default in heat.runners), None)
+    ratio, default_ns = None, None
+    if both is not None and default is not None:
+        ratio, default_ns = both.ratio(default, winner, seed), both.time_ns(default)
     return Finish(
         winner,
         time_ns,
         default,
-        _middle(groups[runners.index(default)]) if default in runners else None,
+        default_ns,
         ratio,
         _opinion(ratio, winner is default),
         confirmed,
         edges,
         exportable=not reason,
         reason=reason,
-        medians_ns=[
-            (trial.configuration, _middle(group)) for trial, group in zip(runners, groups, strict=True)
-        ],
-        tied=_tied(groups, runners, winner, seed),
+        medians_ns=[(trial.configuration, final.time_ns(trial)) for trial in final.runners],
+        tied=sum(
+            runner is winner or verdict(final.ratio(runner, winner, seed), NOISE_FLOOR) in UNDECIDED
+            for runner in final.runners
+        ),
     )
 
 
 def _heats(
     device: Device, runners: list[Trial], default: Trial | None, seed: int
-) -> tuple[Groups, list[Trial], list[tuple[Trial, str]]]:
-    lost: list[tuple[Trial, str]] = []
-    groups: Groups = []
-    for heat, (rounds, samples) in enumerate(HEATS):
+) -> tuple[list[Heat], list[Rejection]]:
+    """Run the heats; who fails is left out and the heat is run again."""
+    lost: list[Rejection] = []
+    heats: list[Heat] = []
+    for number, (rounds, samples) in enumerate(HEATS):
         while runners:
-            found = _round(device, runners, rounds, samples, seed + heat)
+            contestants = [Contestant(trial.configuration, trial.time_ns or 1e6) for trial in runners]
+            found = device.race(contestants, rounds, samples, seed + number)
             if found.lost is None:
-                groups = [[list(r[i]) for r in found.samples_ns] for i in range(len(runners))]
+                heats.append(Heat(runners, [[r[i] for r in found.samples_ns] for i in range(len(runners))]))
                 break
             lost.append((runners[found.lost], found.error))
             runners = [runner for i, runner in enumerate(runners) if i != found.lost]
         if not runners:
-            return [], [], lost
-        if heat == len(HEATS) - 1:
-            break
-        best = min(range(len(runners)), key=lambda i: _middle(groups[i]))
-        kept = [
-            i for i, runner in enumerate(runners)
-            if i == best or runner is default or _may_tie(groups[i], groups[best], seed)
-        ]  # fmt: skip
-        runners = [runners[i] for i in kept]
-    return groups, runners, lost
-
-
-def _may_tie(group: Sequence[Sequence[float]], best: Sequence[Sequence[float]], seed: int) -> bool:
-    return paired_ratio(_medians(group), _medians(best), seed).low <= 1.0 + NOISE_FLOOR / 2
-
-
-def _round(device: Device, runners: Sequence[Trial], rounds: int, samples: int, seed: int) -> RaceRound:
-    contestants = [Contestant(trial.configuration, trial.time_ns or 1e6) for trial in runners]
-    return device.race(contestants, rounds, samples, seed)
-
-
-def _ranking(groups: Groups, runners: list[Trial]) -> list[Trial]:
-    """Order by time; whoever is within the noise of the first counts as tied, and the simpler one goes first."""
-    times = sorted(
-        ((_middle(group), trial) for group, trial in zip(groups, runners, strict=True)),
-        key=lambda pair: pair[0],
-    )
-    if not times:
-        return []
-    limit = times[0][0] * (1.0 + NOISE_FLOOR / 2)
-    tied = [trial for time, trial in times if time <= limit]
-    return sorted(tied, key=_complexity) + [trial for _, trial in times[len(tied) :]]
+            return [], lost
+        heat = heats[-1]
+        best = min(runners, key=heat.time_ns)
+        runners = [
+            runner
+            for runner in runners
+            if runner is best
+            or heat.ratio(runner, best, seed).low
+            <= (FAR_BEHIND if runner is default else 1.0 + NOISE_FLOOR / 2)
+        ]
+    return heats, lost
 
 
 def _complexity(trial: Trial) -> tuple[int, int]:
@@ -217,8 +241,7 @@ def _objection(
     if abs(again - raced_ns) > max(CONFIRMED_WITHIN * raced_ns, EVENT_RESOLUTION_NS):
         return f"{raced_ns / 1e3:.2f} us in the race, {again / 1e3:.2f} us in a fresh process", []
     problems = edge_problems(problem, winner.configuration)
-    if not device.recorded:
-        say(f"verifying the winner at {len(problems)} awkward sizes")
+    say(f"verifying the winner at {len(problems)} awkward sizes")
     edges = device.verify_at(problems, winner.configuration)
     for where, measurement in edges:
         if measurement.status is not Status.OK:
@@ -235,19 +258,3 @@ def _opinion(ratio: Ratio | None, same: bool) -> Verdict:
     return {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}.get(
         found := verdict(ratio, NOISE_FLOOR), found
     )
-
-
-def _tied(groups: Groups, runners: list[Trial], winner: Trial, seed: int) -> int:
-    own = _medians(groups[runners.index(winner)])
-    return sum(
-        runner is winner or verdict(paired_ratio(_medians(group), own, seed), NOISE_FLOOR) is Verdict.SAME
-        for runner, group in zip(runners, groups, strict=True)
-    )
-
-
-def _medians(groups: Sequence[Sequence[float]]) -> list[float]:
-    return [median(group) for group in groups]
-
-
-def _middle(groups: Sequence[Sequence[float]]) -> float:
-    return median(sample for group in groups for sample in group)

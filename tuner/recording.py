@@ -96,7 +96,9 @@ def write_recording(path: Path, recording: Recording) -> None:
     }
     text = json.dumps(data, separators=(",", ":")).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(text, 9, mtime=0))
+    new = path.with_name(f".{path.name}.new")
+    new.write_bytes(gzip.compress(text, 9, mtime=0))
+    new.replace(path)
 
 
 def read_recording(path: Path) -> Recording:

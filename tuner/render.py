@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2 import meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tuner import paths
@@ -71,6 +72,20 @@ def _template(folder: Path, template: Path) -> jinja2.Template:
 def context(problem: Problem, gpu: Gpu, parameters: Mapping[str, Value]) -> dict[str, Any]:
     """Give the names that a template sees."""
     return {**problem.dtypes, **problem.options, **parameters, "problem": dict(problem.sizes), "cc": gpu.cc}
+
+
+def undeclared_names(text: str, folder: Path) -> set[str]:
+    """Give the names that a template uses and does not define itself.
+
+    Raises:
+        KernelError: the text is not a template.
+    """
+    environment = _environment(folder)
+    try:
+        environment.from_string(text)  # also finds filters that do not exist
+        return meta.find_undeclared_variables(environment.parse(text))
+    except jinja2.TemplateError as error:
+        raise KernelError(str(error.message)) from None
 
 
 def render_launch(

@@ -30,6 +30,18 @@ from tuner.stats import median_interval
 POLL_S = 0.1
 PATIENCE_S = 5.0
 """After Ctrl-C, how long the measurement under way may still take."""
+SEEDS = 3
+"""Best configurations of earlier runs that are tried again."""
+DETERMINISTIC = (
+    Status.OK,
+    Status.SLOW,
+    Status.INVALID_CONFIG,
+    Status.COMPILE_ERROR,
+    Status.LAUNCH_ERROR,
+    Status.WRONG_RESULT,
+    Status.MEMORY_FAULT,
+)
+"""What would come out the same again; a hang or a lack of memory may have been another program's doing."""
 SUSPECT_ATTEMPTS, MAX_ATTEMPTS = 2, 3
 """A configuration that was begun twice without a result is tried once more with nothing beside it: whoever killed the
 tuner may have meant another. If it is begun a third time without a result, it is what takes the tuner with it."""
@@ -131,10 +143,11 @@ class _Session:
         if resumed:
             database.resume_run(run.id)
             self._replay_run()
+            self.state.resumed_trials = len(self.state.trials)
         else:
             database.start_run(run)
-            if not request.from_scratch:
-                self._learn_from_earlier_runs()
+        if not run.narrowing.get("from_scratch"):
+            self._learn_from_earlier_runs(seed=not resumed)
 
     def run(self, *, finish: bool = True) -> Result:
         """Go through search, race and confirmation, and say in the database how it ended."""
@@ -154,6 +167,7 @@ class _Session:
                 "go on with --resume",
             ) from None
         finally:
+            self.observer.close()
             self.database.finish_run(self.state.run.id, state, self._stats())
 
     # -- before -----------------------------------------------------------------------------------------------------
@@ -185,27 +199,33 @@ class _Session:
             narrowing={
                 "variants": list(request.variants),
                 "fixed": {k: list(v) for k, v in request.fixed.items()},
+                "from_scratch": request.from_scratch,
             },
             kernel_digest=content_digest(request.kernel),
             kernel_file=str(request.kernel.file),
             versions={"kernel-tune": __version__, **self.device.versions},
         )
 
-    def _learn_from_earlier_runs(self) -> None:
+    def _learn_from_earlier_runs(self, *, seed: bool) -> None:
         """Tell the search what earlier runs of this very kernel, problem and GPU found; only new ground is tried.
 
-        The best of them is tried again, because figures of another day cannot be raced against today's.
+        The confirmed best of them and the next few are tried again (``seed``), because figures of another day cannot be
+        raced against today's. Failures that another day may not see again are not believed.
         """
-        best = None
-        for trial in self.database.earlier_trials(self.state.run):
-            if best is None and trial.status is Status.OK and self.space.contains(trial.configuration):
-                best = trial.configuration
-        for trial in self.database.earlier_trials(self.state.run):
-            if trial.configuration not in (best, self.space.default):
+        earlier = self.database.earlier_trials(self.state.run)
+        ok = [trial.configuration for trial in earlier if trial.status is Status.OK]
+        known = self.database.best_known(self.state.run.problem, self.state.run.gpu.name)
+        best = ([known[0]] if known and known[0] in ok else []) + ok[:SEEDS]
+        again = (
+            [c for c in dict.fromkeys(best) if self.space.contains(c) and c != self.space.default]
+            if seed
+            else []
+        )
+        for trial in earlier:
+            if trial.configuration not in (*again, self.space.default) and trial.status in DETERMINISTIC:
                 self.search.add(trial.configuration, _objective(trial))
                 self.state.known_before += 1
-        if best is not None and best != self.space.default:
-            self.seeds.append(best)
+        self.seeds += again
 
     def _replay_run(self) -> None:
         """Bring the search to where the interrupted run was."""
@@ -341,12 +361,13 @@ class _Session:
             state.phase = what
             self.observer.phase(state, what)
 
-        finish = run_finish(self.device, state.run.problem, state.trials, state.default, state.run.seed, say)
+        finish, rejected = run_finish(
+            self.device, state.run.problem, state.trials, state.default, state.run.seed, say
+        )
+        for trial, reason in rejected:
+            self.database.mark_unstable(self.ids[trial.number], reason)
         winner_id = None
         if finish is not None:
-            for trial, reason in finish.unstable:
-                if trial is not finish.winner:
-                    self.database.mark_unstable(self.ids[trial.number], reason)
             winner_id = self.database.record_winner(state.run.id, self._winner(finish))
         return Result(state, finish, winner_id, self._stats())
 

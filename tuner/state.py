@@ -47,6 +47,8 @@ class State:
     incumbent: Trial | None = None
     default: Trial | None = None
     phase: str = "searching"
+    resumed_trials: int = 0
+    """Trials that were there when an interrupted run went on."""
     known_before: int = 0
     """Trials of earlier runs that the search was told."""
     search_began: float = 0.0
@@ -104,6 +106,9 @@ class Observer(Protocol):
 
     def tick(self, state: State) -> None:
         """Some time passed."""
+
+    def close(self) -> None:
+        """The run is over, however it ended."""
 
 
 def metrics(roof: Roof, time_ns: float | None) -> Metrics:

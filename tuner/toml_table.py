@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -28,6 +29,8 @@ class Table:
         self._unread.pop(key, None)
         if key not in self.data:
             if default is ...:
+                for wrong in difflib.get_close_matches(key, self._unread, n=1):
+                    self.fail(f"unknown key {wrong!r}", f"did you mean {key}? see docs/adding-a-kernel.md")
                 self.fail(f"key {key!r} is missing", "see docs/adding-a-kernel.md")
             return default
         value = self.data[key]

@@ -33,6 +33,8 @@ class Notes:
     def phase(self, state: State, what: str) -> None:
         pass
 
+    def close(self) -> None: ...
+
     def tick(self, state: State) -> None:
         pass
 

@@ -105,6 +105,10 @@ class FakeWorker:
         self.ready = True
         return {"verifiable": True}
 
+    def release(self, request: dict[str, Any], fault: str) -> dict[str, Any]:
+        self.ready = False
+        return {}
+
     def measure(self, request: dict[str, Any], fault: str) -> dict[str, Any]:
         assert self.ready, "measured without a setup"
         log(f"measure {request['entries'][0]} {bool(request.get('verify_only'))}")

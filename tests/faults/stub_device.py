@@ -114,6 +114,8 @@ class Watcher:
     def phase(self, state: object, what: str) -> None:
         self.phases.append(what)
 
+    def close(self) -> None: ...
+
     def tick(self, state: object) -> None:
         pass
 

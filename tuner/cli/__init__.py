@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -60,6 +62,26 @@ def cli() -> None:
     """
 
 
+_OUTPUT = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF)
+"""What goes wrong with a file that is open already: the standard output."""
+
+
+def _one_line(error: click.ClickException) -> str:
+    text = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    return text if context is None else f"{text}; see {context.command_path} --help"
+
+
+def _give_up_output() -> None:
+    """Let what is left in the standard output's buffer go nowhere: Python would try again at its end."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):  # no real file, so nothing can go wrong later
+        pass
+
+
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; an error is one line on stderr and an exit status."""
     try:
@@ -67,8 +89,11 @@ def main(arguments: list[str] | None = None) -> Any:
     except click.exceptions.Abort:
         click.echo("tune: stopped", err=True)
         status = 130
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        status = error.exit_code
+    except click.ClickException as error:
+        click.echo(f"tune: {_one_line(error)}", err=True)
         status = error.exit_code
     except TunerError as error:
         click.echo(f"tune: {error}", err=True)
@@ -77,6 +102,13 @@ def main(arguments: list[str] | None = None) -> Any:
         # The reader of our output has gone (`tune query | head`); nothing is wrong.
         sys.stderr.close()
         status = 0
+    except OSError as error:
+        _give_up_output()
+        place = (
+            f"{error.filename}: " if error.filename else "cannot write: " if error.errno in _OUTPUT else ""
+        )
+        click.echo(f"tune: {place}{error.strerror or error}", err=True)
+        status = 1
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from tuner.database import DEFAULT_PATH, Database, Filters, Found
+from tuner.cli.problems import whole_number
+from tuner.database import DEFAULT_PATH, Database, Filters, Found, Winner
 from tuner.errors import DatabaseError, UsageError
 from tuner.kernel import suggestion
 from tuner.model import Status
@@ -80,17 +81,21 @@ def parse_since(text: str, now: datetime | None = None) -> str:
 
 
 def parse_sizes(items: Sequence[str]) -> dict[str, int]:
-    """Turn ``m=4096`` into a dictionary; several may be joined by commas.
+    """Turn ``m=4096`` or ``m=2**12`` into a dictionary; several may be joined by commas.
 
     Raises:
         UsageError: not a name and a whole number.
     """
     sizes = {}
     for item in ",".join(items).split(",") if items else []:
-        name, _, value = item.partition("=")
-        if not re.fullmatch(r"[A-Za-z_]\w{0,63}", name, re.ASCII) or not re.fullmatch(r"[0-9]{1,18}", value):
+        name, _, text = item.partition("=")
+        name = name.strip()
+        if not re.fullmatch(r"[A-Za-z_]\w{0,63}", name, re.ASCII) or not text.strip():
             raise UsageError(f"--size {item!r} is not a size", "for example --size m=4096")
-        sizes[name] = int(value)
+        value = whole_number(name, text.strip())
+        if not 0 < value < 2**63:
+            raise UsageError(f"--size {item!r} is not a size", "it is a whole number from 1 up")
+        sizes[name] = value
     return sizes
 
 
@@ -156,8 +161,17 @@ WINNER_COLUMNS = (
 @click.option(
     "--sql", "text", metavar="TEXT", help="One SELECT statement instead of filters; it can only read."
 )
+@click.option(
+    "--replayed/--measured", "replayed", default=None, help="Only trials of recordings, or none of them."
+)
 def query(
-    db: Path, statuses: tuple[str, ...], sort: str, limit: int, text: str | None, **options: Any
+    db: Path,
+    statuses: tuple[str, ...],
+    sort: str,
+    limit: int,
+    text: str | None,
+    replayed: bool | None,
+    **options: Any,
 ) -> None:
     """List trials.
 
@@ -170,7 +184,7 @@ def query(
     for status in statuses:
         if status not in list(Status):
             raise UsageError(f"there is no status {status!r}", suggestion(status, list(Status)))
-    filters = _filters(options, statuses=statuses)
+    filters = _filters(options, statuses=statuses, replayed=replayed)
     with Database.open(db, write=False) as database:
         if text is not None:
             if filters != Filters():
@@ -179,6 +193,8 @@ def query(
             return
         found = database.query(filters, sort, limit)
     _report_damage(found)
+    if not found.rows:
+        click.echo("no trial fits", err=True)
     if options["as_json"] or options["as_csv"]:
         _print_records(options, [tables.trial_record(stored) for stored in found.rows], TRIAL_COLUMNS)
     else:
@@ -247,7 +263,7 @@ def best(db: Path, replayed: bool, **options: Any) -> None:
                 tables.throughput(stored.metrics),
                 tables.percent(stored.metrics.speed_of_light),
                 tables.speedup(*_versus_default(stored.winner)),
-                _confirmation(stored.winner),
+                _confirmation(stored.winner, stored.run.replayed),
                 stored.winner.trial_id,
                 _source_of(stored.run.replayed),
             )
@@ -260,11 +276,13 @@ def best(db: Path, replayed: bool, **options: Any) -> None:
         raise DatabaseError(f"no winner in {db} fits", f"find one with: tune --kernel {kernel}{more}")
 
 
-def _versus_default(winner: Any) -> tuple[float | None, float | None, float | None, str]:
+def _versus_default(winner: Winner) -> tuple[float | None, float | None, float | None, str]:
     return winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict
 
 
-def _confirmation(winner: Any) -> str:
+def _confirmation(winner: Winner, replayed: bool) -> str:
+    if replayed:
+        return "recorded samples only, not confirmed"
     if not winner.exportable:
         return f"no: {winner.reason}" if winner.reason else "no"
     again = f"{tables.duration(winner.confirmed_ns)} in a fresh process" if winner.confirmed_ns else "yes"
@@ -278,7 +296,9 @@ def _confirmation(winner: Any) -> str:
 @click.option("--source", "only_source", is_flag=True, help="Print only the rendered source.")
 @click.option("--log", "only_log", is_flag=True, help="Print only the compiler's log.")
 @click.option("--again", is_flag=True, help="Run it alone on the GPU, and compare.")
-@click.option("--device", default="cuda:0", show_default=True, help="Where --again runs it.")
+@click.option(
+    "--device", default="", metavar="DEVICE", help="Where --again runs it; cuda:0, or the trial's recording."
+)
 def trial(
     number: int, db: Path, as_json: bool, only_source: bool, only_log: bool, again: bool, device: str
 ) -> None:
@@ -296,18 +316,23 @@ def trial(
         stored = database.trial(number)
         if again:
             session = importlib.import_module("tuner.session")
+            device = device or (stored.run.device if stored.run.replayed else "cuda:0")
             new = session.rerun(database=database, trial_id=number, device=device)
             details.show_again(stored.trial, new, as_json=as_json)
             return
     if as_json:
         samples = {"samples_ns": stored.trial.samples_ns, "sources": stored.trial.sources}
-        verification = vars(stored.trial.verification) if stored.trial.verification else None
+        verification = dict(vars(stored.trial.verification)) if stored.trial.verification else None
+        if verification and stored.run.replayed:  # a recording says whether it was right, not by how much
+            verification.update(worst_ratio=None, norm_error=None)
         more = {"verification": verification, "compile_log": stored.trial.compile_log, **samples}
         seconds = {name: getattr(stored.trial, name) for name in ("compile_s", "measure_s")}
         tables.show_json({**tables.trial_record(stored), **seconds, **more})
     elif only_source:
         for source in stored.trial.sources:
             click.echo(tables.printable_lines(source))
+    elif only_log and not stored.trial.compile_log.strip():
+        click.echo(f"tune: the compiler said nothing about trial {number}", err=True)
     elif only_log:
         click.echo(tables.printable_lines(stored.trial.compile_log))
     else:
@@ -319,7 +344,7 @@ def db() -> None:
     """Look after the database: check, merge, backup, delete a run."""
 
 
-@db.command()
+@db.command(short_help="Check the structure and every row.")
 @database_option
 def check(db: Path) -> None:
     """Check the file's structure and the digest of every row."""
@@ -336,7 +361,7 @@ def check(db: Path) -> None:
     click.echo("no problems")
 
 
-@db.command()
+@db.command(short_help="Add the runs of another file.")
 @click.argument("other", type=click.Path(path_type=Path))
 @database_option
 def merge(other: Path, db: Path) -> None:
@@ -350,7 +375,7 @@ def merge(other: Path, db: Path) -> None:
         raise DatabaseError(f"{len(result.refused)} rows of {other} were not taken", "the others were")
 
 
-@db.command()
+@db.command(short_help="Write a consistent copy.")
 @click.argument("file", type=click.Path(path_type=Path))
 @database_option
 def backup(file: Path, db: Path) -> None:
@@ -360,14 +385,29 @@ def backup(file: Path, db: Path) -> None:
     click.echo(f"wrote {file}")
 
 
-@db.command()
+MIN_PREFIX = 4
+"""Characters of a run's id that are enough to delete it."""
+
+
+def _what_run(database: Database, run_id: str) -> str:
+    trials = database.query(Filters(run=run_id))
+    try:
+        problem = tables.printable(database.run(run_id).problem)
+    except DatabaseError:
+        problem = "damaged"
+    return f"{problem}, {len(trials.rows) + len(trials.damaged)} trials"
+
+
+@db.command(short_help="Delete a run and its trials.")
 @click.argument("run_id", metavar="RUN")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @database_option
 def delete(run_id: str, yes: bool, db: Path) -> None:
     """Delete a run with its trials and winner; RUN is its id or the start of it."""
+    if len(run_id) < MIN_PREFIX:
+        raise UsageError(f"{run_id!r} is too short", f"give at least {MIN_PREFIX} characters of the run's id")
     with Database.open(db) as database:
         found = database.run_id(run_id)
         if not yes:
-            click.confirm(f"Delete run {found} of {db} for ever?", abort=True)
+            click.confirm(f"Delete run {found} ({_what_run(database, found)}) of {db} for ever?", abort=True)
         click.echo(f"deleted run {found} with {database.delete_run(found)} trials")

@@ -8,7 +8,8 @@ import click
 
 from tuner.cli.data import database_option
 from tuner.database import Database, Filters
-from tuner.errors import DatabaseError
+from tuner.errors import DatabaseError, UsageError
+from tuner.export.cpp import NAMESPACE, identifier
 from tuner.kernel_file import builtin_kernels, load_kernel
 from tuner.model import Configuration
 from tuner.records import StoredWinner
@@ -31,8 +32,15 @@ from tuner.report.tables import printable
     metavar="FILE",
     help="- for standard output.",
 )
+@click.option(
+    "--namespace",
+    default=NAMESPACE,
+    show_default=True,
+    metavar="NAME",
+    help="C++ namespace; give headers that are included together their own.",
+)
 @click.option("--replayed", is_flag=True, help="Also winners that come from a recording; they are marked.")
-def export(db: Path, kernel: str, gpu: str, dtype: str, output: Path, replayed: bool) -> None:
+def export(db: Path, kernel: str, gpu: str, dtype: str, output: Path, namespace: str, replayed: bool) -> None:
     """Write the best configurations as a C++17 header.
 
     \b
@@ -42,6 +50,10 @@ def export(db: Path, kernel: str, gpu: str, dtype: str, output: Path, replayed: 
     """
     from tuner.export.header import render_header, write_header
 
+    try:
+        identifier(namespace, "the namespace")
+    except DatabaseError as error:
+        raise UsageError(error.problem, "for example --namespace tuned_gemm") from None
     filters = Filters(
         kernel=kernel, gpu=gpu, dtype=dtype, exportable=True, replayed=None if replayed else False
     )
@@ -57,7 +69,7 @@ def export(db: Path, kernel: str, gpu: str, dtype: str, output: Path, replayed: 
         raise DatabaseError(
             f"no confirmed winner in {db} fits", f"find one with: tune --kernel {kernel or 'gemm'}{more}"
         )
-    text = render_header(found.rows, fallbacks)
+    text = render_header(found.rows, fallbacks, namespace)
     if str(output) == "-":
         click.echo(text, nl=False)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ def show(
 ) -> None:
     """Show a kernel: problem, presets, variants, parameters, constraints with their reasons, and the space's size."""
     from tuner.cli.problems import make_problems
-    from tuner.errors import UsageError
+    from tuner.errors import TunerError, UsageError
     from tuner.kernel_file import load_kernel
     from tuner.roofline import ARCHITECTURES
 
@@ -68,27 +69,33 @@ def show(
     kernel, gpu = load_kernel(kernel_name), ARCHITECTURES[cc]
     problem = make_problems(kernel, sizes, dtypes, options, [preset] if preset else [], [], None)[0]
     data = _describe(kernel, problem, gpu)
-    if as_json:
-        click.echo(json.dumps(data, indent=2))
-        return
-    for line in _lines(data, kernel):
+    for line in [json.dumps(data, indent=2)] if as_json else _lines(data, kernel):
         click.echo(line)
+    if not data["space"]["valid"]:
+        raise TunerError(f"no configuration is valid for {problem} on {gpu.name}", "change the problem")
 
 
 def _describe(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, Any]:
-    from tuner.errors import SpaceError
-    from tuner.space import SearchSpace
+    import numpy as np
+
+    from tuner.enumeration import enumerate_valid
 
     usable, refused = kernel.usable_variants(problem, gpu)
+    constants, rng = kernel.environment(problem, gpu), np.random.default_rng(0)
     variants = []
+    whole = {"before": 0, "valid": 0, "sampled": False}
     for variant in kernel.variants.values():
         size: dict[str, Any] = {"left_out": refused.get(variant.name, "")}
         if variant in usable:
-            try:
-                space = SearchSpace.from_kernel(kernel, problem, gpu, [variant.name])
-                size = {"before": space.size_before, "valid": len(space), "sampled": space.sampled}
-            except SpaceError as error:
-                size = {"left_out": str(error)}
+            allowed = {name: list(range(len(p.values))) for name, p in variant.parameters.items()}
+            found = enumerate_valid(variant, allowed, constants, rng)
+            before = math.prod(len(places) for places in allowed.values())
+            size = {"before": before, "valid": len(found.matrix), "sampled": found.sampled}
+            whole["before"] += before
+            whole["valid"] += size["valid"]
+            whole["sampled"] |= found.sampled
+            if not size["valid"]:
+                size["left_out"] = found.excluded_by
         variants.append(_describe_variant(variant, size))
     return {
         "kernel": kernel.name,
@@ -101,6 +108,7 @@ def _describe(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, Any]:
         "options": {name: list(values) for name, values in kernel.options.items()},
         "presets": {name: dict(values) for name, values in kernel.presets.items()},
         "variants": variants,
+        "space": whole,
     }
 
 
@@ -134,15 +142,10 @@ def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
         )
     for name, values in data["presets"].items():
         lines.append(f"  preset   {name}: " + ", ".join(f"{k}={v}" for k, v in values.items()))
-    lines.append(f"\nspace for {kernel.problem(**_settled(data))} on {data['gpu']}:")
+    space = _size(data["space"])
+    lines.append(f"\nspace for {kernel.problem(**_settled(data))} on {data['gpu']}: {space}")
     for variant in data["variants"]:
-        size = variant["space"]
-        count = (
-            f"{size['valid']} valid of {size['before']}"
-            if "valid" in size
-            else f"left out: {size['left_out']}"
-        )
-        lines.append(f"\n{variant['name']}  ({count})")
+        lines.append(f"\n{variant['name']}  ({_size(variant['space'])})")
         if variant["summary"]:
             lines.append(f"  {variant['summary']}")
         if variant["requires"]:
@@ -154,6 +157,13 @@ def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
         ]
         lines += [f"  - {c['reason']}:  {c['condition']}" for c in variant["constraints"]]
     return lines
+
+
+def _size(size: dict[str, Any]) -> str:
+    if "valid" not in size:
+        return f"left out: {size['left_out']}"
+    text = f"{size['valid']} valid of {size['before']}" + (" (a sample)" if size["sampled"] else "")
+    return f"{text}: {size['left_out']}" if size.get("left_out") else text
 
 
 def _settled(data: dict[str, Any]) -> dict[str, Any]:

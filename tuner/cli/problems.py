@@ -102,13 +102,21 @@ def _rows(file: Path) -> list[Mapping[str, str]]:
             rows = [_row(file, reader.line_num, row) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error, AttributeError) as error:
         raise UsageError(
-            f"cannot read {file}: {error}", "give a CSV file whose first line names the sizes"
+            f"cannot read {file}: {_reason(error)}", "give a CSV file whose first line names the sizes"
         ) from None
     if not rows:
         raise UsageError(
             f"{file} has no rows", "the first line names the sizes, each further line is a problem"
         )
     return rows
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, csv.Error):
+        return f"it is not CSV: {error}"
+    return "it is not text" if isinstance(error, UnicodeDecodeError) else "it is not CSV"
 
 
 def _row(file: Path, line: int, row: Mapping[Any, Any]) -> Mapping[str, str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,10 +14,12 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from tuner.database import Database
     from tuner.model import Problem
+    from tuner.state import Result
 
 EPILOG = """\b
 Examples:
@@ -148,6 +152,7 @@ def run(
     from tuner.cli.problems import make_problems
     from tuner.database import Database
     from tuner.devices.choose import open_device
+    from tuner.errors import Interrupted, TunerError
     from tuner.kernel_file import load_kernel
     from tuner.report.progress import make_observer
     from tuner.report.summary import result_as_json, summary
@@ -159,40 +164,120 @@ def run(
     problems = make_problems(kernel, sizes, dtypes, options, presets, problem_texts, problem_file)
     fixed = _fixed(fixes)
     cache = None if no_cache else paths.cache() / "cubins"
-    found = []
-    with _stopping() as stop, closing(open_device(device_name, kernel.name, jobs, cache)) as device:
-        if device.note:
-            click.echo(f"tune: {printable(device.note)}", err=True)
-        with Database.open(db_path) as database:
-            if resume:
-                problems = _left_to_do(problems, database, device.name)
-            for problem in problems:
-                going_on = resume and (problem is problems[0] or _interrupted(problem, database, device.name))
-                request = Request(
-                    kernel, problem, trials, sampler, seed, variants, fixed, time_s, going_on, from_scratch
-                )
-                found.append(tune(request, device, database, make_observer(quiet), stop))
-                if not as_json:
-                    click.echo(summary(found[-1], db_path))
-    if as_json:
-        click.echo(json.dumps([result_as_json(result) for result in found], indent=2))
-    if any(result.finish is None for result in found):
-        click.echo(
-            "tune: no configuration could be verified; `tune query --status wrong_result` shows why", err=True
-        )
+    found: list[Result] = []
+    failed = False
+    try:
+        with _stopping() as stop, closing(open_device(device_name, kernel.name, jobs, cache)) as device:
+            if device.note:
+                click.echo(f"tune: {printable(device.note)}", err=True)
+            with Database.open(db_path) as database:
+                to_do = [(problem, False) for problem in problems]
+                if resume:
+                    to_do = _left_to_do(problems, database, device.name)
+                    if any(going_on and database.latest_unfinished(p, device.name) for p, going_on in to_do):
+                        _say_what_is_kept()
+                for problem, going_on in to_do:
+                    request = Request(
+                        kernel,
+                        problem,
+                        trials,
+                        sampler,
+                        seed,
+                        variants,
+                        fixed,
+                        time_s,
+                        going_on,
+                        from_scratch,
+                    )
+                    try:
+                        found.append(tune(request, device, database, make_observer(quiet), stop))
+                    except Interrupted:
+                        raise
+                    except TunerError as error:
+                        if len(to_do) == 1:
+                            raise
+                        failed = True
+                        click.echo(f"tune: {printable(problem)}: {printable(error)}", err=True)
+                        continue
+                    if not as_json:
+                        click.echo(summary(found[-1], db_path))
+    finally:
+        if as_json and (found or failed):
+            click.echo(json.dumps([result_as_json(result) for result in found], indent=2))
+    for result in found:
+        if result.finish is None:
+            failed = True
+            click.echo(f"tune: {printable(_why_nothing(result, db_path))}", err=True)
+    if failed:
         sys.exit(1)
 
 
-def _interrupted(problem: Problem, database: Database, device: str) -> bool:
-    return database.latest_unfinished(problem, device) is not None
+def _why_nothing(result: Result, database: Path) -> str:
+    """Name the commonest failure, and the command that shows one of them."""
+    trials = [trial for trial in result.state.trials if not trial.status.ranked]
+    text = f"{result.state.run.problem}: no configuration could be verified"
+    if not trials:
+        return text
+    status, count = Counter(trial.status for trial in trials).most_common(1)[0]
+    first = next(trial for trial in trials if trial.status is status)
+    said = next((line.strip() for line in first.error.splitlines() if line.strip()), "")
+    ended = f"{count} of {len(result.state.trials)} ended as {status}"
+    command = f"tune trial {first.id} --db {shlex.quote(str(database))}"
+    return f"{text}; {ended}{': ' if said else ''}{said}; see: {command}"
 
 
-def _left_to_do(problems: list[Problem], database: Database, device: str) -> list[Problem]:
-    """Of several problems, begin with the interrupted one: those before it are done, those after it never began."""
-    for i, problem in enumerate(problems):
-        if _interrupted(problem, database, device):
-            return problems[i:]
-    return problems
+def _left_to_do(problems: list[Problem], database: Database, device: str) -> list[tuple[Problem, bool]]:
+    """Say which problems are left, and whether each goes on with an interrupted run.
+
+    Of several problems those that ended before the first interrupted one are done; one that never began is begun.
+    """
+    from tuner.errors import TunerError
+
+    if len(problems) == 1:
+        return [(problems[0], True)]
+    left: list[tuple[Problem, bool]] = []
+    any_interrupted = False
+    for problem in problems:
+        interrupted = database.latest_unfinished(problem, device) is not None
+        any_interrupted |= interrupted
+        if any_interrupted or not _began(problem, database, device):
+            left.append((problem, interrupted))
+    if not left:
+        raise TunerError(
+            f"there is no interrupted run of any of the {len(problems)} problems on {device}",
+            "leave out --resume",
+        )
+    return left
+
+
+def _began(problem: Problem, database: Database, device: str) -> bool:
+    from tuner.database import Filters
+
+    found = database.query(Filters(problem_key=problem.key)).rows
+    return any(stored.run.device == device for stored in found)
+
+
+KEPT = {
+    "trials": "--trials",
+    "sampler": "--sampler",
+    "seed": "--seed",
+    "variants": "--variant",
+    "fixes": "--fix",
+    "from_scratch": "--from-scratch",
+}
+"""What a resumed run has already, by parameter."""
+
+
+def _say_what_is_kept() -> None:
+    """Say which options are not heeded because a resumed run goes on as it began."""
+    context = click.get_current_context()
+    given = [
+        option
+        for name, option in KEPT.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        click.echo(f"tune: a resumed run keeps its own {', '.join(given)}", err=True)
 
 
 def _fixed(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -203,6 +288,10 @@ def _fixed(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         name, equals, values = text.partition("=")
         if not equals or not values:
             raise UsageError(f"--fix {text!r}", "write --fix name=value or --fix name=value,value")
+        if "=" in values:
+            raise UsageError(
+                f"--fix {text!r} names several parameters", "repeat --fix, once for each of them"
+            )
         fixed[name.strip()] = fixed.get(name.strip(), ()) + tuple(
             value.strip() for value in values.split(",")
         )

@@ -108,7 +108,9 @@ class Guard:
                 if self._state.in_flight:
                     self._listen()
         except Exception as error:  # noqa: BLE001 - whoever waits for an answer would wait for ever
-            self._give_up(f"the guard of the measuring process failed: {error!r}")
+            problem = f"the guard of the measuring process failed: {error!r}"
+            self._hello.put({"error": problem})
+            self._give_up(problem)
         finally:
             if self._child is not None:
                 self._child.kill()

@@ -63,6 +63,8 @@ class LocalDevice(Device):
         self._kernel: KernelSpec
         self._problem: Problem
         self._seed = 0
+        self._released = True
+        """Whether the measuring process holds no data of the problem."""
 
     # -- contract -------------------------------------------------------------------------------------------------
 
@@ -70,12 +72,22 @@ class LocalDevice(Device):
         """Compile the reference, fill the tensors, compute what is expected."""
         self._kernel, self._problem, self._seed = kernel, problem, seed
         self._same = {}
-        request = self._setup_request(problem, seed)
+        self._set_up()
+
+    def _set_up(self) -> None:
+        self._released = False
+        request = self._setup_request(self._problem, self._seed)
         reply = self._guard.call(request)
         if reply.get("failed") == Status.WORKER_DIED:
             reply = self._guard.call(request)  # once may be an accident, of which a long run has some
         if "error" in reply:
-            raise DeviceError(f"{problem}: {reply['error']}")
+            raise DeviceError(f"{self._problem}: {reply['error']}")
+
+    def _release(self) -> None:
+        """Make room on the GPU: a large problem does not fit twice."""
+        if not self._released:
+            self._guard.call({"do": "release"})
+            self._released = True
 
     def submit(self, number: int, configuration: Configuration) -> None:
         """Render, compile, verify and time one configuration."""
@@ -107,10 +119,13 @@ class LocalDevice(Device):
 
     def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
         """Time contestants in turn, in the measuring process of the search."""
+        if self._released:
+            self._set_up()
         return self._race(self._guard, contestants, rounds, samples, seed)
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Measure thoroughly in a fresh process on other inputs."""
+        self._release()
         guard = Guard(self._worker, self._arguments)
         try:
             guard.hello()
@@ -132,6 +147,10 @@ class LocalDevice(Device):
         self, problems: Sequence[Problem], configuration: Configuration
     ) -> list[tuple[Problem, Measurement]]:
         """Check one configuration at other sizes, in a process of its own."""
+        reference = self._kernel.reference
+        if reference.golden and not reference.numpy and reference.cuda is None:
+            return []  # the files are of one size
+        self._release()
         found: list[tuple[Problem, Measurement]] = []
         guard = Guard(self._worker, self._arguments)
         try:
@@ -208,6 +227,8 @@ class LocalDevice(Device):
                 }
                 self._guard.submit(request, partial(self._measured, key))
         except Exception as error:  # noqa: BLE001 - a lost answer would block the search for ever
+            with self._same_lock:
+                self._same = {k: v for k, v in self._same.items() if not _waits(v, number)}
             self._answer(
                 number, configuration, compilation, Measurement(Status.INVALID_CONFIG, error=str(error))
             )
@@ -351,6 +372,10 @@ class LocalDevice(Device):
                 "flops": roof.flops,
             },
         }
+
+
+def _waits(waiting: Any, number: int) -> bool:
+    return isinstance(waiting, list) and any(item[0] == number for item in waiting)
 
 
 def _candidate(plan: Plan, compilation: Compilation) -> dict[str, Any]:

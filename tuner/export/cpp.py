@@ -28,6 +28,7 @@ _RESERVED = frozenset(
 _COMMENT = re.compile(r"[^A-Za-z0-9 ._,:;()+=%<>@#&|~^!'\"{}\[\]/-]", re.ASCII)
 _STRING = re.compile(r"[^A-Za-z0-9 ._,:;()+=/@#-]", re.ASCII)
 MAX_INTEGER = (1 << 63) - 1
+NAMESPACE = "kernel_tune"
 
 
 def identifier(name: object, what: str) -> str:

@@ -182,13 +182,18 @@ def _origin(stored: StoredWinner) -> list[str]:
         default = f" ({duration(winner.default_time_ns)})" if winner.default_time_ns else ""
         versus = speedup(winner.ratio, winner.ratio_low, winner.ratio_high, "")
         lines.append(f"versus the default configuration{default}: {versus}, {winner.verdict}")
-    again = (
-        f"in a fresh process {duration(winner.confirmed_ns)}" if winner.confirmed_ns else "no fresh process"
-    )
-    edges = "right" if winner.edges_verified else "not verified"
-    lines.append(f"confirmed: {again}; {edges} at sizes around its own tile")
+    lines.append(f"confirmed: {_confirmation(stored)}")
     lines.append(f"trial {winner.trial_id} of run {run.id}")
     return lines
+
+
+def _confirmation(stored: StoredWinner) -> str:
+    if stored.run.replayed:
+        return "recorded samples only, not confirmed"
+    confirmed_ns = stored.winner.confirmed_ns
+    again = f"in a fresh process {duration(confirmed_ns)}" if confirmed_ns else "no fresh process"
+    edges = "right" if stored.winner.edges_verified else "not verified"
+    return f"{again}; {edges} at sizes around its own tile"
 
 
 @functools.lru_cache(maxsize=1)
@@ -204,12 +209,15 @@ def _template() -> jinja2.Template:
     return environment.get_template("header.hpp.j2")
 
 
-def render_header(winners: Sequence[StoredWinner], fallbacks: Mapping[str, Configuration]) -> str:
+def render_header(
+    winners: Sequence[StoredWinner], fallbacks: Mapping[str, Configuration], namespace: str = cpp.NAMESPACE
+) -> str:
     """Give the header's text.
 
     Args:
         winners: what to export, one for each problem and GPU.
         fallbacks: for each kernel the configuration for anything that does not match.
+        namespace: what encloses all of it.
 
     Raises:
         DatabaseError: a name or value that a header cannot hold.
@@ -221,7 +229,8 @@ def render_header(winners: Sequence[StoredWinner], fallbacks: Mapping[str, Confi
         _Kernel(name, list(group), fallbacks[name])
         for name, group in groupby(ordered, key=lambda stored: stored.run.problem.kernel)
     ]
-    text = _template().render(kernels=kernels, mark=MARK, guard=_GUARD)
+    cpp.identifier(namespace, "the namespace")
+    text = _template().render(kernels=kernels, mark=MARK, guard=_GUARD, namespace=namespace)
     text = text.replace(_GUARD, f"KERNEL_TUNE_{digest(text)[:16].upper()}_HPP")
     if not text.isascii() or "\\" in text or "??" in text:
         raise DatabaseError(

@@ -36,7 +36,7 @@ class Kernel:
     def __init__(self, module: Any, entry: str, launch: Launch, addresses: dict[str, int]) -> None:
         self.function = check(cu.cuModuleGetFunction(module, entry.encode()))
         self.launch = launch
-        if launch.shared_bytes > 48 << 10:
+        if launch.shared_bytes:
             attribute = _F.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             check(cu.cuFuncSetAttribute(self.function, attribute, launch.shared_bytes))
         if launch.carveout is not None:

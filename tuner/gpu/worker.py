@@ -47,6 +47,9 @@ FIRST_LAUNCH_FLOORS = 2000.0
 the hardware needs at least. A naive kernel reaches some 0.2 % of a matrix unit's peak."""
 KNOWN_LAUNCH_S = 10.0
 """Least that is allowed once there is an incumbent: a slow kernel is not a hang."""
+LOCK_S = 600.0
+"""Allowed for another tuner on the same GPU to end its turn."""
+LOAD_S = 60.0
 SLOW_FACTOR = 3.0
 HOPELESS_FACTOR = 10.0
 MIN_SAMPLES = 12
@@ -80,8 +83,16 @@ class Worker:
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what a request asks for."""
-        handlers = {"setup": self._setup, "measure": self._measure, "race": self._race}
-        return handlers[request["do"]](request)
+        handlers = {
+            "setup": self._setup,
+            "measure": self._measure,
+            "race": self._race,
+            "release": self._release,
+        }
+        self._allow(LOCK_S)
+        with self._timer.exclusive():
+            self._allow(LOAD_S)
+            return handlers[request["do"]](request)
 
     def _allow(self, seconds: float) -> None:
         self._pipe.send({"allow_s": seconds})
@@ -89,9 +100,7 @@ class Worker:
     # -- setup ------------------------------------------------------------------------------------------------
 
     def _setup(self, request: dict[str, Any]) -> dict[str, Any]:
-        if self._data is not None:
-            self._data.close()
-            self._data = self._verifier = None
+        self._release(request)
         self._allow(600.0)  # a NumPy reference of a large problem takes its time
         self._limits = Limits(**request["limits"])
         tensors = tuple(buffer_from_json(tensor) for tensor in request["tensors"])
@@ -105,11 +114,20 @@ class Worker:
         except DriverFailure as failure:
             if failure.sticky:
                 return {"error": f"the reference kernel failed: {failure}", "dying": True}
+            if failure.status is not Status.OUT_OF_MEMORY:
+                return {"error": f"the reference cannot be launched: {failure}"}
             needs = sum(tensor.size_bytes for tensor in tensors) / 2**30
             return {
                 "error": f"this problem does not fit on the GPU: {failure}; its tensors alone take {needs:.1f} GiB"
             }
         return {"verifiable": self._verifier.possible}
+
+    def _release(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - a handler's signature
+        """Give back the problem's memory, so that another process has room for the same problem."""
+        if self._data is not None:
+            self._data.close()
+        self._data = self._verifier = None
+        return {}
 
     # -- one candidate ------------------------------------------------------------------------------------------
 
@@ -197,8 +215,10 @@ class Worker:
         """Take as many samples as the candidate's rank deserves."""
         assert self._data is not None
         if incumbent_ns and not thorough and first_ns > HOPELESS_FACTOR * incumbent_ns:
+            # The first run was not warmed up: kernels of microseconds can look ten times slower in it.
             samples, tags = self._groups(candidate, 1, first_ns, 1)
-            return samples, tags, True
+            if samples[0] > SLOW_FACTOR * incumbent_ns:
+                return samples, tags, True
         if incumbent_ns and not thorough and first_ns > SLOW_FACTOR * incumbent_ns:
             samples, tags = self._groups(candidate, 2, first_ns, 2)
             if min(samples) > SLOW_FACTOR * incumbent_ns:
@@ -243,6 +263,14 @@ class Worker:
             graph.close()
         return samples, tags
 
+    def _wrong_output(self) -> str:
+        verification = self._check()
+        return (
+            f"after timing: {verification.message}"
+            if verification.checked and not verification.passed
+            else ""
+        )
+
     # -- several in turn ------------------------------------------------------------------------------------------
 
     def _race(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -270,13 +298,20 @@ class Worker:
                 graphs.append(
                     ColdGraph(self._data, loaded[-1], min(request["samples"], group_size(estimates[current])))
                 )
-            for _ in range(request["rounds"]):
+            for turn in range(request["rounds"]):
                 found: list[list[float]] = [[] for _ in graphs]
                 for current in order.sample(range(len(graphs)), len(graphs)):
                     self._allow(KNOWN_LAUNCH_S + 20 * graphs[current].samples * estimates[current] * 1e-9)
                     heavy = self._limits.heavy(estimates[current])
                     found[current], reasons = self._timer.group(self._data, graphs[current], heavy=heavy)
                     tags |= reasons
+                    if turn == request["rounds"] - 1 and (wrong := self._wrong_output()):
+                        return {
+                            "error": wrong,
+                            "candidate": current,
+                            "status": Status.WRONG_RESULT,
+                            "dying": self._damaged,
+                        }
                 rounds.append(found)
         except DriverFailure as failure:
             return {

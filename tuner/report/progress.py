@@ -26,6 +26,7 @@ class _Silent:
     def trial(self, state: State, trial: Trial) -> None: ...
     def phase(self, state: State, what: str) -> None: ...
     def tick(self, state: State) -> None: ...
+    def close(self) -> None: ...
 
 
 class _Plain(_Silent):
@@ -50,7 +51,7 @@ class _Plain(_Silent):
 
 
 class _Live(_Silent):
-    """A bar and two lines that are redrawn in place."""
+    """A bar and a few lines that are redrawn in place."""
 
     def __init__(self) -> None:
         self._live: Any = None
@@ -81,6 +82,11 @@ class _Live(_Silent):
             what = progress_line(state)
         self._live.console.print(what, highlight=False, markup=False)
 
+    def close(self) -> None:
+        # The cursor is hidden until the panel stops, however the run ended.
+        if self._live is not None:
+            self._live.stop()
+
     def _draw(self, state: State) -> None:
         if time.monotonic() - self._drawn < REDRAW_EVERY_S:
             return
@@ -90,9 +96,7 @@ class _Live(_Silent):
 
         self._drawn = time.monotonic()
         self._bar.update(len(state.trials))
-        best = state.incumbent
-        second = f"best: {best.configuration}" if best else "nothing verified yet"
-        lines = (Text(text, overflow="ellipsis", no_wrap=True) for text in (progress_line(state), second))
+        lines = (Text(text, overflow="ellipsis", no_wrap=True) for text in panel_lines(state))
         # Without the padding a bar does not end its line.
         self._live.update(Group(Padding(self._bar), *lines), refresh=True)
 
@@ -114,23 +118,45 @@ def heading(state: State) -> list[str]:
     return lines
 
 
+def panel_lines(state: State) -> list[str]:
+    """Say how far a run is in lines that fit a narrow terminal: how far, how fast, by what, and what failed."""
+    best = state.incumbent
+    lines = ["  ".join(_how_far(state))]
+    lines += [_how_fast(state, best), str(best.configuration)] if best else ["nothing verified yet"]
+    if last := "  ".join(reversed(_what_happened(state))):  # the failures last: they may be many
+        lines.append(last)
+    return lines
+
+
 def progress_line(state: State) -> str:
     """Say in a line how far a run is."""
-    done, total = len(state.trials), state.run.trials
-    rate = done / state.elapsed_s if state.elapsed_s > 0 else 0.0
-    parts = [f"trial {done}/{total}", f"{rate:.1f}/s"]
     best = state.incumbent
-    if best is not None:
-        found = metrics(state.roof, best.time_ns)
-        parts.append(
-            f"best {duration(best.time_ns)}, {throughput(found)}, {percent(found.speed_of_light)} of the speed of light"
-        )
-    if state.failures:
-        parts.append(
-            "failed: " + ", ".join(f"{count} {status}" for status, count in sorted(state.failures.items()))
-        )
+    parts = [*_how_far(state), *([_how_fast(state, best)] if best else []), *_what_happened(state)]
+    return "  ".join(parts)
+
+
+def _how_far(state: State) -> list[str]:
+    done, total = len(state.trials), state.run.trials
+    rate = (done - state.resumed_trials) / state.elapsed_s if state.elapsed_s > 0 else 0.0
+    parts = [f"trial {done}/{total}", f"{rate:.1f}/s"]
     if rate > 0 and done < total and not state.search_ended:
         parts.append(f"ETA {(total - done) / rate:.0f} s")
+    return parts
+
+
+def _how_fast(state: State, best: Trial) -> str:
+    found = metrics(state.roof, best.time_ns)
+    return (
+        f"best {duration(best.time_ns)}, {throughput(found)}, "
+        f"{percent(found.speed_of_light)} of the speed of light"
+    )
+
+
+def _what_happened(state: State) -> list[str]:
+    parts = []
+    if state.failures:
+        failures = ", ".join(f"{count} {status}" for status, count in sorted(state.failures.items()))
+        parts.append(f"failed: {failures}")
     if state.occupied is not None:
         parts.append(f"GPU occupied {percent(state.occupied)}")
-    return "  ".join(parts)
+    return parts

@@ -9,7 +9,7 @@ from typing import Any
 from tuner.model import Trial
 from tuner.race import Finish
 from tuner.report.tables import duration, percent, printable, throughput
-from tuner.state import Result, metrics
+from tuner.state import Result, State, metrics
 
 
 def summary(result: Result, database: Path) -> str:
@@ -37,11 +37,20 @@ def summary(result: Result, database: Path) -> str:
     if state.failures:
         lines.append(_failures(result))
     lines.append(
-        f"  search     {len(state.trials)} trials in {state.elapsed_s:.1f} s"
+        f"  search     {_trials(state)} in {state.elapsed_s:.1f} s"
         + _occupied(result)
         + f"; kept in {database}"
     )
     return "\n".join(lines)
+
+
+def _trials(state: State) -> str:
+    if not state.resumed_trials:
+        return f"{len(state.trials)} trials"
+    return (
+        f"{len(state.trials)} trials ({state.resumed_trials} of them before the interruption), "
+        f"{len(state.trials) - state.resumed_trials}"
+    )
 
 
 def _occupied(result: Result) -> str:

@@ -30,19 +30,24 @@ def show_trial(stored: StoredTrial) -> None:
             ("speed of light", tables.percent(stored.metrics.speed_of_light)),
             ("samples", _samples_text(trial)),
             *((name.replace("_", " "), value) for name, value in resources.items()),
-            ("verified", _verification_text(trial.verification)),
+            ("verified", _verification_text(trial.verification, run.replayed)),
+            ("source", _sources_text(trial)),
             ("tags", ", ".join(trial.tags)),
             ("compiled in", f"{trial.compile_s:.3g} s" if trial.compile_s else ""),
             ("GPU occupied", f"{trial.measure_s:.3g} s" if trial.measure_s else ""),
         ]
     )
-    for title, text in [
-        *(("source", source) for source in trial.sources),
-        ("compiler log", trial.compile_log),
-    ]:
-        if text:
-            click.echo(f"\n--- {title}")
-            click.echo("\n".join(tables.printable(line.replace("\t", "    ")) for line in text.splitlines()))
+    if trial.compile_log:
+        click.echo("\n--- compiler log")
+        lines = trial.compile_log.splitlines()
+        click.echo("\n".join(tables.printable(line.replace("\t", "    ")) for line in lines))
+
+
+def _sources_text(trial: Trial) -> str:
+    if not trial.sources:
+        return ""
+    lines = sum(len(source.splitlines()) for source in trial.sources)
+    return f"{lines} lines; --source prints it"
 
 
 def _samples_text(trial: Trial) -> str:
@@ -52,9 +57,11 @@ def _samples_text(trial: Trial) -> str:
     return f"{len(trial.samples_ns)}, from {ends}; --json lists them"
 
 
-def _verification_text(verification: Verification | None) -> str:
+def _verification_text(verification: Verification | None, replayed: bool) -> str:
     if verification is None or not verification.checked:
         return "no"
+    if verification.passed and replayed:
+        return "when it was recorded"
     if verification.passed:
         worst, norm = verification.worst_ratio, verification.norm_error
         return f"yes: largest error {worst:.3g} of the allowed, norm {norm:.3g}"
