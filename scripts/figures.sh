@@ -9,8 +9,9 @@ out=$(mkdir -p "$1" && cd "$1" && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export XDG_CACHE_HOME="$scratch/cache"
-db="$scratch/tuning.db"
+db=tuning.db
 here=$(cd "$(dirname "$0")" && pwd)
+cd "$scratch"
 
 timed() {
     echo "\$ tune $*"
@@ -20,7 +21,7 @@ timed() {
 }
 
 {
-    python3 -m tuner doctor || true
+    python3 -m tuner doctor | grep -E ' (tune|NVRTC|GPU|fit) ' || true
     echo
     timed --kernel gemm --trials 200
     timed --kernel gemm --trials 200 --dtype float32

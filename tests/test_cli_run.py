@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,9 @@ from tests.faults.killing import MARK, marked
 from tests.faults.processes import alive
 from tuner import render
 from tuner.cli import main
+from tuner.errors import Interrupted
 from tuner.kernel_file import load_kernel
+from tuner.state import Request, Result
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -71,9 +74,9 @@ SMALL = ("--kernel", "vector_add", "--size", "n=2**20", "--trials", "12")
 def assert_refused(said: Said, *words: str) -> None:
     """One line on stderr, nothing on stdout, and a status that is not 0."""
     assert said.code not in (0, 130), said
-    lines = [line for line in said.err.strip().splitlines() if not line.startswith(("Usage:", "Try '"))]
-    lines = [line for line in lines if line]
+    lines = said.err.splitlines()
     assert len(lines) == 1, said.err
+    assert lines[0].startswith("tune: ")
     assert said.out == ""
     assert "Traceback" not in said.err
     for word in words:
@@ -132,9 +135,13 @@ def test_nothing_verified_ends_with_1(tune: Tune, tmp_path: Path) -> None:
     kernel = load_kernel("vector_add")
     path = tmp_path / "bad.json.gz"
     write_synthetic_recording(path, kernel, [kernel.problem({"n": 2**20})], 20, failing=True)
-    said = tune(*SMALL, "-q", device=f"replay:{path}")
+    said = tune(*SMALL, "-q", "--db", "my results.db", device=f"replay:{path}")
     assert said.code == 1
-    assert "no configuration could be verified" in said.err
+    assert (
+        "no configuration could be verified; 12 of 12 ended as wrong_result: c[5] is 1, expected 2"
+        in said.err
+    )
+    assert "tune trial 1 --db 'my results.db'" in said.err
     assert "Traceback" not in said.err
 
 
@@ -147,6 +154,84 @@ def test_without_a_gpu_it_says_so(tune: Tune) -> None:
         assert "--device cuda" in said.err
     else:
         assert_refused(said, "no NVIDIA GPU")
+
+
+SEVERAL = ("--kernel", "vector_add", "--problem", "n=2**20", "--problem", "n=77", "--problem", "n=2**21")
+
+
+def test_one_problem_that_fails_does_not_end_the_others(tune: Tune) -> None:
+    said = tune(*SEVERAL, "--trials", "5", "-q", "--json")
+    assert said.code == 1
+    assert [found["problem"]["sizes"]["n"] for found in json.loads(said.out)] == [2**20, 2**21]
+    (line,) = said.err.splitlines()
+    assert line.startswith("tune: vector_add n=77")
+    assert "does not hold" in line
+
+
+def test_json_of_what_is_finished_when_stopped(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tuner import session
+
+    real = session.tune
+
+    def stopped(request: Request, *others: Any) -> Result:
+        if request.problem.sizes["n"] == 2**21:
+            raise Interrupted("stopped after 0 of 5 trials", "go on with --resume")
+        return real(request, *others)
+
+    monkeypatch.setattr(session, "tune", stopped)
+    problems = (f"--problem=n={n}" for n in (2**20, 2**21, 2**22))
+    said = tune("--kernel", "vector_add", *problems, "--trials", "5", "-q", "--json")
+    assert said.code == 130
+    assert [found["problem"]["sizes"]["n"] for found in json.loads(said.out)] == [2**20]
+    assert said.err.splitlines() == ["tune: stopped after 0 of 5 trials; go on with --resume"]
+
+
+def test_resume_begins_what_never_began(tune: Tune) -> None:
+    """The first is done, the second failed before it began, and nothing was interrupted."""
+    assert tune("--kernel", "vector_add", "--problem", "n=2**20", "--trials", "5", "-q").code == 0
+    said = tune(
+        *(word.replace("77", "2**22") for word in SEVERAL), "--trials", "5", "-q", "--json", "--resume"
+    )
+    assert said.code == 0, said.err
+    assert [found["problem"]["sizes"]["n"] for found in json.loads(said.out)] == [2**22, 2**21]
+    assert said.err == ""
+    said = tune(*(word.replace("77", "2**22") for word in SEVERAL), "--trials", "5", "-q", "--resume")
+    assert_refused(said, "no interrupted run of any of the 3 problems", "leave out --resume")
+
+
+def test_resume_says_which_options_are_not_heeded(tune: Tune) -> None:
+    assert tune(*SMALL, "-q").code == 0
+    with sqlite3.connect("results/tuning.db") as connection:
+        connection.execute("UPDATE runs SET state = 'interrupted'")
+    said = tune(*SMALL, "--seed", "3", "--fix", "block_size=64", "-q", "--resume")
+    assert said.err.splitlines() == ["tune: a resumed run keeps its own --trials, --seed, --fix"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_that_cannot_be_written() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "tuner", "list"]
+        said = subprocess.run(
+            command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert said.returncode == 1
+    assert said.stderr == "tune: cannot write: No space left on device\n"
+
+
+def test_show_says_how_large_the_space_is(tune: Tune, tmp_path: Path) -> None:
+    said = tune("show", "gemm", "--json", device="")
+    data = json.loads(said.out)
+    sizes = [variant["space"] for variant in data["variants"] if "valid" in variant["space"]]
+    assert data["space"]["valid"] == sum(size["valid"] for size in sizes) > 0
+    assert data["space"]["before"] == sum(size["before"] for size in sizes)
+    assert (
+        f"{data['space']['valid']} valid of {data['space']['before']}" in tune("show", "gemm", device="").out
+    )
+    extra = '[variants.plain.constraints]\n"blocks are enormous" = "block_size > 4096"\n'
+    said = tune("show", str(write_kernel(tmp_path / "own", extra=extra)), device="")
+    assert said.code == 1
+    assert "plain  (0 valid of 16: no combination meets 'blocks are enormous')" in said.out
+    assert "no configuration is valid" in said.err
 
 
 # -- what a user may get wrong
@@ -179,6 +264,7 @@ def test_without_a_gpu_it_says_so(tune: Tune) -> None:
         ((*SMALL, "--fix", "block_size=63"), ("63", "64")),
         ((*SMALL, "--fix", "block_size"), ("--fix", "name=value")),
         ((*SMALL, "--fix", "block_size="), ("--fix",)),
+        ((*SMALL, "--fix", "block_size=64,items=2"), ("repeat --fix",)),
         ((*SMALL, "--sampler", "annealing"), ("annealing", "tpe")),
         ((*SMALL, "--resume"), ("no interrupted run", "--resume")),
         (("--kernel", "vector_add", "--size", "n=77"), ("does not hold", "n=77")),
@@ -187,8 +273,8 @@ def test_without_a_gpu_it_says_so(tune: Tune) -> None:
         ((*SMALL, "--time", "0"), ("--time",)),
         ((*SMALL, "--seed", "-1"), ("--seed",)),
         ((*SMALL, "--jobs", "0"), ("--jobs",)),
-        ((*SMALL, "--nonsense"), ("--nonsense",)),
-        ((), ("--kernel",)),
+        ((*SMALL, "--nonsense"), ("--nonsense", "see tune run --help")),
+        ((), ("--kernel", "see tune run --help")),
     ],
 )  # fmt: skip
 def test_bad_argument_is_one_clear_line(
@@ -220,7 +306,7 @@ def test_bad_device_is_one_clear_line(tune: Tune, device: str, words: tuple[str,
         (b"n\n5,6\n", ("line 2", "more columns")),
         (b"n\nfive\n", ("n=five",)),
         (b"q\n5\n", ("'q'",)),
-        (b"n\n\xff\xfe\n", ("sizes.csv",)),
+        (b"n\n\xff\xfe\n", ("sizes.csv: it is not text",)),
         (b"n\n\x00\n", ("sizes.csv", "n=")),
         (b'n\n"5\n', ("sizes.csv", "unexpected end")),
     ],
@@ -235,7 +321,8 @@ def test_bad_csv_is_one_clear_line(tune: Tune, tmp_path: Path, text: bytes, word
 
 
 def test_missing_csv(tune: Tune, tmp_path: Path) -> None:
-    assert_refused(tune("--kernel", "vector_add", "--problems", "nobody.csv"), "nobody.csv")
+    said = tune("--kernel", "vector_add", "--problems", "nobody.csv")
+    assert_refused(said, "cannot read nobody.csv: No such file or directory;")
     assert_refused(tune("--kernel", "vector_add", "--problems", str(tmp_path)), "directory")
 
 

@@ -55,6 +55,7 @@ def test_scratch_is_poisoned_and_guarded(device: LocalDevice, tmp_path: Path) ->
     (tmp_path / "staged.toml").write_text(TOML)
     (tmp_path / "staged.cu.j2").write_text(SOURCE)
     kernel = load_kernel(str(tmp_path / "staged.toml"))
+    device.incumbent_ns = None
     device.prepare(kernel, kernel.problem(), seed=1)
     found = {}
     for number, fault in enumerate(["none", "skip", "beyond", "none"]):
@@ -81,5 +82,3 @@ def test_a_candidate_after_another_scratch_size(device: LocalDevice) -> None:
         for outcome in device.collect(1.0):
             answered += 1
             assert outcome.measurement.status in (Status.OK, Status.SLOW), outcome.measurement.error
-
-

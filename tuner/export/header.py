@@ -182,7 +182,7 @@ def _origin(stored: StoredWinner) -> list[str]:
         default = f" ({duration(winner.default_time_ns)})" if winner.default_time_ns else ""
         versus = speedup(winner.ratio, winner.ratio_low, winner.ratio_high, "")
         lines.append(f"versus the default configuration{default}: {versus}, {winner.verdict}")
-    lines.append(f"confirmed: {_confirmation(stored)}")
+    lines.append(_confirmation(stored))
     lines.append(f"trial {winner.trial_id} of run {run.id}")
     return lines
 
@@ -193,7 +193,7 @@ def _confirmation(stored: StoredWinner) -> str:
     confirmed_ns = stored.winner.confirmed_ns
     again = f"in a fresh process {duration(confirmed_ns)}" if confirmed_ns else "no fresh process"
     edges = "right" if stored.winner.edges_verified else "not verified"
-    return f"{again}; {edges} at sizes around its own tile"
+    return f"confirmed: {again}; {edges} at sizes around its own tile"
 
 
 @functools.lru_cache(maxsize=1)

@@ -88,7 +88,12 @@ def _confirmation(finish: Finish, replayed: bool) -> str:
     text = f"{duration(again)} in a fresh process ({100 * (again / finish.time_ns - 1):+.2f} %)"
     if finish.reason:
         return f"NOT: {finish.reason}"
-    return f"{text}, right at {len(finish.edges)} awkward sizes"
+    return f"{text}, {_edges(finish)}"
+
+
+def _edges(finish: Finish) -> str:
+    count = len(finish.edges)
+    return f"right at {count} awkward sizes" if count else "other sizes could not be checked"
 
 
 def _failures(result: Result) -> str:

@@ -1,0 +1,77 @@
+"""What is shown while a run goes on: it fits a narrow terminal, is right after a resume, and leaves no trace."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.kernels import configuration, scale_kernel
+from tuner.model import Run, Status, Trial
+from tuner.race import Finish
+from tuner.report.progress import _Live, make_observer, panel_lines, progress_line
+from tuner.report.summary import summary
+from tuner.roofline import ARCHITECTURES, roof_of
+from tuner.space import SearchSpace
+from tuner.state import Result, State
+
+FAILED = (Status.WRONG_RESULT, Status.HANG, Status.COMPILE_ERROR, Status.MEMORY_FAULT)
+
+
+class Terminal(io.StringIO):
+    """Standard error that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    """60 of 100 trials, 40 of them from before an interruption, the other 20 in ten seconds."""
+    kernel, gpu = scale_kernel(tmp_path), ARCHITECTURES[90]
+    problem = kernel.problem()
+    run = Run("r", problem, gpu, "cuda:0", 0, "tpe", 100, 1)
+    state = State(run, roof_of(kernel, problem, gpu), SearchSpace.from_kernel(kernel, problem, gpu))
+    best = Trial(0, configuration(), Status.OK, 190_100.0)
+    failed = [Trial(1 + i, configuration(), FAILED[i % 4]) for i in range(59)]
+    state.trials, state.incumbent, state.resumed_trials = [best, *failed], best, 40
+    state.search_began = time.monotonic() - 10.0
+    return state
+
+
+def test_the_panel_fits_80_columns(state: State) -> None:
+    far, fast, what, failed = panel_lines(state)
+    assert max(map(len, (far, fast, what))) <= 80
+    assert far.startswith("trial 60/100  2.0/s  ETA ")
+    assert fast.startswith("best 190.1 us, ")
+    assert fast.endswith("of the speed of light")
+    assert what == str(configuration())
+    assert failed.startswith("failed: 15 ")
+    state.incumbent = None
+    assert "nothing verified yet" in panel_lines(state)
+
+
+def test_rates_leave_out_what_was_there_before(state: State) -> None:
+    assert "  2.0/s  ETA 20 s  " in progress_line(state)
+    state.search_ended = state.search_began + 10.0
+    finish = Finish(state.trials[0], 190_100.0, None, None, None, "ambiguous", None)
+    text = summary(Result(state, finish, 1, {}), Path("x.db"))
+    assert "60 trials (40 of them before the interruption), 20 in 10.0 s" in text
+
+
+def test_closing_gives_the_cursor_back(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    observer = make_observer(quiet=False)
+    assert isinstance(observer, _Live)
+    observer.close()  # before anything was shown
+    observer.started(state)
+    observer.trial(state, state.trials[0])
+    assert terminal.getvalue().rfind("\x1b[?25l") > terminal.getvalue().rfind("\x1b[?25h")
+    observer.close()
+    assert terminal.getvalue().rfind("\x1b[?25h") > terminal.getvalue().rfind("\x1b[?25l")
+    observer.close()
