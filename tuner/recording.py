@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner import paths
 from tuner.errors import RecordingError
-from tuner.kernel import KernelSpec
+from tuner.kernel import RESOURCE_NAMES, KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Resources, Status, Trial, digest
 from tuner.render import render, source_digest
 
@@ -24,14 +24,6 @@ FORMAT = "kernel-tune recording"
 VERSION = 1
 MAX_BYTES = 256 << 20
 DIGEST_LENGTH = 12
-_RESOURCES = (
-    "registers",
-    "static_shared_bytes",
-    "dynamic_shared_bytes",
-    "stack_bytes",
-    "spill_bytes",
-    "active_blocks",
-)
 
 
 @dataclass(frozen=True)
@@ -162,11 +154,11 @@ def _encode_problem(recorded: RecordedProblem) -> dict[str, Any]:
         variant["status"].append(row.status)
         variant["samples_ns"].append([int(sample) for sample in row.samples_ns])
         variant["resources"].append(
-            [getattr(row.resources, name) for name in _RESOURCES] if row.resources else None
+            [getattr(row.resources, name) for name in RESOURCE_NAMES] if row.resources else None
         )
         variant["error"].append(row.error)
         variant["source"].append(row.source)
-    return {"problem": recorded.problem.to_json(), "resources": list(_RESOURCES), "variants": variants}
+    return {"problem": recorded.problem.to_json(), "resources": list(RESOURCE_NAMES), "variants": variants}
 
 
 def _decode_problem(data: Mapping[str, Any]) -> RecordedProblem:

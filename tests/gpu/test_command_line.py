@@ -37,7 +37,9 @@ def test_main_job_confirms_a_winner(tuned: Path) -> None:
     winner = result["winner"]
     assert not result["replayed"] and result["device"] == "cuda:0"
     assert winner["exportable"] and winner["edge_sizes_verified"] >= 5
-    assert abs(winner["confirmed_ns"] - winner["time_ns"]) <= max(0.03 * winner["time_ns"], 500.0)  # events resolve 0.5 us
+    assert abs(winner["confirmed_ns"] - winner["time_ns"]) <= max(
+        0.03 * winner["time_ns"], 500.0
+    )  # events resolve 0.5 us
     assert 0.3 < winner["speed_of_light"] < 1.0
     assert result["versus_default"]["ratio"] > 0.97
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from tuner.kernel import RESOURCE_NAMES
 from tuner.model import Configuration, Problem, Trial
 from tuner.records import Metrics, StoredTrial, StoredWinner
 
@@ -200,12 +201,4 @@ def _configuration(configuration: Configuration) -> dict[str, Any]:
 
 
 def _resources(trial: Trial) -> dict[str, Any]:
-    names = (
-        "registers",
-        "static_shared_bytes",
-        "dynamic_shared_bytes",
-        "stack_bytes",
-        "spill_bytes",
-        "active_blocks",
-    )
-    return {name: getattr(trial.resources, name, None) for name in names}
+    return {name: getattr(trial.resources, name, None) for name in RESOURCE_NAMES}
