@@ -8,22 +8,26 @@ from itertools import product
 
 from tuner.model import Configuration, Problem
 
-MAX_PROBLEMS = 12
-MAX_ELEMENTS = 1 << 24
+MAX_PROBLEMS = 48
+ENOUGH = 12
+"""So many that a configuration's constraints allow are verified."""
+MAX_ELEMENTS = 1 << 26
 """Of the product of all sizes: an edge case need not be large, only awkward."""
+MAX_LENGTH = 1 << 22
 
 
 def edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
     """Give problems around a configuration's tile: 1, tile - 1, tile + 1, two tiles and a bit, in mixed dimensions.
 
     The tile lengths are not declared anywhere; every integer parameter and their product may be one, which covers
-    blocks, vectors and their combinations.
+    blocks, vectors and their combinations. The problem's own sizes, one more and one less, are among the lengths, too:
+    a split along k, say, has no use for small ones.
     """
     numbers = [
         v for _, v in configuration.parameters if isinstance(v, int) and not isinstance(v, bool) and v > 1
     ]
-    lengths = sorted({*numbers, math.prod(numbers)} if numbers else {32}, reverse=True)
-    lengths = [length for length in lengths if length <= MAX_ELEMENTS // 4][:4] or [32]
+    lengths = sorted({*numbers, math.prod(numbers)}, reverse=True)
+    lengths = [length for length in lengths if length <= MAX_LENGTH][:4] or [32]
     around = sorted({n for length in lengths for n in (length - 1, length + 1, 2 * length + 3) if n >= 1})
     names = list(problem.sizes)
     draw = random.Random(seed)
@@ -31,12 +35,14 @@ def edge_problems(problem: Problem, configuration: Configuration, seed: int = 0)
     if len(names) == 1:
         cases += [(n,) for n in around]
     else:
-        cases += [
-            tuple(choice)
-            for choice in product((1, lengths[-1] + 1), repeat=len(names))
-            if len(set(choice)) > 1
-        ][:3]
-        cases += [tuple(draw.choice(around) for _ in names) for _ in range(4 * MAX_PROBLEMS)]
+        mixed = [
+            choice for choice in product((1, lengths[-1] + 1), repeat=len(names)) if len(set(choice)) > 1
+        ]
+        cases += mixed[:3]
+        own = {name: [size + 1, max(1, size - 1)] for name, size in problem.sizes.items()}
+        for turn in range(8 * MAX_PROBLEMS):
+            # Every second case has small sizes only, so that both kinds are among the first.
+            cases.append(tuple(draw.choice(around + (own[name] if turn % 2 else [])) for name in names))
     found: list[Problem] = []
     for case in cases:
         candidate = Problem(

@@ -241,7 +241,7 @@ def _objection(
     if abs(again - raced_ns) > max(CONFIRMED_WITHIN * raced_ns, EVENT_RESOLUTION_NS):
         return f"{raced_ns / 1e3:.2f} us in the race, {again / 1e3:.2f} us in a fresh process", []
     problems = edge_problems(problem, winner.configuration)
-    say(f"verifying the winner at {len(problems)} awkward sizes")
+    say("verifying the winner at awkward sizes")
     edges = device.verify_at(problems, winner.configuration)
     for where, measurement in edges:
         if measurement.status is not Status.OK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tuner.devices.base import Contestant
 from tuner.devices.local import LocalDevice
 from tuner.kernel_file import load_kernel
 from tuner.model import Configuration, Status
@@ -82,3 +83,15 @@ def test_a_candidate_after_another_scratch_size(device: LocalDevice) -> None:
         for outcome in device.collect(1.0):
             answered += 1
             assert outcome.measurement.status in (Status.OK, Status.SLOW), outcome.measurement.error
+
+
+def test_contestants_do_not_share_scratch(device: LocalDevice) -> None:
+    kernel = load_kernel("gemm")
+    device.prepare(kernel, kernel.problem({"m": 256, "n": 256, "k": 2048}), seed=1)
+    defaults = kernel.variants["split_k"].defaults
+    splits = [
+        Contestant(Configuration.of("split_k", {**defaults, "split_k": split}), 5e4) for split in (2, 16, 4)
+    ]
+    found = device.race(splits, rounds=4, samples=4, seed=0)
+    assert found.lost is None, found.error
+    assert [len(groups) for groups in found.samples_ns] == [3] * 4

@@ -16,6 +16,7 @@ from typing import Any
 from tuner.compile_pool import Compilation, CompilePool
 from tuner.devices.base import Contestant, Device, Outcome, RaceRound
 from tuner.devices.guard import Guard
+from tuner.edges import ENOUGH
 from tuner.errors import DeviceError, KernelError, TunerError
 from tuner.kernel import KernelSpec
 from tuner.model import Configuration, Gpu, Measurement, Problem, Resources, Status, Verification, digest
@@ -159,6 +160,8 @@ class LocalDevice(Device):
                 measurement = self._verify(guard, problem, configuration)
                 if measurement is not None:
                     found.append((problem, measurement))
+                if len(found) == ENOUGH:
+                    break
             return found
         except DeviceError as error:
             return (

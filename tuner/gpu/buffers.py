@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -91,10 +92,7 @@ class Memory:
         return self.addresses[name]
 
     def allocate_guarded(self, name: str, size_bytes: int) -> int:
-        """Give memory between two guard zones; asking again for as much as before gives the same."""
-        if self._guarded.get(name) == size_bytes:
-            return self.addresses[name]
-        self.free(name)
+        """Give new memory between two guard zones."""
         padded = -(-size_bytes // 16) * 16
         base = int(check(cu.cuMemAlloc(padded + 2 * GUARD_BYTES)))
         self._guarded[name] = size_bytes
@@ -102,6 +100,14 @@ class Memory:
         check(cu.cuMemsetD8(base, 0xFF, GUARD_BYTES))
         check(cu.cuMemsetD8(base + GUARD_BYTES + size_bytes, 0xFF, padded - size_bytes + GUARD_BYTES))
         return base + GUARD_BYTES
+
+    def unused(self, name: str) -> str:
+        """Give a name that is free: this one, or this one with a number."""
+        numbers = itertools.count(2)
+        found = name
+        while found in self.addresses:
+            found = f"{name} ({next(numbers)})"
+        return found
 
     def trespass(self) -> str:
         """Name the tensor beside which something was written; empty if there is none."""

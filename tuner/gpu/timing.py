@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from cuda.bindings import driver as cu
 
-from tuner.gpu.buffers import ProblemData
+from tuner.gpu.buffers import Memory, ProblemData
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.driver import Context, check
 from tuner.gpu.graph import Graph, Kernel
@@ -53,8 +53,11 @@ class Limits:
 class Loaded:
     """A candidate on the GPU: modules, kernels, and its scratch memory."""
 
-    kernels: list[Kernel]
-    modules: list[Any]
+    memory: Memory
+    kernels: list[Kernel] = field(default_factory=list)
+    modules: list[Any] = field(default_factory=list)
+    scratch: list[str] = field(default_factory=list)
+    """Names of its own allocations: candidates in one race must not share them."""
     zeroed: list[tuple[int, int]] = field(default_factory=list)
     """Address and bytes of scratch that is cleared inside the timing, because the kernel needs it so."""
 
@@ -66,9 +69,11 @@ class Loaded:
             kernel.add_to(graph)
 
     def close(self) -> None:
-        """Unload; harmless after a fault."""
+        """Unload, and give back the scratch; harmless after a fault."""
         for module in self.modules:
             cu.cuModuleUnload(module)
+        for name in self.scratch:
+            self.memory.free(name)
 
 
 def load(
@@ -79,11 +84,12 @@ def load(
     scratch: Sequence[Buffer],
 ) -> Loaded:
     """Load a candidate's cubins and bind its arguments."""
-    loaded = Loaded([], [])
+    loaded = Loaded(data.memory)
     addresses = dict(data.memory.addresses)
     try:
         for buffer in scratch:
-            address = data.memory.allocate_guarded(f"scratch {buffer.name}", buffer.size_bytes)
+            loaded.scratch.append(data.memory.unused(f"scratch {buffer.name}"))
+            address = data.memory.allocate_guarded(loaded.scratch[-1], buffer.size_bytes)
             # What the candidate before left there could be the right partial sums.
             check(cu.cuMemsetD8(address, 0xFF, buffer.size_bytes))
             addresses[buffer.name] = address

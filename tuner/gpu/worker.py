@@ -263,19 +263,11 @@ class Worker:
             graph.close()
         return samples, tags
 
-    def _wrong_output(self) -> str:
-        verification = self._check()
-        return (
-            f"after timing: {verification.message}"
-            if verification.checked and not verification.passed
-            else ""
-        )
-
     # -- several in turn ------------------------------------------------------------------------------------------
 
     def _race(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time candidates in turn, in shuffled rounds; each round gives one group of each."""
-        assert self._data is not None and self._verifier is not None
+        assert self._data is not None
         self._span = time.monotonic()
         order = random.Random(request["seed"])
         loaded: list[Loaded] = []
@@ -287,17 +279,9 @@ class Worker:
         try:
             for current, item in enumerate(request["candidates"]):
                 loaded.append(self._load(item))
-                _, verification = self._first_run(loaded[-1], estimates[current])
-                if verification.checked and not verification.passed:
-                    return {
-                        "error": verification.message,
-                        "candidate": current,
-                        "status": Status.WRONG_RESULT,
-                        "dying": self._damaged,
-                    }
-                graphs.append(
-                    ColdGraph(self._data, loaded[-1], min(request["samples"], group_size(estimates[current])))
-                )
+                _insist(self._first_run(loaded[-1], estimates[current])[1])
+                size = min(request["samples"], group_size(estimates[current]))
+                graphs.append(ColdGraph(self._data, loaded[-1], size))
             for turn in range(request["rounds"]):
                 found: list[list[float]] = [[] for _ in graphs]
                 for current in order.sample(range(len(graphs)), len(graphs)):
@@ -305,29 +289,27 @@ class Worker:
                     heavy = self._limits.heavy(estimates[current])
                     found[current], reasons = self._timer.group(self._data, graphs[current], heavy=heavy)
                     tags |= reasons
-                    if turn == request["rounds"] - 1 and (wrong := self._wrong_output()):
-                        return {
-                            "error": wrong,
-                            "candidate": current,
-                            "status": Status.WRONG_RESULT,
-                            "dying": self._damaged,
-                        }
+                    if turn == request["rounds"] - 1:
+                        _insist(self._check())
                 rounds.append(found)
-        except DriverFailure as failure:
-            return {
-                "error": str(failure),
-                "candidate": current,
-                "status": failure.status,
-                "dying": failure.sticky,
-            }
-        except ClockMismatchError as mismatch:
-            return {"error": str(mismatch), "candidate": current, "status": Status.UNTRUSTED}
+        except (DriverFailure, ClockMismatchError, _WrongResult) as failure:
+            dying = self._damaged or (isinstance(failure, DriverFailure) and failure.sticky)
+            return {"error": str(failure), "candidate": current, "dying": dying}
         finally:
             for graph in graphs:
                 graph.close()
             for candidate in loaded:
                 candidate.close()
         return {"rounds": rounds, "tags": sorted(tags), "span": [self._span, time.monotonic()]}
+
+
+class _WrongResult(Exception):  # noqa: N818 - a verdict on a candidate
+    """A contestant's output is wrong."""
+
+
+def _insist(verification: Verification) -> None:
+    if verification.checked and not verification.passed:
+        raise _WrongResult(verification.message)
 
 
 def _read_requests(pipe: ParentPipe, requests: queue.SimpleQueue[dict[str, Any] | None]) -> None:
