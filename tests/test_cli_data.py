@@ -20,7 +20,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tuner.cli.data import best, db, parse_since, parse_sizes, query, trial
+from tuner.cli.data import best, parse_since, parse_sizes, query, trial
+from tuner.cli.db import db
 from tuner.cli.export import export
 from tuner.database import Database, Metrics, Winner
 from tuner.errors import DatabaseError, TunerError, UsageError

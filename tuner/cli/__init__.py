@@ -21,7 +21,7 @@ COMMANDS = {
     "export": ("tuner.cli.export:export", "Write the best configurations as a C++ header."),
     "list": ("tuner.cli.inspect:list_kernels", "List the built-in kernels."),
     "show": ("tuner.cli.inspect:show", "Show a kernel's problem, variants, parameters and constraints."),
-    "db": ("tuner.cli.data:db", "Check, merge, back up or trim the database."),
+    "db": ("tuner.cli.db:db", "Check, merge, back up or trim the database."),
     "doctor": ("tuner.cli.inspect:doctor", "Say what this machine has, what is missing and how to get it."),
 }
 

@@ -1,0 +1,86 @@
+"""``tune db``: look after the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tuner.cli.data import database_option
+from tuner.database import Database, Filters
+from tuner.errors import DatabaseError, UsageError
+from tuner.report import tables
+
+
+@click.group()
+def db() -> None:
+    """Look after the database: check, merge, backup, delete a run."""
+
+
+@db.command(short_help="Check the structure and every row.")
+@database_option
+def check(db: Path) -> None:
+    """Check the file's structure and the digest of every row."""
+    with Database.open(db, write=False) as database:
+        result = database.check()
+    click.echo(", ".join(f"{count} {table}" for table, count in result.rows.items()))
+    for problem in result.problems:
+        click.echo(tables.printable(problem))
+    if result.problems:
+        raise DatabaseError(
+            f"{len(result.problems)} problems in {db}",
+            "best and export leave damaged rows out; restore a backup",
+        )
+    click.echo("no problems")
+
+
+@db.command(short_help="Add the runs of another file.")
+@click.argument("other", type=click.Path(path_type=Path))
+@database_option
+def merge(other: Path, db: Path) -> None:
+    """Add the runs of the database file OTHER; what is there already is not added twice."""
+    with Database.open(db) as database:
+        result = database.merge(other)
+    click.echo(f"added {result.runs} runs, {result.trials} trials, {result.winners} winners")
+    for line in result.refused:
+        click.echo(f"not taken: {tables.printable(line)}", err=True)
+    if result.refused:
+        raise DatabaseError(f"{len(result.refused)} rows of {other} were not taken", "the others were")
+
+
+@db.command(short_help="Write a consistent copy.")
+@click.argument("file", type=click.Path(path_type=Path))
+@database_option
+def backup(file: Path, db: Path) -> None:
+    """Write a consistent copy to the new file FILE, also while tuners write."""
+    with Database.open(db, write=False) as database:
+        database.backup(file)
+    click.echo(f"wrote {file}")
+
+
+MIN_PREFIX = 4
+"""Characters of a run's id that are enough to delete it."""
+
+
+def _what_run(database: Database, run_id: str) -> str:
+    trials = database.query(Filters(run=run_id))
+    try:
+        problem = tables.printable(database.run(run_id).problem)
+    except DatabaseError:
+        problem = "damaged"
+    return f"{problem}, {len(trials.rows) + len(trials.damaged)} trials"
+
+
+@db.command(short_help="Delete a run and its trials.")
+@click.argument("run_id", metavar="RUN")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@database_option
+def delete(run_id: str, yes: bool, db: Path) -> None:
+    """Delete a run with its trials and winner; RUN is its id or the start of it."""
+    if len(run_id) < MIN_PREFIX:
+        raise UsageError(f"{run_id!r} is too short", f"give at least {MIN_PREFIX} characters of the run's id")
+    with Database.open(db) as database:
+        found = database.run_id(run_id)
+        if not yes:
+            click.confirm(f"Delete run {found} ({_what_run(database, found)}) of {db} for ever?", abort=True)
+        click.echo(f"deleted run {found} with {database.delete_run(found)} trials")
