@@ -3,8 +3,8 @@
     scripts/run python scripts/compare_libraries.py --db results/tuning.db --out results/evidence/libraries.json
 
 For every exportable winner of vector_add, saxpy and gemm: torch.add, torch.add with alpha, or torch.mm (cuBLAS; tf32
-off), and for vector_add and saxpy also the kernel's own plain configuration of 16-byte vectors and 256 threads. All
-run inside the same CUDA graphs on the same buffers; groups are taken in turn, in shuffled rounds.
+off; torch must be installed), and for vector_add and saxpy also the kernel's own plain configuration of 16-byte vectors
+and 256 threads. All run inside the same CUDA graphs on the same buffers; groups are taken in turn, in shuffled rounds.
 """
 
 from __future__ import annotations

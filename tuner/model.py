@@ -217,7 +217,6 @@ class Measurement:
     error: str = ""
     verification: Verification | None = None
     tags: tuple[str, ...] = ()
-    clock_hz: float = 0.0
     measure_s: float = 0.0
     """Seconds for which this candidate occupied the GPU: verifying, timing, resting on purpose."""
 

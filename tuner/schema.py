@@ -163,8 +163,8 @@ def _settle_journal(connection: sqlite3.Connection) -> None:
     """WAL where this SQLite is safe with it, else a rollback journal; committed means on the disk in both.
 
     A journal that persists ends a transaction by overwriting its header, and syncs that: as durable as deleting it with
-    ``synchronous=EXTRA``, and without a change to the directory or to a file's size, which made a transaction take 2 ms
-    instead of 19 on a network disk of a virtual machine.
+    ``synchronous=EXTRA``, and without a change to the directory or to a file's size, which is what slow
+    disks take their time for.
     """
     connection.execute("PRAGMA synchronous = FULL")
     wanted = "wal" if sqlite3.sqlite_version_info >= WAL_IS_SAFE_FROM else "persist"

@@ -155,7 +155,6 @@ class FakeWorker:
             "error": error,
             "verification": verification,
             "tags": [],
-            "clock_hz": 0.0,
             "measure_s": 0.0,
         }
 

@@ -98,10 +98,6 @@ def main(arguments: list[str] | None = None) -> Any:
     except TunerError as error:
         click.echo(f"tune: {error}", err=True)
         status = error.exit_code
-    except BrokenPipeError:
-        # The reader of our output has gone (`tune query | head`); nothing is wrong.
-        sys.stderr.close()
-        status = 0
     except OSError as error:
         _give_up_output()
         place = (

@@ -137,9 +137,8 @@ class LocalDevice(Device):
             if request is None:
                 return Measurement(compilation.status, error=compilation.error)
             return _measurement(guard.call({**request, "thorough": True, "incumbent_ns": time_ns}))
-        except (
-            DeviceError
-        ) as error:  # a second process is refused: what was measured is worth keeping all the same
+        except DeviceError as error:
+            # A second process is refused: what was measured is worth keeping all the same.
             return Measurement(Status.WORKER_DIED, error=str(error))
         finally:
             guard.close()
@@ -154,6 +153,7 @@ class LocalDevice(Device):
         self._release()
         found: list[tuple[Problem, Measurement]] = []
         guard = Guard(self._worker, self._arguments)
+        problem = self._problem
         try:
             guard.hello()
             for problem in problems:
@@ -164,11 +164,7 @@ class LocalDevice(Device):
                     break
             return found
         except DeviceError as error:
-            return (
-                [*found, (problems[len(found)], Measurement(Status.UNVERIFIED, error=str(error)))]
-                if problems
-                else []
-            )
+            return [*found, (problem, Measurement(Status.UNVERIFIED, error=str(error)))]
         finally:
             guard.close()
 

@@ -37,7 +37,7 @@ def examine() -> list[Finding]:
         Finding(
             "tune",
             "ok",
-            f"kernel-tune {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores",
+            f"kernel-tune {__version__}, Python {platform.python_version()}, {len(os.sched_getaffinity(0))} cores",
         ),
         nvrtc,
         *gpus,
