@@ -3,7 +3,8 @@
 #
 #     scripts/run bash scripts/figures.sh results/evidence
 #
-# The comparison at the end needs torch in the same environment. Cold caches: the cubin cache and the database are new. What it prints is kept as figures.txt.
+# Cold caches: the cubin cache and the database are new. What it prints is kept as figures.txt. The comparison at the end
+# needs torch in the same environment.
 set -euo pipefail
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 scratch=$(mktemp -d)
