@@ -17,11 +17,11 @@ PACKAGE = ROOT / "tuner"
 FLOORS = [
     "__init__ errors model paths",
     "enumeration expressions kernel kernel_file reference render roofline space stats toml_table",
-    "children compile_pool compile_worker compiler cubin_cache edges plan",
+    "baselines children compile_pool compile_worker compiler conditions cubin_cache edges plan",
     "gpu.*",
     "devices.* recording",
     "database reading records rows schema search.* upkeep",
-    "race",
+    "bench race",
     "session state",
     "export.* report.*",
     "__main__ cli.*",

@@ -42,6 +42,8 @@ class Status(StrEnum):
     """The time contradicts the hardware's limits or the wall clock."""
     UNSTABLE = "unstable"
     """A finalist that a fresh process could not reproduce."""
+    INACCURATE = "inaccurate"
+    """Right for its dtype, but further from the true result than the user allows."""
 
     @property
     def ranked(self) -> bool:
@@ -101,6 +103,70 @@ class Problem:
         sizes = " ".join(f"{name}={value}" for name, value in self.sizes.items())
         options = "".join(f" {name}={value}" for name, value in self.options.items())
         return f"{self.kernel} {sizes} {self.dtype}{options}"
+
+
+class Mode(StrEnum):
+    """What the caches hold when a timed kernel starts."""
+
+    COLD = "cold"
+    """Nothing of its data: a sweep has read other memory. One kernel between two events."""
+    ROTATING = "rotating"
+    """Nothing of its data: many calls between two events, each on other copies of the tensors. For kernels so short
+    that the events would be a part of the figure."""
+    WARM = "warm"
+    """Whatever the call before has left: many calls on the same tensors between two events."""
+
+
+class Regime(StrEnum):
+    """How hot the card is."""
+
+    RESTED = "rested"
+    """Kernels that draw much power get pauses, so that the power limit does not slow them."""
+    SUSTAINED = "sustained"
+    """No pauses, and a warm-up before: the clock is what the power limit leaves."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How times are taken; times under different conditions are never compared."""
+
+    mode: Mode = Mode.COLD
+    regime: Regime = Regime.RESTED
+
+    def __str__(self) -> str:
+        return f"{self.mode}, {self.regime}"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a GPU reached with the tuner's own kernels, for orientation, and how well it can be timed."""
+
+    noise_floor: float
+    """How far from 1 the ratio of a kernel to itself gets, when both are timed in turn."""
+    read_bytes_per_s: float = 0.0
+    copy_bytes_per_s: float = 0.0
+    """Bytes read and bytes written."""
+    matrix_flops: float = 0.0
+    """Of the tensor cores on 16-bit inputs, without any memory traffic, rested."""
+    vector_flops: float = 0.0
+    """Of float32 fused multiply-adds."""
+    event_ns: float = 0.0
+    """An empty kernel between two events: what a cold time of a short kernel contains of the measurement itself."""
+    sm_clock_hz: float = 0.0
+    """Seen by a kernel that draws little power."""
+    measured: str = ""
+    """Date and time."""
+    notes: tuple[str, ...] = ()
+    """What a reader of any time on this GPU should know: clocks held by their owner, other users, no NVML."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give a plain dictionary that :meth:`from_json` reads back."""
+        return {**self.__dict__, "notes": list(self.notes)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Calibration:
+        """Rebuild what :meth:`to_json` gave."""
+        return cls(**{**data, "notes": tuple(data["notes"])})
 
 
 @dataclass(frozen=True)
@@ -206,6 +272,8 @@ class Verification:
     norm_error: float = 0.0
     """Norm of the error over the norm of the reference."""
     message: str = ""
+    true_error: float | None = None
+    """Norm of the difference from the result of unrounded inputs, over the norm of that; None where nobody asked."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +287,12 @@ class Measurement:
     tags: tuple[str, ...] = ()
     measure_s: float = 0.0
     """Seconds for which this candidate occupied the GPU: verifying, timing, resting on purpose."""
+    sm_clock_hz: float = 0.0
+    """Mean over the timed groups, counted on the GPU itself; 0 when it was not."""
+    capped_samples: int = 0
+    """Samples of groups in which the power limit held the clock down."""
+    drifted: bool = False
+    """The reference kernel took another time after this candidate than before: what came since the last look is suspect."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +316,8 @@ class Trial:
     compile_s: float = 0.0
     measure_s: float = 0.0
     tags: tuple[str, ...] = ()
+    sm_clock_hz: float = 0.0
+    capped_samples: int = 0
     id: int | None = None
     """Row number in the database, once it is there."""
 
@@ -265,6 +341,8 @@ class Run:
     kernel_digest: str = ""
     kernel_file: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    conditions: Conditions = Conditions()
+    calibration: Calibration | None = None
 
     @property
     def replayed(self) -> bool:

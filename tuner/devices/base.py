@@ -6,10 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tuner.baselines import Baseline
 from tuner.compile_pool import Compilation
 from tuner.kernel import KernelSpec
-from tuner.model import Configuration, Gpu, Measurement, Problem
+from tuner.model import Calibration, Conditions, Configuration, Gpu, Measurement, Mode, Problem, Regime
 from tuner.space import SearchSpace
+
+DEFAULT_NOISE_FLOOR = 0.005
+"""Where nothing was calibrated: two copies of one kernel, timed in turn, differ by less on a data-centre GPU."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +28,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Contestant:
-    """A configuration in a race, with the time that is known of it."""
+    """Who takes part in a race: a configuration, or a baseline."""
 
-    configuration: Configuration
-    time_ns: float
+    configuration: Configuration | None
+    time_ns: float = 0.0
+    """What is known of it; 0 for nothing."""
+    baseline: Baseline | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,10 @@ class RaceRound:
     lost: int | None = None
     """Index of a contestant that failed; the samples are then void."""
     error: str = ""
+    verified: tuple[bool, ...] = ()
+    """Whether each contestant's output was right: a configuration's always is, or it has lost."""
+    sm_clock_hz: tuple[float, ...] = ()
+    """Mean of each contestant."""
 
 
 @dataclass
@@ -79,10 +89,39 @@ class Device(ABC):
         """What the user should know about the choice of this device."""
         self.versions: dict[str, str] = {}
         """Of the driver and the compiler, for the record."""
+        self.calibration: Calibration | None = None
+        """Of the GPU, where there is one."""
+        self.least_error: float | None = None
+        """With a truth prepared: the smallest error that any kernel of the problem's dtype can have."""
+
+    @property
+    def noise_floor(self) -> float:
+        """How far from 1 a ratio of equal kernels may be."""
+        return self.calibration.noise_floor if self.calibration else DEFAULT_NOISE_FLOOR
 
     @abstractmethod
-    def prepare(self, kernel: KernelSpec, problem: Problem, seed: int) -> None:
+    def choose_conditions(
+        self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
+    ) -> tuple[Conditions, str]:
+        """Settle how a problem is timed, and say why; None leaves the mode to the problem."""
+
+    @abstractmethod
+    def prepare(
+        self,
+        kernel: KernelSpec,
+        problem: Problem,
+        seed: int,
+        conditions: Conditions = Conditions(),  # noqa: B008 - frozen
+        truth: Problem | None = None,
+    ) -> None:
         """Make the problem's data ready.
+
+        Args:
+            kernel: what computes.
+            problem: what is computed.
+            seed: of the inputs.
+            conditions: how everything is timed until the next ``prepare``.
+            truth: the same problem in a wider dtype, from whose result errors are counted.
 
         Raises:
             DeviceError: the problem does not fit, or its reference fails.
