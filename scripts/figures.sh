@@ -4,7 +4,7 @@
 #     scripts/run bash scripts/figures.sh results/evidence
 #
 # Cold caches: the cubin cache and the database are new. What it prints is kept as figures.txt. The comparison at the end
-# needs torch in the same environment.
+# with torch needs torch in the same environment.
 set -euo pipefail
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 scratch=$(mktemp -d)
@@ -29,6 +29,6 @@ timed() {
     timed --kernel vector_add --trials 200
     timed --kernel vector_add --trials 200 --size 'n=2**28'
     timed --kernel saxpy --trials 200 --size 'n=2**28'
-    echo '$ compare_libraries.py: the winners against torch and a plain kernel, interleaved'
-    python3 "$here/compare_libraries.py" --db "$db" --out "$out/libraries.json"
+    echo '$ tune bench: the winners against the default and torch, interleaved in one process'
+    python3 -m tuner bench --db "$db"
 } 2>&1 | tee "$out/figures.txt"

@@ -25,7 +25,20 @@ from tuner.cli.db import db
 from tuner.cli.export import export
 from tuner.database import Database, Metrics, Winner
 from tuner.errors import DatabaseError, TunerError, UsageError
-from tuner.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial, Verification
+from tuner.model import (
+    Calibration,
+    Conditions,
+    Configuration,
+    Gpu,
+    Mode,
+    Problem,
+    Regime,
+    Resources,
+    Run,
+    Status,
+    Trial,
+    Verification,
+)
 from tuner.report import tables
 
 GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, driver="580.95")
@@ -33,6 +46,9 @@ GEMM = Problem(
     "gemm", {"m": 4096, "n": 2048}, {"input": "float16", "accumulate": "float32"}, {"layout": "nn"}
 )
 ADD = Problem("vector_add", {"n": 1 << 20}, {"input": "float32"})
+COLD = Conditions()
+WARM = Conditions(Mode.WARM)
+HOT = Conditions(Mode.COLD, Regime.SUSTAINED)
 
 
 def fill(
@@ -42,26 +58,34 @@ def fill(
     device: str = "cuda:0",
     exportable: bool = True,
     log: str = "ptxas info: \x1b]0;title\x07",
+    conditions: Conditions = COLD,
+    time_ns: float = 190_000.0,
 ) -> None:
-    run = Run(run_id * 32, problem, GPU, device, 1, "tpe", 3, 1)
+    calibration = Calibration({"cold, rested": 0.002}, notes=("clocks are held at 1.2 GHz \x1b[31m",))
+    run = Run(
+        run_id * 32, problem, GPU, device, 1, "tpe", 3, 1, conditions=conditions, calibration=calibration
+    )
+    best_ns = time_ns
     with Database.open(path) as database:
         database.start_run(run)
         for number, status in enumerate((Status.OK, Status.OK, Status.HANG)):
-            time_ns = None if status is Status.HANG else 190_100.0 + number
+            trial_ns = None if status is Status.HANG else best_ns + 100.0 + number
             stored = Trial(
                 number,
                 Configuration.of("tiled", {"block_m": 64 << number, "fast": True}),
                 status,
-                time_ns,
-                time_ns and time_ns - 300,
-                time_ns and time_ns + 300,
-                (190_000.0, 190_200.0),
+                trial_ns,
+                trial_ns and trial_ns - 300,
+                trial_ns and trial_ns + 300,
+                () if status is Status.HANG else (190_000.0,) * 9 + (190_200.0, 290_000.0),
                 Resources(128, 4096, 0, 0, 16, 2),
-                Verification(True, worst_ratio=0.2, norm_error=1e-4),
+                Verification(True, worst_ratio=0.2, norm_error=1e-4, true_error=4.5e-4),
                 "no answer after 2 s \x1b[31m" if status is Status.HANG else "",
                 (f"// source of {number}\n\t__global__ void f();\n",),
                 log,
                 tags=("noisy",),
+                sm_clock_hz=0.0 if number else 1.7554e9,
+                capped_samples=0 if number else 4,
             )
             database.record(run.id, stored, metrics=Metrics(361.4, 500.0, 0.365))
         first = database.trials(run.id)[0]
@@ -69,7 +93,7 @@ def fill(
         database.record_winner(
             run.id,
             Winner(
-                first.id, first.configuration, 190_000.0, first.id + 1, 240_000.0, 1.263, 1.25, 1.27,
+                first.id, first.configuration, best_ns, first.id + 1, 240_000.0, 1.263, 1.25, 1.27,
                 "faster", 190_300.0, True, exportable, "" if exportable else "a fresh process took 300 us",
             ),
         )  # fmt: skip
@@ -110,6 +134,7 @@ def test_query_prints_a_table(path: Path) -> None:
     for part in (
         "gemm", "m=4096 n=2048 float16 layout=nn", "NVIDIA H200", "tiled block_m=64 fast=yes", "ok",
         "190.1 us", "189.8 us .. 190.4 us", "361.4 TFLOP/s", "36.5%", "measured",
+        "cold, rested",
     ):  # fmt: skip
         assert part in lines[1]
     assert "replayed" in lines[4]
@@ -136,6 +161,9 @@ def test_query_with_nothing_is_an_empty_table(path: Path) -> None:
         (["--measured", "--kernel", "gemm"], 3),
         (["--measured", "--kernel", "vector_add"], 0),
         (["--variant", "tiled"], 6),
+        (["--mode", "cold", "--regime", "rested"], 6),
+        (["--mode", "warm"], 0),
+        (["--regime", "sustained"], 0),
         (["--status", "hang"], 2),
         (["--status", "hang", "--status", "ok"], 6),
         (["--since", "1h"], 6),
@@ -314,6 +342,46 @@ def test_an_unconfirmed_winner_says_why(path: Path) -> None:
     assert len(list(csv.DictReader(io.StringIO(call(best, "--csv").output)))) == 2
 
 
+def test_best_keeps_ways_of_timing_apart(path: Path) -> None:
+    fill(path, "c", GEMM, conditions=WARM, time_ns=90_000.0)
+    fill(path, "d", GEMM, conditions=HOT, time_ns=210_000.0)
+    found = json.loads(call(best, "--json").output)
+    assert [(row["mode"], row["regime"], row["time_ns"]) for row in found] == [
+        ("cold", "rested", 190_000.0),
+        ("cold", "sustained", 210_000.0),
+        ("warm", "rested", 90_000.0),
+    ]
+    lines = call(best).output.splitlines()[1:]
+    assert ["cold, rested" in line for line in lines] == [True, False, False]
+    assert ["cold, sustained" in line for line in lines] == [False, True, False]
+    for arguments, times in (
+        (["--mode", "warm"], [90_000.0]),
+        (["--mode", "cold"], [190_000.0, 210_000.0]),
+        (["--regime", "sustained"], [210_000.0]),
+    ):
+        assert [row["time_ns"] for row in json.loads(call(best, "--json", *arguments).output)] == times
+    assert "no winner" in str(fails(best, "--mode", "rotating"))
+
+
+@pytest.mark.parametrize("command", [query, best, export])
+def test_only_known_modes_and_regimes_are_taken(path: Path, command: click.Command) -> None:
+    more = ["-o", "x.hpp"] if command is export else []
+    assert "'cold', 'rotating', 'warm'" in call(command, "--mode", "hot", *more, code=2).output
+    assert "'rested', 'sustained'" in call(command, "--regime", "tired", *more, code=2).output
+
+
+def test_records_say_how_a_time_was_taken(path: Path) -> None:
+    found = json.loads(call(query, "--json", "--run", "a").output)
+    timing = ("mode", "regime", "sm_clock_hz", "capped_samples", "outliers")
+    assert [tuple(row[name] for name in timing) for row in found] == [
+        ("cold", "rested", 1.7554e9, 4, 1),
+        ("cold", "rested", None, 0, 1),
+        ("cold", "rested", None, 0, 0),
+    ]
+    (row,) = csv.DictReader(io.StringIO(call(best, "--csv").output))
+    assert [row[name] for name in timing] == ["cold", "rested", "1755400000.0", "4", "1"]
+
+
 # -- trial
 
 
@@ -322,11 +390,19 @@ def test_trial_shows_everything(path: Path) -> None:
     for part in (
         "number 0 of run aaaa", "gemm m=4096", "580.95", "block_m", "190.1 us", "361.4 TFLOP/s", "128",
         "noisy", "2 lines; --source prints it", "ptxas info", "yes: largest error 0.2", "--json lists them",
+        "cold, rested", "1.755 GHz", "1 of 11", "4 of 11: the power limit", "0.00045 of the norm",
+        "clocks are held at 1.2 GHz \\x1b[31m",
     ):  # fmt: skip
         assert part in output
     assert "// source of 0" not in output
     assert "replayed from a recording" not in output
-    assert "replayed from a recording" in call(trial, "4").output
+    assert "cold, rested; replayed from a recording" in call(trial, "4").output
+
+
+def test_a_trial_says_nothing_of_what_was_not_looked_at(path: Path) -> None:
+    output = call(trial, "3").output
+    assert not re.search("SM clock|capped|outliers", output)
+    assert "capped" not in call(trial, "2").output
 
 
 def test_a_replayed_trial_has_no_invented_figures(path: Path) -> None:
@@ -350,7 +426,9 @@ def test_trial_parts(path: Path) -> None:
     assert call(trial, "1", "--source").output == "// source of 0\n\t__global__ void f();\n\n"
     assert call(trial, "1", "--log").output.startswith("ptxas info")
     record = json.loads(call(trial, "1", "--json").output)
-    assert record["samples_ns"] == [190_000.0, 190_200.0]
+    assert record["samples_ns"] == [*[190_000.0] * 9, 190_200.0, 290_000.0]
+    assert record["verification"]["true_error"] == 4.5e-4
+    assert record["calibration"]["noise"] == {"cold, rested": 0.002}
     assert record["sources"] == ["// source of 0\n\t__global__ void f();\n"]
     assert record["verification"]["worst_ratio"] == 0.2
     assert "exclude each other" in str(fails(trial, "1", "--json", "--log"))
@@ -383,13 +461,19 @@ def test_trial_again_compares(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_db_check_and_backup_and_merge(path: Path, tmp_path: Path) -> None:
     assert call(
         db, "check"
-    ).output == "2 runs, 6 trials, 6 sources, 0 attempts, 2 winners\nno problems\n".replace(
+    ).output == "2 runs, 6 trials, 6 sources, 0 attempts, 2 winners, 0 benchmarks\nno problems\n".replace(
         "6 sources", "3 sources"
     )
     call(db, "backup", "copies/b.db")
     assert "exists already" in str(fails(db, "backup", "copies/b.db"))
-    assert "added 2 runs, 6 trials, 2 winners" in call(db, "merge", "copies/b.db", "--db", "new.db").output
-    assert "added 0 runs, 0 trials, 0 winners" in call(db, "merge", "copies/b.db", "--db", "new.db").output
+    assert (
+        "added 2 runs, 6 trials, 2 winners, 0 benchmarks"
+        in call(db, "merge", "copies/b.db", "--db", "new.db").output
+    )
+    assert (
+        "added 0 runs, 0 trials, 0 winners, 0 benchmarks"
+        in call(db, "merge", "copies/b.db", "--db", "new.db").output
+    )
     assert call(best, "--db", "new.db", "--json").output.count("gemm")
     assert "there is no database" in str(fails(db, "merge", "missing.db"))
     assert not (tmp_path / "missing.db").exists()
@@ -425,7 +509,7 @@ def test_export_writes_a_header(path: Path, tmp_path: Path) -> None:
     assert call(export, "-o", "-").stdout == text
     call(export, "-o", "tuned.hpp", "--replayed")
     text = (tmp_path / "tuned.hpp").read_text()
-    assert "replayed from a recording (replay:h200)" in text
+    assert "replayed from a recording (replay:h200; cold, rested)" in text
     assert "// recorded samples only, not confirmed" in text
     assert text.count("in a fresh process") == 1
     if shutil.which("g++"):
@@ -461,6 +545,39 @@ def test_export_leaves_unconfirmed_winners_out(path: Path, tmp_path: Path) -> No
     assert "no confirmed winner" in str(fails(export, "--gpu", "a100", "-o", "other.hpp"))
     assert "--replayed" in str(fails(export, "--kernel", "vector_add", "-o", "other.hpp"))
     assert not (tmp_path / "other.hpp").exists()
+
+
+def test_export_takes_the_mode_that_was_tuned_last(path: Path, tmp_path: Path) -> None:
+    call(export, "-o", "cold.hpp")
+    fill(path, "c", GEMM, conditions=WARM, time_ns=90_000.0)
+    result = call(export, "-o", "tuned.hpp")
+    assert "wrote 1 configurations of 1 kernels" in result.stdout
+    assert "1 of 1 problems were tuned in several modes: took the last; --mode names one" in result.stderr
+    assert "// 90 us, measured (warm, rested); in the search" in (tmp_path / "tuned.hpp").read_text()
+    fill(path, "d", GEMM, conditions=COLD, time_ns=195_000.0)
+    assert "// 190 us, measured (cold, rested)" in call(export, "-o", "-").stdout  # the best of this mode
+    result = call(export, "-o", "-", "--mode", "warm")
+    assert "// 90 us, measured (warm, rested)" in result.stdout
+    assert result.stderr == ""
+    assert call(export, "-o", "-", "--mode", "cold").stdout == (tmp_path / "cold.hpp").read_text()
+
+
+def test_export_prefers_what_was_measured_whatever_its_mode(path: Path) -> None:
+    fill(path, "c", GEMM, device="replay:h200", conditions=WARM, time_ns=90_000.0)
+    text = call(export, "-o", "-", "--replayed", "--kernel", "gemm").stdout
+    assert "// 190 us, measured (cold, rested)" in text
+    assert "90 us, replayed" not in text
+
+
+def test_export_takes_sustained_times_only_on_request(path: Path) -> None:
+    fill(path, "c", GEMM, conditions=HOT, time_ns=90_000.0)
+    assert "// 190 us, measured (cold, rested)" in call(export, "-o", "-").stdout
+    text = call(export, "-o", "-", "--regime", "sustained").stdout
+    assert "// 90 us, measured (cold, sustained)" in text
+    small = replace(GEMM, dtypes={"input": "float32", "accumulate": "float32"})
+    fill(path, "d", small, conditions=HOT)
+    error = fails(export, "-o", "x.hpp", "--dtype", "float32")
+    assert "--mode cold --regime sustained" in error.remedy
 
 
 def test_short_helps_are_whole() -> None:

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,15 @@ import pytest
 from tests.faults.kernels import SOURCE, scale_kernel, write_kernel, write_synthetic_recording
 from tests.faults.killing import MARK, marked
 from tests.faults.processes import alive
+from tests.faults.stub_device import StubDevice, good, time_of
 from tuner import render
 from tuner.cli import main
-from tuner.errors import Interrupted
+from tuner.devices import choose
+from tuner.devices.base import Contestant, RaceRound
+from tuner.errors import DeviceError, Interrupted
+from tuner.kernel import KernelSpec
 from tuner.kernel_file import load_kernel
+from tuner.model import Conditions, Configuration, Measurement, Mode, Problem, Regime, Verification
 from tuner.state import Request, Result
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -400,6 +405,249 @@ def test_changed_comment_is_still_replayed(tune: Tune, tmp_path: Path) -> None:
     assert said.code == 0, said.err
 
 
+# -- a bound on the error
+
+
+ERRORS = {"float32": 1e-8, "float16": 3e-4, "bfloat16": 3e-3}
+FACTORS = {"float32": 4.0, "float16": 2.0, "bfloat16": 1.0}
+
+
+class Rounding(StubDevice):
+    """Narrow dtypes are fast, and far from the truth; a configuration with load hints is half as far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtype = ""
+        self.asked_for: list[tuple[str, Conditions, str]] = []
+        self.short: frozenset[str] = frozenset()
+        self.least: dict[str, float] = {}
+        self.confirmed = lambda c, time_ns: self.timed(c)
+
+    def choose_conditions(
+        self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
+    ) -> tuple[Conditions, str]:
+        auto = Mode.ROTATING if problem.dtype in self.short else Mode.COLD
+        return Conditions(mode or auto, regime), "as scripted"
+
+    def prepare(
+        self,
+        kernel: KernelSpec,
+        problem: Problem,
+        seed: int,
+        conditions: Conditions = Conditions(),  # noqa: B008 - frozen
+        truth: Problem | None = None,
+    ) -> None:
+        self.prepared.append(problem)
+        self.dtype, self.conditions = problem.dtype, conditions
+        self.least_error = self.least.get(problem.dtype, 0.0) if truth else None
+        self.asked_for.append((problem.dtype, conditions, truth.dtype if truth else ""))
+        self.answer = self.timed
+
+    def timed(self, configuration: Configuration) -> Measurement:
+        hinted = configuration.values.get("load_hint", "none") != "none"
+        error = ERRORS[self.dtype] * (0.5 if hinted else 1.0)
+        found = good(time_of(configuration) * FACTORS[self.dtype])
+        return replace(found, verification=Verification(True, true_error=error))
+
+    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+        found = super().race(contestants, rounds, samples, seed)
+        factor = FACTORS[self.dtype]
+        return replace(found, samples_ns=[[[ns * factor for ns in g] for g in r] for r in found.samples_ns])
+
+
+@pytest.fixture
+def rounding(monkeypatch: pytest.MonkeyPatch) -> Rounding:
+    device = Rounding()
+    monkeypatch.setattr(choose, "open_device", lambda *_: device)
+    return device
+
+
+BOUNDED = ("--kernel", "vector_add", "--size", "n=2**20", "--trials", "15", "-q", "--max-error")
+
+
+def test_bound_chooses_the_dtype(tune: Tune, rounding: Rounding) -> None:
+    said = tune(*BOUNDED, "1e-3", "--dtype", "float32,float16", "--dtype", "bfloat16", "--json")
+    assert said.code == 0, said.err
+    (found,) = json.loads(said.out)
+    assert [run["problem"]["dtypes"]["input"] for run in found["runs"]] == ["float32", "float16", "bfloat16"]
+    assert found["winner"]["dtype"] == "float16"
+    assert found["winner"]["error"] <= 1e-3
+    assert found["complete"] is True
+    assert found["max_error"] == 1e-3
+    assert found["front"][0]["dtype"] == "bfloat16"
+    assert {point["dtype"] for point in found["front"]} == {"float32", "float16", "bfloat16"}
+    assert [truth for _, _, truth in rounding.asked_for] == ["float32"] * 3
+    with sqlite3.connect("results/tuning.db") as connection:
+        rows = connection.execute(
+            "SELECT status, count(*) FROM trials WHERE dtype = 'bfloat16' GROUP BY status"
+        )
+        assert rows.fetchall() == [("inaccurate", 15)]
+
+
+def test_bound_as_a_table(tune: Tune, rounding: Rounding) -> None:
+    said = tune(*BOUNDED, "1e-2", "--dtype", "float32,float16,bfloat16")
+    assert said.code == 0, said.err
+    assert said.err == ""
+    table = said.out[said.out.index("time against error") :].splitlines()
+    assert table[1].split()[:4] == ["dtype", "time", "confirmed", "error"]
+    assert "winner: bfloat16" in table[-1]
+    (marked,) = (line for line in table[2:-1] if "winner" in line)
+    assert marked.startswith("bfloat16")
+
+
+def test_bound_without_a_dtype_tries_all(tune: Tune, rounding: Rounding) -> None:
+    assert tune(*BOUNDED, "1").code == 0
+    assert [problem.dtype for problem in rounding.prepared] == ["float32", "float16", "bfloat16"]
+
+
+def test_dtype_that_cannot_be_accurate_enough_is_skipped(tune: Tune, rounding: Rounding) -> None:
+    rounding.least = {"bfloat16": 2e-3, "float16": 2e-4}
+    said = tune(*BOUNDED, "1e-3", "--json")
+    assert said.code == 0, said.err
+    (line,) = said.err.splitlines()
+    assert line.startswith("tune: vector_add n=1048576 bfloat16: ")
+    (found,) = json.loads(said.out)
+    assert [skipped["dtype"] for skipped in found["skipped"]] == ["bfloat16"]
+    assert found["winner"]["dtype"] == "float16"
+    with sqlite3.connect("results/tuning.db") as connection:
+        assert connection.execute("SELECT count(*) FROM trials WHERE dtype = 'bfloat16'").fetchone() == (0,)
+
+
+def test_bound_that_nothing_meets(tune: Tune, rounding: Rounding) -> None:
+    said = tune(*BOUNDED, "1e-12", "--json")
+    assert said.code == 1
+    (found,) = json.loads(said.out)
+    assert found["winner"] is None
+    assert len(found["runs"]) == len(found["skipped"]) == 3
+    lines = said.err.splitlines()
+    assert len(lines) == 4
+    assert "no configuration is accurate enough; 15 of 15 ended as inaccurate" in lines[0]
+    assert lines[-1] == "tune: vector_add n=1048576: no dtype has a confirmed winner within an error of 1e-12"
+
+
+def test_single_dtype_that_cannot_be_accurate_enough(tune: Tune, rounding: Rounding) -> None:
+    rounding.least = {"float16": 2e-4}
+    assert_refused(tune(*BOUNDED, "1e-5", "--dtype", "float16"), "float16", "1e-05")
+
+
+def test_dtypes_are_timed_alike(tune: Tune, rounding: Rounding) -> None:
+    """Where each would choose its own mode, the shortest kernels decide."""
+    rounding.short = frozenset({"float16"})
+    assert tune(*BOUNDED, "1").code == 0
+    assert {conditions for _, conditions, _ in rounding.asked_for} == {Conditions(Mode.ROTATING)}
+    rounding.asked_for.clear()
+    assert tune(*BOUNDED, "1", "--mode", "cold", "--regime", "sustained").code == 0
+    assert {conditions for _, conditions, _ in rounding.asked_for} == {
+        Conditions(Mode.COLD, Regime.SUSTAINED)
+    }
+
+
+def test_mode_and_regime(tune: Tune, rounding: Rounding) -> None:
+    small = ("--kernel", "vector_add", "--trials", "5", "-q")
+    assert tune(*small).code == 0
+    assert tune(*small, "--mode", "warm", "--regime", "sustained").code == 0
+    assert [(str(conditions), truth) for _, conditions, truth in rounding.asked_for] == [
+        ("cold, rested", ""),
+        ("warm, sustained", ""),
+    ]
+
+
+def test_bound_for_several_problems(tune: Tune, rounding: Rounding) -> None:
+    problems = ("--problem", "n=2**20", "--problem", "n=2**21,dtype=float32")
+    said = tune("--kernel", "vector_add", *problems, "--trials", "5", "-q", "--max-error", "1e-3", "--json")
+    assert said.code == 0, said.err
+    assert [found["winner"]["dtype"] for found in json.loads(said.out)] == ["float16", "float32"]
+
+
+def test_dtype_that_fails_does_not_end_the_others(tune: Tune, rounding: Rounding) -> None:
+    real = rounding.prepare
+
+    def prepare(kernel: KernelSpec, problem: Problem, *others: Any) -> None:
+        if problem.dtype == "float32":
+            raise DeviceError("it does not fit")
+        real(kernel, problem, *others)
+
+    rounding.prepare = prepare  # type: ignore[method-assign]
+    said = tune(*BOUNDED, "1e-2", "--json")
+    assert said.code == 1
+    assert said.err.splitlines() == ["tune: vector_add n=1048576 float32: it does not fit"]
+    (found,) = json.loads(said.out)
+    assert found["winner"]["dtype"] == "bfloat16"
+    assert {"dtype": "float32", "reason": "it does not fit"} in found["skipped"]
+
+
+def stopped_in(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    """Have Ctrl-C pressed as soon as this dtype is searched."""
+    from tuner import session
+
+    real = session.tune
+
+    def stopped(request: Request, device: Any, database: Any, observer: Any, stop: Any) -> Result:
+        return real(request, device, database, observer, lambda: stop() or request.problem.dtype == dtype)
+
+    monkeypatch.setattr(session, "tune", stopped)
+
+
+def test_resumed_comparison_has_the_dtypes_that_were_done(
+    tune: Tune, rounding: Rounding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounding.short = frozenset({"float16"})
+    with monkeypatch.context() as patched:
+        stopped_in(patched, "bfloat16")
+        said = tune(*BOUNDED, "1e-3", "--json")
+    assert said.code == 130, said.err
+    (partly,) = json.loads(said.out)
+    assert (partly["complete"], partly["winner"]) == (False, None)
+    assert len(partly["runs"]) == 2
+    rounding.asked_for.clear()
+    said = tune(*BOUNDED, "1e-3", "--json", "--resume")
+    assert said.code == 0, said.err
+    assert [dtype for dtype, _, _ in rounding.asked_for] == ["bfloat16"]
+    assert {conditions for _, conditions, _ in rounding.asked_for} == {Conditions(Mode.ROTATING)}
+    (found,) = json.loads(said.out)
+    assert found["complete"] is True
+    assert found["winner"] == {**found["winner"], "dtype": "float16"}
+    assert {point["dtype"] for point in found["front"]} == {"float32", "float16", "bfloat16"}
+    assert len(found["runs"]) == 1
+
+
+def test_plot_of_the_front(tune: Tune, rounding: Rounding, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    said = tune(*BOUNDED, "1e-3", "--plot", "front.svg")
+    assert said.code == 0, said.err
+    text = (tmp_path / "front.svg").read_text()
+    assert "float16" in text
+    assert "vector_add n=1048576" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--dtype", "float32,float16"), ("--dtype names several: float32, float16", "--max-error")),
+        (("--dtype", "float32", "--dtype", "input=float16"), ("--dtype names several", "--max-error")),
+        (("--max-error", "0"), ("--max-error",)),
+        (("--max-error", "-1"), ("--max-error",)),
+        (("--max-error", "nan"), ("--max-error nan", "1e-3")),
+        (("--max-error", "inf"), ("--max-error inf", "1e-3")),
+        (("--max-error", "small"), ("--max-error",)),
+        (("--max-error", "1e-3", "--dtype", "float16,float23"), ("float23", "float16")),
+        (("--plot", "front.png"), ("--plot", "--max-error")),
+        (("--max-error", "1e-3", "--plot", "front.jpg"), ("front.jpg", ".png")),
+        (("--max-error", "1e-3", "--plot", "nowhere/front.png"), ("nowhere",)),
+        (
+            ("--max-error", "1e-3", "--plot", "a.png", "--problem", "n=8", "--problem", "n=9"),
+            ("one problem",),
+        ),
+        (("--mode", "hot"), ("--mode", "hot")),
+        (("--regime", "tired"), ("--regime", "tired")),
+        (("--max-error", "1e-3"), ("is a recording", "no errors to choose by", "--max-error")),
+    ],
+)
+def test_bad_bound_is_one_clear_line(tune: Tune, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+    assert_refused(tune("--kernel", "vector_add", "--trials", "5", *arguments), *words)
+    assert not Path("results").exists()
+
+
 # -- a database that cannot be used
 
 
@@ -625,7 +873,9 @@ def test_template_that_does_not_compile(tmp_path: Path, source: str, words: str)
     kernel = write_kernel(tmp_path / "own", source=source)
     said = Fake(tmp_path, "--kernel", str(kernel), "--trials", "8", "-q", sleep_s=0.0).ends()
     assert said.code == 1
-    assert len(said.err.strip().splitlines()) == 1, said.err
+    note, line = said.err.strip().splitlines()
+    assert note == "tune: NVML does not answer"  # which is what the fake device says of itself
+    assert "8 of 8 ended as compile_error" in line
     with sqlite3.connect(tmp_path / "results" / "tuning.db") as connection:
         rows = connection.execute("SELECT status, error FROM trials").fetchall()
     assert len(rows) == 8

@@ -18,10 +18,23 @@ from pathlib import Path
 
 import pytest
 
-from tuner import rows, schema
-from tuner.database import Database, Filters, Metrics, Winner
+from tuner import cells, owners, schema
+from tuner.database import Benchmark, Database, Filters, Metrics, Winner
 from tuner.errors import DatabaseError, UsageError
-from tuner.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial, Verification
+from tuner.model import (
+    Calibration,
+    Conditions,
+    Configuration,
+    Gpu,
+    Mode,
+    Problem,
+    Regime,
+    Resources,
+    Run,
+    Status,
+    Trial,
+    Verification,
+)
 
 GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, uuid="GPU-1", driver="580.95")
 PROBLEM = Problem(
@@ -31,9 +44,19 @@ PROBLEM = Problem(
     {"layout": "nn"},
 )
 
+WARM = Conditions(Mode.WARM)
+HOT = Conditions(Mode.COLD, Regime.SUSTAINED)
+CALIBRATION = Calibration(
+    {"cold, rested": 0.002}, copy_bytes_per_s=3.9e12, event_ns=2800.0, notes=("no NVML",)
+)
+
 
 def make_run(
-    run_id: str = "a" * 32, problem: Problem = PROBLEM, gpu: Gpu = GPU, device: str = "cuda:0"
+    run_id: str = "a" * 32,
+    problem: Problem = PROBLEM,
+    gpu: Gpu = GPU,
+    device: str = "cuda:0",
+    conditions: Conditions = Conditions(),  # noqa: B008 - frozen
 ) -> Run:
     return Run(
         run_id,
@@ -48,6 +71,8 @@ def make_run(
         "d1",
         "gemm.toml",
         {"nvrtc": "13.5"},
+        conditions,
+        CALIBRATION,
     )
 
 
@@ -73,6 +98,8 @@ def make_trial(
         compile_s=0.5,
         measure_s=0.25,
         tags=("noisy",),
+        sm_clock_hz=1.755e9,
+        capped_samples=2,
     )
 
 
@@ -85,6 +112,32 @@ def make_winner(trial: Trial, time_ns: float = 900.0, **changes: object) -> Winn
     return replace(winner, **changes)
 
 
+def make_benchmark(contestant: str = "best", **changes: object) -> Benchmark:
+    benchmark = Benchmark(
+        bench="e" * 32,
+        problem=PROBLEM,
+        gpu=GPU,
+        conditions=Conditions(),
+        contestant=contestant,
+        configuration=make_trial(0).configuration if contestant != "torch" else None,
+        winner_id=None,
+        kernel_digest="d1",
+        time_ns=900.0,
+        ci_low_ns=899.0,
+        ci_high_ns=901.0,
+        samples_ns=(899.5, 900.0, 901.0),
+        ratio=1.25,
+        ratio_low=1.24,
+        ratio_high=1.26,
+        verdict="faster",
+        noise_floor=0.002,
+        sm_clock_hz=1.755e9,
+        tags=("capped",),
+        versions={"torch": "2.9"},
+    )
+    return replace(benchmark, **changes)
+
+
 def filled(path: Path, run: Run | None = None, count: int = 3) -> list[Trial]:
     run = run or make_run()
     with Database.open(path) as database:
@@ -95,6 +148,9 @@ def filled(path: Path, run: Run | None = None, count: int = 3) -> list[Trial]:
         database.record_winner(run.id, make_winner(trials[0]))
         database.finish_run(run.id, "finished", {"occupied": 0.9})
     return trials
+
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -133,6 +189,37 @@ def test_a_trial_comes_back_as_it_was(path: Path) -> None:
         assert stored.trial == replace(trial, id=number)
         assert stored.metrics == Metrics(1.5, 2.5, 0.75)
         assert database.trials(run.id) == [replace(trial, id=number, sources=())]
+
+
+def test_conditions_calibration_and_true_error_come_back(path: Path) -> None:
+    run = make_run(conditions=Conditions(Mode.ROTATING, Regime.SUSTAINED))
+    verification = Verification(True, worst_ratio=0.5, true_error=3e-4)
+    with Database.open(path) as database:
+        database.start_run(run)
+        database.start_run(replace(make_run("b" * 32), calibration=None))
+        for number, error in enumerate((3e-4, None, math.inf)):
+            found = replace(verification, true_error=error)
+            database.record(run.id, replace(make_trial(number), verification=found))
+    with Database.open(path, write=False) as database:
+        assert database.run(run.id).conditions == Conditions(Mode.ROTATING, Regime.SUSTAINED)
+        assert database.run(run.id).calibration == CALIBRATION
+        assert database.run("b" * 32).calibration is None
+        errors = [t.verification.true_error for t in database.trials(run.id) if t.verification]
+        assert errors == [3e-4, None, math.inf]
+        columns = "mode, regime, sm_clock_hz, capped_samples"
+        assert database.select(f"SELECT {columns} FROM trials LIMIT 1") == [
+            {"mode": "rotating", "regime": "sustained", "sm_clock_hz": 1.755e9, "capped_samples": 2}
+        ]
+
+
+def test_outliers_are_counted_when_a_trial_is_written(path: Path) -> None:
+    samples = ((1000.0,) * 18 + (1001.0, 1200.0), (1000.0,) * 20, ())
+    with Database.open(path) as database:
+        database.start_run(make_run())
+        for number, taken in enumerate(samples):
+            database.record(make_run().id, replace(make_trial(number), samples_ns=taken))
+        assert [stored.outliers for stored in database.query().rows] == [1, 0, 0]
+        assert [row["outliers"] for row in database.select("SELECT outliers FROM trials")] == [1, 0, 0]
 
 
 def test_odd_values_come_back(path: Path) -> None:
@@ -347,6 +434,93 @@ def test_earlier_trials_are_of_the_same_kernel_problem_and_gpu(path: Path) -> No
         assert database.earlier_trials(new) == database.trials("a" * 32)
 
 
+def test_times_under_other_conditions_are_never_compared(path: Path) -> None:
+    for name, conditions, time_ns in (("a", Conditions(), 900.0), ("b", WARM, 500.0), ("c", HOT, 950.0)):
+        run = make_run(name * 32, conditions=conditions)
+        with Database.open(path) as database:
+            database.start_run(run)
+            database.record(run.id, make_trial(0, time_ns + 5))
+            database.record_winner(run.id, make_winner(database.trials(run.id)[0], time_ns))
+    with Database.open(path, write=False) as database:
+        found = {stored.run.conditions: stored.winner.time_ns for stored in database.best().rows}
+        assert found == {Conditions(): 900.0, WARM: 500.0, HOT: 950.0}
+        configuration = make_trial(0).configuration
+        assert database.best_known(PROBLEM, GPU.name) == (configuration, 900.0)
+        assert database.best_known(PROBLEM, GPU.name, WARM) == (configuration, 500.0)
+        assert database.best_known(PROBLEM, GPU.name, HOT) == (configuration, 950.0)
+        assert database.best_known(PROBLEM, GPU.name, Conditions(Mode.ROTATING)) is None
+        for filters, names in (
+            (Filters(mode="warm"), "b"),
+            (Filters(mode="cold"), "ac"),
+            (Filters(regime="sustained"), "c"),
+            (Filters(mode="cold", regime="rested"), "a"),
+            (Filters(mode="warm", regime="sustained"), ""),
+        ):
+            assert [s.run.id[0] for s in database.winners(filters).rows] == list(names)
+            assert [s.run.id[0] for s in database.query(filters).rows] == list(names)
+        for conditions, time_ns in ((Conditions(), 905.0), (WARM, 505.0), (HOT, 955.0)):
+            later = make_run("f" * 32, conditions=conditions)
+            assert [trial.time_ns for trial in database.earlier_trials(later)] == [time_ns]
+
+
+def test_the_fastest_trial_under_the_conditions_is_best_known(path: Path) -> None:
+    with Database.open(path) as database:
+        for name, conditions, time_ns in (("a", Conditions(), 900.0), ("b", WARM, 500.0)):
+            run = make_run(name * 32, conditions=conditions)
+            database.start_run(run)
+            database.record(run.id, make_trial(0, time_ns))
+        assert database.best_known(PROBLEM, GPU.name) == (make_trial(0).configuration, 900.0)
+        assert database.best_known(PROBLEM, GPU.name, WARM) == (make_trial(0).configuration, 500.0)
+
+
+def test_a_suspect_time_ranks_nowhere(path: Path) -> None:
+    run = make_run()
+    with Database.open(path) as database:
+        database.start_run(run)
+        for number, time_ns in enumerate((300.0, 200.0, 100.0)):
+            database.record(run.id, make_trial(number, time_ns))
+        slow, middle, fast = database.trials(run.id)
+        database.retag(fast.id or 0, ("noisy", "suspect"))
+        database.retag(slow.id or 0, ("not suspect", '"suspect\\'))
+        assert database.trial(fast.id or 0).trial == replace(
+            make_trial(2, 100.0), tags=("noisy", "suspect"), id=fast.id
+        )
+        assert database.check().problems == []
+        assert database.best_known(PROBLEM, GPU.name) == (middle.configuration, 200.0)
+        other = make_run("b" * 32)
+        assert [trial.time_ns for trial in database.earlier_trials(other)] == [200.0, 300.0]
+        database.retag(middle.id or 0, ("suspect",))
+        assert database.best_known(PROBLEM, GPU.name) == (slow.configuration, 300.0)
+        database.retag(fast.id or 0, ())
+        assert database.best_known(PROBLEM, GPU.name) == (fast.configuration, 100.0)
+
+
+def test_a_damaged_or_missing_trial_is_not_retagged(path: Path) -> None:
+    trials = filled(path)
+    with Database.open(path) as database:
+        database.connection.execute("UPDATE trials SET time_ns = 1 WHERE id = ?", (trials[0].id,))
+        with pytest.raises(DatabaseError, match="is damaged"):
+            database.retag(trials[0].id or 0, ())
+        with pytest.raises(DatabaseError, match="there is no trial 99"):
+            database.retag(99, ())
+        assert len(database.check().problems) == 2  # the trial and its winner, still
+
+
+def test_a_row_says_the_conditions_of_its_run(path: Path) -> None:
+    filled(path, count=1)
+    with Database.open(path) as database:
+        for table in ("trials", "winners"):
+            sound = database.select(f"SELECT * FROM {table}")[0]
+            for column, value in (("mode", "warm"), ("regime", "sustained"), ("mode", "tepid")):
+                row = cells.sealed(table, {**sound, column: value})
+                change = f"UPDATE {table} SET {column} = ?, digest = ?"
+                database.connection.execute(change, (row[column], row["digest"]))
+                assert database.best().rows == []
+                assert database.check().problems
+                database.connection.execute(change, (sound[column], sound["digest"]))
+        assert len(database.best().rows) == 1
+
+
 def test_replayed_results_are_never_best_known(path: Path) -> None:
     filled(path, make_run(device="replay:h200"))
     with Database.open(path) as database:
@@ -384,6 +558,127 @@ def test_a_winner_must_be_a_trial_of_its_run(path: Path) -> None:
         with pytest.raises(DatabaseError, match="is not the winner's"):
             database.record_winner(make_run().id, replace(make_winner(trials[0]), trial_id=trials[1].id or 0))
         assert database.best().rows[0].winner == make_winner(trials[0])
+
+
+# -- benchmarks
+
+
+def test_benchmarks_come_back_newest_first(path: Path) -> None:
+    trials = filled(path)
+    with Database.open(path) as database:
+        winner = database.winners().rows[0]
+        assert winner.trial.id == trials[0].id
+        first = [make_benchmark(winner_id=winner.id), make_benchmark("torch", ratio_high=None)]
+        numbers = database.record_benchmark(first)
+        later = make_benchmark("default", bench="f" * 32, conditions=WARM, ratio=None, verdict="")
+        numbers += database.record_benchmark([later])
+        assert database.record_benchmark([]) == []
+    with Database.open(path, write=False) as database:
+        found = database.benchmarks()
+        assert found.damaged == []
+        stamps = [benchmark.created_at for benchmark in found.rows]
+        assert stamps[1] == stamps[2] < stamps[0]
+        assert [replace(b, created_at="") for b in found.rows] == [
+            replace(benchmark, id=number)
+            for benchmark, number in zip((later, *first), (numbers[2], *numbers[:2]), strict=True)
+        ]
+        assert [b.contestant for b in database.benchmarks(limit=2).rows] == ["default", "best"]
+        assert database.check().problems == []
+        assert database.check().rows["benchmarks"] == 3
+
+
+def test_a_benchmark_is_written_as_a_whole(path: Path) -> None:
+    filled(path)
+    with Database.open(path) as database:
+        with pytest.raises(DatabaseError, match="there is no winner 99"):
+            database.record_benchmark([make_benchmark(), make_benchmark("default", winner_id=99)])
+        assert database.benchmarks().rows == []
+    with Database.open(path, write=False) as database, pytest.raises(DatabaseError, match="for reading"):
+        database.record_benchmark([make_benchmark()])
+
+
+def test_infinite_bounds_of_a_ratio_are_none(path: Path) -> None:
+    with Database.open(path) as database:
+        database.record_benchmark([make_benchmark(ratio_low=0.0, ratio_high=math.inf)])
+        (found,) = database.benchmarks().rows
+        assert (found.ratio_low, found.ratio_high) == (0.0, None)
+
+
+def test_benchmarks_are_filtered(path: Path) -> None:
+    filled(path)
+    small = replace(PROBLEM, sizes={"m": 1, "n": 1, "k": 1})
+    with Database.open(path) as database:
+        winner = database.winners().rows[0].id
+        database.record_benchmark([make_benchmark(winner_id=winner), make_benchmark("torch")])
+        database.record_benchmark([make_benchmark(problem=small, conditions=HOT)])
+        for filters, count in (
+            (Filters(kernel="gemm"), 3),
+            (Filters(kernel="saxpy"), 0),
+            (Filters(problem_key=small.key), 1),
+            (Filters(sizes={"m": 4096}), 2),
+            (Filters(dtype="float16", gpu="h200"), 3),
+            (Filters(variant="tiled"), 2),
+            (Filters(mode="cold"), 3),
+            (Filters(regime="sustained"), 1),
+            (Filters(since="2999"), 0),
+            (Filters(run="aaaa"), 1),
+            (Filters(replayed=False), 3),
+            (Filters(replayed=True), 0),
+        ):
+            assert len(database.benchmarks(filters).rows) == count, filters
+        for filters in (Filters(statuses=("ok",)), Filters(exportable=True)):
+            with pytest.raises(ValueError, match="no status"):
+                database.benchmarks(filters)
+
+
+def test_a_damaged_benchmark_is_left_out_and_not_merged(path: Path, tmp_path: Path) -> None:
+    with Database.open(path) as database:
+        first, _ = database.record_benchmark([make_benchmark(), make_benchmark("torch")])
+        database.connection.execute("UPDATE benchmarks SET time_ns = 1 WHERE id = ?", (first,))
+        found = database.benchmarks()
+        assert [benchmark.contestant for benchmark in found.rows] == ["torch"]
+        assert found.damaged == database.check().problems
+        assert f"benchmark {first} is damaged" in found.damaged[0]
+    with Database.open(tmp_path / "other.db") as other:
+        merged = other.merge(path)
+        assert (merged.benchmarks, len(merged.refused)) == (1, 1)
+
+
+def test_hostile_benchmarks_are_damage_not_a_crash(path: Path) -> None:
+    chance = random.Random(6)
+    texts = ("[]", "{", '{"a": [1]}', "null", "[" * 5000, '"x"', "{}", "7", "hot")
+    columns = ("problem", "gpu", "mode", "regime", "configuration", "tags", "versions", "variant")
+    with Database.open(path) as database:
+        database.record_benchmark([make_benchmark()])
+        sound = database.select("SELECT * FROM benchmarks")[0]
+        for _ in range(200):
+            row = cells.sealed("benchmarks", {**sound, chance.choice(columns): chance.choice(texts)})
+            names = ", ".join(f"{name} = ?" for name in row)
+            database.connection.execute(f"UPDATE benchmarks SET {names}", list(row.values()))
+            found = database.benchmarks()
+            assert len(found.rows) + len(found.damaged) == 1
+            assert isinstance(database.check().problems, list)
+
+
+def test_benchmarks_outlive_what_they_measured_and_move_with_it(path: Path, tmp_path: Path) -> None:
+    filled(path)
+    with Database.open(path) as database:
+        database.record_benchmark([make_benchmark(winner_id=database.winners().rows[0].id)])
+    other = tmp_path / "other.db"
+    filled(other, make_run("b" * 32))
+    with Database.open(other) as database:
+        merged = database.merge(path)
+        assert (merged.winners, merged.benchmarks, merged.refused) == (1, 1, [])
+        assert database.merge(path).benchmarks == 0
+        (moved,) = database.benchmarks().rows
+        (ours,) = (stored.id for stored in database.winners().rows if stored.run.id[0] == "a")
+        assert moved.winner_id == ours
+        trial = database.trials("a" * 32)[0]
+        again = database.record_winner("a" * 32, make_winner(trial, 880.0))
+        assert database.benchmarks().rows == [replace(moved, winner_id=again)]
+        database.delete_run("aaaa")
+        assert database.benchmarks().rows == [replace(moved, winner_id=None)]
+        assert database.check().problems == []
 
 
 # -- files that are refused
@@ -554,9 +849,152 @@ def test_a_read_only_older_file_is_refused(path: Path, monkeypatch: pytest.Monke
     refused(path, "older schema", write=False)
 
 
+VERSION_1 = (ROOT / "tests/version-1.sql").read_text()
+"""What ``iterdump`` gave of a file that version 1 wrote.
+
+Runs: a, measured and finished; b, replayed; c, interrupted, with its trial 1 altered behind the database's back; d,
+altered itself; e, whose trials have the status ``untrusted``, which later became two.
+"""
+
+
+def version_1(path: Path, *statements: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path)
+    connection.executescript(VERSION_1)
+    connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+    connection.execute("PRAGMA user_version = 1")
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    return path
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_a_version_1_file_keeps_working(path: Path, write: bool) -> None:
+    version_1(path)
+    with Database.open(path, write=write) as database:
+        assert database.connection.execute("PRAGMA user_version").fetchone()[0] == len(schema.MIGRATIONS)
+        assert database.run("a" * 32) == replace(make_run(), calibration=None)
+        noisy, good, hang = (database.trial(number) for number in (1, 2, 3))
+        old = {"sm_clock_hz": 0.0, "capped_samples": 0}
+        samples = (1000.0,) * 18 + (1001.0, 1200.0)
+        assert noisy.trial == replace(make_trial(0), samples_ns=samples, id=1, **old)
+        assert good.trial == replace(make_trial(1), id=2, **old)
+        assert (noisy.metrics, noisy.outliers, good.outliers) == (Metrics(100.0, 2000.0, 0.5), 1, 0)
+        assert (hang.trial.status, hang.trial.time_ns, hang.outliers) == (Status.HANG, None, 0)
+        found = [(s.run.id[0], s.run.conditions, s.winner.time_ns) for s in database.winners().rows]
+        assert found == [("a", Conditions(), 900.0), ("b", Conditions(), 850.0)]
+        assert database.best_known(PROBLEM, GPU.name) == (make_trial(0).configuration, 900.0)
+        assert len(database.query(Filters(mode="cold", regime="rested", run="a")).rows) == 3
+        assert database.pending_attempts("c" * 32) == [(2, make_trial(2).configuration, 1)]
+        assert database.benchmarks().rows == []
+
+
+def test_a_version_1_file_is_written_on(path: Path) -> None:
+    version_1(path)
+    with Database.open(path) as database:
+        run = database.resume_run("c" * 32)
+        assert run.conditions == Conditions()
+        number = database.record(run.id, make_trial(2))
+        database.record_winner(run.id, make_winner(database.trial(number).trial))
+        database.mark_unstable(2, "came back at 2 us")
+        database.retag(1, ("suspect",))
+        new = make_run("f" * 32, conditions=WARM)
+        database.start_run(new)
+        database.record(new.id, make_trial(0))
+        assert [trial.number for trial in database.trials(new.id)] == [0]
+        assert len(database.check().problems) == 3  # those of the damaged rows
+        assert database.trial(1).trial.tags == ("suspect",)
+
+
+def test_untrusted_times_get_the_status_that_says_why(path: Path) -> None:
+    version_1(path)
+    with Database.open(path) as database:
+        fast, mismatch = database.trials("e" * 32)
+        assert (fast.status, mismatch.status) == (Status.TOO_FAST, Status.CLOCK_MISMATCH)
+        assert fast.error == "0.80 us is less than the hardware needs (1.20 us)"
+
+
+def test_damage_in_a_version_1_file_stays_damage(path: Path) -> None:
+    version_1(path)
+    with Database.open(path) as database:
+        assert [trial.number for trial in database.trials("a" * 32)] == [0, 1, 2]
+        assert [s.trial.number for s in database.query(Filters(run="c")).rows] == [0]
+        assert "is damaged" in database.query(Filters(run="c")).damaged[0]
+        with pytest.raises(DatabaseError, match=r"run d+ is damaged"):
+            database.run("d" * 32)
+        problems = database.check().problems
+        assert [problem.split(" is damaged")[0].split(": ")[-1] for problem in problems] == [
+            "run " + "d" * 32,
+            "trial 6",
+            "run " + "d" * 32,  # its trial's
+        ]
+
+
+def test_a_migrated_file_has_the_tables_of_a_new_one(path: Path, tmp_path: Path) -> None:
+    version_1(path)
+    tables = []
+    for file in (path, tmp_path / "new.db"):
+        with Database.open(file) as database:
+            found = database.select("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+            tables.append({row["name"]: row["sql"] for row in found})
+            strict = database.select("SELECT strict FROM pragma_table_list WHERE name = 'benchmarks'")
+            assert strict == [{"strict": 1}]
+    assert tables[0] == tables[1]
+
+
+def test_copies_migrated_apart_are_the_same(path: Path, tmp_path: Path) -> None:
+    version_1(path)
+    other = version_1(tmp_path / "other.db")
+    with Database.open(path) as database:
+        merged = database.merge(other)  # migrates it, too
+        assert (merged.runs, merged.trials, merged.winners, merged.benchmarks) == (0, 0, 0, 0)
+        assert len(merged.refused) == 2
+        assert all("damaged" in line for line in merged.refused)
+    with Database.open(tmp_path / "new.db") as database:
+        merged = database.merge(path)
+        assert (merged.runs, merged.trials, merged.winners) == (4, 7, 2)
+        assert database.check().problems == []
+
+
+def test_a_file_on_which_an_older_tuner_works_is_not_migrated(path: Path) -> None:
+    working = "UPDATE runs SET state = 'running', owner = '{}' WHERE id LIKE 'c%'"
+    version_1(path, working.format(owners.this_process()))
+    for write in (True, False):
+        refused(path, f"still going in process {os.getpid()}, an older kernel-tune", write=write)
+    path.unlink()
+    version_1(path, working.format("host:1:1"))
+    Database.open(path).close()
+
+
+def test_a_trigger_does_not_see_the_migration(path: Path) -> None:
+    version_1(path, "CREATE TRIGGER t AFTER UPDATE ON trials BEGIN DELETE FROM winners; END")
+    refused(path, "trigger or view")
+
+
+def test_no_flipped_bit_survives_the_migration(fast: Path) -> None:
+    path = version_1(fast / "t.db")
+    sound, chance, noticed = path.read_bytes(), random.Random(8), 0
+    with Database.open(path) as database:
+        truth = {stored.trial.id: stored for stored in database.query().rows}
+        winners = {stored.id: stored for stored in database.winners().rows}
+    for _ in range(300):
+        data = bytearray(sound)
+        data[chance.randrange(100, len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+        try:
+            with Database.open(path) as database:
+                assert all(stored == truth[stored.trial.id] for stored in database.query().rows)
+                assert all(stored == winners[stored.id] for stored in database.winners().rows)
+                noticed += len(database.check().problems) > 3
+        except DatabaseError:
+            noticed += 1
+    assert noticed > 30
+
+
 # -- several processes, and death
 
-ROOT = Path(__file__).resolve().parent.parent
 WRITER = """
 import sys
 sys.path.insert(0, "tests")
@@ -719,7 +1157,7 @@ def test_a_hostile_row_with_a_right_digest_is_damage_not_a_crash(path: Path) -> 
                 )
             elif column == "samples":
                 value = chance.randbytes(20)
-            row = rows.sealed("trials", {**sound, column: value})
+            row = cells.sealed("trials", {**sound, column: value})
             names = ", ".join(f"{name} = ?" for name in row)
             database.connection.execute(f"UPDATE trials SET {names}", list(row.values()))
             found = database.query()
@@ -807,7 +1245,14 @@ def test_deleting_a_run_keeps_the_others_and_their_sources(path: Path) -> None:
         assert database.delete_run("aa") == 3
         check = database.check()
         assert check.problems == []
-        assert check.rows == {"runs": 1, "trials": 2, "sources": 3, "attempts": 0, "winners": 1}
+        assert check.rows == {
+            "runs": 1,
+            "trials": 2,
+            "sources": 3,
+            "attempts": 0,
+            "winners": 1,
+            "benchmarks": 0,
+        }
         with pytest.raises(DatabaseError, match="there is no run"):
             database.run("a" * 32)
 

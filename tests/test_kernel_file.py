@@ -32,6 +32,9 @@ alpha = { dtype = "input", value = "2.0" }
 [reference]
 numpy = "alpha * x"
 
+[baselines]
+torch = "torch.mul(x, alpha, out=y)"
+
 [work]
 bytes = "2 * n * itemsize(input)"
 
@@ -85,6 +88,31 @@ def test_good_file_is_read(tmp_path: Path) -> None:
     small = kernel.problem(preset="small")
     assert (small.sizes, small.dtypes["output"], small.options) == ({"n": 16}, "float16", {"order": "down"})
     assert kernel.problem(sizes={"n": 7}, dtypes={"": "float16"}, preset="small").sizes == {"n": 7}
+
+
+def test_baselines_are_read(tmp_path: Path) -> None:
+    text = GOOD.replace("[work]", 'cupy_scaled = """\ncupy.multiply(x,\n  alpha, out=y)"""\n[work]')
+    assert read_kernel(write(tmp_path, text)).baselines == {
+        "torch": "torch.mul(x, alpha, out=y)",
+        "cupy_scaled": "cupy.multiply(x, alpha, out=y)",
+    }
+
+
+def test_baselines_do_not_separate_results(tmp_path: Path) -> None:
+    """What was measured before a baseline was added is still comparable; what changes results is not."""
+    table = GOOD[GOOD.index("[baselines]") : GOOD.index("[work]")]
+    with_one = read_kernel(write(tmp_path, GOOD)).digest
+    assert read_kernel(write(tmp_path, GOOD.replace(table, ""))).digest == with_one
+    assert read_kernel(write(tmp_path, GOOD.replace(table, table.replace("mul", "add")))).digest == with_one
+    assert read_kernel(write(tmp_path, GOOD.replace('"2.0"', '"3.0"'))).digest != with_one
+
+
+def test_text_that_looks_like_baselines_counts(tmp_path: Path) -> None:
+    digests = set()
+    for what in ("one", "two"):
+        hidden = f"summary = '''\n[baselines]\n{what}\n'''"
+        digests.add(read_kernel(write(tmp_path, GOOD.replace('summary = "y = 2 x"', hidden))).digest)
+    assert len(digests) == 2
 
 
 @pytest.mark.parametrize("name", builtin_kernels())
@@ -210,6 +238,25 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
         'pipe = "scalar"\nbytes = "2',
         ("pipe = 'scalar'", "vector, matrix"),
     ),
+    "baseline that is no text": ('"torch.mul(x, alpha, out=y)"', "3", ("baselines: torch = 3 is not text",)),
+    "baseline that is no call": ('"torch.mul(x, alpha, out=y)"', '"x * 2"', ("torch: ", "write one call")),
+    "baseline of a function not on the list": (
+        "torch.mul(",
+        "torch.load(",
+        ("baselines: torch: 'torch.load' is not allowed", "addmm"),
+    ),
+    "baseline of another library": ("torch.mul(", "jax.mul(", ("'jax.mul'", "torch or cupy")),
+    "baseline without an output": (", out=y)", ")", ("does not say where", "add out=")),
+    "baseline that writes an input": (
+        ", out=y)",
+        ", out=x)",
+        ("torch: out=x is not an output", "choose from: y"),
+    ),
+    "baseline with an unknown name": ("(x, alpha,", "(x, alhpa,", ("'alhpa'", "did you mean alpha")),
+    "baseline with an option": ("(x, alpha,", "(x, order,", ("unknown name 'order'",)),
+    "baseline nested too deeply": ("(x, alpha,", "(" + "-" * 1900 + "x, alpha,", ("too deeply", "simplify")),
+    "baseline with a taken name": ('torch = "', 'numpy = "', ("'numpy' cannot name a baseline", "torch")),
+    "baseline that cannot have its name": ('torch = "', '"to-rch" = "', ("'to-rch' cannot be a name",)),
     "missing include folder": ("[work]", '[compile]\ninclude = ["inc"]\n[work]', ("'inc' does not exist",)),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,23 @@ from tuner.database import Database, Filters
 from tuner.devices.base import Device, Outcome
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
-from tuner.errors import DeviceError, Interrupted, SpaceError, TunerError, UsageError
+from tuner.errors import DeviceError, Interrupted, SpaceError, TooInaccurateError, TunerError, UsageError
 from tuner.kernel import KernelSpec
 from tuner.kernel_file import content_digest, load_kernel
-from tuner.model import Configuration, Measurement, Run, Status
+from tuner.model import (
+    Calibration,
+    Conditions,
+    Configuration,
+    Measurement,
+    Mode,
+    Regime,
+    Run,
+    Status,
+    Verification,
+)
+from tuner.records import SUSPECT
+from tuner.report.progress import heading
+from tuner.report.summary import result_as_json, summary
 from tuner.session import SEEDS, tune
 from tuner.state import Request, Result
 
@@ -148,7 +162,7 @@ def test_first_failures_do_not_stop_the_search(database: Database, kernel: Kerne
     assert result.finish.default_ns is None
 
 
-@pytest.mark.parametrize("status", [Status.WRONG_RESULT, Status.UNVERIFIED, Status.UNTRUSTED, Status.HANG])
+@pytest.mark.parametrize("status", [Status.WRONG_RESULT, Status.UNVERIFIED, Status.TOO_FAST, Status.HANG])
 def test_nothing_verified_means_no_winner(database: Database, kernel: KernelSpec, status: Status) -> None:
     device = StubDevice(answer=lambda c: Measurement(status, (5.0,) * 12, "why"))
     result = run(kernel, database, device, trials=10)
@@ -503,3 +517,308 @@ def test_faults_do_not_disturb_a_run(
     assert result.finish is not None
     assert result.finish.exportable, result.finish.reason
     assert result.finish.edges
+
+
+# -- how times are taken
+
+
+def test_conditions_are_asked_for_and_kept(database: Database, kernel: KernelSpec) -> None:
+    device = StubDevice()
+    result = run(kernel, database, device, mode=Mode.WARM, regime=Regime.SUSTAINED)
+    warm = Conditions(Mode.WARM, Regime.SUSTAINED)
+    assert device.conditions == result.state.run.conditions == warm
+    assert database.run(result.state.run.id).conditions == warm
+    assert result.state.conditions_why == "as asked"
+    assert f"timed      {warm}; noise floor 0.5 %; race of" in summary(result, Path("x.db"))
+    assert f"timed {warm}: as asked" in heading(result.state)
+
+
+def test_resumed_run_keeps_its_conditions(database: Database, kernel: KernelSpec) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(), watcher, mode=Mode.WARM, stop=stop_after(watcher, 5))
+    device = StubDevice()
+    result = run(kernel, database, device, mode=Mode.ROTATING, resume=True)
+    assert device.conditions.mode is result.state.run.conditions.mode is Mode.WARM
+
+
+def test_other_conditions_teach_nothing(database: Database, kernel: KernelSpec) -> None:
+    run(kernel, database, StubDevice(), from_scratch=False, mode=Mode.WARM)
+    result = run(kernel, database, StubDevice(), from_scratch=False)
+    assert result.state.known_before == 0
+    assert result.state.known is None
+
+
+def test_calibration_is_kept_and_shown(database: Database, kernel: KernelSpec) -> None:
+    class Calibrated(StubDevice):
+        def prepare(self, *arguments: Any, **named: Any) -> None:
+            super().prepare(*arguments, **named)
+            rate = self.gpu.memory_bytes_per_s
+            noise = {str(Conditions()): 0.0021}
+            self.calibration = Calibration(noise, copy_bytes_per_s=0.9 * rate, notes=("clocks are locked",))
+
+    result = run(kernel, database, Calibrated())
+    stored = database.run(result.state.run.id)
+    assert stored.calibration is not None
+    assert stored.calibration == result.state.run.calibration
+    assert result.finish is not None
+    assert result.finish.noise_floor == 0.0021
+    text = summary(result, Path("x.db"))
+    assert "of the measured copy rate" in text
+    assert "noise floor 0.21 %" in text
+    assert "note: clocks are locked" in heading(result.state)
+    data = result_as_json(result)
+    light, ceiling = data["winner"]["speed_of_light"], data["winner"]["of_ceiling"]
+    assert ceiling == pytest.approx(light / 0.9)
+    assert data["race"]["noise_floor"] == 0.0021
+    assert (data["mode"], data["regime"]) == ("cold", "rested")
+
+
+def test_clock_and_cap_are_kept(database: Database, kernel: KernelSpec) -> None:
+    device = StubDevice(answer=lambda c: replace(good(time_of(c)), sm_clock_hz=1.5e9, capped_samples=3))
+    result = run(kernel, database, device)
+    (trial, *_) = database.trials(result.state.run.id)
+    assert (trial.sm_clock_hz, trial.capped_samples) == (1.5e9, 3)
+    assert "3 of the winner's 12 samples at the power limit" in summary(result, Path("x.db"))
+
+
+# -- the best known before
+
+
+def test_best_known_before_races_and_is_compared(database: Database, kernel: KernelSpec) -> None:
+    first = run(kernel, database, StubDevice(), from_scratch=False, fixed={"items": ("1",)})
+    assert first.finish is not None
+    assert first.state.known is None
+    assert "before" not in summary(first, Path("x.db"))
+    second = run(kernel, database, StubDevice(), from_scratch=False, trials=100)
+    assert second.finish is not None
+    assert second.state.known == (first.finish.winner.configuration, first.finish.time_ns)
+    assert second.finish.incumbent is not None
+    assert second.finish.incumbent.configuration == first.finish.winner.configuration
+    ratio = second.finish.versus_incumbent
+    assert ratio is not None
+    expected = time_of(first.finish.winner.configuration) / time_of(second.finish.winner.configuration)
+    assert ratio.median == pytest.approx(expected)
+    text = summary(second, Path("x.db"))
+    assert "as the best known: " in text or "the best known already" in text
+    stored = next(w for w in database.winners(Filters()).rows if w.id == second.winner_id)
+    assert stored.winner.race["incumbent"]["ratio"] == pytest.approx(expected)
+    data = result_as_json(second)
+    assert data["versus_incumbent"]["ratio"] == pytest.approx(expected)
+
+
+def test_what_a_recording_knows_is_not_what_was_measured(recording: Path, database: Database) -> None:
+    replay(recording, database)
+    assert replay(recording, database, from_scratch=False).state.known is None
+
+
+# -- a bound on the error
+
+
+def with_error(configuration: Configuration) -> Measurement:
+    """The faster, the less accurate: from 0.1 to 0.2."""
+    error = 0.3 - time_of(configuration) * 1e-6
+    return replace(good(time_of(configuration)), verification=Verification(True, true_error=error))
+
+
+class Judging(StubDevice):
+    def __init__(self, **changes: Any) -> None:
+        super().__init__(answer=with_error, **changes)
+        self.confirmed = lambda c, time_ns: with_error(c)
+        self.least_error = 1e-4
+
+
+def test_too_inaccurate_is_a_failure_but_kept(database: Database, kernel: KernelSpec) -> None:
+    truth = kernel.problem(dtypes={"input": "float32"})
+    device = Judging()
+    result = run(kernel, database, device, max_error=0.15, truth=truth)
+    assert device.truth == truth
+    trials = database.trials(result.state.run.id)
+    for trial in trials:
+        assert trial.verification is not None
+        assert trial.verification.true_error is not None
+        assert trial.time_ns
+        far = trial.verification.true_error > 0.15
+        assert trial.status is (Status.INACCURATE if far else Status.OK)
+        assert bool(trial.error) is far
+    assert {trial.status for trial in trials} == {Status.OK, Status.INACCURATE}
+    assert result.finish is not None
+    right = [trial for trial in trials if trial.status is Status.OK]
+    assert result.finish.time_ns == pytest.approx(min(t.time_ns or 0.0 for t in right), rel=0.01)
+    assert result.finish.exportable
+
+
+def test_unknown_error_is_not_within_a_bound(database: Database, kernel: KernelSpec) -> None:
+    result = run(kernel, database, StubDevice(), trials=3, max_error=1.0)
+    assert result.finish is None
+    assert {trial.error for trial in result.state.trials} == {"its error is not known"}
+
+
+def test_bound_that_no_kernel_can_keep(database: Database, kernel: KernelSpec) -> None:
+    device = Judging()
+    with pytest.raises(
+        TooInaccurateError, match=r"rounding alone makes an error of 0\.0001, above 5e-05; choose"
+    ):
+        run(kernel, database, device, max_error=5e-5)
+    assert device.asked == []
+    assert database.select("SELECT * FROM runs") == []
+
+
+def test_resumed_run_keeps_its_bound(database: Database, kernel: KernelSpec) -> None:
+    watcher = Watcher()
+    truth = kernel.problem(dtypes={"input": "float32"})
+    with pytest.raises(Interrupted):
+        run(kernel, database, Judging(), watcher, max_error=0.15, truth=truth, stop=stop_after(watcher, 5))
+    with pytest.raises(TunerError, match=r"began with --max-error 0\.15; leave out --resume"):
+        run(kernel, database, Judging(), resume=True, max_error=0.2)
+    device = Judging()
+    result = run(kernel, database, device, resume=True)
+    assert device.truth == truth
+    assert "inaccurate" in result.state.failures
+
+
+def test_run_without_a_bound_is_not_resumed_with_one(database: Database, kernel: KernelSpec) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(), watcher, stop=stop_after(watcher, 5))
+    with pytest.raises(TunerError, match="began without a bound"):
+        run(kernel, database, Judging(), resume=True, max_error=0.2)
+
+
+def test_another_bound_judges_earlier_trials_anew(database: Database, kernel: KernelSpec) -> None:
+    fixed = {"items": ("1",)}
+    strict = run(kernel, database, Judging(), fixed=fixed, max_error=0.15, from_scratch=False)
+    free = run(kernel, database, Judging(), fixed=fixed, max_error=0.3, from_scratch=False)
+    assert strict.finish is not None
+    assert free.finish is not None
+    assert free.finish.time_ns < strict.finish.time_ns, (
+        "the inaccurate of the first run are the best of the second"
+    )
+
+
+# -- drift
+
+
+class Drifting(StubDevice):
+    """Answers fast times from one trial to another, and says after the latter that the GPU has changed."""
+
+    def __init__(self, since: int, until: int, factor: float = 0.97, lookahead: int = 1) -> None:
+        super().__init__(lookahead)
+        self.since, self.until, self.factor = since, until, factor
+        self.count = 0
+        self.answer = self.drifting
+
+    def drifting(self, configuration: Configuration) -> Measurement:
+        self.count += 1
+        lucky = self.since <= self.count <= self.until
+        time_ns = 100_000 + time_of(configuration) / 100  # all within a percent
+        return replace(good(time_ns * (self.factor if lucky else 1.0)), drifted=self.count == self.until)
+
+
+@pytest.mark.parametrize("lookahead", [1, 7])
+def test_what_a_drifting_gpu_timed_is_timed_again(
+    database: Database, kernel: KernelSpec, lookahead: int
+) -> None:
+    device = Drifting(11, 20, lookahead=lookahead)
+    result = run(kernel, database, device)
+    trials = database.trials(result.state.run.id)
+    suspect = [trial for trial in trials if SUSPECT in trial.tags]
+    assert {trial.number for trial in suspect} >= set(range(10, 20))
+    assert len(suspect) <= 16, "no more than can have been since the look before"
+    again = [
+        trial
+        for trial in trials
+        if trial.number >= 20 and trial.configuration in {s.configuration for s in suspect}
+    ]
+    assert {trial.configuration for trial in again} == {trial.configuration for trial in suspect}
+    assert len(again) == len(suspect) == result.state.retimed == result.stats["retimed"]
+    assert len(trials) == 40 + len(again) == len(device.asked), "beyond the budget"
+    assert result.finish is not None
+    assert SUSPECT not in result.finish.winner.tags
+    assert SUSPECT not in (result.state.incumbent or result.finish.winner).tags
+    assert (result.state.incumbent or suspect[0]).time_ns > 100_000
+    assert device.incumbent_ns == (result.state.incumbent or suspect[0]).time_ns
+    assert f"{len(again)} timed again after the GPU had drifted" in summary(result, Path("x.db"))
+    assert not database.pending_attempts(result.state.run.id)
+
+
+def test_drift_at_the_very_end_is_mended(database: Database, kernel: KernelSpec) -> None:
+    """Also when the time is over: who is suspect could not be the winner otherwise."""
+    device = Drifting(1, 40)
+    result = run(kernel, database, device)
+    assert len(device.asked) == 56
+    assert result.finish is not None
+    small = run(
+        kernel, database, Drifting(1, 3), fixed={"block_size": ("32",), "items": ("1", "2", "3")}, trials=3
+    )
+    assert small.finish is not None
+    assert small.state.retimed == 3
+
+
+def test_far_and_failed_are_not_timed_again(database: Database, kernel: KernelSpec) -> None:
+    device = Drifting(1, 12)
+    slow = device.drifting
+
+    def answer(configuration: Configuration) -> Measurement:
+        found = slow(configuration)
+        if device.count == 3:
+            return good(200_000)
+        return Measurement(Status.HANG, error="oh") if device.count == 5 else found
+
+    device.answer = answer
+    result = run(kernel, database, device)
+    suspect = [t.number for t in result.state.trials if SUSPECT in t.tags]
+    assert suspect == [0, 1, 3, *range(5, 12)]
+
+
+def test_gpu_that_drifts_all_the_time_comes_to_an_end(database: Database, kernel: KernelSpec) -> None:
+    device = StubDevice(answer=lambda c: replace(good(100_000 + time_of(c) / 100), drifted=True))
+    result = run(kernel, database, device)
+    assert len(device.asked) == 120, "each at most twice again"
+    assert result.finish is not None
+
+
+def test_answer_that_was_not_timed_says_nothing_about_drift(database: Database, kernel: KernelSpec) -> None:
+    """A configuration with the source of another gets its answer, whatever the GPU did since."""
+    device = StubDevice(answer=lambda c: replace(good(100_000), drifted=True, measure_s=0.0))
+    assert run(kernel, database, device).state.retimed == 0
+
+
+@pytest.mark.parametrize("stop_at", [20, 21, 24])
+def test_resumed_run_times_again_what_was_suspect(
+    database: Database, kernel: KernelSpec, stop_at: int
+) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, Drifting(11, 20), watcher, stop=stop_after(watcher, stop_at))
+    device = StubDevice(answer=lambda c: good(100_000 + time_of(c) / 100))
+    result = run(kernel, database, device, resume=True)
+    trials = database.trials(result.state.run.id)
+    suspect = {trial.configuration for trial in trials if SUSPECT in trial.tags}
+    believed = [trial.configuration for trial in trials if SUSPECT not in trial.tags]
+    assert len(suspect) == 16
+    assert suspect < set(believed)
+    assert len(believed) == len(set(believed)) == 40
+    assert len(trials) == 56
+    assert result.state.retimed == 16
+
+
+def test_killed_while_timing_again(database: Database, kernel: KernelSpec) -> None:
+    """The attempt that is left is of a configuration that the run has tried already."""
+
+    class Dying(Drifting):
+        def collect(self, timeout_s: float) -> list[Outcome]:
+            if self.count > 22:
+                raise DeviceError("killed")
+            return super().collect(timeout_s)
+
+    with pytest.raises(DeviceError):
+        run(kernel, database, Dying(11, 20))
+    run_id, _ = only_run(database)
+    assert len(database.pending_attempts(run_id)) == 1
+    device = StubDevice(answer=lambda c: good(100_000 + time_of(c) / 100))
+    result = run(kernel, database, device, resume=True)
+    trials = database.trials(run_id)
+    assert len(trials) == len({trial.number for trial in trials}) == 56
+    assert result.state.retimed == 16
+    assert not database.pending_attempts(run_id)

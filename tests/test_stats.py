@@ -7,6 +7,7 @@ from tuner.stats import (
     MIN_SAMPLES,
     Ratio,
     Verdict,
+    fewest_samples,
     median,
     median_interval,
     outlier_count,
@@ -128,3 +129,21 @@ def test_outliers_are_counted():
 def test_a_coarse_timer_makes_no_outliers():
     assert outlier_count([1000.0] * 60 + [1001.0] * 30) == 0
     assert outlier_count([1000.0] * 60 + [1100.0] * 3) == 3
+
+
+@pytest.mark.parametrize(("confidence", "count"), [(0.5, 2), (0.95, MIN_SAMPLES), (0.975, 7), (0.998, 10)])
+def test_surer_takes_more_samples(confidence, count):
+    """All of n lie on one side of the median with probability 2 / 2**n."""
+    assert fewest_samples(confidence) == count
+    assert 2 / 2**count <= 1 - confidence + 1e-12
+    assert 2 / 2 ** (count - 1) > 1 - confidence
+    enough, too_few = [1.0] * count, [1.0] * (count - 1)
+    assert paired_ratio(enough, enough, 0, confidence) == Ratio(1.0, 1.0, 1.0)
+    assert paired_ratio(too_few, too_few, 0, confidence) == Ratio(1.0, 0.0, math.inf)
+
+
+def test_surer_interval_is_wider():
+    rng = np.random.default_rng(6)
+    a, b = timings(rng, 40), timings(rng, 40)
+    usual, surer = paired_ratio(a, b, 0), paired_ratio(a, b, 0, 0.998)
+    assert surer.low < usual.low < usual.median == surer.median < usual.high < surer.high

@@ -109,6 +109,13 @@ class CompilePool:
         self.submit(kernel_file, problem, gpu, configuration, reply.put, reference=reference)
         return reply.get()
 
+    def compile_text(self, source: str, entry: str, gpu: Gpu, include: Path) -> Compilation:
+        """Compile somebody's source as it is and wait for it; ``include`` is the folder of its own headers."""
+        reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
+        request = {"id": 0, "source": source, "entry": entry, "gpu": gpu.to_json(), "include": str(include)}
+        self._queue.put(_Job(request, reply.put))
+        return reply.get()
+
     def close(self) -> None:
         """Kill the children, finished or not."""
         self._closing = True

@@ -8,6 +8,7 @@ import functools
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from tuner.children import ParentPipe
 from tuner.compiler import Compiled, SourceRejected, compile_options, compile_source, nvrtc, nvrtc_version
 from tuner.cubin_cache import CubinCache, headers_digest
 from tuner.errors import CompileError, KernelError
-from tuner.kernel import KernelSpec, LaunchSpec
 from tuner.kernel_file import read_kernel
 from tuner.model import Configuration, Gpu, Problem, Status
 from tuner.render import render_launch
@@ -41,17 +41,9 @@ class Compiler:
             "log": "",
         }
         try:
-            kernel = self._kernel(Path(request["kernel_file"]))
-            problem, gpu = Problem.from_json(request["problem"]), Gpu(**request["gpu"])
-            configuration = Configuration.of(request["variant"], request["parameters"])
-            launches = kernel.variants[configuration.variant].launches
-            if request.get("reference"):
-                assert kernel.reference.cuda is not None
-                launches = (kernel.reference.cuda,)
-            for launch in launches:
-                source, entry = render_launch(kernel, launch, problem, gpu, configuration)
+            for source, entry, options, include in self._launches(request):
                 reply["sources"].append(source)
-                compiled = self._compile(kernel, launch, source, entry, gpu.arch)
+                compiled = self._compile(source, entry, request["gpu"], options, include)
                 reply["cubins"].append(base64.b64encode(compiled.cubin).decode())
                 reply["resources"].append(asdict(compiled.resources))
                 reply["entries"].append(compiled.entry)
@@ -69,14 +61,36 @@ class Compiler:
         reply["compile_s"] = time.monotonic() - started
         return reply
 
+    def _launches(
+        self, request: dict[str, Any]
+    ) -> Iterator[tuple[str, str, tuple[str, ...], tuple[Path, ...]]]:
+        """Give source, entry, options and include folders of each launch that a request means."""
+        if "source" in request:
+            yield request["source"], request["entry"], (), (Path(request["include"]),)
+            return
+        kernel = self._kernel(Path(request["kernel_file"]))
+        problem, gpu = Problem.from_json(request["problem"]), Gpu(**request["gpu"])
+        configuration = Configuration.of(request["variant"], request["parameters"])
+        launches = kernel.variants[configuration.variant].launches
+        if request.get("reference"):
+            assert kernel.reference.cuda is not None
+            launches = (kernel.reference.cuda,)
+        for launch in launches:
+            source, entry = render_launch(kernel, launch, problem, gpu, configuration)
+            yield source, entry, kernel.compile_options, (launch.template.parent, *kernel.include)
+
     def _compile(
-        self, kernel: KernelSpec, launch: LaunchSpec, source: str, entry: str, arch: str
+        self,
+        source: str,
+        entry: str,
+        gpu: dict[str, Any],
+        options: tuple[str, ...],
+        include: tuple[Path, ...],
     ) -> Compiled:
-        include = (launch.template.parent, *kernel.include)
-        options = kernel.compile_options
+        arch = Gpu(**gpu).arch
         if self.cache is None:
             return compile_source(source, entry, arch, options, include)
-        own_headers = bool(kernel.include) or '#include "' in source
+        own_headers = len(include) > 1 or '#include "' in source
         key = CubinCache.key(
             source,
             entry,

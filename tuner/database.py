@@ -1,18 +1,17 @@
-"""The one place that writes SQLite: runs, trials, attempts and winners, each in one transaction."""
+"""The one place that writes SQLite: runs, trials, attempts, winners and benchmarks, each in one transaction."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tuner import rows, schema, upkeep
+from tuner import cells, owners, rows, schema, upkeep
 from tuner.errors import DatabaseError
 from tuner.model import Configuration, Problem, Run, Status, Trial, digest
 from tuner.reading import DEFAULT_PATH, Reader
-from tuner.records import Check, Filters, Found, Merged, Metrics, StoredTrial, StoredWinner, Winner
+from tuner.records import Benchmark, Check, Filters, Found, Merged, Metrics, StoredTrial, StoredWinner, Winner
 
 STATES = ("running", "finished", "interrupted", "failed")
 
@@ -62,26 +61,26 @@ class Database(Reader):
         with self.transaction():
             if self.select("SELECT 1 FROM runs WHERE id = ?", run.id):
                 raise DatabaseError(f"run {run.id} exists already in {self.path}", "give each run its own id")
-            self.insert("runs", rows.encode_run(run, _this_process()))
+            self.insert("runs", rows.encode_run(run, owners.this_process()))
 
     def resume_run(self, run_id: str) -> Run:
         """Take an unfinished run over, unless its process is still alive."""
         with self.transaction():
             run = self.run(run_id)
             owner = self.select("SELECT owner FROM runs WHERE id = ? AND state = 'running'", run_id)
-            if owner and owner[0]["owner"] != _this_process() and _alive(owner[0]["owner"]):
-                pid = owner[0]["owner"].split(":")[1]
+            if owner and owner[0]["owner"] != owners.this_process() and owners.alive(owner[0]["owner"]):
+                pid = owners.number(owner[0]["owner"])
                 raise DatabaseError(f"run {run_id} is still going in process {pid}", "wait for it, or end it")
-            self.update_run(run_id, state="running", ended_at=None, owner=_this_process())
+            self.update_run(run_id, state="running", ended_at=None, owner=owners.this_process())
         return run
 
     def finish_run(self, run_id: str, state: str, stats: Mapping[str, Any] | None = None) -> None:
         """Write down how a run ended: finished, interrupted or failed."""
         if state not in STATES:
             raise ValueError(f"{state!r} is not one of {STATES}")
-        text = rows.to_json(stats or {})
+        text = cells.to_json(stats or {})
         with self.transaction():
-            self.update_run(run_id, state=state, ended_at=rows.now(), stats=text)
+            self.update_run(run_id, state=state, ended_at=cells.now(), stats=text)
 
     def update_run(self, run_id: str, **columns: Any) -> None:
         """Set columns of a run inside a transaction."""
@@ -101,7 +100,7 @@ class Database(Reader):
             device,
         )
         for row in found:
-            if row["state"] != "running" or not _alive(row["owner"]):
+            if row["state"] != "running" or not owners.alive(row["owner"]):
                 return self.run(row["id"])
         return None
 
@@ -116,9 +115,9 @@ class Database(Reader):
                     "run_id": run_id,
                     "number": int(number),
                     "variant": configuration.variant,
-                    "configuration": rows.encode_parameters(configuration),
+                    "configuration": cells.encode_parameters(configuration),
                     "configuration_key": configuration.key,
-                    "started_at": rows.now(),
+                    "started_at": cells.now(),
                 },
             )
 
@@ -136,7 +135,7 @@ class Database(Reader):
             DatabaseError: the run has another configuration under this number.
         """
         run = self.run(run_id)
-        sources = [rows.storable(text) for text in trial.sources]
+        sources = [cells.storable(text) for text in trial.sources]
         row = rows.encode_trial(run, trial, metrics, [digest(text) for text in sources])
         with self.transaction():
             same = "SELECT * FROM trials WHERE run_id = ? AND number = ?"
@@ -157,19 +156,22 @@ class Database(Reader):
 
     def mark_unstable(self, trial_id: int, reason: str) -> None:
         """Take a trial out of the ranking because a fresh process could not reproduce it."""
+        self._change_trial(trial_id, status=str(Status.UNSTABLE), error=cells.storable(reason))
+
+    def retag(self, trial_id: int, tags: tuple[str, ...]) -> None:
+        """Give a trial other tags in the place of those it has; ``records.SUSPECT`` takes it out of the ranking."""
+        self._change_trial(trial_id, tags=cells.to_json(list(tags)))
+
+    def _change_trial(self, trial_id: int, **columns: str) -> None:
         with self.transaction():
             row = self._trial_row(trial_id)
-            if not rows.intact("trials", row):
+            if not cells.intact("trials", row):
                 raise DatabaseError(
                     f"trial {trial_id} in {self.path} is damaged", "tune db check lists the damage"
                 )
-            row = rows.sealed(
-                "trials", {**row, "status": str(Status.UNSTABLE), "error": rows.storable(reason)}
-            )
-            self.connection.execute(
-                "UPDATE trials SET status = ?, error = ?, digest = ? WHERE id = ?",
-                (row["status"], row["error"], row["digest"], trial_id),
-            )
+            columns["digest"] = cells.row_digest("trials", {**row, **columns})
+            names = ", ".join(f"{name} = ?" for name in columns)
+            self.connection.execute(f"UPDATE trials SET {names} WHERE id = ?", (*columns.values(), trial_id))
 
     # -- winners
 
@@ -189,6 +191,32 @@ class Database(Reader):
             self.connection.execute("DELETE FROM winners WHERE run_id = ?", (run_id,))
             return self.insert("winners", row)
 
+    # -- benchmarks
+
+    def record_benchmark(self, benchmarks: Sequence[Benchmark]) -> list[int]:
+        """Write contestants that were timed together, all or none of them; give their row numbers.
+
+        Raises:
+            DatabaseError: a ``winner_id`` that is not there.
+        """
+        created_at = cells.now()
+        with self.transaction():
+            added = [
+                rows.encode_benchmark(benchmark, self._winner_run(benchmark.winner_id), created_at)
+                for benchmark in benchmarks
+            ]
+            return [self.insert("benchmarks", row) for row in added]
+
+    def _winner_run(self, winner_id: int | None) -> str | None:
+        if winner_id is None:
+            return None
+        found = self.select("SELECT run_id FROM winners WHERE id = ?", winner_id)
+        if not found:
+            raise DatabaseError(
+                f"there is no winner {winner_id} in {self.path}", "tune best lists the winners"
+            )
+        return str(found[0]["run_id"])
+
     # -- upkeep
 
     def check(self) -> Check:
@@ -196,7 +224,7 @@ class Database(Reader):
         return upkeep.check(self)
 
     def merge(self, other: Path) -> Merged:
-        """Add the runs of another file that this one lacks, leaving out what is damaged."""
+        """Add the runs and benchmarks of another file that this one lacks, leaving out what is damaged."""
         with Database.open(other, write=False) as source:
             return upkeep.merge(self, source)
 
@@ -209,26 +237,9 @@ class Database(Reader):
         return upkeep.delete_run(self, run_id)
 
 
-def _this_process() -> str:
-    return f"{os.uname().nodename}:{os.getpid()}:{_started(os.getpid())}"
-
-
-def _started(pid: int) -> str:
-    """When a process began, in clock ticks: a pid is used again, this pair is not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
-def _alive(owner: str) -> bool:
-    host, _, process = owner.partition(":")
-    pid, _, started = process.partition(":")
-    return host == os.uname().nodename and pid.isdigit() and started != "" and _started(int(pid)) == started
-
-
 __all__ = [
     "DEFAULT_PATH",
+    "Benchmark",
     "Check",
     "Database",
     "Filters",

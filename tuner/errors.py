@@ -41,6 +41,10 @@ class SpaceError(TunerError):
     exit_code = 2
 
 
+class TooInaccurateError(TunerError):
+    """No kernel of the dtype can come as close to the true result as was asked; nothing was tried."""
+
+
 class CompileError(TunerError):
     """NVRTC is missing, or refused a kernel that must compile (a reference, a helper)."""
 

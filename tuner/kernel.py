@@ -170,7 +170,7 @@ class KernelSpec:
     summary: str
     file: Path
     digest: str
-    """Of the TOML file's text."""
+    """Of the TOML file's text without its baselines, which change no result."""
     sizes: Mapping[str, int]
     dtypes: Mapping[str, tuple[str, ...] | str]
     """Role to its choices, or to the role or dtype that it follows."""
@@ -183,6 +183,8 @@ class KernelSpec:
     variants: Mapping[str, VariantSpec]
     compile_options: tuple[str, ...] = ()
     include: tuple[Path, ...] = ()
+    baselines: Mapping[str, str] = field(default_factory=dict)
+    """Calls of libraries that compute the same, by the names that tables show."""
 
     @property
     def folder(self) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner import paths
+from tuner.calls import LibraryCall
 from tuner.errors import ExpressionError, KernelError, UsageError
 from tuner.expressions import FUNCTION_NAMES, ITEMSIZE, Expression, parse
 from tuner.kernel import (
@@ -62,6 +63,9 @@ COMPILE_OPTIONS = (
 )
 """NVRTC's options that only change the code: others write files, or change the target."""
 MAX_FILE_BYTES = 1 << 20
+BASELINES_TABLE = re.compile(r"^\[baselines\][^\n]*\n.*?(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+OTHER_CONTESTANTS = ("best", "default", "none", "numpy")
+"""Words that `tune bench` has another meaning for."""
 RESERVED = (*DEVICE_LIMITS, *RESOURCE_NAMES, "problem")
 """Names that expressions or templates already know; nothing else may have them."""
 
@@ -103,7 +107,17 @@ def read_kernel(path: Path) -> KernelSpec:
         raise KernelError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise KernelError(f"{path}: not valid TOML: {error}") from None
-    return _Reader(path).kernel(Table(data, path.name), digest(text))
+    return _Reader(path).kernel(Table(data, path.name), digest(_without_baselines(text, data)))
+
+
+def _without_baselines(text: str, data: Mapping[str, Any]) -> str:
+    """Give a file's text without ``[baselines]``: adding one must not separate earlier results from later ones."""
+    rest = BASELINES_TABLE.sub("", text)
+    try:
+        same = tomllib.loads(rest) == {key: value for key, value in data.items() if key != "baselines"}
+    except tomllib.TOMLDecodeError:
+        same = False
+    return rest if same else text
 
 
 def content_digest(kernel: KernelSpec) -> str:
@@ -171,6 +185,7 @@ class _Reader:
             self._choice(work, "pipe", ("vector", "matrix"), "vector"),
         )
         work.done()
+        baselines = self._baselines(top.table("baselines"), tensors, arguments)
         compiling = top.table("compile")
         compile_options = tuple(
             self._compile_option(compiling, option) for option in compiling.get("options", list, [])
@@ -186,7 +201,7 @@ class _Reader:
         top.done()
         return KernelSpec(
             name, summary, self.path, text_digest, sizes, dtypes, options, presets, tensors, scalars, reference,
-            work_spec, variants, compile_options, include,
+            work_spec, variants, compile_options, include, baselines,
         )  # fmt: skip
 
     def _dtypes(self, problem: Table) -> dict[str, tuple[str, ...] | str]:
@@ -325,6 +340,30 @@ class _Reader:
                     suggestion(min(unknown), sorted(arguments)),
                 )
         return expressions
+
+    def _baselines(
+        self, table: Table, tensors: Mapping[str, TensorSpec], arguments: set[str]
+    ) -> dict[str, str]:
+        outputs = [tensor.name for tensor in tensors.values() if tensor.role != "input"]
+        calls = {}
+        for name in list(table.data):
+            if self._identifier(table, name) in OTHER_CONTESTANTS:
+                table.fail(f"{name!r} cannot name a baseline", "name it after its library, such as torch")
+            try:
+                call = LibraryCall(table.get(name, str))
+            except ExpressionError as error:
+                table.fail(f"{name}: {error.problem}", error.remedy)
+            for unknown in sorted(call.names - arguments):
+                table.fail(
+                    f"{name} = {call.text!r} uses unknown name {unknown!r}",
+                    suggestion(unknown, sorted(arguments)),
+                )
+            for target in call.outputs:
+                if target not in outputs:
+                    table.fail(f"{name}: out={target} is not an output", suggestion(target, outputs))
+            calls[name] = call.text
+        table.done()
+        return calls
 
     def _variant(
         self, name: str, table: Table, known: set[str], dtypes: Mapping[str, Any], arguments: set[str]

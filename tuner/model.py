@@ -38,8 +38,12 @@ class Status(StrEnum):
     WRONG_RESULT = "wrong_result"
     UNVERIFIED = "unverified"
     """There was nothing to compare the output with; timed, but never best."""
-    UNTRUSTED = "untrusted"
-    """The time contradicts the hardware's limits or the wall clock."""
+    TOO_FAST = "too_fast"
+    """The hardware cannot be so fast: something was measured, but not this kernel's work."""
+    CLOCK_MISMATCH = "clock_mismatch"
+    """The events contradict the clock on the wall, or the one on the GPU."""
+    WRONG_AFTER_TIMING = "wrong_after_timing"
+    """Right when it was checked, wrong when it was timed."""
     UNSTABLE = "unstable"
     """A finalist that a fresh process could not reproduce."""
     INACCURATE = "inaccurate"
@@ -137,12 +141,20 @@ class Conditions:
         return f"{self.mode}, {self.regime}"
 
 
+SUSTAINED_NOISE = 0.01
+"""Under sustained load the power limit's control loop moves the clock by some percent within tens of milliseconds."""
+
+
 @dataclass(frozen=True)
 class Calibration:
     """What a GPU reached with the tuner's own kernels, for orientation, and how well it can be timed."""
 
-    noise_floor: float
-    """How far from 1 the ratio of a kernel to itself gets, when both are timed in turn."""
+    noise: Mapping[str, float]
+    """How far from 1 the ratio of a kernel to itself gets when both are timed in turn, by conditions (as text)."""
+    cold_noise_ns: float = 0.0
+    """The same as a time, of a cold kernel that is shorter than anything: where its code happens to lie."""
+    reference_ns: float = 0.0
+    """Time of the kernel that watches for drift."""
     read_bytes_per_s: float = 0.0
     copy_bytes_per_s: float = 0.0
     """Bytes read and bytes written."""
@@ -159,9 +171,17 @@ class Calibration:
     notes: tuple[str, ...] = ()
     """What a reader of any time on this GPU should know: clocks held by their owner, other users, no NVML."""
 
+    def noise_floor(self, conditions: Conditions, time_ns: float) -> float:
+        """Give the noise of a kernel of this time under some conditions.
+
+        A regime that was not calibrated counts as :data:`SUSTAINED_NOISE`.
+        """
+        share = self.noise.get(str(conditions), SUSTAINED_NOISE)
+        return max(share, self.cold_noise_ns / time_ns) if conditions.mode is Mode.COLD else share
+
     def to_json(self) -> dict[str, Any]:
         """Give a plain dictionary that :meth:`from_json` reads back."""
-        return {**self.__dict__, "notes": list(self.notes)}
+        return {**self.__dict__, "noise": dict(self.noise), "notes": list(self.notes)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:
@@ -292,7 +312,7 @@ class Measurement:
     capped_samples: int = 0
     """Samples of groups in which the power limit held the clock down."""
     drifted: bool = False
-    """The reference kernel took another time after this candidate than before: what came since the last look is suspect."""
+    """The reference kernel took another time after this candidate than before it: what came since then is suspect."""
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,16 @@ def reference_launch(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch |
     return _launch(spec, kernel.environment(problem, gpu), buffers, scalars_of(kernel, problem, gpu), gpu)
 
 
+def settle_launch(spec: LaunchSpec, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch:
+    """Settle a launch that belongs to no variant: its arguments are tensors, scalars and sizes.
+
+    Raises:
+        UnlaunchableError: a grid, block or amount of shared memory is beyond the device.
+    """
+    names = kernel.environment(problem, gpu)
+    return _launch(spec, names, set(kernel.tensors), scalars_of(kernel, problem, gpu), gpu)
+
+
 def _launch(
     spec: LaunchSpec,
     names: Mapping[str, Any],

@@ -1,39 +1,42 @@
 """The finish: who is really fastest, by how much, and is it still so in a fresh process?
 
 The search saw each candidate once, at different moments; the fastest of two hundred such figures is mostly lucky. The
-finalists are therefore timed again in turn, and judged by the ratio within each round, which drift cannot touch.
+finalists are therefore timed again in turn, and judged by the ratio within each round, which drift cannot touch
+(:mod:`tuner.elimination`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
 from tuner.devices.base import Contestant, Device
 from tuner.edges import edge_problems
-from tuner.model import Configuration, Measurement, Problem, Status, Trial
-from tuner.stats import Ratio, Verdict, paired_ratio, verdict
+from tuner.elimination import HEATS, Groups, Standing, eliminate
+from tuner.model import Configuration, Measurement, Mode, Problem, Status, Trial
+from tuner.records import SUSPECT
+from tuner.stats import Ratio, Verdict, verdict
 
-FINALISTS = 5
+FINALISTS = 8
 FINALIST_FACTOR = 1.10
 """Only candidates this close to the best are raced: the search's figures are off by a few percent, not by ten."""
-HEATS = ((6, 8), (12, 8))
-"""Rounds, and samples a round, of each heat; after the first, who is surely slower drops out."""
-FAR_BEHIND = 2.0
-"""A default that is surely slower than this is known well enough after the first heat."""
+SAMPLES, FEWEST_SAMPLES = 8, 3
+GROUP_NS = 5e6
+"""Samples of a group: so many as take this long, within these limits. Many rounds of few samples say more than few
+rounds of many, for what changes from round to round does not average out within one; but a group costs some 0.1 ms."""
+RECORDED_HEATS = (16,)
+"""Recorded samples are drawn, one a round: each has some dozens, and more rounds would look surer than those."""
 MAX_CONFIRMATIONS = 10
-NOISE_FLOOR = 0.005
-"""Two copies of one kernel, timed in turn, differed by up to 1.1 % and typically by 0.2 % on an H200."""
-CONFIRMED_WITHIN = 0.03
+CONFIRMED_WITHIN = 0.02
 """How far the time in a fresh process may be from the race's: clocks and memory layout differ there."""
 EVENT_RESOLUTION_NS = 500.0
 """Events do not resolve less (documentation of cuEventElapsedTime); kernels of microseconds may be so far off."""
-
+BATCH_RESOLUTION_NS = 100.0
+"""The same where many calls share two events: where its code happens to lie moves a kernel by so much on an H200."""
 
 Rejection = tuple[Trial, str]
 """A trial that failed in the race or was not confirmed, and why."""
-UNDECIDED = (Verdict.SAME, Verdict.AMBIGUOUS)
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Finish:
     default: Trial | None
     default_ns: float | None
     ratio: Ratio | None
-    """The default's time over the winner's."""
+    """The default's time over the winner's. All intervals of a race hold together with 95 %."""
     verdict: Verdict
     confirmed: Measurement | None
     edges: list[tuple[Problem, Measurement]] = field(default_factory=list)
@@ -54,46 +57,61 @@ class Finish:
     unstable: list[tuple[Trial, str]] = field(default_factory=list)
     """Finalists that a fresh process could not reproduce, or that are wrong at other sizes."""
     medians_ns: list[tuple[Configuration, float]] = field(default_factory=list)
+    """Of everybody who raced, the fastest first; who dropped out early has fewer samples behind it."""
     tied: int = 1
     """Finalists that the race cannot tell from the winner, itself included."""
+    noise_floor: float = 0.0
+    """How far from 1 the ratio of equal kernels may be: what differs by less is the same."""
+    incumbent: Trial | None = None
+    """The best that the database knew before, as it was timed again in this run."""
+    incumbent_ns: float | None = None
+    versus_incumbent: Ratio | None = None
+    """The incumbent's time over the winner's."""
+    incumbent_verdict: Verdict = Verdict.AMBIGUOUS
+    """Of the winner against the incumbent."""
+    race_verdict: Verdict = Verdict.AMBIGUOUS
+    """Faster than every other, the same as some, or ambiguous: rounds or time ran out."""
+    rounds: int = 0
+    heats: int = 0
+    race_s: float = 0.0
 
 
 @dataclass(frozen=True)
-class Heat:
-    """Groups of samples of each runner, taken in turn: ``groups[runner][round]``."""
+class Rivals:
+    """Whom the finalists are compared with, however slow: both may be finalists themselves, or unknown."""
 
-    runners: Sequence[Trial]
-    groups: Sequence[Sequence[Sequence[float]]]
-
-    def time_ns(self, runner: Trial) -> float:
-        """Give a runner's median."""
-        return median(sample for group in self._of(runner) for sample in group)
-
-    def ratio(self, runner: Trial, other: Trial, seed: int) -> Ratio:
-        """Compare two runners by the medians of their groups, round by round."""
-        a, b = ([median(group) for group in self._of(trial)] for trial in (runner, other))
-        return paired_ratio(a, b, seed)
-
-    def ranking(self) -> list[Trial]:
-        """Order by time; whoever is within the noise of the first counts as tied, and the simpler one goes first."""
-        order = sorted(self.runners, key=self.time_ns)
-        limit = self.time_ns(order[0]) * (1.0 + NOISE_FLOOR / 2)
-        tied = [trial for trial in order if self.time_ns(trial) <= limit]
-        return sorted(tied, key=_complexity) + order[len(tied) :]
-
-    def _of(self, runner: Trial) -> Sequence[Sequence[float]]:
-        return next(group for trial, group in zip(self.runners, self.groups, strict=True) if trial is runner)
+    default: Trial | None = None
+    incumbent: Trial | None = None
 
 
-def finalists(trials: Sequence[Trial]) -> list[Trial]:
-    """Give the verified trials that could be the fastest, best first."""
+@dataclass(frozen=True)
+class Confirmation:
+    """What a fresh process and other sizes say of a winner."""
+
+    measurement: Measurement | None
+    edges: list[tuple[Problem, Measurement]]
+    objection: str
+    """Empty if nothing speaks against it."""
+
+
+def finalists(trials: Sequence[Trial], resolution_ns: float = 0.0) -> list[Trial]:
+    """Give the verified trials that could be the fastest, best first; one for each configuration.
+
+    A trial whose time is suspect is none: its configuration was timed again.
+    """
     ranked = sorted(
-        (t for t in trials if t.status is Status.OK and t.time_ns), key=lambda t: t.time_ns or 0.0
+        (t for t in trials if t.status is Status.OK and t.time_ns and SUSPECT not in t.tags),
+        key=lambda t: t.time_ns or 0.0,
     )
     if not ranked:
         return []
-    limit = FINALIST_FACTOR * (ranked[0].time_ns or 0.0)
-    return [t for t in ranked[:FINALISTS] if (t.time_ns or 0.0) <= limit]
+    best_ns = ranked[0].time_ns or 0.0
+    limit = max(FINALIST_FACTOR * best_ns, best_ns + resolution_ns)
+    close: dict[Configuration, Trial] = {}
+    for trial in ranked:
+        if (trial.time_ns or 0.0) <= limit:
+            close.setdefault(trial.configuration, trial)
+    return list(close.values())[:FINALISTS]
 
 
 def run_finish(
@@ -103,10 +121,23 @@ def run_finish(
     default: Trial | None,
     seed: int,
     say: Callable[[str], None],
+    *,
+    incumbent: Trial | None = None,
+    max_error: float | None = None,
 ) -> tuple[Finish | None, list[Rejection]]:
-    """Race the finalists and the default configuration, then confirm the winner.
+    """Race the finalists, the default configuration and the incumbent, then confirm the winner.
 
     Whoever fails makes room for the next best, until one is confirmed or :data:`MAX_CONFIRMATIONS` have failed.
+
+    Args:
+        device: where the trials were timed, with the problem prepared.
+        problem: what is tuned.
+        trials: of this run.
+        default: the trial of the default configuration.
+        seed: of the order within the rounds.
+        say: told what begins.
+        incumbent: the trial of the configuration that the database knew to be best.
+        max_error: how far from the true result the winner may be in the fresh process.
 
     Returns:
         The end, which is None when nothing was verified, and is not exportable when nobody could be confirmed; and who
@@ -114,105 +145,113 @@ def run_finish(
     """
     rejected: list[Rejection] = []
     last: Finish | None = None
+    rivals = Rivals(default, incumbent)
     for _ in range(MAX_CONFIRMATIONS):
         refused = {trial.number for trial, _ in rejected}
-        runners = finalists([trial for trial in trials if trial.number not in refused])
+        left = [trial for trial in trials if trial.number not in refused]
+        runners = finalists(left, _resolution_ns(device))
         if not runners:
             break
-        beside = default is not None and default.time_ns and default.status.ranked and default not in runners
-        if default is not None and beside and default.number not in refused:
-            runners.append(default)
-        say(
-            f"racing {len(runners)} {'finalist' if len(runners) == 1 else 'finalists'}"
-            + _among(runners, default)
-        )
-        heats, lost = _heats(device, runners, default, seed)
+        for rival in (default, incumbent):
+            if rival is None or not rival.time_ns or not rival.status.ranked or rival.number in refused:
+                continue
+            if rival.configuration not in [runner.configuration for runner in runners]:
+                runners.append(rival)
+        say(_announcement(runners, rivals))
+        standing, lost = _race(device, runners, seed)
         rejected += lost
-        if not heats:
+        # Who dropped out may have done so against somebody who failed later: that race says nothing of them.
+        if not standing.left or (lost and standing.heats > 1):
             continue
-        last = _judge(device, problem, heats, default, seed, say)
+        last = _judge(device, problem, runners, standing, rivals, max_error, say)
         if last.exportable:
             break
         rejected.append((last.winner, last.reason))
     return (None if last is None else replace(last, unstable=list(rejected))), rejected
 
 
-def _among(runners: Sequence[Trial], default: Trial | None) -> str:
-    return ", the default among them" if len(runners) > 1 and default in runners else ""
+def _announcement(runners: Sequence[Trial], rivals: Rivals) -> str:
+    text = f"racing {len(runners)} {'finalist' if len(runners) == 1 else 'finalists'}"
+    if len(runners) < 2:
+        return text
+    configurations = [runner.configuration for runner in runners]
+    names = {"the default": rivals.default, "the best known before": rivals.incumbent}
+    there = [name for name, rival in names.items() if rival and rival.configuration in configurations]
+    return f"{text}, {' and '.join(there)} among them" if there else text
+
+
+def _race(device: Device, runners: Sequence[Trial], seed: int) -> tuple[Standing, list[Rejection]]:
+    """Let the runners race; who fails is left out, and the heat is run again."""
+    lost: list[Rejection] = []
+    best_ns = runners[0].time_ns or 1e6
+    samples = max(FEWEST_SAMPLES, min(SAMPLES, round(GROUP_NS / best_ns)))
+
+    def measure(left: Sequence[int], rounds: int, heat: int) -> Mapping[int, Groups]:
+        running = list(left)
+        while running:
+            contestants = [Contestant(runners[i].configuration, runners[i].time_ns or 0.0) for i in running]
+            found = device.race(contestants, rounds, samples, seed + heat)
+            if found.lost is None:
+                return {i: [groups[place] for groups in found.samples_ns] for place, i in enumerate(running)}
+            lost.append((runners[running.pop(found.lost)], found.error))
+        return {}
+
+    heats = RECORDED_HEATS if device.recorded else HEATS
+    standing = eliminate(len(runners), measure, device.noise_floor(best_ns), heats=heats, seed=seed)
+    return standing, lost
 
 
 def _judge(
     device: Device,
     problem: Problem,
-    heats: Sequence[Heat],
-    default: Trial | None,
-    seed: int,
+    runners: Sequence[Trial],
+    standing: Standing,
+    rivals: Rivals,
+    max_error: float | None,
     say: Callable[[str], None],
 ) -> Finish:
-    """Confirm the winner of the last heat, and compare it with the default."""
-    final = heats[-1]
-    winner = final.ranking()[0]
-    time_ns = final.time_ns(winner)
-    confirmed: Measurement | None = None
-    reason = ""
-    edges: list[tuple[Problem, Measurement]] = []
+    """Choose the winner, confirm it, and compare it with its rivals."""
+    # Of those that are the same beyond doubt the simplest; of those that nobody can order, the fastest.
+    first = min(standing.same_as_first(), key=lambda i: _complexity(runners[i]))
+    winner, time_ns = runners[first], standing.time_ns(first)
+    found = Confirmation(None, [], "")
     if not device.recorded:
-        say("confirming the winner in a fresh process")
-        confirmed = device.confirm(winner.configuration, time_ns)
-        if confirmed.status is Status.WORKER_DIED:  # somebody killed it: that says nothing about the winner
-            confirmed = device.confirm(winner.configuration, time_ns)
-        reason, edges = _objection(device, problem, winner, time_ns, confirmed, say)
-    # The default may have dropped out, hopelessly behind: the last heat that both were in has the answer.
-    both = next((heat for heat in reversed(heats) if default in heat.runners), None)
-    ratio, default_ns = None, None
-    if both is not None and default is not None:
-        ratio, default_ns = both.ratio(default, winner, seed), both.time_ns(default)
+        found = _confirm(device, problem, winner, time_ns, max_error, say)
+
+    def versus(rival: Trial | None) -> tuple[float | None, Ratio | None, Verdict]:
+        places = (i for i in standing.groups if rival and runners[i].configuration == rival.configuration)
+        place = next(places, None)
+        if place is None:
+            return None, None, Verdict.AMBIGUOUS
+        ratio = standing.ratio(place, first)
+        return standing.time_ns(place), ratio, _opinion(ratio, standing.noise_floor)
+
+    default_ns, ratio, against_default = versus(rivals.default)
+    incumbent_ns, versus_incumbent, against_incumbent = versus(rivals.incumbent)
+    times = sorted((standing.time_ns(i), i) for i in standing.groups)
     return Finish(
         winner,
         time_ns,
-        default,
+        rivals.default,
         default_ns,
         ratio,
-        _opinion(ratio, winner is default),
-        confirmed,
-        edges,
-        exportable=not reason,
-        reason=reason,
-        medians_ns=[(trial.configuration, final.time_ns(trial)) for trial in final.runners],
-        tied=sum(
-            runner is winner or verdict(final.ratio(runner, winner, seed), NOISE_FLOOR) in UNDECIDED
-            for runner in final.runners
-        ),
+        against_default,
+        found.measurement,
+        found.edges,
+        exportable=not found.objection,
+        reason=found.objection,
+        medians_ns=[(runners[i].configuration, median_ns) for median_ns, i in times],
+        tied=1 + len(standing.tied_with(first)),
+        noise_floor=standing.noise_floor,
+        incumbent=rivals.incumbent,
+        incumbent_ns=incumbent_ns,
+        versus_incumbent=versus_incumbent,
+        incumbent_verdict=against_incumbent,
+        race_verdict=standing.verdict,
+        rounds=standing.rounds,
+        heats=standing.heats,
+        race_s=standing.seconds,
     )
-
-
-def _heats(
-    device: Device, runners: list[Trial], default: Trial | None, seed: int
-) -> tuple[list[Heat], list[Rejection]]:
-    """Run the heats; who fails is left out and the heat is run again."""
-    lost: list[Rejection] = []
-    heats: list[Heat] = []
-    for number, (rounds, samples) in enumerate(HEATS):
-        while runners:
-            contestants = [Contestant(trial.configuration, trial.time_ns or 1e6) for trial in runners]
-            found = device.race(contestants, rounds, samples, seed + number)
-            if found.lost is None:
-                heats.append(Heat(runners, [[r[i] for r in found.samples_ns] for i in range(len(runners))]))
-                break
-            lost.append((runners[found.lost], found.error))
-            runners = [runner for i, runner in enumerate(runners) if i != found.lost]
-        if not runners:
-            return [], lost
-        heat = heats[-1]
-        best = min(runners, key=heat.time_ns)
-        runners = [
-            runner
-            for runner in runners
-            if runner is best
-            or heat.ratio(runner, best, seed).low
-            <= (FAR_BEHIND if runner is default else 1.0 + NOISE_FLOOR / 2)
-        ]
-    return heats, lost
 
 
 def _complexity(trial: Trial) -> tuple[int, int]:
@@ -226,35 +265,40 @@ def _complexity(trial: Trial) -> tuple[int, int]:
     )
 
 
-def _objection(
+def _confirm(
     device: Device,
     problem: Problem,
     winner: Trial,
     raced_ns: float,
-    confirmed: Measurement,
+    max_error: float | None,
     say: Callable[[str], None],
-) -> tuple[str, list[tuple[Problem, Measurement]]]:
-    """Say what speaks against the winner; empty if nothing does."""
-    if confirmed.status is not Status.OK:
-        return f"in a fresh process: {confirmed.status}: {confirmed.error}", []
-    again = median(confirmed.samples_ns)
-    if abs(again - raced_ns) > max(CONFIRMED_WITHIN * raced_ns, EVENT_RESOLUTION_NS):
-        return f"{raced_ns / 1e3:.2f} us in the race, {again / 1e3:.2f} us in a fresh process", []
-    problems = edge_problems(problem, winner.configuration)
+) -> Confirmation:
+    """Measure the winner in a fresh process, and verify it at other sizes."""
+    say("confirming the winner in a fresh process")
+    again = device.confirm(winner.configuration, raced_ns)
+    if again.status is Status.WORKER_DIED:  # somebody killed it: that says nothing about the winner
+        again = device.confirm(winner.configuration, raced_ns)
+    if again.status is not Status.OK:
+        return Confirmation(again, [], f"in a fresh process: {again.status}: {again.error}")
+    again_ns = median(again.samples_ns)
+    if abs(again_ns - raced_ns) > max(CONFIRMED_WITHIN * raced_ns, _resolution_ns(device)):
+        moved = f"{raced_ns / 1e3:.2f} us in the race, {again_ns / 1e3:.2f} us in a fresh process"
+        return Confirmation(again, [], moved)
+    error = again.verification.true_error if again.verification else None
+    if max_error is not None and error is not None and error > max_error:
+        return Confirmation(again, [], f"on other inputs its error is {error:.2g}, above {max_error:.2g}")
     say("verifying the winner at awkward sizes")
-    edges = device.verify_at(problems, winner.configuration)
-    for where, measurement in edges:
-        if measurement.status is not Status.OK:
-            return f"at {where}: {measurement.status}: {measurement.error}", edges
-    return "", edges
+    edges = device.verify_at(edge_problems(problem, winner.configuration), winner.configuration)
+    wrong = next(((where, found) for where, found in edges if found.status is not Status.OK), None)
+    objection = f"at {wrong[0]}: {wrong[1].status}: {wrong[1].error}" if wrong else ""
+    return Confirmation(again, edges, objection)
 
 
-def _opinion(ratio: Ratio | None, same: bool) -> Verdict:
-    if same:
-        return Verdict.SAME
-    if ratio is None:
-        return Verdict.AMBIGUOUS
-    # The ratio is the default's time over the winner's, the verdict is about the winner.
-    return {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}.get(
-        found := verdict(ratio, NOISE_FLOOR), found
-    )
+def _resolution_ns(device: Device) -> float:
+    return EVENT_RESOLUTION_NS if device.conditions.mode is Mode.COLD else BATCH_RESOLUTION_NS
+
+
+def _opinion(ratio: Ratio, noise_floor: float) -> Verdict:
+    """Turn a ratio of a rival's time to the winner's into a verdict about the winner."""
+    found = verdict(ratio, noise_floor)
+    return {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}.get(found, found)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from tuner import rows, schema, upkeep
+from tuner import cells, rows, schema, upkeep
+from tuner.cells import Damaged
 from tuner.errors import DatabaseError
-from tuner.model import Configuration, Problem, Run, Status, Trial, digest
-from tuner.records import Filters, Found, StoredTrial, StoredWinner, order_by
-from tuner.rows import Damaged
+from tuner.model import Conditions, Configuration, Problem, Run, Status, Trial, digest
+from tuner.records import SUSPECT, Benchmark, Filters, Found, StoredTrial, StoredWinner, order_by
 
 if TYPE_CHECKING:
     from sqlite_utils import Database as SqliteUtils
 
 DEFAULT_PATH = Path("results/tuning.db")
 T = TypeVar("T")
+_NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
 
 
 class Reader:
@@ -99,7 +101,7 @@ class Reader:
             raise DatabaseError(
                 f"there is no run {run_id!r} in {self.path}", "tune query --json names the runs"
             )
-        return {**found[0], "stats": self._or_damaged(lambda: rows.from_json(found[0]["stats"]))}
+        return {**found[0], "stats": self._or_damaged(lambda: cells.from_json(found[0]["stats"]))}
 
     def pending_attempts(self, run_id: str) -> list[tuple[int, Configuration, int]]:
         """Give what was begun without a result: number, configuration, and how often it was begun."""
@@ -109,7 +111,7 @@ class Reader:
             run_id,
         )
         return [
-            (row["number"], self._or_damaged(partial(rows.decode_configuration, row)), row["times"])
+            (row["number"], self._or_damaged(partial(cells.decode_configuration, row)), row["times"])
             for row in found
         ]
 
@@ -124,16 +126,22 @@ class Reader:
         return [self._or_damaged(partial(rows.decode_trial, row, run)).trial for row in found]
 
     def earlier_trials(self, run: Run) -> list[Trial]:
-        """Give the trials of other runs of this kernel text, problem and GPU, best first, failures last."""
+        """Give the trials of other runs of this kernel text, problem, GPU and conditions, best first, failures last.
+
+        Those with a suspect time are left out.
+        """
         found = self.select(
             "SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE r.problem_key = ? "
             "AND r.gpu_name = ? AND r.kernel_digest = ? AND r.replayed = ? AND r.id != ? "
+            f"AND t.mode = ? AND t.regime = ? AND {_NOT_SUSPECT} "
             "ORDER BY t.time_ns IS NULL, t.time_ns, t.id",
             run.problem.key,
             run.gpu.name,
             run.kernel_digest,
             int(run.replayed),
             run.id,
+            str(run.conditions.mode),
+            str(run.conditions.regime),
         )
         return [stored.trial for stored in self._decoded(found).rows]
 
@@ -147,7 +155,7 @@ class Reader:
 
         def decode() -> StoredTrial:
             stored = rows.decode_trial(row, self.run(row["run_id"]))
-            sources = tuple(self._source(key, trial_id) for key in rows.from_json(row["source_digests"]))
+            sources = tuple(self._source(key, trial_id) for key in cells.from_json(row["source_digests"]))
             return rows.with_sources(stored, sources)
 
         return self._or_damaged(decode)
@@ -164,18 +172,28 @@ class Reader:
             raise Damaged(f"the source {key} of trial {trial_id} is missing or damaged")
         return str(found[0]["text"])
 
-    def best_known(self, problem: Problem, gpu_name: str) -> tuple[Configuration, float] | None:
-        """Give the fastest exportable winner measured on this GPU, else its fastest verified trial."""
-        winners = self.winners(Filters(problem_key=problem.key, replayed=False, exportable=True)).rows
+    def best_known(
+        self,
+        problem: Problem,
+        gpu_name: str,
+        conditions: Conditions = Conditions(),  # noqa: B008 - frozen
+    ) -> tuple[Configuration, float] | None:
+        """Give the fastest exportable winner measured so on this GPU, else its fastest verified trial.
+
+        A trial whose time is suspect does not count.
+        """
+        filters = Filters(
+            problem_key=problem.key, replayed=False, mode=str(conditions.mode), regime=str(conditions.regime)
+        )
+        winners = self.winners(replace(filters, exportable=True)).rows
         times = [(w.winner.time_ns, w.winner.configuration) for w in winners if w.run.gpu.name == gpu_name]
         if times:
             time_ns, configuration = min(times, key=lambda pair: pair[0])
             return configuration, time_ns
-        filters = Filters(problem_key=problem.key, replayed=False, statuses=(str(Status.OK),))
-        where, values = filters.where()
+        where, values = replace(filters, statuses=(str(Status.OK),)).where()
         found = self.select(
             f"SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE {where} AND t.gpu_name = ? "
-            "AND t.time_ns IS NOT NULL ORDER BY t.time_ns, t.id LIMIT 10",
+            f"AND t.time_ns IS NOT NULL AND {_NOT_SUSPECT} ORDER BY t.time_ns, t.id LIMIT 10",
             *values,
             gpu_name,
         )
@@ -195,11 +213,15 @@ class Reader:
         return self._decoded(found)
 
     def winners(self, filters: Filters = Filters()) -> Found[StoredWinner]:  # noqa: B008
-        """Give every intact winner that fits: measured first, then exportable, then by time."""
+        """Give every intact winner that fits.
+
+        They are in the order of problem, GPU and conditions; then measured first, exportable first, and by time.
+        """
         where, values = filters.where()
         found = self.select(
             f"SELECT t.* FROM winners t JOIN runs r ON r.id = t.run_id WHERE {where} "
-            "ORDER BY t.kernel, t.problem_key, t.gpu_name, t.replayed, t.exportable DESC, t.time_ns, t.id",
+            "ORDER BY t.kernel, t.problem_key, t.gpu_name, t.mode, t.regime, t.replayed, t.exportable DESC, "
+            "t.time_ns, t.id",
             *values,
         )
         result: Found[StoredWinner] = Found([], [])
@@ -212,12 +234,41 @@ class Reader:
         return result
 
     def best(self, filters: Filters = Filters()) -> Found[StoredWinner]:  # noqa: B008
-        """Give the best winner of each problem and GPU."""
+        """Give the best winner of each problem, GPU and conditions."""
         found = self.winners(filters)
-        chosen: dict[tuple[str, str], StoredWinner] = {}
+        chosen: dict[tuple[str, str, Conditions], StoredWinner] = {}
         for stored in found.rows:
-            chosen.setdefault((stored.run.problem.key, stored.run.gpu.name), stored)
+            run = stored.run
+            chosen.setdefault((run.problem.key, run.gpu.name, run.conditions), stored)
         return Found(list(chosen.values()), found.damaged)
+
+    def benchmarks(self, filters: Filters = Filters(), limit: int = 0) -> Found[Benchmark]:  # noqa: B008
+        """Give the intact contestants that fit, newest first, those of one time as they were recorded.
+
+        ``run`` means the run of a contestant's winner. All are measured.
+
+        Raises:
+            ValueError: a filter by status or by what is exportable, which only trials and winners can be.
+        """
+        if filters.statuses or filters.exportable is not None:
+            raise ValueError("a benchmark has no status and is not exportable")
+        where, values = filters.where()
+        found = self.select(
+            "SELECT t.*, w.id AS winner_id FROM "
+            "(SELECT *, winner_run AS run_id, 0 AS replayed FROM benchmarks) t "
+            "JOIN benchmarks r ON r.id = t.id LEFT JOIN winners w ON w.run_id = t.winner_run "
+            f"WHERE {where} ORDER BY t.created_at DESC, t.id LIMIT ?",
+            *values,
+            limit if limit > 0 else -1,
+        )
+        result: Found[Benchmark] = Found([], [])
+        for row in found:
+            plain = {n: v for n, v in row.items() if n not in ("run_id", "replayed", "winner_id")}
+            try:
+                result.rows.append(rows.decode_benchmark(plain, row["winner_id"]))
+            except Damaged as error:
+                result.damaged.append(str(error))
+        return result
 
     def _decoded(self, found: list[dict[str, Any]]) -> Found[StoredTrial]:
         result: Found[StoredTrial] = Found([], [])

@@ -10,14 +10,25 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tuner import paths
 from tuner.errors import RecordingError
 from tuner.kernel import RESOURCE_NAMES, KernelSpec
-from tuner.model import Configuration, Gpu, Problem, Resources, Status, Trial, digest
+from tuner.model import (
+    Conditions,
+    Configuration,
+    Gpu,
+    Mode,
+    Problem,
+    Regime,
+    Resources,
+    Status,
+    Trial,
+    digest,
+)
 from tuner.render import render, source_digest
 
 FORMAT = "kernel-tune recording"
@@ -57,6 +68,8 @@ class Recording:
     """Date."""
     versions: Mapping[str, str]
     problems: tuple[RecordedProblem, ...]
+    conditions: Conditions = field(default_factory=Conditions)
+    """How all of it was timed."""
 
 
 def sources_digest(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
@@ -84,6 +97,8 @@ def write_recording(path: Path, recording: Recording) -> None:
         "gpu": recording.gpu.to_json(),
         "recorded": recording.recorded,
         "versions": dict(recording.versions),
+        "mode": recording.conditions.mode,
+        "regime": recording.conditions.regime,
         "problems": [_encode_problem(problem) for problem in recording.problems],
     }
     text = json.dumps(data, separators=(",", ":")).encode()
@@ -125,6 +140,8 @@ def read_recording(path: Path) -> Recording:
             data["recorded"],
             data["versions"],
             tuple(_decode_problem(problem) for problem in data["problems"]),
+            # The first recordings do not say; they were all taken so.
+            Conditions(Mode(data.get("mode", Mode.COLD)), Regime(data.get("regime", Regime.RESTED))),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise RecordingError(f"{path}: damaged: {error!r}") from None

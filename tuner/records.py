@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from tuner.errors import UsageError
-from tuner.model import Configuration, Run, Trial
+from tuner.model import Conditions, Configuration, Gpu, Problem, Run, Trial
 
 Row = TypeVar("Row")
+SUSPECT = "suspect"
+"""Tag of a trial whose time is not believed, because the GPU drifted about then; it ranks nowhere."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class StoredTrial:
     run: Run
     metrics: Metrics
     created_at: str
+    outliers: int = 0
+    """Samples further from the median than five standard deviations (:func:`tuner.stats.outlier_count`)."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,44 @@ class StoredWinner:
     trial: Trial
     metrics: Metrics
     created_at: str
+    outliers: int = 0
+    """Of the trial."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One contestant of ``tune bench`` on one problem: a stored configuration, or something to compare it with."""
+
+    bench: str
+    """Of the invocation: what was timed together has it in common."""
+    problem: Problem
+    gpu: Gpu
+    conditions: Conditions
+    contestant: str
+    """``best``, ``default``, or a baseline's name."""
+    configuration: Configuration | None
+    winner_id: int | None
+    """The row of the winner whose configuration it is; it may be one of another size."""
+    kernel_digest: str
+    time_ns: float
+    """Median of the samples."""
+    ci_low_ns: float
+    ci_high_ns: float
+    samples_ns: tuple[float, ...]
+    ratio: float | None
+    """Its time over that of ``best``, paired: 1.25 means that the best is 1.25 times as fast."""
+    ratio_low: float | None
+    ratio_high: float | None
+    verdict: str
+    """Of ``best`` against it: faster, slower, same or ambiguous."""
+    noise_floor: float
+    sm_clock_hz: float
+    tags: tuple[str, ...]
+    versions: Mapping[str, str]
+    id: int | None = None
+    """Row number in the database, once it is there."""
+    created_at: str = ""
+    """UTC, once it is there; the same for all that were recorded together."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +134,7 @@ class Merged:
     runs: int
     trials: int
     winners: int
+    benchmarks: int
     refused: list[str]
 
 
@@ -125,7 +168,7 @@ def order_by(sort: str) -> str:
 
 @dataclass(frozen=True)
 class Filters:
-    """Which trials or winners are meant; what is left empty matches everything."""
+    """Which trials, winners or benchmarks are meant; what is left empty matches everything."""
 
     kernel: str = ""
     gpu: str = ""
@@ -142,11 +185,15 @@ class Filters:
     replayed: bool | None = None
     exportable: bool | None = None
     """Only for winners."""
+    mode: str = ""
+    """What the caches held: a :class:`tuner.model.Mode`."""
+    regime: str = ""
+    """How hot the card was: a :class:`tuner.model.Regime`."""
 
     def where(self) -> tuple[str, list[Any]]:
-        """Give a condition over ``t`` (trials or winners) and ``r`` (runs), with the values to bind."""
+        """Give a condition over ``t`` (trials, winners or benchmarks) and ``r`` (runs), with the values to bind."""
         terms: list[tuple[str, list[Any]]] = [("1", [])]
-        columns = ("kernel", "dtype", "variant", "problem_key")
+        columns = ("kernel", "dtype", "variant", "problem_key", "mode", "regime")
         terms += [(f"t.{name} = ?", [value]) for name in columns if (value := getattr(self, name))]
         if self.gpu:
             terms.append(("instr(lower(t.gpu_name), lower(?)) > 0", [self.gpu]))

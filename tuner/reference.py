@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,14 @@ class ArrayExpression:
             except (TypeError, ValueError, OverflowError) as error:
                 raise ExpressionError(f"reference {self.text!r}: {error}") from None
         return np.asarray(value, np.float64), np.asarray(magnitude, np.float64)
+
+    def compute(self, names: Mapping[str, Any]) -> Any:
+        """Give the value alone, as plain NumPy computes it in the dtypes of the arrays."""
+        with np.errstate(all="ignore"):
+            try:
+                return _plain(self._body, names)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                raise ExpressionError(f"reference {self.text!r}: {error}") from None
 
     def _check(self, node: ast.AST) -> set[str]:
         match node:
@@ -147,6 +156,45 @@ class ArrayExpression:
             return value, value * (1.0 + magnitudes[0])
         value = _ELEMENTWISE[name](*values)
         return value, np.abs(value)
+
+
+_PLAIN_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.MatMult: operator.matmul,
+    ast.Pow: operator.pow,
+    ast.Lt: operator.lt,
+    ast.Gt: operator.gt,
+    ast.LtE: operator.le,
+    ast.GtE: operator.ge,
+}
+_PLAIN_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **_ELEMENTWISE,
+    **_REDUCTIONS,
+    "exp": np.exp,
+    "transpose": np.transpose,
+    "where": np.where,
+}
+
+
+def _plain(node: ast.AST, names: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return names[name]
+        case ast.UnaryOp(operand=operand):
+            return -_plain(operand, names)
+        case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]):
+            return _PLAIN_OPERATORS[type(op)](_plain(left, names), _plain(right, names))
+        case ast.Call(func=ast.Name(id=name)):
+            options = {
+                k.arg: k.value.value for k in node.keywords if k.arg and isinstance(k.value, ast.Constant)
+            }
+            return _PLAIN_FUNCTIONS[name](*(_plain(child, names) for child in node.args), **options)
+    raise AssertionError(node)
 
 
 def _binary(op: ast.operator, left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:

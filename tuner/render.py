@@ -168,3 +168,8 @@ def source_digest(source: str) -> str:
 def render_helpers() -> str:
     """Give the source of the tuner's own kernels."""
     return _environment(paths.templates()).get_template("common/helpers.cu.j2").render()
+
+
+def render_ceilings(cc: int) -> str:
+    """Give the source of the kernels that show what a GPU of this compute capability can do."""
+    return _environment(paths.templates()).get_template("common/ceilings.cu.j2").render(cc=cc)

@@ -1,4 +1,4 @@
-"""The database file: its tables, its versions, and which files are refused before a byte is changed."""
+"""The database file: opening it, its version, and which files are refused before a byte is changed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.errors import DatabaseError
+from tuner.migrations import MIGRATIONS
 
 APPLICATION_ID = 0x74756E65
 """``tune`` in ASCII; it stands at byte 68 of the file."""
@@ -28,63 +29,6 @@ NETWORK_FILESYSTEMS = frozenset(
     )
 )  # fmt: skip
 """Their locks cannot be trusted, and two writers would destroy the file."""
-
-TABLES = """
-CREATE TABLE runs (
-  id TEXT PRIMARY KEY, started_at TEXT NOT NULL, ended_at TEXT, state TEXT NOT NULL, owner TEXT NOT NULL,
-  kernel TEXT NOT NULL, kernel_file TEXT NOT NULL, kernel_digest TEXT NOT NULL,
-  problem TEXT NOT NULL, problem_key TEXT NOT NULL, dtype TEXT NOT NULL,
-  device TEXT NOT NULL, replayed INTEGER NOT NULL,
-  gpu_name TEXT NOT NULL, gpu_uuid TEXT NOT NULL, cc INTEGER NOT NULL, gpu TEXT NOT NULL,
-  driver TEXT NOT NULL,
-  versions TEXT NOT NULL, seed INTEGER NOT NULL, sampler TEXT NOT NULL, trials_requested INTEGER NOT NULL,
-  lookahead INTEGER NOT NULL, narrowing TEXT NOT NULL, stats TEXT NOT NULL, digest TEXT NOT NULL
-) STRICT;
-CREATE TABLE trials (
-  id INTEGER PRIMARY KEY, run_id TEXT NOT NULL REFERENCES runs(id), number INTEGER NOT NULL,
-  kernel TEXT NOT NULL, variant TEXT NOT NULL, problem_key TEXT NOT NULL, dtype TEXT NOT NULL,
-  gpu_name TEXT NOT NULL, cc INTEGER NOT NULL, replayed INTEGER NOT NULL,
-  configuration TEXT NOT NULL, status TEXT NOT NULL,
-  time_ns REAL, ci_low_ns REAL, ci_high_ns REAL, samples BLOB NOT NULL, sample_count INTEGER NOT NULL,
-  tflops REAL, gbytes_per_s REAL, speed_of_light REAL,
-  registers INTEGER, static_shared_bytes INTEGER, dynamic_shared_bytes INTEGER, stack_bytes INTEGER,
-  spill_bytes INTEGER, active_blocks INTEGER,
-  verification TEXT, error TEXT NOT NULL, source_digests TEXT NOT NULL, compile_log TEXT NOT NULL,
-  compile_s REAL NOT NULL, measure_s REAL NOT NULL, tags TEXT NOT NULL, created_at TEXT NOT NULL,
-  digest TEXT NOT NULL, UNIQUE (run_id, number)
-) STRICT;
-CREATE INDEX trials_by_problem ON trials (kernel, problem_key, gpu_name, time_ns);
-CREATE TABLE sources (digest TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT;
-CREATE TABLE attempts (
-  id INTEGER PRIMARY KEY, run_id TEXT NOT NULL REFERENCES runs(id), number INTEGER NOT NULL,
-  variant TEXT NOT NULL, configuration TEXT NOT NULL, configuration_key TEXT NOT NULL,
-  started_at TEXT NOT NULL
-) STRICT;
-CREATE INDEX attempts_by_run ON attempts (run_id, number);
-CREATE TABLE winners (
-  id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE REFERENCES runs(id),
-  trial_id INTEGER NOT NULL REFERENCES trials(id), kernel TEXT NOT NULL, problem_key TEXT NOT NULL,
-  dtype TEXT NOT NULL, gpu_name TEXT NOT NULL, cc INTEGER NOT NULL, replayed INTEGER NOT NULL,
-  variant TEXT NOT NULL, configuration TEXT NOT NULL, time_ns REAL NOT NULL,
-  default_trial_id INTEGER REFERENCES trials(id), default_time_ns REAL,
-  ratio REAL, ratio_low REAL, ratio_high REAL, verdict TEXT NOT NULL, confirmed_ns REAL,
-  edges_verified INTEGER NOT NULL, exportable INTEGER NOT NULL, reason TEXT NOT NULL, race TEXT NOT NULL,
-  created_at TEXT NOT NULL, digest TEXT NOT NULL
-) STRICT;
-CREATE INDEX winners_by_problem ON winners (kernel, problem_key, gpu_name, time_ns);
-CREATE INDEX winners_by_trial ON winners (trial_id);
-CREATE INDEX winners_by_default_trial ON winners (default_trial_id);
-"""
-
-
-def _create_tables(connection: sqlite3.Connection) -> None:
-    for statement in TABLES.split(";\n"):
-        if statement.strip():
-            connection.execute(statement)
-
-
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_tables,)
-"""The step at index i takes a file from version i to version i + 1."""
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
@@ -121,16 +65,16 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, migrate: bool) -> No
     for pragma in ("foreign_keys = ON", "trusted_schema = OFF", "cell_size_check = ON"):
         connection.execute(f"PRAGMA {pragma}")
     version = _version(connection, path)
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone():
+        raise DatabaseError(
+            f"{path} has a trigger or view that kernel-tune did not make", f"drop it, or {OTHER}"
+        )
     if version < len(MIGRATIONS):
         if not migrate:
             raise DatabaseError(
                 f"{path} has the older schema {version} and cannot be written", "make it writable, or copy it"
             )
         _migrate(connection, path)
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone():
-        raise DatabaseError(
-            f"{path} has a trigger or view that kernel-tune did not make", f"drop it, or {OTHER}"
-        )
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 import uuid
 from collections.abc import Callable
@@ -12,20 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from tuner import __version__, paths
-from tuner.database import Database, Winner
+from tuner.database import Database
 from tuner.devices.base import Device, Occupancy, Outcome
 from tuner.devices.choose import open_device
-from tuner.errors import Interrupted, SpaceError, TunerError
+from tuner.doubts import Doubts
+from tuner.errors import Interrupted, SpaceError, TooInaccurateError, TunerError
 from tuner.kernel_file import builtin_kernels, content_digest, load_kernel
-from tuner.model import Configuration, Resources, Run, Status, Trial
-from tuner.race import Finish, run_finish
+from tuner.model import Configuration, Problem, Run, Status, Trial
+from tuner.race import run_finish
 from tuner.recording import short_digest, sources_digest
+from tuner.records import SUSPECT
 from tuner.roofline import roof_of
 from tuner.search import make_search
 from tuner.search.base import Search
 from tuner.space import SearchSpace
-from tuner.state import Observer, Request, Result, State, metrics
-from tuner.stats import median_interval
+from tuner.state import Observer, Request, Result, State, ceiling_of, metrics
+from tuner.trials import judged, objective, trial_of, winner_of
 
 POLL_S = 0.1
 PATIENCE_S = 5.0
@@ -68,6 +69,7 @@ def tune(
 
     Raises:
         Interrupted: ``stop`` said so; everything measured is recorded, and ``resume`` goes on.
+        TooInaccurateError: no kernel of this dtype can be within ``request.max_error``; nothing was tried.
         TunerError: the problem cannot be tuned.
     """
     return _Session(request, device, database, observer, stop).run(finish=finish)
@@ -91,11 +93,11 @@ def rerun(database: Database, trial_id: int, device: str) -> Trial:
             != sources_digest(kernel, run.problem, run.gpu, trial.configuration)
         ):
             raise TunerError(f"{kernel.name} has changed since trial {trial_id}", "tune it again")
-        opened.prepare(kernel, run.problem, run.seed)
+        opened.prepare(kernel, run.problem, run.seed, run.conditions, _truth(run))
         opened.submit(trial.number, trial.configuration)
         while not (outcomes := opened.collect(POLL_S)):
             pass
-        return _trial(outcomes[0])
+        return trial_of(outcomes[0], run.narrowing.get("max_error"))
     finally:
         opened.close()
 
@@ -119,7 +121,7 @@ class _Session:
         kernel, problem = request.kernel, request.problem
         resumed = self._interrupted_run() if request.resume else None
         # A resumed run goes on as it began, whatever the command line says now.
-        run = resumed or self._new_run()
+        run, why = (resumed, "as the interrupted run was") if resumed else self._new_run()
         space = SearchSpace.from_kernel(
             kernel, problem, device.gpu, run.narrowing.get("variants", ()), run.narrowing.get("fixed", {})
         )
@@ -127,16 +129,27 @@ class _Session:
             run.sampler, space, run.seed
         )  # a wrong name is said before anything is measured
         device.incumbent_ns, device.occupancy = None, Occupancy()
-        device.prepare(kernel, problem, run.seed)
+        device.prepare(kernel, problem, run.seed, run.conditions, _truth(run))
+        self.max_error: float | None = run.narrowing.get("max_error")
+        self._refuse_what_is_hopeless()
+        if not resumed:
+            run = replace(run, calibration=device.calibration)
         self.space = device.restrict(space)
         self.search = make_search(run.sampler, self.space, run.seed)
-        self.state = State(run, roof_of(kernel, problem, device.gpu), self.space, device=device)
+        roof = roof_of(kernel, problem, device.gpu)
+        self.state = State(run, roof, self.space, device=device, conditions_why=why)
+        self.state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
+        if not device.recorded:
+            self.state.known = database.best_known(problem, device.gpu.name, run.conditions)
         self.ids: dict[int, int] = {}
         self.pending: dict[int, Configuration] = {}
         self.done: dict[int, Outcome] = {}
         self.begun: set[Configuration | None] = set()
         self.seeds: list[Configuration] = []
         self.suspects: set[Configuration] = set()
+        self.doubts = Doubts()
+        self.again: set[int] = set()
+        """Numbers of trials whose configuration the search has been told of already."""
         self.next_number = 0
         self.next_told = 0
         self.exhausted = False
@@ -183,11 +196,36 @@ class _Session:
             raise TunerError(
                 f"{run.problem.kernel} has changed since its interrupted run", "leave out --resume"
             )
+        bound = run.narrowing.get("max_error")
+        if self.request.max_error not in (None, bound):
+            began = "without a bound on the error" if bound is None else f"with --max-error {bound:g}"
+            raise TunerError(f"the interrupted run of {problem} began {began}", "leave out --resume")
         return run
 
-    def _new_run(self) -> Run:
+    def _refuse_what_is_hopeless(self) -> None:
+        least = self.device.least_error
+        if self.max_error is not None and least is not None and least > self.max_error:
+            raise TooInaccurateError(
+                f"{self.request.problem}: rounding alone makes an error of {least:.2g}, "
+                f"above {self.max_error:.2g}",
+                "choose a wider dtype, or allow more",
+            )
+
+    def _new_run(self) -> tuple[Run, str]:
+        """Give the run, and why it is timed as it is."""
         request = self.request
-        return Run(
+        conditions, why = self.device.choose_conditions(
+            request.kernel, request.problem, request.mode, request.regime
+        )
+        narrowing: dict[str, Any] = {
+            "variants": list(request.variants),
+            "fixed": {k: list(v) for k, v in request.fixed.items()},
+            "from_scratch": request.from_scratch,
+        }
+        if request.max_error is not None:
+            narrowing["max_error"] = request.max_error
+            narrowing["truth"] = request.truth.to_json() if request.truth else None
+        run = Run(
             id=str(uuid.uuid4()),
             problem=request.problem,
             gpu=self.device.gpu,
@@ -196,15 +234,13 @@ class _Session:
             sampler=request.sampler,
             trials=request.trials,
             lookahead=self.device.lookahead,
-            narrowing={
-                "variants": list(request.variants),
-                "fixed": {k: list(v) for k, v in request.fixed.items()},
-                "from_scratch": request.from_scratch,
-            },
+            narrowing=narrowing,
             kernel_digest=content_digest(request.kernel),
             kernel_file=str(request.kernel.file),
             versions={"kernel-tune": __version__, **self.device.versions},
+            conditions=conditions,
         )
+        return run, why
 
     def _learn_from_earlier_runs(self, *, seed: bool) -> None:
         """Tell the search what earlier runs of this very kernel, problem and GPU found; only new ground is tried.
@@ -212,9 +248,9 @@ class _Session:
         The confirmed best of them and the next few are tried again (``seed``), because figures of another day cannot be
         raced against today's. Failures that another day may not see again are not believed.
         """
-        earlier = self.database.earlier_trials(self.state.run)
+        earlier = [judged(trial, self.max_error) for trial in self.database.earlier_trials(self.state.run)]
         ok = [trial.configuration for trial in earlier if trial.status is Status.OK]
-        known = self.database.best_known(self.state.run.problem, self.state.run.gpu.name)
+        known = self.state.known
         best = ([known[0]] if known and known[0] in ok else []) + ok[:SEEDS]
         again = (
             [c for c in dict.fromkeys(best) if self.space.contains(c) and c != self.space.default]
@@ -223,17 +259,22 @@ class _Session:
         )
         for trial in earlier:
             if trial.configuration not in (*again, self.space.default) and trial.status in DETERMINISTIC:
-                self.search.add(trial.configuration, _objective(trial))
+                self.search.add(trial.configuration, objective(trial))
                 self.state.known_before += 1
         self.seeds += again
 
     def _replay_run(self) -> None:
         """Bring the search to where the interrupted run was."""
-        for trial in self.database.trials(self.state.run.id):
-            self.search.add(trial.configuration, _objective(trial))
+        trials = self.database.trials(self.state.run.id)
+        tried: set[Configuration] = set()
+        for trial in trials:
+            self.search.add(trial.configuration, objective(trial))
             self._count(trial)
             self.ids[trial.number] = trial.id or 0
             self.next_number = max(self.next_number, trial.number + 1)
+            self.state.retimed += trial.configuration in tried
+            tried.add(trial.configuration)
+        self.doubts.recall(trials)
         for number, configuration, count in self.database.pending_attempts(self.state.run.id):
             self.next_number = max(self.next_number, number + 1)
             if not self.space.contains(configuration):
@@ -241,8 +282,9 @@ class _Session:
             if count >= MAX_ATTEMPTS:
                 error = f"the tuner died {count} times on this configuration"
                 self._record(Trial(number, configuration, Status.CRASHED, error=error))
+                self.doubts.forget(configuration)
                 self.search.add(configuration, None)
-            else:
+            elif configuration not in tried:  # else it is among the doubts
                 self.seeds.append(configuration)
             if count >= SUSPECT_ATTEMPTS:
                 self.suspects.add(configuration)
@@ -252,7 +294,7 @@ class _Session:
     # -- the search ---------------------------------------------------------------------------------------------------
 
     def _budget(self) -> int:
-        return self.state.run.trials
+        return self.state.budget
 
     def _search(self) -> None:
         state = self.state
@@ -291,22 +333,30 @@ class _Session:
 
     def _begin(self, deadline: float) -> list[int]:
         begun: list[int] = []
-        while self._wants_more() and time.monotonic() < deadline:
+        while self._wants_more(deadline):
             begun += self._begin_next()
         return begun
 
-    def _wants_more(self) -> bool:
+    def _wants_more(self, deadline: float) -> bool:
         if self.pending and self.suspects.intersection([*self.pending.values(), *self.seeds[:1]]):
             return False
-        untold = self.next_number - self.next_told
+        if self.next_number - self.next_told >= self.device.lookahead:
+            return False
+        if self.doubts.waiting:  # whoever is suspect is left out of the race unless it is timed again
+            return True
         begun = len(self.state.trials) + len(self.pending)
-        return untold < self.device.lookahead and begun < self._budget() and not self.exhausted
+        return begun < self._budget() and not self.exhausted and time.monotonic() < deadline
 
     def _begin_next(self) -> list[int]:
         """Choose a configuration and write the attempt down; gives its number, or nothing when all are tried."""
-        configuration = self.seeds.pop(0) if self.seeds and self.next_number else self.search.ask()
-        while configuration in self.begun:  # the search learns of a seed only when it is told
-            configuration = self.search.ask()
+        if self.doubts.waiting:
+            configuration: Configuration | None = self.doubts.waiting.pop(0)
+            self.again.add(self.next_number)
+            self.state.retimed += 1
+        else:
+            configuration = self.seeds.pop(0) if self.seeds and self.next_number else self.search.ask()
+            while configuration in self.begun:  # the search learns of a seed only when it is told
+                configuration = self.search.ask()
         if configuration is None:
             self.exhausted = True
             return []
@@ -319,10 +369,26 @@ class _Session:
     def _record_outcome(self, outcome: Outcome) -> Trial:
         del self.pending[outcome.number]
         self.done[outcome.number] = outcome
-        return self._record(_trial(outcome))
+        trial = self._record(trial_of(outcome, self.max_error))
+        measurement = outcome.measurement
+        if measurement.measure_s > 0.0:  # else nothing was timed now: an equal source was, earlier
+            best_ns = self.state.incumbent.time_ns if self.state.incumbent else None
+            for suspect in self.doubts.add(trial, drifted=measurement.drifted, best_ns=best_ns):
+                self._doubt(suspect)
+        return trial
+
+    def _doubt(self, trial: Trial) -> None:
+        """Mark a trial as suspect; its configuration waits to be timed again."""
+        state, tags = self.state, (*trial.tags, SUSPECT)
+        self.database.retag(self.ids[trial.number], tags)
+        state.trials = [replace(t, tags=tags) if t.number == trial.number else t for t in state.trials]
+        believed = [t for t in state.trials if t.status is Status.OK and t.time_ns and SUSPECT not in t.tags]
+        state.incumbent = min(believed, key=lambda t: t.time_ns or math.inf, default=None)
+        self.device.incumbent_ns = state.incumbent.time_ns if state.incumbent else None
 
     def _tell(self, outcome: Outcome) -> None:
-        self.search.tell(outcome.configuration, _objective(_trial(outcome)))
+        if outcome.number not in self.again:
+            self.search.tell(outcome.configuration, objective(trial_of(outcome, self.max_error)))
         self.next_told += 1
 
     def _record(self, trial: Trial) -> Trial:
@@ -338,13 +404,15 @@ class _Session:
         if trial.configuration == self.space.default:
             state.default = trial
         best_ns = state.incumbent.time_ns if state.incumbent else None
-        if trial.status is Status.OK and trial.time_ns and trial.time_ns < (best_ns or math.inf):
+        believed = trial.status is Status.OK and SUSPECT not in trial.tags
+        if believed and trial.time_ns and trial.time_ns < (best_ns or math.inf):
             state.incumbent = trial
             self.device.incumbent_ns = trial.time_ns
 
     def _drain(self) -> None:
         """Let what is being measured end; what only waits is forgotten, and asked for again on resume."""
         deadline = time.monotonic() + PATIENCE_S
+        self.doubts.waiting.clear()  # the database has them
         known = len(self.state.trials)
         while self.pending and len(self.state.trials) == known and time.monotonic() < deadline:
             self._step(deadline=0.0)
@@ -362,42 +430,29 @@ class _Session:
             self.observer.phase(state, what)
 
         finish, rejected = run_finish(
-            self.device, state.run.problem, state.trials, state.default, state.run.seed, say
+            self.device,
+            state.run.problem,
+            state.trials,
+            state.default,
+            state.run.seed,
+            say,
+            incumbent=self._incumbent_before(),
+            max_error=self.max_error,
         )
         for trial, reason in rejected:
             self.database.mark_unstable(self.ids[trial.number], reason)
         winner_id = None
         if finish is not None:
-            winner_id = self.database.record_winner(state.run.id, self._winner(finish))
+            winner_id = self.database.record_winner(
+                state.run.id, winner_of(finish, self.ids, replayed=state.run.replayed)
+            )
         return Result(state, finish, winner_id, self._stats())
 
-    def _winner(self, finish: Finish) -> Winner:
-        confirmed = finish.confirmed
-        return Winner(
-            trial_id=self.ids[finish.winner.number],
-            configuration=finish.winner.configuration,
-            time_ns=finish.time_ns,
-            default_trial_id=self.ids[finish.default.number]
-            if finish.default and finish.default_ns
-            else None,
-            default_time_ns=finish.default_ns,
-            ratio=finish.ratio.median if finish.ratio else None,
-            ratio_low=finish.ratio.low if finish.ratio else None,
-            ratio_high=finish.ratio.high if finish.ratio else None,
-            verdict=finish.verdict,
-            confirmed_ns=statistics.median(confirmed.samples_ns)
-            if confirmed and confirmed.samples_ns
-            else None,
-            edges_verified=bool(finish.edges) and not finish.reason,
-            exportable=finish.exportable,
-            reason=finish.reason,
-            race={
-                "medians_ns": [[str(configuration), time_ns] for configuration, time_ns in finish.medians_ns],
-                "tied": finish.tied,
-                "edges": [str(problem) for problem, _ in finish.edges],
-                "replayed": self.state.run.replayed,
-            },
-        )
+    def _incumbent_before(self) -> Trial | None:
+        """Give this run's trial of the configuration that the database knew to be best."""
+        known = self.state.known
+        again = [t for t in self.state.trials if known and t.configuration == known[0]]
+        return again[-1] if again else None
 
     def _stats(self) -> dict[str, Any]:
         state = self.state
@@ -407,36 +462,15 @@ class _Session:
             "refined_s": self.device.occupancy.refined_s,
             "trials": len(state.trials),
             "failures": state.failures,
+            "retimed": state.retimed,
+            "suspect": sum(SUSPECT in trial.tags for trial in state.trials),
+            "capped": sum(trial.capped_samples > 0 for trial in state.trials),
             "space": len(state.space),
             "space_before": state.space.size_before,
         }
 
 
-def _trial(outcome: Outcome) -> Trial:
-    compilation, measurement = outcome.compilation, outcome.measurement
-    samples = measurement.samples_ns
-    low, high = median_interval(samples) if len(samples) > 1 else (None, None)
-    resources = compilation.resources
-    return Trial(
-        number=outcome.number,
-        configuration=outcome.configuration,
-        status=measurement.status,
-        time_ns=statistics.median(samples)
-        if samples and measurement.status is not Status.WRONG_RESULT
-        else None,
-        ci_low_ns=low,
-        ci_high_ns=high,
-        samples_ns=samples,
-        resources=Resources.of(resources) if resources else None,
-        verification=measurement.verification,
-        error=measurement.error,
-        sources=compilation.sources,
-        compile_log=compilation.log,
-        compile_s=compilation.compile_s,
-        measure_s=measurement.measure_s,
-        tags=measurement.tags,
-    )
-
-
-def _objective(trial: Trial) -> float | None:
-    return math.log2(trial.time_ns) if trial.status.ranked and trial.time_ns else None
+def _truth(run: Run) -> Problem | None:
+    """Give the problem whose result counts as true, where the error is bounded."""
+    truth = run.narrowing.get("truth")
+    return Problem.from_json(truth) if truth else None

@@ -10,13 +10,16 @@ from typing import Any, Protocol
 from tuner.database import Metrics
 from tuner.devices.base import Device
 from tuner.kernel import KernelSpec
-from tuner.model import Problem, Run, Trial, Value
+from tuner.model import Calibration, Configuration, Gpu, Mode, Problem, Regime, Run, Trial, Value
+from tuner.plan import tensors_of
 from tuner.race import Finish
 from tuner.roofline import Roof
 from tuner.space import SearchSpace
 
 WARM_UP_S = 3.0
 """The first compilations take so long that the GPU cannot be busy before."""
+COPY_SHARE = 0.1
+"""Share of a problem's bytes that are written, above which a copy is what its bandwidth is compared with."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,22 @@ class Request:
     resume: bool = False
     from_scratch: bool = False
     """Do not look at earlier runs of this problem."""
+    mode: Mode | None = None
+    """What the caches hold; None leaves it to the problem."""
+    regime: Regime = Regime.RESTED
+    max_error: float | None = None
+    """How far from the true result an output may be, as the norm of the difference over the norm."""
+    truth: Problem | None = None
+    """The same problem in the dtype whose result is the true one; given with ``max_error``."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What one of the tuner's own kernels reached on this GPU, as the time that the problem would take at that rate."""
+
+    name: str
+    """``copy``, ``read``, ``matrix`` or ``vector``."""
+    time_ns: float
 
 
 @dataclass
@@ -54,6 +73,18 @@ class State:
     search_began: float = 0.0
     search_ended: float = 0.0
     device: Device | None = None
+    conditions_why: str = ""
+    """Why everything is timed under the run's conditions."""
+    ceiling: Ceiling | None = None
+    known: tuple[Configuration, float] | None = None
+    """The best that the database knew under these conditions when the run began, and its time in nanoseconds then."""
+    retimed: int = 0
+    """Trials beyond the budget: configurations timed again because the GPU had drifted."""
+
+    @property
+    def budget(self) -> int:
+        """Trials that there will be, unless time or space end before."""
+        return self.run.trials + self.retimed
 
     @property
     def elapsed_s(self) -> float:
@@ -120,3 +151,25 @@ def metrics(roof: Roof, time_ns: float | None) -> Metrics:
         gbytes_per_s=roof.bytes / time_ns,
         speed_of_light=roof.speed_of_light_ns / time_ns,
     )
+
+
+def ceiling_of(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, roof: Roof, calibration: Calibration | None
+) -> Ceiling | None:
+    """Choose the measured ceiling that a problem is to be compared with; None where none was measured."""
+    if calibration is None:
+        return None
+    work: float
+    if roof.bound == "compute":
+        work, dtype = roof.flops, problem.dtype
+        matrix = kernel.work.pipe == "matrix" and dtype in ("float16", "bfloat16")
+        name = "matrix" if matrix else "vector"
+        rate = calibration.matrix_flops if matrix else calibration.vector_flops * (dtype == "float32")
+    else:
+        tensors = tensors_of(kernel, problem, gpu)
+        written = sum(tensor.size_bytes for tensor in tensors if tensor.role != "input")
+        work = roof.bytes
+        copies = written > COPY_SHARE * sum(tensor.size_bytes for tensor in tensors)
+        name = "copy" if copies else "read"
+        rate = calibration.copy_bytes_per_s if copies else calibration.read_bytes_per_s
+    return Ceiling(name, work / rate * 1e9) if rate > 0 and work > 0 else None

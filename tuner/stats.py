@@ -7,6 +7,7 @@ assumption about the distribution. Outliers are counted, never removed.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +19,8 @@ MIN_SAMPLES = 6
 probability 2 / 2**n, which is 3 % for 6."""
 RESAMPLES = 2000
 """Bootstrap draws; the ends of a 95 % interval then rest on 50 of them each."""
+TAIL_DRAWS = 10
+"""Draws on which the ends of a surer interval rest at least: as many more are drawn."""
 OUTLIER_MADS = 5.0
 MAD_TO_SIGMA = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation."""
@@ -52,6 +55,14 @@ def _interval_rank(count: int, confidence: float) -> int:
     log_choose = np.concatenate([[0.0], np.cumsum(np.log((count - k) / (k + 1)))])
     below = np.cumsum(np.exp(log_choose - count * np.log(2)))
     return max(1, int(np.searchsorted(below, (1 - confidence) / 2, side="right")))
+
+
+def fewest_samples(confidence: float) -> int:
+    """Give how many samples are needed to say anything about their median with this confidence.
+
+    The smallest and the largest of n enclose it with a probability of 1 - 2**(1 - n); :data:`MIN_SAMPLES` for 95 %.
+    """
+    return math.ceil(1 - math.log2(1 - confidence) - 1e-9)
 
 
 def outlier_count(samples: Sequence[float]) -> int:
@@ -89,7 +100,7 @@ def paired_ratio(a: Sequence[float], b: Sequence[float], seed: int, confidence: 
     Pairs that were measured side by side share the drift of the clock, which cancels. The interval is the
     wider of the percentile bootstrap's and :func:`median_interval`'s: with few pairs the bootstrap alone is
     too narrow (from 7 pairs it called 6 % of 3,000 equal kernels faster, and 7 % slower). Fewer than
-    :data:`MIN_SAMPLES` pairs bound nothing: the interval is then infinite.
+    :func:`fewest_samples` pairs bound nothing: the interval is then infinite.
 
     Args:
         a: times of the candidate.
@@ -100,15 +111,16 @@ def paired_ratio(a: Sequence[float], b: Sequence[float], seed: int, confidence: 
     if len(a) != len(b) or not len(a):
         raise ValueError(f"{len(a)} and {len(b)} samples do not pair up")
     ratios = np.asarray(a, dtype=float) / np.asarray(b, dtype=float)
-    if len(ratios) < MIN_SAMPLES:
+    if len(ratios) < fewest_samples(confidence):
         return Ratio(median(ratios), 0.0, float("inf"))
     rng, count = np.random.default_rng(seed), len(ratios)
+    tail = (1 - confidence) / 2
+    resamples = max(RESAMPLES, math.ceil(TAIL_DRAWS / tail))
     at_once = max(1, 1_000_000 // count)  # 8 MB of indices, and as much of what they pick
     medians = [
-        np.median(ratios[rng.integers(0, count, (min(at_once, RESAMPLES - start), count))], axis=1)
-        for start in range(0, RESAMPLES, at_once)
+        np.median(ratios[rng.integers(0, count, (min(at_once, resamples - start), count))], axis=1)
+        for start in range(0, resamples, at_once)
     ]
-    tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(medians), [tail, 1 - tail])
     lowest, highest = median_interval(ratios, confidence)
     return Ratio(median(ratios), min(float(low), lowest), max(float(high), highest))

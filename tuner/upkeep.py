@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner import rows, schema
+from tuner import cells, rows, schema
+from tuner.cells import Damaged
 from tuner.errors import DatabaseError, UsageError
 from tuner.model import Run, digest
 from tuner.records import Check, Merged
-from tuner.rows import Damaged
 
 if TYPE_CHECKING:
     from tuner.database import Database
@@ -93,7 +93,7 @@ def check(database: Database) -> Check:
         problems += [f"structure: {row[0]}" for row in structure if row[0] != "ok"]
         references = database.connection.execute("PRAGMA foreign_key_check")
         problems += [f"{row[0]} row {row[1]} refers to a missing row of {row[2]}" for row in references]
-        for table in ("runs", "trials", "sources", "attempts", "winners"):
+        for table in ("runs", "trials", "sources", "attempts", "winners", "benchmarks"):
             counts[table] = 0
             for cells in database.connection.execute(f"SELECT * FROM {table}"):
                 counts[table] += 1
@@ -109,16 +109,20 @@ def _problems_of(database: Database, table: str, row: dict[str, Any]) -> list[st
             rows.decode_run(row)
         elif table == "trials":
             rows.decode_trial(row, database.run(row["run_id"]))
-            for key in rows.from_json(row["source_digests"]):
+            for key in cells.from_json(row["source_digests"]):
                 if not database.select("SELECT 1 FROM sources WHERE digest = ?", key):
                     return [f"source {key} of trial {row['id']} is missing"]
         elif table == "winners":
             trial = database.trial(row["trial_id"])
             rows.decode_winner(row, trial)
+        elif table == "benchmarks":
+            rows.decode_benchmark(row, None)
         elif table == "sources" and digest(row["text"]) != row["digest"]:
             return [f"source {row['digest']} is damaged"]
     except (Damaged, DatabaseError) as error:
         return [str(error)]
+    except LookupError as error:
+        return [f"structure: {table} has no column {error}"]
     return []
 
 
@@ -137,7 +141,8 @@ def merge(database: Database, source: Database) -> Merged:
                 added["winners"] += _merge_winner(database, source, run)
             except Damaged as error:
                 refused.append(str(error))
-    return Merged(**added, refused=refused)
+        benchmarks = _merge_benchmarks(database, source, refused)
+    return Merged(**added, benchmarks=benchmarks, refused=refused)
 
 
 def _merge_run(database: Database, row: dict[str, Any]) -> int:
@@ -179,14 +184,28 @@ def _merge_winner(database: Database, source: Database, run: Run) -> int:
     for row in source.select("SELECT * FROM winners WHERE run_id = ?", run.id):
         if database.select("SELECT 1 FROM winners WHERE run_id = ?", run.id):
             continue
-        if not rows.intact("winners", row):
+        if not cells.intact("winners", row):
             raise Damaged(f"winner {row['id']} is damaged: its digest does not fit its content")
         moved = {name: value for name, value in row.items() if name not in ("id", "digest")}
         for column in ("trial_id", "default_trial_id"):
             if row[column] is not None:
                 moved[column] = _our_trial(database, source, row[column])
-        database.insert("winners", rows.sealed("winners", moved))
+        database.insert("winners", cells.sealed("winners", moved))
         added += 1
+    return added
+
+
+def _merge_benchmarks(database: Database, source: Database, refused: list[str]) -> int:
+    added, ours = 0, {row["digest"] for row in database.select("SELECT digest FROM benchmarks")}
+    for row in source.select("SELECT * FROM benchmarks ORDER BY id"):
+        try:
+            rows.decode_benchmark(row, None)
+        except Damaged as error:
+            refused.append(str(error))
+            continue
+        if row["digest"] not in ours:
+            database.insert("benchmarks", {name: value for name, value in row.items() if name != "id"})
+            added += 1
     return added
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.children import ParentPipe
-from tuner.model import Gpu
+from tuner.model import Calibration, Gpu
 
 GPU = Gpu(
     "NVIDIA H200",
@@ -36,11 +36,14 @@ GPU = Gpu(
     memory_bytes_per_s=4.917e12,
 )
 """The one of ``tuner.roofline``, whose import would take longer than all the rest."""
+REFERENCE_NS = 150_000.0
+BASELINE_NS = 2_000_000.0
+"""Of whatever is no candidate; longer than any candidate takes."""
 STATUSES = {
     "wrong": ("wrong_result", "y[0] is 2, expected 1; 1 of 1024 elements are wrong"),
     "oom": ("out_of_memory", "CUDA_ERROR_OUT_OF_MEMORY (2)"),
     "launch": ("launch_error", "CUDA_ERROR_INVALID_VALUE (1)"),
-    "untrusted": ("untrusted", "faster than the hardware"),
+    "untrusted": ("too_fast", "faster than the hardware"),
     "unverified": ("unverified", "no reference"),
 }
 
@@ -103,7 +106,22 @@ class FakeWorker:
         if mode == "refuse":
             return {"error": "this problem does not fit on the GPU"}
         self.ready = True
-        return {"verifiable": True}
+        least_error = 1e-4 if request.get("truth") else None
+        return {"verifiable": True, "least_error": least_error, "reference_ns": REFERENCE_NS}
+
+    def calibrate(self, request: dict[str, Any], fault: str) -> dict[str, Any]:
+        log("calibrate")
+        self.ready = False
+        if os.environ.get("FAKE_CALIBRATION") == "refuse":
+            return {
+                "error": "this GPU cannot be calibrated: the GPU was busy with something else",
+                "dying": False,
+            }
+        return {
+            "calibration": Calibration(
+                {"cold, rested": 0.002}, 0.0, REFERENCE_NS, 4.4e12, 4.2e12, 8e14
+            ).to_json()
+        }
 
     def release(self, request: dict[str, Any], fault: str) -> dict[str, Any]:
         self.ready = False
@@ -163,6 +181,8 @@ class FakeWorker:
         log("race")
         began = time.monotonic()
         for candidate in request["candidates"]:
+            if "cubins" not in candidate:
+                continue
             fault = self.fault_of(candidate)
             self.pipe.send({"allow_s": 0.2 if fault == "racehang" else 5.0})
             if fault == "racehang":
@@ -170,8 +190,18 @@ class FakeWorker:
             if fault == "raceonce" and first_time("raceonce"):
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(self.sleep_s)
-        groups = [samples_of(time_of(candidate), request["samples"]) for candidate in request["candidates"]]
-        return {"rounds": [groups] * request["rounds"], "tags": [], "span": [began, time.monotonic()]}
+        for i, candidate in enumerate(request["candidates"]):
+            if candidate.get("baseline", {}).get("text", "").startswith("cupy"):
+                return {"error": "cupy is not installed", "candidate": i, "dying": False}
+        times = [time_of(c) if "cubins" in c else BASELINE_NS for c in request["candidates"]]
+        groups = [samples_of(time_ns, request["samples"]) for time_ns in times]
+        return {
+            "rounds": [groups] * request["rounds"],
+            "tags": [],
+            "verified": [True] * len(times),
+            "sm_clock_hz": [1.9e9] * len(times),
+            "span": [began, time.monotonic()],
+        }
 
 
 def main() -> None:
@@ -186,7 +216,7 @@ def main() -> None:
     if mode == "refuse":
         pipe.send({"error": "no CUDA GPU can be used: CUDA_ERROR_NO_DEVICE (100); run `tune doctor`"})
         return
-    pipe.send({"gpu": GPU.to_json(), "nvml": False})
+    pipe.send({"gpu": GPU.to_json(), "nvml": False, "notes": ["NVML does not answer"]})
     FakeWorker(pipe).serve()
 
 

@@ -10,7 +10,17 @@ from pathlib import Path
 from tuner.compile_pool import Compilation
 from tuner.devices.base import Contestant, Device, Outcome, RaceRound
 from tuner.kernel import KernelSpec
-from tuner.model import Configuration, Measurement, Problem, Resources, Status, Verification
+from tuner.model import (
+    Conditions,
+    Configuration,
+    Measurement,
+    Mode,
+    Problem,
+    Regime,
+    Resources,
+    Status,
+    Verification,
+)
 from tuner.roofline import ARCHITECTURES
 
 PASSED = Verification(True)
@@ -22,7 +32,8 @@ def time_of(configuration: Configuration) -> float:
 
 
 def good(time_ns: float) -> Measurement:
-    return Measurement(Status.OK, tuple(time_ns * (1 + 1e-4 * (i % 5 - 2)) for i in range(12)), "", PASSED)
+    samples = tuple(time_ns * (1 + 1e-4 * (i % 5 - 2)) for i in range(12))
+    return Measurement(Status.OK, samples, "", PASSED, measure_s=12e-9 * time_ns)
 
 
 class StubDevice(Device):
@@ -49,6 +60,7 @@ class StubDevice(Device):
         self.answer = answer
         self.asked: list[Configuration] = []
         self.prepared: list[Problem] = []
+        self.truth: Problem | None = None
         self.waiting: list[tuple[int, Configuration]] = []
         self.draw = None if shuffle is None else random.Random(shuffle)
         self.closed = False
@@ -58,8 +70,21 @@ class StubDevice(Device):
         self.confirmed: Callable[[Configuration, float], Measurement] = lambda c, time_ns: good(time_of(c))
         self.edges: Callable[[Problem, Configuration], Measurement] = lambda p, c: good(1000.0)
 
-    def prepare(self, kernel: KernelSpec, problem: Problem, seed: int) -> None:
+    def choose_conditions(
+        self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
+    ) -> tuple[Conditions, str]:
+        return Conditions(mode or Mode.COLD, regime), "as asked" if mode else "by default"
+
+    def prepare(
+        self,
+        kernel: KernelSpec,
+        problem: Problem,
+        seed: int,
+        conditions: Conditions = Conditions(),  # noqa: B008 - frozen
+        truth: Problem | None = None,
+    ) -> None:
         self.prepared.append(problem)
+        self.conditions, self.truth = conditions, truth
 
     def submit(self, number: int, configuration: Configuration) -> None:
         self.asked.append(configuration)
@@ -74,12 +99,13 @@ class StubDevice(Device):
         return [Outcome(number, configuration, compilation, self.answer(configuration))]
 
     def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
-        self.races.append([contestant.configuration for contestant in contestants])
+        running = [contestant.configuration for contestant in contestants if contestant.configuration]
+        self.races.append(running)
         lost = self.lose(contestants)
         if lost is not None:
             return RaceRound([], lost=lost, error="it failed in the race")
         draw = random.Random(seed)
-        times = [time_of(contestant.configuration) for contestant in contestants]
+        times = [time_of(configuration) for configuration in running]
         noisy = [
             [[t * (1 + draw.gauss(0, self.race_noise)) for _ in range(samples)] for t in times]
             for _ in range(rounds)

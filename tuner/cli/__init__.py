@@ -15,6 +15,10 @@ from tuner.errors import TunerError
 
 COMMANDS = {
     "run": ("tuner.cli.run:run", "Tune a kernel (the default: tune --kernel gemm)."),
+    "bench": (
+        "tuner.cli.bench:bench",
+        "Time the best again, beside the default, libraries, your own kernel.",
+    ),
     "best": ("tuner.cli.data:best", "Show the best configurations known."),
     "query": ("tuner.cli.data:query", "List trials: filter, sort, JSON, CSV, SQL."),
     "trial": ("tuner.cli.data:trial", "Show everything about one trial; measure it again."),

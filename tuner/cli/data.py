@@ -15,7 +15,7 @@ from tuner.cli.problems import whole_number
 from tuner.database import DEFAULT_PATH, Database, Filters, Found, Winner
 from tuner.errors import DatabaseError, UsageError
 from tuner.kernel import suggestion
-from tuner.model import Status
+from tuner.model import Mode, Regime, Status
 from tuner.records import SORTS, StoredTrial
 from tuner.report import tables
 from tuner.report import trial_details as details
@@ -37,8 +37,25 @@ def database_option(command: Command) -> Command:
     )(command)
 
 
+def mode_option(command: Command) -> Command:
+    """Add ``--mode``."""
+    choice = click.Choice([str(mode) for mode in Mode])
+    return click.option("--mode", type=choice, help="Only times of this mode: what the caches held.")(command)
+
+
+def regime_option(command: Command, default: Regime | None = None) -> Command:
+    """Add ``--regime``."""
+    return click.option(
+        "--regime",
+        type=click.Choice([str(regime) for regime in Regime]),
+        default=default and str(default),
+        show_default=default is not None,
+        help="Only times of this regime: with pauses for the GPU, or without.",
+    )(command)
+
+
 def _filter_options(command: Command) -> Command:
-    options = [
+    options: list[Callable[[Command], Command]] = [
         click.option("--kernel", default="", metavar="NAME", help="Only this kernel."),
         click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this."),
         click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype."),
@@ -46,6 +63,8 @@ def _filter_options(command: Command) -> Command:
             "--size", "sizes", multiple=True, metavar="NAME=N", help="Only this size; may be repeated."
         ),
         click.option("--variant", default="", metavar="NAME", help="Only this variant."),
+        mode_option,
+        regime_option,
         click.option("--since", default="", metavar="WHEN", help="Not older than this: 2d, 3h, 2026-11-01."),
         click.option(
             "--run", "run_id", default="", metavar="ID", help="Only this run; the start of its id will do."
@@ -102,11 +121,13 @@ def parse_sizes(items: Sequence[str]) -> dict[str, int]:
 def _filters(options: dict[str, Any], **more: Any) -> Filters:
     if options["as_json"] and options["as_csv"]:
         raise UsageError("--json and --csv exclude each other", "give one of them")
+    plain = ("kernel", "gpu", "dtype", "variant", "mode", "regime")
+    named: dict[str, Any] = {name: options[name] or "" for name in plain}
     return Filters(
         sizes=parse_sizes(options["sizes"]),
         since=parse_since(options["since"]),
         run=options["run_id"],
-        **{name: options[name] for name in ("kernel", "gpu", "dtype", "variant")},
+        **named,
         **more,
     )
 
@@ -124,26 +145,14 @@ def _print_records(options: dict[str, Any], records: list[dict[str, Any]], colum
         tables.show_csv(columns, [[record[name] for name in columns] for record in records])
 
 
-TRIAL_COLUMNS = (
-    "id", "run", "number", "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device",
-    "replayed", "variant", "parameters", "status", "time_ns", "ci_low_ns", "ci_high_ns", "tflops",
-    "gbytes_per_s", "speed_of_light", "registers", "static_shared_bytes", "dynamic_shared_bytes",
-    "stack_bytes", "spill_bytes", "active_blocks", "verified", "error", "tags", "created_at",
-)  # fmt: skip
 TRIAL_HEADS = (
     *("trial", "kernel", "problem", "gpu", "configuration", "status", "time", "95% interval", "rate"),
-    *("of peak", "source"),
+    *("of peak", "timed", "source"),
 )
 WINNER_HEADS = (
-    *("kernel", "problem", "gpu", "configuration", "time", "rate", "of peak", "versus default", "confirmed"),
-    *("trial", "source"),
+    *("kernel", "problem", "gpu", "configuration", "time", "rate", "of peak", "timed", "versus default"),
+    *("confirmed", "trial", "source"),
 )
-WINNER_COLUMNS = (
-    "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device", "replayed", "variant",
-    "parameters", "time_ns", "ci_low_ns", "ci_high_ns", "tflops", "gbytes_per_s", "speed_of_light",
-    "trial_id", "run", "default_trial_id", "default_time_ns", "ratio", "ratio_low", "ratio_high",
-    "verdict", "confirmed_ns", "edges_verified", "exportable", "reason", "created_at",
-)  # fmt: skip
 
 
 @click.command()
@@ -196,7 +205,7 @@ def query(
     if not found.rows:
         click.echo("no trial fits", err=True)
     if options["as_json"] or options["as_csv"]:
-        _print_records(options, [tables.trial_record(stored) for stored in found.rows], TRIAL_COLUMNS)
+        _print_records(options, [tables.trial_record(stored) for stored in found.rows], tables.TRIAL_COLUMNS)
     else:
         rows = [_trial_row(stored) for stored in found.rows]
         tables.show(TRIAL_HEADS, rows, right=("trial", "time", "rate", "of peak"))
@@ -215,6 +224,7 @@ def _trial_row(stored: StoredTrial) -> tuple[object, ...]:
         tables.interval(trial.ci_low_ns, trial.ci_high_ns),
         tables.throughput(stored.metrics),
         tables.percent(stored.metrics.speed_of_light),
+        run.conditions,
         _source_of(run.replayed),
     )
 
@@ -239,7 +249,7 @@ def _print_sql(options: dict[str, Any], columns: list[str], found: list[tuple[An
 @_filter_options
 @click.option("--replayed", is_flag=True, help="Also winners that come from a recording.")
 def best(db: Path, replayed: bool, **options: Any) -> None:
-    """Show the best configuration of each problem and GPU.
+    """Show the best configuration of each problem, GPU and way of timing.
 
     \b
     Examples:
@@ -251,7 +261,9 @@ def best(db: Path, replayed: bool, **options: Any) -> None:
         found = database.best(filters)
     _report_damage(found)
     if options["as_json"] or options["as_csv"]:
-        _print_records(options, [tables.winner_record(stored) for stored in found.rows], WINNER_COLUMNS)
+        _print_records(
+            options, [tables.winner_record(stored) for stored in found.rows], tables.WINNER_COLUMNS
+        )
     elif found.rows:
         rows = [
             (
@@ -262,6 +274,7 @@ def best(db: Path, replayed: bool, **options: Any) -> None:
                 tables.duration(stored.winner.time_ns),
                 tables.throughput(stored.metrics),
                 tables.percent(stored.metrics.speed_of_light),
+                stored.run.conditions,
                 tables.speedup(*_versus_default(stored.winner)),
                 _confirmation(stored.winner, stored.run.replayed),
                 stored.winner.trial_id,
@@ -325,7 +338,13 @@ def trial(
         verification = dict(vars(stored.trial.verification)) if stored.trial.verification else None
         if verification and stored.run.replayed:  # a recording says whether it was right, not by how much
             verification.update(worst_ratio=None, norm_error=None)
-        more = {"verification": verification, "compile_log": stored.trial.compile_log, **samples}
+        calibration = stored.run.calibration.to_json() if stored.run.calibration else None
+        more = {
+            "verification": verification,
+            "calibration": calibration,
+            "compile_log": stored.trial.compile_log,
+            **samples,
+        }
         seconds = {name: getattr(stored.trial, name) for name in ("compile_s", "measure_s")}
         tables.show_json({**tables.trial_record(stored), **seconds, **more})
     elif only_source:

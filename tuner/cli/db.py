@@ -38,10 +38,13 @@ def check(db: Path) -> None:
 @click.argument("other", type=click.Path(path_type=Path))
 @database_option
 def merge(other: Path, db: Path) -> None:
-    """Add the runs of the database file OTHER; what is there already is not added twice."""
+    """Add the runs and benchmarks of the database file OTHER; what is there already is not added twice."""
     with Database.open(db) as database:
         result = database.merge(other)
-    click.echo(f"added {result.runs} runs, {result.trials} trials, {result.winners} winners")
+    click.echo(
+        f"added {result.runs} runs, {result.trials} trials, {result.winners} winners, "
+        f"{result.benchmarks} benchmarks"
+    )
     for line in result.refused:
         click.echo(f"not taken: {tables.printable(line)}", err=True)
     if result.refused:

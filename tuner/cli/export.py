@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 
-from tuner.cli.data import database_option
+from tuner.cli.data import database_option, mode_option, regime_option
 from tuner.database import Database, Filters
 from tuner.errors import DatabaseError, UsageError
 from tuner.export.cpp import NAMESPACE, identifier
 from tuner.kernel_file import builtin_kernels, load_kernel
-from tuner.model import Configuration
+from tuner.model import Configuration, Regime
 from tuner.records import StoredWinner
 from tuner.report.tables import printable
 
@@ -21,6 +24,8 @@ from tuner.report.tables import printable
 @click.option("--kernel", default="", metavar="NAME", help="Only this kernel.")
 @click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this.")
 @click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype.")
+@mode_option
+@partial(regime_option, default=Regime.RESTED)
 @click.option(
     "--format", type=click.Choice(["header"]), default="header", show_default=True, expose_value=False
 )
@@ -40,13 +45,26 @@ from tuner.report.tables import printable
     help="C++ namespace; give headers that are included together their own.",
 )
 @click.option("--replayed", is_flag=True, help="Also winners that come from a recording; they are marked.")
-def export(db: Path, kernel: str, gpu: str, dtype: str, output: Path, namespace: str, replayed: bool) -> None:
+def export(
+    db: Path,
+    kernel: str,
+    gpu: str,
+    dtype: str,
+    mode: str | None,
+    regime: str,
+    output: Path,
+    namespace: str,
+    replayed: bool,
+) -> None:
     """Write the best configurations as a C++17 header.
+
+    Where a problem was tuned in several modes, the one tuned last counts, unless --mode names one.
 
     \b
     Examples:
       tune export --kernel gemm -o tuned.hpp
       tune export --gpu h200 --dtype float16 -o -
+      tune export --mode warm -o warm.hpp
     """
     from tuner.export.header import render_header, write_header
 
@@ -55,26 +73,59 @@ def export(db: Path, kernel: str, gpu: str, dtype: str, output: Path, namespace:
     except DatabaseError as error:
         raise UsageError(error.problem, "for example --namespace tuned_gemm") from None
     filters = Filters(
-        kernel=kernel, gpu=gpu, dtype=dtype, exportable=True, replayed=None if replayed else False
-    )
+        kernel=kernel, gpu=gpu, dtype=dtype, exportable=True, replayed=None if replayed else False,
+        mode=mode or "", regime=regime,
+    )  # fmt: skip
     with Database.open(db, write=False) as database:
-        found = database.best(filters)
-        fallbacks = {
-            stored.run.problem.kernel: default_of(database, stored) for stored in reversed(found.rows)
-        }
+        found = database.winners(filters)
+        chosen, several = latest_mode(found.rows)
+        fallbacks = {stored.run.problem.kernel: default_of(database, stored) for stored in reversed(chosen)}
+        otherwise = [] if chosen else database.winners(replace(filters, mode="", regime="")).rows
     for line in found.damaged:
         click.echo(f"left out: {printable(line)}", err=True)
-    if not found.rows:
-        more = "" if replayed else ", or add --replayed"
-        raise DatabaseError(
-            f"no confirmed winner in {db} fits", f"find one with: tune --kernel {kernel or 'gemm'}{more}"
+    if not chosen:
+        raise DatabaseError(f"no confirmed winner in {db} fits", _remedy(kernel, replayed, otherwise))
+    if several:
+        click.echo(
+            f"{several} of {len(chosen)} problems were tuned in several modes: took the last; --mode names one",
+            err=True,
         )
-    text = render_header(found.rows, fallbacks, namespace)
+    text = render_header(chosen, fallbacks, namespace)
     if str(output) == "-":
         click.echo(text, nl=False)
         return
     write_header(output, text)
-    click.echo(f"wrote {len(found.rows)} configurations of {len(fallbacks)} kernels to {output}")
+    click.echo(f"wrote {len(chosen)} configurations of {len(fallbacks)} kernels to {output}")
+
+
+def latest_mode(winners: Sequence[StoredWinner]) -> tuple[list[StoredWinner], int]:
+    """Choose one winner for each problem and GPU: the best of the mode that was tuned last, measured before replayed.
+
+    Times of different modes are not comparable, so the fastest of all would always be one with warm caches.
+
+    Args:
+        winners: in the order in which the database gives them, with the best of each mode first.
+
+    Returns:
+        The chosen, and for how many of them there was another mode.
+    """
+    groups: dict[tuple[str, str], list[StoredWinner]] = {}
+    for stored in winners:
+        groups.setdefault((stored.run.problem.key, stored.run.gpu.name), []).append(stored)
+    chosen, several = [], 0
+    for group in groups.values():
+        last = max(group, key=lambda stored: (not stored.run.replayed, stored.created_at)).run
+        chosen.append(next(s for s in group if s.run.conditions == last.conditions))
+        several += len({s.run.conditions for s in group}) > 1
+    return chosen, several
+
+
+def _remedy(kernel: str, replayed: bool, otherwise: Sequence[StoredWinner]) -> str:
+    more = "" if replayed else ", or add --replayed"
+    if otherwise:
+        known = otherwise[0].run.conditions
+        more = f", or take what there is with --mode {known.mode} --regime {known.regime}"
+    return f"find one with: tune --kernel {kernel or 'gemm'}{more}"
 
 
 def default_of(database: Database, stored: StoredWinner) -> Configuration:

@@ -179,12 +179,13 @@ def _choices(values: Any) -> str:
 
 
 @click.command()
+@click.option("--calibrate", is_flag=True, help="Measure ceilings and noise of the GPU anew.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def doctor(as_json: bool) -> None:
+def doctor(calibrate: bool, as_json: bool) -> None:
     """Say what this machine has, what is missing, and how to get it. Exit status 1 if tuning on a GPU cannot work."""
     from tuner.report.health import examine
 
-    findings = examine()
+    findings = examine(calibrate=calibrate)
     if as_json:
         click.echo(json.dumps([finding.__dict__ for finding in findings], indent=2))
     else:

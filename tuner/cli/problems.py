@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.accuracy import dtypes_to_try
 from tuner.errors import TunerError, UsageError
 from tuner.expressions import parse
 from tuner.kernel import KernelSpec, suggestion
@@ -38,6 +40,26 @@ def assignments(texts: Iterable[str], what: str) -> list[tuple[str, str]]:
     return found
 
 
+@dataclass(frozen=True)
+class _Named:
+    """What was said about one problem; the kernel knows the rest."""
+
+    sizes: Mapping[str, int]
+    dtypes: Mapping[str, str]
+    options: Mapping[str, Value]
+    preset: str | None = None
+
+    def of(self, kernel: KernelSpec, dtype: str = "") -> Problem:
+        """Settle it, in this dtype of the first role unless it names its own."""
+        dtypes = {"": dtype, **self.dtypes} if dtype else self.dtypes
+        return kernel.problem(self.sizes, dtypes, self.options, self.preset)
+
+    def fixes_dtype(self, kernel: KernelSpec) -> bool:
+        """Whether it names a dtype of the first role itself."""
+        role = next(iter(kernel.dtypes))
+        return bool({"", role} & self.dtypes.keys()) or role in kernel.presets.get(self.preset or "", {})
+
+
 def make_problems(
     kernel: KernelSpec,
     sizes: Sequence[str],
@@ -52,8 +74,53 @@ def make_problems(
     Presets, ``--problem`` texts and the rows of the file each give one problem; what the other options say holds for
     all of them.
     """
+    asked, others = _dtypes(kernel, dtypes)
+    if len(asked) > 1:
+        raise UsageError(
+            f"--dtype names several: {', '.join(asked)}",
+            "name one, or let tune run choose among them with --max-error",
+        )
+    named = _named(kernel, sizes, others, options, presets, problems, file)
+    found = [one.of(kernel, "".join(asked)) for one in named]
+    return list({problem.key: problem for problem in found}.values())
+
+
+def make_choices(
+    kernel: KernelSpec,
+    sizes: Sequence[str],
+    dtypes: Sequence[str],
+    options: Sequence[str],
+    presets: Sequence[str | None],
+    problems: Sequence[str],
+    file: Path | None,
+) -> list[list[Problem]]:
+    """Give the same problems where the dtype of the first role is a choice: each as one problem for each dtype.
+
+    The choice is among the dtypes that ``--dtype`` names; without it, among all floating-point dtypes of the kernel. A
+    preset or a row that names its own dtype leaves no choice.
+    """
+    asked, others = _dtypes(kernel, dtypes)
+    tried = dtypes_to_try(kernel, asked)
+    found: dict[tuple[str, ...], list[Problem]] = {}
+    for one in _named(kernel, sizes, others, options, presets, problems, file):
+        own = not asked and one.fixes_dtype(kernel)
+        choices = [one.of(kernel)] if own else [one.of(kernel, dtype) for dtype in tried]
+        choices = list({problem.key: problem for problem in choices}.values())
+        dtypes_to_try(kernel, [problem.dtype for problem in choices])  # those that rows and presets name
+        found[tuple(problem.key for problem in choices)] = choices
+    return list(found.values())
+
+
+def _named(
+    kernel: KernelSpec,
+    sizes: Sequence[str],
+    dtypes: Mapping[str, str],
+    options: Sequence[str],
+    presets: Sequence[str | None],
+    problems: Sequence[str],
+    file: Path | None,
+) -> list[_Named]:
     common_sizes = {name: whole_number(name, value) for name, value in assignments(sizes, "--size")}
-    common_dtypes = dict(_role(text) for text in dtypes)
     common_options = {
         name: option_value(kernel, name, value) for name, value in assignments(options, "--option")
     }
@@ -61,11 +128,11 @@ def make_problems(
     if file is not None:
         rows += _rows(file)
     found = [
-        kernel.problem(common_sizes, common_dtypes, common_options, preset)
+        _Named(common_sizes, dtypes, common_options, preset)
         for preset in (presets or ([] if rows else [None]))
     ]
     for row in rows:
-        own_sizes, own_dtypes, own_options = dict(common_sizes), dict(common_dtypes), dict(common_options)
+        own_sizes, own_dtypes, own_options = dict(common_sizes), dict(dtypes), dict(common_options)
         for name, value in row.items():
             if name in kernel.sizes:
                 own_sizes[name] = whole_number(name, value)
@@ -78,8 +145,8 @@ def make_problems(
                 raise UsageError(
                     f"{kernel.name} has no size, option or dtype {name!r}", suggestion(name, known)
                 )
-        found.append(kernel.problem(own_sizes, own_dtypes, own_options))
-    return list({problem.key: problem for problem in found}.values())
+        found.append(_Named(own_sizes, own_dtypes, own_options))
+    return found
 
 
 def option_value(kernel: KernelSpec, name: str, text: str) -> Value:
@@ -90,9 +157,20 @@ def option_value(kernel: KernelSpec, name: str, text: str) -> Value:
     return text  # KernelSpec.problem says what would have been possible
 
 
-def _role(text: str) -> tuple[str, str]:
-    role, equals, dtype = text.partition("=")
-    return (role, dtype) if equals else ("", text)
+def _dtypes(kernel: KernelSpec, texts: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Split ``--dtype`` texts: the dtypes of the first role, of which there may be several, and one of each other."""
+    first: list[str] = []
+    others: dict[str, str] = {}
+    for text in texts:
+        role, _, dtype = text.rpartition("=")
+        if role in ("", next(iter(kernel.dtypes))):
+            named = [part.strip() for part in dtype.split(",")]
+            if not all(named):
+                raise UsageError(f"--dtype {text!r}", "write --dtype dtype or --dtype role=dtype")
+            first += named
+        else:
+            others[role] = dtype
+    return list(dict.fromkeys(first)), others
 
 
 def _rows(file: Path) -> list[Mapping[str, str]]:

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import json
-import shlex
 import signal
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
-
-if TYPE_CHECKING:
-    from tuner.database import Database
-    from tuner.model import Problem
-    from tuner.state import Result
 
 EPILOG = """\b
 Examples:
@@ -27,6 +18,7 @@ Examples:
   tune --kernel gemm --size m=1024,n=1024,k=64 --dtype float32 --variant register_tiled
   tune --kernel vector_add --problem n=2**20 --problem n=2**28 --time 60
   tune --kernel ./mykernel.toml --fix block_size=128,256
+  tune --kernel gemm --dtype float32,float16,bfloat16 --max-error 1e-3
 """
 
 
@@ -62,7 +54,17 @@ Examples:
     help="Problem sizes, such as m=4096,k=2**12.",
 )
 @click.option(
-    "--dtype", "dtypes", multiple=True, metavar="[ROLE=]DTYPE", help="float32, float16, bfloat16, ..."
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    metavar="[ROLE=]DTYPE",
+    help="float32, float16, bfloat16, ...; several, with commas, under --max-error.",
+)
+@click.option(
+    "--max-error",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="ERROR",
+    help="Choose the dtype, too: the fastest result this close to the true one.",
 )
 @click.option(
     "--option",
@@ -85,6 +87,22 @@ Examples:
 @click.option("--variant", "variants", multiple=True, help="Search only this variant; repeat for several.")
 @click.option(
     "--fix", "fixes", multiple=True, metavar="NAME=V[,V...]", help="Allow only these values of a parameter."
+)
+@click.option(
+    "--mode",
+    "mode_name",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "cold", "rotating", "warm"]),
+    help="What the caches hold when a timed kernel starts.",
+)
+@click.option(
+    "--regime",
+    "regime_name",
+    default="rested",
+    show_default=True,
+    type=click.Choice(["rested", "sustained"]),
+    help="With pauses that keep the card off its power limit, or without.",
 )
 @click.option(
     "--device",
@@ -118,6 +136,12 @@ Examples:
 @click.option("--resume", is_flag=True, help="Go on with the last interrupted run of this problem.")
 @click.option("--from-scratch", is_flag=True, help="Ignore what earlier runs of this problem found.")
 @click.option("--no-cache", is_flag=True, help="Compile everything anew.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw time against error, as .png or .svg; with --max-error.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def run(
@@ -126,12 +150,15 @@ def run(
     time_s: float | None,
     sizes: tuple[str, ...],
     dtypes: tuple[str, ...],
+    max_error: float | None,
     options: tuple[str, ...],
     presets: tuple[str, ...],
     problem_texts: tuple[str, ...],
     problem_file: Path | None,
     variants: tuple[str, ...],
     fixes: tuple[str, ...],
+    mode_name: str,
+    regime_name: str,
     device_name: str,
     sampler: str,
     seed: int,
@@ -140,6 +167,7 @@ def run(
     resume: bool,
     from_scratch: bool,
     no_cache: bool,
+    plot: Path | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -149,135 +177,53 @@ def run(
     a fresh process. Without a GPU the recorded answers of another machine's GPU are replayed, and marked as such.
     """
     from tuner import paths  # everything heavy waits until the command is used
-    from tuner.cli.problems import make_problems
+    from tuner.cli import batch
     from tuner.database import Database
     from tuner.devices.choose import open_device
-    from tuner.errors import Interrupted, TunerError
     from tuner.kernel_file import load_kernel
-    from tuner.report.progress import make_observer
-    from tuner.report.summary import result_as_json, summary
+    from tuner.model import Mode, Regime
     from tuner.report.tables import printable
-    from tuner.session import tune
     from tuner.state import Request
 
     kernel = load_kernel(kernel_name)
-    problems = make_problems(kernel, sizes, dtypes, options, presets, problem_texts, problem_file)
-    fixed = _fixed(fixes)
+    to_do = batch.make_jobs(kernel, sizes, dtypes, options, presets, problem_texts, problem_file, max_error)
+    batch.check_figure(plot, to_do)
+    asked = Request(
+        kernel,
+        to_do[0].choices[0],
+        trials,
+        sampler,
+        seed,
+        variants,
+        _fixed(fixes),
+        time_s,
+        from_scratch=from_scratch,
+        mode=None if mode_name == "auto" else Mode(mode_name),
+        regime=Regime(regime_name),
+        max_error=max_error,
+    )
     cache = None if no_cache else paths.cache() / "cubins"
-    found: list[Result] = []
     failed = False
     try:
         with _stopping() as stop, closing(open_device(device_name, kernel.name, jobs, cache)) as device:
+            batch.refuse_recording(device, max_error)
             if device.note:
                 click.echo(f"tune: {printable(device.note)}", err=True)
             with Database.open(db_path) as database:
-                to_do = [(problem, False) for problem in problems]
                 if resume:
-                    to_do = _left_to_do(problems, database, device.name)
-                    if any(going_on and database.latest_unfinished(p, device.name) for p, going_on in to_do):
-                        _say_what_is_kept()
-                for problem, going_on in to_do:
-                    request = Request(
-                        kernel,
-                        problem,
-                        trials,
-                        sampler,
-                        seed,
-                        variants,
-                        fixed,
-                        time_s,
-                        going_on,
-                        from_scratch,
-                    )
-                    try:
-                        found.append(tune(request, device, database, make_observer(quiet), stop))
-                    except Interrupted:
-                        raise
-                    except TunerError as error:
-                        if len(to_do) == 1:
-                            raise
-                        failed = True
-                        click.echo(f"tune: {printable(problem)}: {printable(error)}", err=True)
-                        continue
-                    if not as_json:
-                        click.echo(summary(found[-1], db_path))
+                    batch.resume_jobs(to_do, database, device)
+                failed = batch.run_jobs(
+                    to_do, asked, device, database, stop, quiet=quiet, as_json=as_json, plot=plot
+                )
     finally:
+        found = [record for job in to_do for record in job.to_json()]
         if as_json and (found or failed):
-            click.echo(json.dumps([result_as_json(result) for result in found], indent=2))
-    for result in found:
-        if result.finish is None:
-            failed = True
-            click.echo(f"tune: {printable(_why_nothing(result, db_path))}", err=True)
+            click.echo(json.dumps(found, indent=2))
+    for line in (line for job in to_do for line in job.failures(db_path)):
+        failed = True
+        click.echo(f"tune: {printable(line)}", err=True)
     if failed:
         sys.exit(1)
-
-
-def _why_nothing(result: Result, database: Path) -> str:
-    """Name the commonest failure, and the command that shows one of them."""
-    trials = [trial for trial in result.state.trials if not trial.status.ranked]
-    text = f"{result.state.run.problem}: no configuration could be verified"
-    if not trials:
-        return text
-    status, count = Counter(trial.status for trial in trials).most_common(1)[0]
-    first = next(trial for trial in trials if trial.status is status)
-    said = next((line.strip() for line in first.error.splitlines() if line.strip()), "")
-    ended = f"{count} of {len(result.state.trials)} ended as {status}"
-    command = f"tune trial {first.id} --db {shlex.quote(str(database))}"
-    return f"{text}; {ended}{': ' if said else ''}{said}; see: {command}"
-
-
-def _left_to_do(problems: list[Problem], database: Database, device: str) -> list[tuple[Problem, bool]]:
-    """Say which problems are left, and whether each goes on with an interrupted run.
-
-    Of several problems those that ended before the first interrupted one are done; one that never began is begun.
-    """
-    from tuner.errors import TunerError
-
-    if len(problems) == 1:
-        return [(problems[0], True)]
-    left: list[tuple[Problem, bool]] = []
-    any_interrupted = False
-    for problem in problems:
-        interrupted = database.latest_unfinished(problem, device) is not None
-        any_interrupted |= interrupted
-        if any_interrupted or not _began(problem, database, device):
-            left.append((problem, interrupted))
-    if not left:
-        raise TunerError(
-            f"there is no interrupted run of any of the {len(problems)} problems on {device}",
-            "leave out --resume",
-        )
-    return left
-
-
-def _began(problem: Problem, database: Database, device: str) -> bool:
-    from tuner.database import Filters
-
-    found = database.query(Filters(problem_key=problem.key)).rows
-    return any(stored.run.device == device for stored in found)
-
-
-KEPT = {
-    "trials": "--trials",
-    "sampler": "--sampler",
-    "seed": "--seed",
-    "variants": "--variant",
-    "fixes": "--fix",
-    "from_scratch": "--from-scratch",
-}
-"""What a resumed run has already, by parameter."""
-
-
-def _say_what_is_kept() -> None:
-    """Say which options are not heeded because a resumed run goes on as it began."""
-    context = click.get_current_context()
-    given = [
-        option
-        for name, option in KEPT.items()
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
-    if given:
-        click.echo(f"tune: a resumed run keeps its own {', '.join(given)}", err=True)
 
 
 def _fixed(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

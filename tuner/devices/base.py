@@ -89,15 +89,18 @@ class Device(ABC):
         """What the user should know about the choice of this device."""
         self.versions: dict[str, str] = {}
         """Of the driver and the compiler, for the record."""
+        self.conditions = Conditions()
+        """How the prepared problem is timed."""
         self.calibration: Calibration | None = None
         """Of the GPU, where there is one."""
         self.least_error: float | None = None
         """With a truth prepared: the smallest error that any kernel of the problem's dtype can have."""
 
-    @property
-    def noise_floor(self) -> float:
-        """How far from 1 a ratio of equal kernels may be."""
-        return self.calibration.noise_floor if self.calibration else DEFAULT_NOISE_FLOOR
+    def noise_floor(self, time_ns: float) -> float:
+        """How far from 1 the ratio of two equal kernels of this time may be."""
+        if self.calibration is None:
+            return DEFAULT_NOISE_FLOOR
+        return self.calibration.noise_floor(self.conditions, time_ns)
 
     @abstractmethod
     def choose_conditions(

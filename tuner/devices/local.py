@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
-import base64
-import math
 import queue
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tuner.baselines import BaselineKind, launch_of, launch_spec, source_of
 from tuner.compile_pool import Compilation, CompilePool
+from tuner.conditions import choose_conditions
 from tuner.devices.base import Contestant, Device, Outcome, RaceRound
+from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard
+from tuner.devices.requests import Requests, candidate_request, measurement_of
 from tuner.edges import ENOUGH
-from tuner.errors import DeviceError, KernelError, TunerError
+from tuner.errors import CompileError, DeviceError, KernelError, TunerError
 from tuner.kernel import KernelSpec
-from tuner.model import Configuration, Gpu, Measurement, Problem, Resources, Status, Verification, digest
-from tuner.plan import Plan, UnlaunchableError, make_plan, reference_launch, scalars_of, tensors_of
+from tuner.model import (
+    Calibration,
+    Conditions,
+    Configuration,
+    Gpu,
+    Measurement,
+    Mode,
+    Problem,
+    Regime,
+    Resources,
+    Status,
+    digest,
+)
+from tuner.plan import Plan, UnlaunchableError, make_plan
 from tuner.roofline import occupancy, roof_of
 
-CLOCK_TOLERANCE = 1.02
-"""The highest clock that the driver names is not exceeded by more."""
+RECALIBRATE = 0.03
+"""A reference kernel that is so much off what it took when the card was calibrated says that the card was changed."""
+
+
+@dataclass
+class _Same:
+    """Configurations that render to one source with the same launches: measured once."""
+
+    waiting: list[tuple[int, Configuration, Compilation]] = field(default_factory=list)
+    answer: Measurement | None = None
+    asked: set[Configuration] = field(default_factory=set)
+
+    def waits(self, number: int) -> bool:
+        """Whether a submission waits for the answer."""
+        return any(item[0] == number for item in self.waiting)
 
 
 class LocalDevice(Device):
@@ -47,42 +74,93 @@ class LocalDevice(Device):
         super().__init__()
         self._worker, self._arguments = worker, [str(index), str(cache) if cache else "-"]
         self._guard = Guard(worker, self._arguments)
+        self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
         self._pool = CompilePool(jobs, cache)
         self.name = f"cuda:{index}"
         # Candidates for every compiler, and some compiled ahead so that the GPU never waits.
         self.lookahead = self._pool.jobs + 8
         try:
-            self.gpu = Gpu(**self._guard.hello()["gpu"])
+            word = self._guard.hello()
+            self.gpu = Gpu(**word["gpu"])
+            self.notes = tuple(str(note) for note in word["notes"])
+            """What a reader of any time should know about this GPU."""
+            self.note = "; ".join(self.notes)
         except BaseException:
             self.close()
             raise
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        self._same: dict[str, list[tuple[int, Configuration, Compilation]] | Measurement] = {}
+        self._same: dict[str, _Same] = {}
         self._same_lock = threading.Lock()
         self._fatal = ""
         """Why nothing can be measured any more."""
         self._kernel: KernelSpec
         self._problem: Problem
+        self._truth: Problem | None = None
+        self._requests: Requests
         self._seed = 0
         self._released = True
         """Whether the measuring process holds no data of the problem."""
 
     # -- contract -------------------------------------------------------------------------------------------------
 
-    def prepare(self, kernel: KernelSpec, problem: Problem, seed: int) -> None:
-        """Compile the reference, fill the tensors, compute what is expected."""
-        self._kernel, self._problem, self._seed = kernel, problem, seed
-        self._same = {}
-        self._set_up()
+    def choose_conditions(
+        self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
+    ) -> tuple[Conditions, str]:
+        """Settle how a problem is timed: by its roofline."""
+        return choose_conditions(roof_of(kernel, problem, self.gpu), mode, regime)
 
-    def _set_up(self) -> None:
+    def prepare(
+        self,
+        kernel: KernelSpec,
+        problem: Problem,
+        seed: int,
+        conditions: Conditions = Conditions(),  # noqa: B008 - frozen
+        truth: Problem | None = None,
+    ) -> None:
+        """Calibrate if card and driver are new, compile the reference, fill the tensors, compute what is expected."""
+        self._kernel, self._problem, self._seed = kernel, problem, seed
+        self._truth, self.conditions = truth, conditions
+        self._requests = Requests(kernel, self.gpu, self._pool)
+        self._same = {}
+        if self.calibration is None:
+            self.calibration = self.known_calibration() or self.calibrate()
+        reference_ns = self._set_up()
+        if abs(reference_ns / self.calibration.reference_ns - 1.0) > RECALIBRATE:
+            self.calibrate()  # clocks were locked or unlocked, perhaps, since this card was calibrated
+            self._set_up()
+        self.calibration = replace(
+            self.calibration, notes=tuple(dict.fromkeys((*self.calibration.notes, *self.notes)))
+        )
+
+    def known_calibration(self) -> Calibration | None:
+        """Give what was measured on this card with this driver, if it was."""
+        return self._calibrations.read(self.gpu)
+
+    def calibrate(self) -> Calibration:
+        """Measure ceilings and noise anew, and keep them for this card and driver; takes some seconds.
+
+        Raises:
+            DeviceError: the GPU cannot be timed.
+        """
+        self._released = True
+        reply = self._guard.call({"do": "calibrate"})
+        if "error" in reply:
+            raise DeviceError(reply["error"])
+        self.calibration = Calibration.from_json(reply["calibration"])
+        self._calibrations.write(self.gpu, self.calibration)
+        return self.calibration
+
+    def _set_up(self) -> float:
+        """Give the problem to the measuring process; gives the time of its reference kernel."""
         self._released = False
-        request = self._setup_request(self._problem, self._seed)
+        request = self._requests.setup(self._problem, self._seed, self.conditions, self._truth)
         reply = self._guard.call(request)
         if reply.get("failed") == Status.WORKER_DIED:
             reply = self._guard.call(request)  # once may be an accident, of which a long run has some
         if "error" in reply:
             raise DeviceError(f"{self._problem}: {reply['error']}")
+        self.least_error = reply["least_error"]
+        return float(reply["reference_ns"])
 
     def _release(self) -> None:
         """Make room on the GPU: a large problem does not fit twice."""
@@ -130,13 +208,13 @@ class LocalDevice(Device):
         guard = Guard(self._worker, self._arguments)
         try:
             guard.hello()
-            reply = guard.call(self._setup_request(self._problem, self._seed + 1))
+            reply = guard.call(self._requests.setup(self._problem, self._seed + 1, self.conditions))
             if "error" in reply:
                 return Measurement(Status(reply.get("failed", Status.UNSTABLE)), error=reply["error"])
             request, compilation = self._request(self._problem, configuration)
             if request is None:
                 return Measurement(compilation.status, error=compilation.error)
-            return _measurement(guard.call({**request, "thorough": True, "incumbent_ns": time_ns}))
+            return measurement_of(guard.call({**request, "thorough": True, "incumbent_ns": time_ns}))
         except DeviceError as error:
             # A second process is refused: what was measured is worth keeping all the same.
             return Measurement(Status.WORKER_DIED, error=str(error))
@@ -178,7 +256,7 @@ class LocalDevice(Device):
             if not all(condition.evaluate(names) for condition in conditions):
                 return None
             request, compilation = self._request(problem, configuration)
-            setup = self._setup_request(problem, self._seed + 2)
+            setup = self._requests.setup(problem, self._seed + 2, Conditions())
         except (UnlaunchableError, KernelError):  # a grid or a tensor of nothing, for example
             return None
         if request is None:
@@ -186,7 +264,7 @@ class LocalDevice(Device):
         reply = guard.call(setup)
         if "error" in reply:
             return Measurement(Status.UNVERIFIED, error=reply["error"])
-        return _measurement(guard.call({**request, "verify_only": True}))
+        return measurement_of(guard.call({**request, "verify_only": True}))
 
     def close(self) -> None:
         """Kill compilers and the measuring process."""
@@ -212,22 +290,26 @@ class LocalDevice(Device):
             # Different configurations can render to the same text: those are one candidate, measured once.
             key = digest([list(compilation.sources), plan.to_json()])
             with self._same_lock:
-                known = self._same.setdefault(key, [])
-                if isinstance(known, list):
-                    known.append((number, configuration, compilation))
-                first = isinstance(known, list) and len(known) == 1
-            if isinstance(known, Measurement):
+                same = self._same.setdefault(key, _Same())
+                if configuration in same.asked:
+                    same.answer = None  # whoever asks for the same configuration again wants another answer
+                same.asked.add(configuration)
+                known = same.answer
+                if known is None:
+                    same.waiting.append((number, configuration, compilation))
+                first = len(same.waiting) == 1
+            if known is not None:
                 self._answer(number, configuration, compilation, known)
             elif first:
                 request = {
-                    **_candidate(plan, compilation),
+                    **candidate_request(plan, compilation),
                     "do": "measure",
                     "incumbent_ns": self.incumbent_ns,
                 }
                 self._guard.submit(request, partial(self._measured, key))
         except Exception as error:  # noqa: BLE001 - a lost answer would block the search for ever
             with self._same_lock:
-                self._same = {k: v for k, v in self._same.items() if not _waits(v, number)}
+                self._same = {k: v for k, v in self._same.items() if not v.waits(number)}
             self._answer(
                 number, configuration, compilation, Measurement(Status.INVALID_CONFIG, error=str(error))
             )
@@ -236,14 +318,14 @@ class LocalDevice(Device):
         if reply.get("fatal"):
             self._fatal = reply["error"]  # says nothing about this candidate
             return
-        measurement = _measurement(reply)
+        measurement = measurement_of(reply)
         if reply.get("span"):
             self.occupancy.spans.append(tuple(reply["span"]))
             self.occupancy.refined_s += reply.get("refined_s", 0.0)
         with self._same_lock:
-            waiting = self._same[key]
-            self._same[key] = replace(measurement, measure_s=0.0)
-        assert isinstance(waiting, list)
+            same = self._same[key]
+            waiting, same.waiting = same.waiting, []
+            same.answer = replace(measurement, measure_s=0.0, drifted=False)
         for number, configuration, compilation in waiting:
             self._answer(number, configuration, compilation, measurement)
 
@@ -287,25 +369,18 @@ class LocalDevice(Device):
         compilation = self._pool.compile(self._kernel.file, problem, self.gpu, configuration)
         if compilation.status is not Status.OK:
             return None, compilation
-        return {**_candidate(plan, compilation), "do": "measure"}, compilation
+        return {**candidate_request(plan, compilation), "do": "measure"}, compilation
 
     def _race(
         self, guard: Guard, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int
     ) -> RaceRound:
         candidates = []
         for i, contestant in enumerate(contestants):
-            request, compilation = self._request(self._problem, contestant.configuration)
-            if request is None:
-                return RaceRound([], lost=i, error=compilation.error)
-            candidates.append(request)
-        request = {
-            "do": "race",
-            "candidates": candidates,
-            "estimates_ns": [contestant.time_ns for contestant in contestants],
-            "rounds": rounds,
-            "samples": samples,
-            "seed": seed,
-        }
+            try:
+                candidates.append({**self._contestant(contestant), "estimate_ns": contestant.time_ns})
+            except TunerError as error:
+                return RaceRound([], lost=i, error=str(error))
+        request = {"do": "race", "candidates": candidates, "rounds": rounds, "samples": samples, "seed": seed}
         reply = guard.call(request)
         if "failed" in reply:  # nobody can say any more on whom the process ended
             reply = self._culprit(guard, request) or guard.call(request)
@@ -313,93 +388,44 @@ class LocalDevice(Device):
             raise DeviceError(reply["error"])
         if "error" in reply:
             return RaceRound([], lost=reply.get("candidate", 0), error=reply["error"])
-        return RaceRound(reply["rounds"], tuple(reply["tags"]))
+        return RaceRound(
+            reply["rounds"],
+            tuple(reply["tags"]),
+            verified=tuple(reply["verified"]),
+            sm_clock_hz=tuple(reply["sm_clock_hz"]),
+        )
+
+    def _contestant(self, contestant: Contestant) -> dict[str, Any]:
+        """Describe who takes part: compiled, if there is something to compile.
+
+        Raises:
+            TunerError: it does not compile, or cannot be launched.
+        """
+        if contestant.configuration is not None:
+            request, compilation = self._request(self._problem, contestant.configuration)
+            if request is None:
+                raise CompileError(compilation.error)
+            return {**request, "insist": True}
+        baseline = contestant.baseline
+        assert baseline is not None
+        if baseline.kind is not BaselineKind.LAUNCH:
+            return {"baseline": self._requests.baseline(baseline, self._problem)}
+        assert baseline.file is not None
+        launch = launch_of(baseline, self._kernel, self._problem, self.gpu)
+        if baseline.file.suffix == ".cubin":
+            cubin = baseline.file.read_bytes()
+            compilation = Compilation(Status.OK, cubins=(cubin,), entries=(launch_spec(baseline).entry,))
+        else:
+            source, entry = source_of(baseline, self._kernel, self._problem, self.gpu)
+            compilation = self._pool.compile_text(source, entry, self.gpu, baseline.file.parent)
+        if compilation.status is not Status.OK:
+            raise CompileError(f"{baseline.name}: {compilation.error}")
+        return {**candidate_request(Plan((launch,), ()), compilation), "insist": False}
 
     def _culprit(self, guard: Guard, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """Let each contestant run alone, and give the reply of the first that fails."""
-        for i, (candidate, estimate) in enumerate(
-            zip(request["candidates"], request["estimates_ns"], strict=True)
-        ):
-            reply = guard.call(
-                {**request, "candidates": [candidate], "estimates_ns": [estimate], "rounds": 1}
-            )
+        for i, candidate in enumerate(request["candidates"]):
+            reply = guard.call({**request, "candidates": [candidate], "rounds": 1})
             if "error" in reply:
                 return {**reply, "candidate": i}
         return None
-
-    def _setup_request(self, problem: Problem, seed: int) -> dict[str, Any]:
-        kernel = self._kernel
-        names = kernel.environment(problem, self.gpu)
-        reference = kernel.reference
-        roof = roof_of(kernel, problem, self.gpu)
-        cuda = None
-        launch = reference_launch(kernel, problem, self.gpu)
-        if launch is not None:
-            first = next(iter(kernel.variants.values()))
-            compilation = self._pool.compile(
-                kernel.file, problem, self.gpu, Configuration.of(first.name, first.defaults), reference=True
-            )
-            if compilation.status is not Status.OK:
-                raise DeviceError(
-                    f"the CUDA reference does not compile: {compilation.error}", f"correct {kernel.file}"
-                )
-            cuda = {
-                "cubin": base64.b64encode(compilation.cubins[0]).decode(),
-                "entry": compilation.entries[0],
-                "launch": asdict(launch),
-            }
-        return {
-            "do": "setup",
-            "seed": seed,
-            "tensors": [asdict(buffer) for buffer in tensors_of(kernel, problem, self.gpu)],
-            "limits": {
-                "floor_ns": _floor_ns(roof.flops, roof.bytes, roof.peak_flops, self.gpu),
-                "flops": roof.flops,
-                "peak_flops": roof.peak_flops,
-            },
-            "reference": {
-                "numpy": {output: expression.text for output, expression in reference.numpy.items()},
-                "cuda": cuda,
-                "golden": {output: str(path) for output, path in reference.golden.items()},
-                "sizes": dict(problem.sizes),
-                "scalars": {
-                    name: value for name, (_, value) in scalars_of(kernel, problem, self.gpu).items()
-                },
-                "reduction": int(reference.reduction.evaluate(names)) if reference.reduction else 1,
-                "accumulate": problem.dtypes.get(reference.accumulate, reference.accumulate),
-                "tolerance": reference.tolerance,
-                "flops": roof.flops,
-            },
-        }
-
-
-def _waits(waiting: Any, number: int) -> bool:
-    return isinstance(waiting, list) and any(item[0] == number for item in waiting)
-
-
-def _candidate(plan: Plan, compilation: Compilation) -> dict[str, Any]:
-    return {
-        "plan": plan.to_json(),
-        "cubins": [base64.b64encode(cubin).decode() for cubin in compilation.cubins],
-        "entries": list(compilation.entries),
-    }
-
-
-def _measurement(reply: Mapping[str, Any]) -> Measurement:
-    if "failed" in reply:
-        return Measurement(Status(reply["failed"]), error=reply["error"])
-    data = dict(reply["measurement"])
-    data["status"] = Status(data["status"])
-    data["samples_ns"] = tuple(data["samples_ns"])
-    data["tags"] = tuple(data["tags"])
-    data["verification"] = Verification(**data["verification"]) if data["verification"] else None
-    span = reply.get("span")
-    data["measure_s"] = span[1] - span[0] if span else 0.0
-    return Measurement(**data)
-
-
-def _floor_ns(flops: float, size_bytes: float, peak_flops: float, gpu: Gpu) -> float:
-    """Give the time that no kernel can beat: what the L2 may still hold after the flush costs nothing."""
-    compute = flops / peak_flops if peak_flops else 0.0
-    memory = max(0.0, size_bytes - gpu.l2_bytes) / gpu.memory_bytes_per_s if gpu.memory_bytes_per_s else 0.0
-    return math.floor(max(compute, memory) * 1e9 / CLOCK_TOLERANCE)

@@ -11,7 +11,18 @@ from tuner.compile_pool import Compilation
 from tuner.devices.base import Contestant, Device, Outcome, RaceRound
 from tuner.errors import KernelError, RecordingError
 from tuner.kernel import KernelSpec
-from tuner.model import Configuration, Measurement, Problem, Resources, Status, Value, Verification
+from tuner.model import (
+    Conditions,
+    Configuration,
+    Measurement,
+    Mode,
+    Problem,
+    Regime,
+    Resources,
+    Status,
+    Value,
+    Verification,
+)
 from tuner.recording import RecordedProblem, Row, read_recording, short_digest
 from tuner.render import render
 from tuner.space import SearchSpace
@@ -41,8 +52,29 @@ class ReplayDevice(Device):
         self._rows: dict[tuple[str, frozenset[tuple[str, Value]]], Row] = {}
         self._kernel: KernelSpec
 
-    def prepare(self, kernel: KernelSpec, problem: Problem, seed: int) -> None:
+    def choose_conditions(
+        self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
+    ) -> tuple[Conditions, str]:
+        """Give the conditions of the recording.
+
+        Raises:
+            RecordingError: others are asked for.
+        """
+        conditions = self.recording.conditions
+        if mode not in (None, conditions.mode) or regime is not conditions.regime:
+            raise RecordingError(f"{self.name} was recorded {conditions}", "leave out --mode and --regime")
+        return conditions, "as it was recorded"
+
+    def prepare(
+        self,
+        kernel: KernelSpec,
+        problem: Problem,
+        seed: int,
+        conditions: Conditions = Conditions(),  # noqa: B008 - frozen
+        truth: Problem | None = None,
+    ) -> None:
         """Find the problem in the recording."""
+        self.conditions = conditions
         if kernel.name != self.recording.kernel:
             raise RecordingError(
                 f"{self.name} is a recording of {self.recording.kernel}, not of {kernel.name}"
@@ -89,7 +121,11 @@ class ReplayDevice(Device):
     def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
         """Draw a recorded sample a round: groups would look surer than the few samples behind them are."""
         draw = random.Random(seed)
-        recorded = [self._rows[_key(contestant.configuration)].samples_ns for contestant in contestants]
+        recorded = [
+            self._rows[_key(contestant.configuration)].samples_ns
+            for contestant in contestants
+            if contestant.configuration is not None
+        ]
         return RaceRound([[[draw.choice(known)] for known in recorded] for _ in range(rounds)], ("replayed",))
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:

@@ -171,11 +171,11 @@ def _fields(suffix: str, mappings: list[Mapping[str, Value]], *, optional: bool)
 def _origin(stored: StoredWinner) -> list[str]:
     """Say where an entry's figures come from."""
     winner, run, trial = stored.winner, stored.run, stored.trial
-    how = f"replayed from a recording ({run.device})" if run.replayed else "measured"
+    source = f"replayed from a recording ({run.device}; " if run.replayed else "measured ("
     lines = [
         f"{run.problem} on {run.gpu.name}",
         f"cc {run.gpu.cc}, driver {run.gpu.driver or 'unknown'}, {stored.created_at[:10]}",
-        f"{duration(winner.time_ns)}, {how}; in the search {duration(trial.time_ns)}"
+        f"{duration(winner.time_ns)}, {source}{run.conditions}); in the search {duration(trial.time_ns)}"
         + (f" ({duration(trial.ci_low_ns)} .. {duration(trial.ci_high_ns)})" if trial.ci_low_ns else ""),
     ]
     if winner.ratio is not None:
@@ -215,7 +215,7 @@ def render_header(
     """Give the header's text.
 
     Args:
-        winners: what to export, one for each problem and GPU.
+        winners: what to export, one for each problem and GPU; comments say how each was timed.
         fallbacks: for each kernel the configuration for anything that does not match.
         namespace: what encloses all of it.
 

@@ -1,58 +1,276 @@
 """What a user would otherwise call, inside the same graphs and on the same buffers as a candidate.
 
-A library call is captured once and becomes a child graph: no Python launch is timed, and it is flushed, rested and
-interleaved like everything else.
+A call is captured once for each copy of the tensors and becomes a child graph: no Python is timed, and it is flushed,
+rested and interleaved like everything else. What it allocates while it runs comes from a memory pool of its own, which
+lives as long as the capture, so that nobody else is given memory that the graph still writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cuda.bindings import driver as cu
 
-from tuner.gpu.driver import Context, check
+from tuner.baselines import BaselineKind
+from tuner.calls import LibraryCall
+from tuner.errors import TunerError, UsageError
+from tuner.gpu.arrays import (
+    TensorView,
+    array_of,
+    cupy_stream,
+    import_library,
+    library_version,
+    torch_stream,
+    torch_tensor,
+)
+from tuner.gpu.driver import Context, DriverFailure, check
+from tuner.gpu.functions import arguments_for, first_line, load_function
 from tuner.gpu.graph import Graph
+from tuner.gpu.host import numpy_time_ns
+
+__all__ = [
+    "Call",
+    "Captured",
+    "TensorView",
+    "capture",
+    "library_stream",
+    "library_version",
+    "make_call",
+    "numpy_time_ns",
+    "torch_stream",
+    "torch_tensor",
+]
+
+WARM_UPS = 3
+"""Calls before a capture. In the first of them libraries compile, choose algorithms and set up their workspaces, which
+must not happen while a graph is captured."""
+PYTHON = "python"
 
 
-class Captured:
-    """A captured call; joins a graph as one child node, and so can stand where a loaded candidate does."""
+@dataclass(frozen=True)
+class Call:
+    """A call that is ready to be made, on one copy of the tensors."""
 
-    def __init__(self, context: Context, call: Callable[[], None]) -> None:
-        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        check(cu.cuStreamBeginCapture(context.stream, mode))
+    text: str
+    library: str
+    """``torch``, ``cupy``, or ``python`` for a user's function, which may use both."""
+    run: Callable[[], object]
+
+    def __call__(self) -> None:
+        """Queue its work on its library's current stream."""
+        self.run()
+
+
+def make_call(
+    kind: BaselineKind,
+    text: str,
+    file: Path | None,
+    views: Mapping[str, TensorView],
+    scalars: Mapping[str, int | float],
+    sizes: Mapping[str, int] | None = None,
+    stream: int = 0,
+) -> Call:
+    """Bind a library's call or a user's function to tensors.
+
+    Args:
+        kind: ``CALL`` or ``PYTHON``.
+        text: the call; or the function's name, behind its module and a colon where there is no file.
+        file: the Python file that has the function.
+        views: the tensors by name.
+        scalars: the kernel's scalars by name.
+        sizes: the problem's sizes by name.
+        stream: handle of the stream, for functions that ask for it.
+
+    Raises:
+        TunerError: the library is not installed, cannot hold one of the tensors, or lacks the function; or the
+            user's function cannot be loaded, or wants something that is not there.
+    """
+    numbers = {**(sizes or {}), **scalars}
+    if kind is BaselineKind.CALL:
+        call = LibraryCall(text)
+        module = import_library(call.library)
+        evaluate = call.bind(module)
+        used = {name: view for name, view in views.items() if name in call.names}
+        values = {**numbers, **{name: array_of(call.library, view) for name, view in used.items()}}
+
+        def run() -> object:
+            if call.library == "torch":
+                set_precision(module, tf32=call.tf32)
+            return evaluate(values)
+
+        return Call(text, call.library, run)
+    if kind is not BaselineKind.PYTHON:
+        raise UsageError(f"{text!r} is no call", "only calls and Python functions can be made")
+    function = load_function(text, file)
+    library = next((name for name in ("torch", "cupy") if library_version(name)), "")
+    tensors = {name: array_of(library, view) for name, view in views.items()}
+    positional, named = arguments_for(function, {"stream": stream, **numbers, **tensors}, text)
+    if library == "torch":
+        set_precision(import_library("torch"), tf32=False)
+    return Call(text, PYTHON, lambda: function(*positional, **named))
+
+
+def set_precision(torch: Any, *, tf32: bool) -> None:
+    """Have torch multiply float32 as float32, or as tf32, and add up 16-bit products in float32.
+
+    By the older of torch's two settings of tf32, which sets the newer one, too: to mix them is an error.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
+def capture(context: Context, calls: Sequence[Call]) -> Captured:
+    """Warm up and capture one call on each copy of the tensors.
+
+    Raises:
+        TunerError: it fails, or cannot be captured.
+        DriverFailure: it has ruined the context.
+    """
+    text, library = calls[0].text, calls[0].library
+    with library_stream(context, library), _own_memory(library) as memory:
         try:
-            call()
-        finally:
-            self._graph = check(cu.cuStreamEndCapture(context.stream))
-
-    def add_to(self, graph: Graph) -> None:
-        """Append the call."""
-        graph.append(cu.cuGraphAddChildGraphNode, self._graph)
-
-    def close(self) -> None:
-        """Free the capture."""
-        cu.cuGraphDestroy(self._graph)
+            for _ in range(WARM_UPS):
+                for call in calls:
+                    call()
+            context.synchronize()
+            return Captured(context, *calls, library=library, memory=memory)
+        except TunerError as error:
+            raise TunerError(f"{text}: {error.problem}", error.remedy) from None
+        except DriverFailure:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a library or a user's function throws
+            context.synchronize()  # raises what the driver says if the context is ruined
+            raise TunerError(f"{text}: {first_line(error)}") from None
 
 
 @contextmanager
-def torch_stream(context: Context) -> Iterator[Any]:
-    """Make torch queue its work on the context's stream; gives the torch module."""
-    import torch
+def library_stream(context: Context, library: str) -> Iterator[None]:
+    """Make a library queue its work on the context's stream; ``python`` stands for all that are loaded."""
+    with ExitStack() as stack:
+        if _involves("torch", library):
+            stack.enter_context(torch_stream(context))
+        if _involves("cupy", library):
+            stack.enter_context(cupy_stream(context))
+        yield
 
-    with torch.cuda.stream(torch.cuda.ExternalStream(int(context.stream))):
-        yield torch
+
+def _involves(name: str, library: str) -> bool:
+    return library == name or (library == PYTHON and name in sys.modules)
 
 
-def torch_tensor(address: int, shape: tuple[int, ...], dtype: str) -> Any:
-    """Let torch see device memory of ours as a tensor."""
-    import torch
+@contextmanager
+def _own_memory(library: str) -> Iterator[Any]:
+    """Give CuPy a pool of its own; torch takes one by itself while it captures."""
+    if not _involves("cupy", library):
+        yield None
+        return
+    cupy = import_library("cupy")
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
+        yield pool
 
-    code = {"float32": "<f4", "float16": "<f2", "bfloat16": "<i2"}[dtype]
 
-    class _Memory:
-        __cuda_array_interface__ = {"shape": shape, "typestr": code, "data": (address, False), "version": 3}  # noqa: RUF012
+class Captured:
+    """A captured call, once for each copy of the tensors; can stand where a loaded candidate does.
 
-    tensor = torch.as_tensor(_Memory(), device="cuda")
-    return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
+    Args:
+        context: whose stream the calls queue their work on.
+        calls: the call on each copy, warmed up.
+        library: whose calls they are; torch captures its own, because its allocator must know.
+        memory: what must live as long as the graphs.
+
+    Raises:
+        TunerError: nothing was captured, or something that cannot be a part of another graph.
+    """
+
+    def __init__(
+        self, context: Context, *calls: Callable[[], None], library: str = "", memory: Any = None
+    ) -> None:
+        self._graphs: list[Any] = []
+        self._owners: list[Any] = []
+        """For each graph, the object of torch that owns it and its memory; None where it is ours."""
+        self._memory = memory
+        torch = _capturing_torch(library)
+        pool = torch.cuda.graph_pool_handle() if torch else None
+        try:
+            for call in calls:
+                graph, owner = (
+                    _with_torch(torch, pool, call) if torch else (_with_driver(context, call), None)
+                )
+                self._graphs.append(graph)
+                self._owners.append(owner)
+                _insist_on_work(graph)
+        except BaseException:
+            self.close()
+            raise
+
+    def add_to(self, graph: Graph, copy: int = 0) -> None:
+        """Append the call on one copy of the tensors."""
+        graph.append(cu.cuGraphAddChildGraphNode, self._graphs[copy])
+
+    def close(self) -> None:
+        """Free the captures and their memory; no graph that they were added to may run after it."""
+        for graph, owner in zip(self._graphs, self._owners, strict=True):
+            if owner is None:
+                cu.cuGraphDestroy(graph)
+            else:
+                owner.reset()
+        self._graphs, self._owners, self._memory = [], [], None
+
+
+def _capturing_torch(library: str) -> Any:
+    """Give torch where it is involved and hands out what it has captured (2.8 and later)."""
+    if not _involves("torch", library):
+        return None
+    torch = import_library("torch")
+    return torch if hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph") else None
+
+
+def _with_torch(torch: Any, pool: Any, call: Callable[[], None]) -> tuple[Any, Any]:
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    stream = torch.cuda.current_stream()
+    failure: Exception | None = None
+    try:
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="relaxed"):
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - torch must end the capture, whatever has happened
+                failure = error
+    except Exception as error:  # noqa: BLE001 - the end of a broken capture only says that it is broken
+        raise failure or error from None
+    if failure:
+        raise failure
+    return cu.CUgraph(graph.raw_cuda_graph()), graph
+
+
+def _with_driver(context: Context, call: Callable[[], None]) -> Any:
+    mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    check(cu.cuStreamBeginCapture(context.stream, mode))
+    try:
+        call()
+    except BaseException:
+        error, graph = cu.cuStreamEndCapture(context.stream)
+        if int(error) == 0 and int(graph):
+            cu.cuGraphDestroy(graph)
+        raise
+    return check(cu.cuStreamEndCapture(context.stream))
+
+
+def _insist_on_work(graph: Any) -> None:
+    _, count = check(cu.cuGraphGetNodes(graph, 0))
+    if not count:
+        raise TunerError(
+            "it queues nothing on the current stream", "it must not use the default stream or one of its own"
+        )
+    nodes, _ = check(cu.cuGraphGetNodes(graph, count))
+    kinds = {int(check(cu.cuGraphNodeGetType(node))) for node in nodes}
+    # Memory nodes are refused in child graphs (CUDA C++ Programming Guide, Graph Memory Nodes).
+    if int(cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_ALLOC) in kinds:
+        raise TunerError("it takes memory with cudaMallocAsync while it runs", "have it do so before")

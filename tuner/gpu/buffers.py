@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Iterable
@@ -39,18 +40,44 @@ _NUMPY = {
 
 
 class Helpers:
-    """The tuner's own kernels (``templates/common/helpers.cu.j2``)."""
+    """Kernels of the tuner's own: those of ``templates/common/helpers.cu.j2``, or of another source.
 
-    def __init__(self, context: Context, arch: str, cache: CubinCache | None) -> None:
+    Args:
+        context: of the GPU.
+        arch: NVRTC's target.
+        cache: of cubins.
+        source: CUDA C++.
+        entry: one of its kernels.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        arch: str,
+        cache: CubinCache | None,
+        source: str | None = None,
+        entry: str = "read_sweep",
+    ) -> None:
         self.context = context
-        source = render_helpers()
+        source = render_helpers() if source is None else source
         key = CubinCache.key(source, "helpers", (arch,), "1", "")
         compiled = cache.get(key) if cache else None
         if compiled is None:
-            compiled = compile_source(source, "read_sweep", arch)
+            compiled = compile_source(source, entry, arch)
             if cache:
                 cache.put(key, compiled)
+        self.cubin = compiled.cubin
         self.module = check(cu.cuModuleLoadData(compiled.cubin))
+
+    def again(self) -> Helpers:
+        """Load the same kernels a second time, to other addresses."""
+        other = copy.copy(self)
+        other.module = check(cu.cuModuleLoadData(self.cubin))
+        return other
+
+    def close(self) -> None:
+        """Unload them; harmless after a fault."""
+        cu.cuModuleUnload(self.module)
 
     def kernel(self, entry: str, grid: int, block: int, arguments: Iterable[tuple[str, Any]]) -> Kernel:
         """Bind one of them; arguments are pairs of dtype and value, with ``pointer`` for an address."""
@@ -101,6 +128,17 @@ class Memory:
         check(cu.cuMemsetD8(base + GUARD_BYTES + size_bytes, 0xFF, padded - size_bytes + GUARD_BYTES))
         return base + GUARD_BYTES
 
+    def take(self, other: Memory, name: str, prefix: str = "") -> int:
+        """Move an allocation here from another owner, under its name with a prefix; give its address."""
+        address = other.addresses.pop(name)
+        self.addresses[prefix + name], self._sizes[prefix + name] = address, other._sizes.pop(name)
+        return address
+
+    def adopt(self, other: Memory) -> None:
+        """Move everything here from another owner."""
+        for name in list(other.addresses):
+            self.take(other, name)
+
     def unused(self, name: str) -> str:
         """Give a name that is free: this one, or this one with a number."""
         numbers = itertools.count(2)
@@ -136,19 +174,30 @@ class ProblemData:
     """The tensors of one problem on the GPU.
 
     Outputs start as NaN bytes. An inout tensor has a pristine copy, ``<name>_initial``, from which it is restored.
+    There can be further copies of all tensors, with the same content, for calls that must find their data cold.
     """
 
     def __init__(
-        self, helpers: Helpers, tensors: tuple[Buffer, ...], seed: int, gpu_l2_bytes: int, sm_count: int
+        self,
+        helpers: Helpers,
+        tensors: tuple[Buffer, ...],
+        seed: int,
+        gpu_l2_bytes: int,
+        sm_count: int,
+        copies: int = 1,
     ) -> None:
         self.helpers = helpers
         self.tensors = tensors
+        self.copies = copies
+        self._replicas: dict[str, tuple[int, int]] = {}
+        """By tensor: address of copy number 1, and bytes from one copy to the next."""
         self.memory = Memory()
         self._sealed = 0
         self._sm_count = sm_count
         try:
             self._result = self.memory.allocate("checksum", 8)
             self._fill(seed)
+            self._replicate()
             flush_bytes = max(FLUSH_FACTOR * gpu_l2_bytes, 1 << 24)
             flush = self.memory.allocate("flush", flush_bytes + 16)
             check(cu.cuMemsetD8(flush, 0, flush_bytes + 16))
@@ -180,6 +229,33 @@ class ProblemData:
                     ("int64", stream_seed),
                 ],
             )
+
+    def _replicate(self) -> None:
+        if self.copies == 1:
+            return
+        for tensor in self.tensors:
+            stride = -(-tensor.size_bytes // 256) * 256 + GUARD_BYTES
+            whole = stride * (self.copies - 1)
+            base = self.memory.allocate(f"{tensor.name} copies", whole)
+            self._replicas[tensor.name] = (base, stride)
+            check(cu.cuMemsetD8(base, 0xFF, whole))  # reading past the end of a copy gives NaN
+            if tensor.role == "input":
+                for number in range(1, self.copies):
+                    source = self.memory.addresses[tensor.name]
+                    check(cu.cuMemcpyDtoD(self.address(tensor.name, number), source, tensor.size_bytes))
+        check(cu.cuCtxSynchronize())
+
+    def address(self, name: str, copy: int = 0) -> int:
+        """Give where a tensor's copy lies."""
+        if copy == 0:
+            return self.memory.addresses[name]
+        base, stride = self._replicas[name]
+        return base + (copy - 1) * stride
+
+    def addresses(self, copy: int = 0) -> dict[str, int]:
+        """Give the addresses of everything, the tensors' those of one copy."""
+        moved = {name: self.address(name, copy) for name in self._replicas} if copy else {}
+        return {**self.memory.addresses, **moved}
 
     def seal(self) -> None:
         """Remember what inputs and expected outputs are; from here on no kernel may change them."""
@@ -236,17 +312,18 @@ class ProblemData:
         """Append what gives inout tensors their first value back."""
         for tensor in self.tensors:
             if tensor.role == "inout":
-                addresses = self.memory.addresses
-                graph.copy(addresses[tensor.name], addresses[f"{tensor.name}_initial"], tensor.size_bytes)
+                initial = self.memory.addresses[f"{tensor.name}_initial"]
+                for number in range(self.copies):
+                    graph.copy(self.address(tensor.name, number), initial, tensor.size_bytes)
 
     def poison(self) -> None:
         """Fill the outputs with bytes that are NaN in every floating-point format."""
+        stream = self.helpers.context.stream
         for tensor in self.outputs:
-            check(
-                cu.cuMemsetD8Async(
-                    self.memory.addresses[tensor.name], 0xFF, tensor.size_bytes, self.helpers.context.stream
-                )
-            )
+            check(cu.cuMemsetD8Async(self.memory.addresses[tensor.name], 0xFF, tensor.size_bytes, stream))
+            if tensor.name in self._replicas:
+                base, stride = self._replicas[tensor.name]
+                check(cu.cuMemsetD8Async(base, 0xFF, stride * (self.copies - 1), stream))
 
     def download(self, tensor: Buffer, name: str | None = None) -> npt.NDArray[np.float64]:
         """Copy a tensor to the host as float64, in the shape that the kernel means."""
@@ -257,10 +334,10 @@ class ProblemData:
         array = host.astype(np.float64).reshape(tensor.shape)
         return array.T if tensor.transposed else array
 
-    def element(self, tensor: Buffer, index: int) -> float:
+    def element(self, tensor: Buffer, index: int, copy: int = 0) -> float:
         """Read one element of an output."""
         host = np.empty(1, _NUMPY[tensor.dtype])
-        address = self.memory.addresses[tensor.name] + index * ITEMSIZE[tensor.dtype]
+        address = self.address(tensor.name, copy) + index * ITEMSIZE[tensor.dtype]
         check(cu.cuMemcpyDtoH(host.ctypes.data, address, host.nbytes))
         return float(
             (host.astype(np.uint32) << 16).view(np.float32)[0] if tensor.dtype == "bfloat16" else host[0]

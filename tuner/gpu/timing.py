@@ -1,13 +1,9 @@
-"""How long does it take, cold: CUDA graphs of [restore, flush, event, kernel, event], repeated.
-
-The event pairs lie inside one graph, so that no host work can slip between them. Before each sample a sweep *reads*
-three times the L2: what a memset would leave there is dirty, and the next kernel would pay for writing it back
-(measured on an H200 at 2^20 floats: 7.6 us behind a memset, 4.5 behind a sweep, 4.7 on rotating buffers).
-"""
+"""Takes groups of samples: alone on the GPU, rested or hot as asked for, with an eye on every clock there is."""
 
 from __future__ import annotations
 
 import fcntl
+import math
 import statistics
 import tempfile
 import time
@@ -15,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from cuda.bindings import driver as cu
-
-from tuner.gpu.buffers import Memory, ProblemData
-from tuner.gpu.clocks import Clocks
-from tuner.gpu.driver import Context, check
-from tuner.gpu.graph import Graph, Kernel
-from tuner.plan import Buffer
+from tuner.conditions import HEAVY_SHARE, Batch
+from tuner.gpu.buffers import ProblemData
+from tuner.gpu.candidate import Nothing
+from tuner.gpu.clocks import SLOWDOWNS, Clocks, Stamps
+from tuner.gpu.driver import Context
+from tuner.gpu.sampling import SampleGraph
+from tuner.model import Conditions, Mode, Regime
 
 GROUP_NS = 8e6
 """Back-to-back GPU time of a group: below some 10 ms the power cap of an H200 is not reached from rest."""
@@ -31,8 +27,18 @@ MAX_GROUP = 16
 REST_FACTOR = 1.5
 """Rest after a group of heavy samples, as a multiple of the group: the GPU is then busy 40 % of the time, which
 keeps an 8192^3 cuBLAS product within 0.5 % of its rested time on an H200 (without a pause: 15 to 28 % slower)."""
-HEAVY_SHARE = 0.15
-"""Share of the peak FLOP rate above which a kernel draws enough power to need rest."""
+HOT_GROUP_NS = 100e6
+"""Length of a group under sustained load: the power limit's control loop swings within tens of milliseconds."""
+WARM_UP_S = 1.0
+"""Load before the first sustained group: an H200 takes some 0.6 s to come down to what its power limit allows."""
+SETTLE_S = 0.15
+"""Load before each further one, while the card is still hot: another kernel draws another power."""
+COLD_AFTER_S = 0.2
+"""A card that had nothing to do for so long has to be warmed up again."""
+TRIES = 4
+"""Takes of a group that something else disturbed."""
+WAIT_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Pauses while the hardware slows down by itself; after the last the group is taken as it is, and tagged."""
 
 
 @dataclass(frozen=True)
@@ -50,126 +56,48 @@ class Limits:
 
 
 @dataclass
-class Loaded:
-    """A candidate on the GPU: modules, kernels, and its scratch memory."""
+class Samples:
+    """What was measured of one candidate so far."""
 
-    memory: Memory
-    kernels: list[Kernel] = field(default_factory=list)
-    modules: list[Any] = field(default_factory=list)
-    scratch: list[str] = field(default_factory=list)
-    """Names of its own allocations: candidates in one race must not share them."""
-    zeroed: list[tuple[int, int]] = field(default_factory=list)
-    """Address and bytes of scratch that is cleared inside the timing, because the kernel needs it so."""
+    times_ns: list[float] = field(default_factory=list)
+    tags: set[str] = field(default_factory=set)
+    capped: int = 0
+    clocks_hz: list[float] = field(default_factory=list)
 
-    def add_to(self, graph: Graph) -> None:
-        """Append all of its launches."""
-        for address, size in self.zeroed:
-            graph.memset(address, 0, size)
-        for kernel in self.kernels:
-            kernel.add_to(graph)
+    def add(self, other: Samples) -> None:
+        """Take another group in."""
+        self.times_ns += other.times_ns
+        self.tags |= other.tags
+        self.capped += other.capped
+        self.clocks_hz += other.clocks_hz
 
-    def close(self) -> None:
-        """Unload, and give back the scratch; harmless after a fault."""
-        for module in self.modules:
-            cu.cuModuleUnload(module)
-        for name in self.scratch:
-            self.memory.free(name)
-
-
-def load(
-    data: ProblemData,
-    cubins: Sequence[bytes],
-    entries: Sequence[str],
-    launches: Sequence[Any],
-    scratch: Sequence[Buffer],
-) -> Loaded:
-    """Load a candidate's cubins and bind its arguments."""
-    loaded = Loaded(data.memory)
-    addresses = dict(data.memory.addresses)
-    try:
-        for buffer in scratch:
-            loaded.scratch.append(data.memory.unused(f"scratch {buffer.name}"))
-            address = data.memory.allocate_guarded(loaded.scratch[-1], buffer.size_bytes)
-            # What the candidate before left there could be the right partial sums.
-            check(cu.cuMemsetD8(address, 0xFF, buffer.size_bytes))
-            addresses[buffer.name] = address
-            if buffer.zeroed:
-                loaded.zeroed.append((address, buffer.size_bytes))
-        for cubin, entry, launch in zip(cubins, entries, launches, strict=True):
-            loaded.modules.append(check(cu.cuModuleLoadData(cubin)))
-            loaded.kernels.append(Kernel(loaded.modules[-1], entry, launch, addresses))
-    except BaseException:
-        loaded.close()
-        raise
-    return loaded
-
-
-class Timed(Protocol):
-    """What can be timed: a loaded candidate, or a captured call."""
-
-    def add_to(self, graph: Graph) -> None:
-        """Append it to a graph."""
-
-
-class ColdGraph:
-    """A group of cold samples of one candidate, ready to be launched."""
-
-    def __init__(self, data: ProblemData, candidate: Timed, samples: int, *, flush: bool = True) -> None:
-        self.samples = samples
-        self._graph = Graph(data.helpers.context)
-        self._pairs = []
-        for _ in range(samples):
-            data.add_restore(self._graph)
-            if flush:
-                data.flush.add_to(self._graph)
-            start = self._graph.event()
-            candidate.add_to(self._graph)
-            self._pairs.append((start, self._graph.event()))
-
-    def run(self, context: Context) -> list[float]:
-        """Launch the group, wait, and give each sample in nanoseconds."""
-        self._graph.launch()
-        context.synchronize()
-        return [float(check(cu.cuEventElapsedTime(start, end))) * 1e6 for start, end in self._pairs]
-
-    def close(self) -> None:
-        """Free it."""
-        self._graph.close()
+    @property
+    def sm_clock_hz(self) -> float:
+        """Mean over the groups; 0 where none was counted."""
+        return statistics.fmean(self.clocks_hz) if self.clocks_hz else 0.0
 
 
 class ClockMismatchError(Exception):
-    """The events claim more time than passed on the wall."""
+    """The events contradict the clock on the wall, or the one on the GPU."""
 
 
 class Timer:
-    """Takes groups of samples, rests where the power cap would otherwise choose the winner, and watches the clocks."""
+    """Takes groups under one set of conditions, and keeps other tuners away meanwhile.
+
+    Args:
+        context: of the GPU.
+        clocks: NVML's.
+        uuid: of the GPU, for the lock.
+    """
 
     def __init__(self, context: Context, clocks: Clocks, uuid: str) -> None:
         self._context = context
         self._clocks = clocks
         self._rest_until = 0.0
+        self._hot_until = -math.inf
         self._lock = _lock_file(uuid)
-
-    def group(self, data: ProblemData, graph: ColdGraph, *, heavy: bool) -> tuple[list[float], set[str]]:
-        """Take one group: poison the outputs, rest if due, launch, and say what held the clocks down.
-
-        Raises:
-            ClockMismatchError: the events contradict the wall clock.
-        """
-        if heavy:
-            time.sleep(max(0.0, self._rest_until - time.monotonic()))
-        data.poison()
-        self._context.synchronize()
-        began = time.monotonic()
-        samples = graph.run(self._context)
-        ended = time.monotonic()
-        if sum(samples) * 1e-9 > (ended - began) * 1.02 + 1e-4:
-            raise ClockMismatchError(
-                f"events add up to {sum(samples) * 1e-6:.3f} ms in {(ended - began) * 1e3:.3f} ms of wall time"
-            )
-        if heavy:
-            self._rest_until = ended + REST_FACTOR * (ended - began)
-        return samples, set(self._clocks.reasons())
+        self.gap_ns = math.inf
+        """Time of a sample outside of its events: flush, restoring, gaps; infinite until measured."""
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -180,6 +108,108 @@ class Timer:
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
+    def measure_gap(self, data: ProblemData, stamps: Stamps, conditions: Conditions, batch: Batch) -> None:
+        """Learn what a sample takes besides the kernel, by taking some of no kernel at all."""
+        self.gap_ns = math.inf
+        graph = SampleGraph(data, stamps, Nothing(), 4, conditions.mode, batch)
+        try:
+            spans = []
+            for _ in range(3):
+                graph.launch()
+                self._context.synchronize()
+                spans.append((stamps.read().elapsed_ns - sum(graph.read()) * graph.calls) / graph.samples)
+            self.gap_ns = max(0.0, statistics.median(spans))
+        finally:
+            graph.close()
+
+    def group(
+        self, data: ProblemData, stamps: Stamps, graph: SampleGraph, regime: Regime, *, heavy: bool
+    ) -> Samples:
+        """Take one group: poison the outputs, rest or warm up if due, launch, and look at the clocks.
+
+        A group that something else disturbed is taken again.
+
+        Raises:
+            ClockMismatchError: the events contradict the wall clock, or the GPU's own, every time.
+        """
+        problem = ""
+        for _ in range(TRIES):
+            tags = self._wait_for_the_hardware()
+            data.poison()
+            ahead = self._prepare(graph, regime, heavy=heavy)
+            began = time.monotonic()
+            graph.launch()
+            self._context.synchronize()
+            ended = time.monotonic()
+            if regime is Regime.SUSTAINED:
+                self._hot_until = ended + COLD_AFTER_S
+            elif heavy:
+                self._rest_until = ended + REST_FACTOR * (ended - began)
+            times = graph.read()
+            span = stamps.read()
+            problem = self._contradiction(
+                graph, times, ended - began if not ahead else math.inf, span.elapsed_ns
+            )
+            reasons = self._clocks.reasons()
+            if problem or reasons & SLOWDOWNS - tags:
+                continue
+            capped = len(times) if "power_cap" in reasons else 0
+            clocks = [span.sm_clock_hz] if span.sm_clock_hz else []
+            return Samples(times, set(tags | reasons) - {"clocks_setting"}, capped, clocks)
+        if problem:
+            raise ClockMismatchError(problem)
+        return Samples(times, set(tags | reasons) - {"clocks_setting"}, 0, [span.sm_clock_hz])
+
+    def _wait_for_the_hardware(self) -> frozenset[str]:
+        """Wait while heat or the power supply slows the card; gives what does not go away."""
+        for pause in WAIT_S:
+            if not self._clocks.reasons() & SLOWDOWNS:
+                return frozenset()
+            time.sleep(pause)
+        return self._clocks.reasons() & SLOWDOWNS
+
+    def _prepare(self, graph: SampleGraph, regime: Regime, *, heavy: bool) -> int:
+        """Rest, or queue load ahead of the group; gives the number of launches queued ahead."""
+        if not heavy:
+            self._context.synchronize()
+            return 0
+        if regime is Regime.RESTED:
+            self._context.synchronize()
+            time.sleep(max(0.0, self._rest_until - time.monotonic()))
+            return 0
+        graph.launch()
+        began = time.monotonic()
+        self._context.synchronize()
+        once_s = max(time.monotonic() - began, 1e-5)
+        load_s = SETTLE_S if time.monotonic() < self._hot_until else WARM_UP_S
+        ahead = math.ceil(load_s / once_s)
+        for _ in range(ahead):
+            graph.launch()
+        return ahead + 1
+
+    def _contradiction(
+        self, graph: SampleGraph, times_ns: Sequence[float], wall_s: float, elapsed_ns: float
+    ) -> str:
+        """Compare the events with the clock on the wall, and with the one that the GPU keeps."""
+        inside_ns = sum(times_ns) * graph.calls
+        if inside_ns > wall_s * 1.02e9 + 1e5:
+            return f"events add up to {inside_ns * 1e-6:.3f} ms in {wall_s * 1e3:.3f} ms of wall time"
+        if not elapsed_ns:
+            return ""
+        if inside_ns > elapsed_ns * 1.02 + 1e4:
+            return (
+                f"events add up to {inside_ns * 1e-6:.3f} ms in {elapsed_ns * 1e-6:.3f} ms on the GPU's clock"
+            )
+        # Beside the timed calls there are others before them, and the flush and the gaps, whose length is known.
+        lead_ns = graph.lead * sum(times_ns) * 2
+        allowed_ns = inside_ns * 1.02 + lead_ns + graph.samples * (1.5 * self.gap_ns + 3e4) + 2e5
+        if elapsed_ns > allowed_ns:
+            return (
+                f"the GPU was busy with something else: {elapsed_ns * 1e-6:.3f} ms passed around samples of "
+                f"{inside_ns * 1e-6:.3f} ms"
+            )
+        return ""
+
 
 def _lock_file(uuid: str) -> Any:
     """Open the file that stands for a GPU; whoever made it, any user can lock it for reading."""
@@ -189,9 +219,12 @@ def _lock_file(uuid: str) -> Any:
     return path.open("rb")
 
 
-def group_size(estimate_ns: float) -> int:
+def group_size(estimate_ns: float, conditions: Conditions, batch: Batch, *, heavy: bool) -> int:
     """Give how many samples fit into a group."""
-    return max(1, min(MAX_GROUP, int(GROUP_NS / max(estimate_ns, 1.0))))
+    sample_ns = max(estimate_ns, 1.0) * (1 if conditions.mode is Mode.COLD else batch.calls)
+    if heavy and conditions.regime is Regime.SUSTAINED:
+        return max(1, min(8 * MAX_GROUP, int(HOT_GROUP_NS / sample_ns)))
+    return max(1, min(MAX_GROUP, int(GROUP_NS / sample_ns)))
 
 
 def median_half_width(samples: Sequence[float]) -> float:

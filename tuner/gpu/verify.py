@@ -6,6 +6,7 @@ import base64
 import math
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class Verifier:
         self._data = data
         self._context = data.helpers.context
         self._expected: set[str] = set()
+        self._truth: dict[str, int] = {}
         self._tolerances: dict[str, Tolerance] = {
             tensor.name: tolerance(
                 request["reduction"], request["accumulate"], tensor.dtype, request["tolerance"]
@@ -67,33 +69,64 @@ class Verifier:
         """Whether every output has something to be compared with."""
         return all(tensor.name in self._expected for tensor in self._data.outputs)
 
-    def check(self) -> Verification:
-        """Compare the outputs as they are now."""
+    def check(self, copy: int = 0) -> Verification:
+        """Compare the outputs as they are now, in one copy of the tensors."""
         if not self.possible:
             return Verification(
                 False, checked=False, message="no reference: add [reference] to the kernel's file"
             )
         worst: Verification | None = None
         for tensor in self._data.outputs:
-            found = self._compare(tensor)
+            found = self._compare(tensor, copy)
             if worst is None or (found.passed, -found.worst_ratio) < (worst.passed, -worst.worst_ratio):
                 worst = found
         assert worst is not None
-        return worst
+        return replace(worst, true_error=self._true_error(copy)) if self._truth else worst
 
-    def _compare(self, tensor: Buffer) -> Verification:
-        bound = self._tolerances[tensor.name]
-        addresses = self._data.memory.addresses
+    def hold_against(self, truth: Mapping[str, int]) -> float:
+        """From now on give the distance from another result, too.
+
+        Args:
+            truth: device addresses of float64 results by output, as large as the outputs; owned by the caller.
+
+        Returns:
+            The distance of this problem's own exact result, which no kernel can undercut.
+        """
+        self._truth = dict(truth)
+        own = {t.name: self._data.memory.addresses[f"{t.name} expected"] for t in self._data.outputs}
+        return self._distance([(t, "float64", own[t.name]) for t in self._data.outputs])
+
+    def _true_error(self, copy: int) -> float:
+        outputs = self._data.outputs
+        return self._distance([(t, t.dtype, self._data.address(t.name, copy)) for t in outputs])
+
+    def _distance(self, found: list[tuple[Buffer, str, int]]) -> float:
+        """Give the norm of all differences from the truth, over the norm of the truth."""
+        errors = scales = 0.0
+        for tensor, dtype, address in found:
+            expected, weights = (
+                self._truth[tensor.name],
+                self._data.memory.addresses[f"{tensor.name} magnitude"],
+            )
+            exact = Tolerance(0.0, 0.0, 1.0, 0.0, math.inf)  # no allowance; the weights count for nothing
+            *_, squares, norm = self._launch(dtype, address, expected, weights, tensor.count, exact)
+            errors, scales = errors + squares, scales + norm
+        return math.sqrt(errors / scales) if scales > 0 else (0.0 if errors == 0 else math.inf)
+
+    def _launch(
+        self, dtype: str, out: int, expected: int, weights: int, count: int, bound: Tolerance
+    ) -> tuple[int, int, float, float, float]:
+        """Compare on the GPU: mismatches, the first of them, the worst ratio, squares of errors and of scales."""
         check(cu.cuMemcpyHtoD(self._result, _COMPARISON.pack(0, 2**64 - 1, 0.0, 0.0, 0.0), _COMPARISON.size))
         self._data.helpers.run(
-            f"compare_{tensor.dtype}",
-            min(math.ceil(tensor.count / 256), 4096),
+            f"compare_{dtype}",
+            min(math.ceil(count / 256), 4096),
             256,
             [
-                ("pointer", addresses[tensor.name]),
-                ("pointer", addresses[f"{tensor.name} expected"]),
-                ("pointer", addresses[f"{tensor.name} magnitude"]),
-                ("int64", tensor.count),
+                ("pointer", out),
+                ("pointer", expected),
+                ("pointer", weights),
+                ("int64", count),
                 ("float64", bound.coefficient),
                 ("float64", bound.unit),
                 ("float64", bound.tiny),
@@ -104,11 +137,24 @@ class Verifier:
         raw = bytearray(_COMPARISON.size)
         check(cu.cuMemcpyDtoH(raw, self._result, _COMPARISON.size))
         mismatches, first, worst, errors, scales = _COMPARISON.unpack(raw)
+        return mismatches, first, worst, errors, scales
+
+    def _compare(self, tensor: Buffer, copy: int) -> Verification:
+        bound = self._tolerances[tensor.name]
+        addresses = self._data.memory.addresses
+        mismatches, first, worst, errors, scales = self._launch(
+            tensor.dtype,
+            self._data.address(tensor.name, copy),
+            addresses[f"{tensor.name} expected"],
+            addresses[f"{tensor.name} magnitude"],
+            tensor.count,
+            bound,
+        )
         norm_error = math.sqrt(errors / scales) if scales > 0 else (0.0 if errors == 0 else math.inf)
         allowed = bound.norm_coefficient * norm_allowance(tensor.count)
         exact = bound.norm_coefficient == 0.0
         if mismatches:
-            message = self._describe(tensor, first, mismatches)
+            message = self._describe(tensor, first, mismatches, copy)
         elif not exact and not norm_error <= allowed:
             message = f"{tensor.name}: relative error {norm_error:.2e} of the whole, {allowed:.2e} allowed"
         else:
@@ -122,8 +168,8 @@ class Verifier:
             message=message,
         )
 
-    def _describe(self, tensor: Buffer, first: int, mismatches: int) -> str:
-        got = self._data.element(tensor, first)
+    def _describe(self, tensor: Buffer, first: int, mismatches: int, copy: int) -> str:
+        got = self._data.element(tensor, first, copy)
         expected = struct.unpack("<d", self._read(f"{tensor.name} expected", first * 8, 8))[0]
         place = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
         return (

@@ -11,53 +11,42 @@ import base64
 import contextlib
 import os
 import queue
-import random
-import statistics
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from cuda.bindings import driver as cu
+
 from tuner.children import ParentPipe
 from tuner.cubin_cache import CubinCache
 from tuner.errors import TunerError
-from tuner.gpu.buffers import Helpers, ProblemData
+from tuner.gpu.buffers import Helpers
+from tuner.gpu.calibration import Calibrator, Reference
+from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.clocks import Clocks
-from tuner.gpu.driver import Context, DriverFailure
-from tuner.gpu.timing import (
-    ClockMismatchError,
-    ColdGraph,
-    Limits,
-    Loaded,
-    Timer,
-    group_size,
-    load,
-    median_half_width,
-)
-from tuner.gpu.verify import Verifier
-from tuner.model import Measurement, Status, Verification
+from tuner.gpu.contest import Contest, Entrant, Lost
+from tuner.gpu.drift import DriftWatch
+from tuner.gpu.driver import Context, DriverFailure, check
+from tuner.gpu.judge import Judge
+from tuner.gpu.rivals import open_baseline
+from tuner.gpu.stand import Stand, build_stand
+from tuner.gpu.timing import ClockMismatchError, Timer
+from tuner.model import Measurement, Regime, Status
 from tuner.plan import Plan, buffer_from_json
 
-FIRST_LAUNCH_S = 30.0
-FIRST_LAUNCH_FLOORS = 2000.0
-"""Allowed for the first launch while nothing is known about the problem's time: so many seconds, and so many times what
-the hardware needs at least. A naive kernel reaches some 0.2 % of a matrix unit's peak."""
-KNOWN_LAUNCH_S = 10.0
-"""Least that is allowed once there is an incumbent: a slow kernel is not a hang."""
 LOCK_S = 600.0
 """Allowed for another tuner on the same GPU to end its turn."""
 LOAD_S = 60.0
-SLOW_FACTOR = 3.0
-HOPELESS_FACTOR = 10.0
-MIN_SAMPLES = 12
-ALSO_RAN_NS = 20e6
-CONTENDER_FACTOR = 1.05
-CONTENDER_NS = 80e6
-CONTENDER_SAMPLES = 100
-NARROW = 0.0025
+SETUP_S = 600.0
+"""Allowed for a setup: a NumPy reference of a large problem takes its time."""
+CALIBRATION_S = 120.0
+LIBRARY_S = 180.0
+"""Allowed for a library's import and its first calls: torch alone takes seconds from a cold disk."""
 
 
 class Worker:
@@ -66,27 +55,27 @@ class Worker:
     def __init__(self, pipe: ParentPipe, index: int, cache: CubinCache | None) -> None:
         self._pipe = pipe
         self.requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        uuid = _uuid(index)
+        clocks = Clocks(uuid)
+        others = clocks.processes()  # before there is a context of our own
         self._context = Context(index)
         self.gpu = self._context.describe()
+        self.notes = _notes(self.gpu.name, clocks, others)
+        self._cache = cache
         self._helpers = Helpers(self._context, self.gpu.arch, cache)
-        clocks = Clocks(self.gpu.uuid)
-        self._timer = Timer(self._context, clocks, self.gpu.uuid)
-        self._data: ProblemData | None = None
-        self._verifier: Verifier | None = None
-        self._limits = Limits(0.0, 0.0, 0.0)
-        self._span = 0.0
-        self._refined_s = 0.0
-        """Seconds of the current span spent on more samples than its rank asked for, for want of another candidate."""
-        self._damaged = False
-        """A kernel wrote where it must not: nothing in this process's GPU memory can be relied on any more."""
+        self._timer = Timer(self._context, clocks, uuid)
+        self._stand: Stand | None = None
+        self._judge: Judge | None = None
+        self._drift: DriftWatch | None = None
         self.nvml = clocks.available
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what a request asks for."""
-        handlers = {
+        handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "setup": self._setup,
             "measure": self._measure,
             "race": self._race,
+            "calibrate": self._calibrate,
             "release": self._release,
         }
         self._allow(LOCK_S)
@@ -101,16 +90,14 @@ class Worker:
 
     def _setup(self, request: dict[str, Any]) -> dict[str, Any]:
         self._release(request)
-        self._allow(600.0)  # a NumPy reference of a large problem takes its time
-        self._limits = Limits(**request["limits"])
+        self._allow(SETUP_S)
         tensors = tuple(buffer_from_json(tensor) for tensor in request["tensors"])
         try:
-            data = ProblemData(self._helpers, tensors, request["seed"], self.gpu.l2_bytes, self.gpu.sm_count)
-            self._data = data
-            self._verifier = Verifier(data, request["reference"])
-            data.seal()
+            return self._set_up(request)
         except TunerError as error:
             return {"error": str(error)}
+        except ClockMismatchError as mismatch:
+            return {"error": f"this GPU cannot be timed: {mismatch}"}
         except DriverFailure as failure:
             if failure.sticky:
                 return {"error": f"the reference kernel failed: {failure}", "dying": True}
@@ -120,196 +107,140 @@ class Worker:
             return {
                 "error": f"this problem does not fit on the GPU: {failure}; its tensors alone take {needs:.1f} GiB"
             }
-        return {"verifiable": self._verifier.possible}
+
+    def _set_up(self, request: dict[str, Any]) -> dict[str, Any]:
+        stand, least_error = build_stand(request, self._helpers, self.gpu, self._timer, self._allow)
+        self._stand = stand
+        self._drift = DriftWatch(Reference(stand, self._helpers, self.gpu))
+        self._judge = Judge(stand, self.requests.empty)
+        return {
+            "verifiable": stand.verifier.possible,
+            "least_error": least_error,
+            "reference_ns": self._drift.reference_ns,
+        }
 
     def _release(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - a handler's signature
         """Give back the problem's memory, so that another process has room for the same problem."""
-        if self._data is not None:
-            self._data.close()
-        self._data = self._verifier = None
+        if self._stand is not None:
+            self._stand.close()
+        self._stand = self._judge = self._drift = None
         return {}
+
+    def _calibrate(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._release(request)
+        self._allow(CALIBRATION_S)
+
+        def allow(seconds: float) -> None:
+            self._allow(max(seconds, CALIBRATION_S))
+
+        calibrator = Calibrator(self._context, self.gpu, self._helpers, self._timer, allow, self._cache)
+        try:
+            return {"calibration": calibrator.measure().to_json()}
+        except (DriverFailure, ClockMismatchError, TunerError) as error:
+            dying = isinstance(error, DriverFailure) and error.sticky
+            return {"error": f"this GPU cannot be calibrated: {error}", "dying": dying}
 
     # -- one candidate ------------------------------------------------------------------------------------------
 
     def _measure(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._stand is not None and self._judge is not None and self._drift is not None
         candidate = None
-        self._span = self._refined_s = 0.0
+        began = 0.0
+        drifted = dying = False
         try:
             candidate = self._load(request)
-            self._span = time.monotonic()
-            measurement = self._judge(candidate, request)
+            began = time.monotonic()
+            measurement = self._judge.judge(
+                candidate,
+                request.get("incumbent_ns") or 0.0,
+                thorough=bool(request.get("thorough")),
+                verify_only=bool(request.get("verify_only")),
+            )
+            if not self._stand.damaged and self._stand.conditions.regime is Regime.RESTED:
+                drifted = self._drift.look()
         except DriverFailure as failure:
             measurement = Measurement(failure.status, error=str(failure))
             dying = failure.sticky
         except ClockMismatchError as mismatch:
-            measurement, dying = Measurement(Status.UNTRUSTED, error=str(mismatch)), False
-        else:
-            dying = False
+            measurement = Measurement(Status.CLOCK_MISMATCH, error=str(mismatch))
         end = time.monotonic()
         if candidate is not None and not dying:
             candidate.close()
-        span = [self._span, end] if self._span else []
         return {
-            "measurement": asdict(measurement),
-            "span": span,
-            "refined_s": self._refined_s,
-            "dying": dying or self._damaged,
+            "measurement": {**asdict(measurement), "drifted": drifted},
+            "span": [began, end] if began else [],
+            "refined_s": self._judge.refined_s if began else 0.0,
+            "dying": dying or self._stand.damaged,
         }
 
     def _load(self, request: dict[str, Any]) -> Loaded:
-        assert self._data is not None
+        assert self._stand is not None
         plan = Plan.from_json(request["plan"])
-        return load(self._data, request["cubins"], request["entries"], plan.launches, plan.scratch)
-
-    def _judge(self, candidate: Loaded, request: dict[str, Any]) -> Measurement:
-        incumbent = request.get("incumbent_ns") or 0.0
-        first, verification = self._first_run(candidate, incumbent)
-        if verification.checked and not verification.passed:
-            return Measurement(Status.WRONG_RESULT, (first,), verification.message, verification)
-        if request.get("verify_only"):
-            return Measurement(Status.OK, (first,), "", verification)
-        samples, tags, slow = self._sample(candidate, first, incumbent, bool(request.get("thorough")))
-        again = self._check()
-        if again.checked and not again.passed:
-            return Measurement(
-                Status.WRONG_RESULT,
-                tuple(samples),
-                f"after timing: {again.message}",
-                again,
-                tuple(sorted(tags)),
-            )
-        middle = statistics.median(samples)
-        status, error = (Status.SLOW if slow else Status.OK), ""
-        if not verification.checked:
-            status, error = Status.UNVERIFIED, verification.message
-        if middle < self._limits.floor_ns:
-            status = Status.UNTRUSTED
-            error = f"{middle / 1e3:.2f} us is less than the hardware needs ({self._limits.floor_ns / 1e3:.2f} us)"
-        return Measurement(status, tuple(samples), error, verification, tuple(sorted(tags)))
-
-    def _first_run(self, candidate: Loaded, incumbent_ns: float) -> tuple[float, Verification]:
-        """Run once on poisoned outputs, and compare: the check is the warm-up, and sizes everything after it."""
-        assert self._data is not None
-        unknown = FIRST_LAUNCH_S + FIRST_LAUNCH_FLOORS * self._limits.floor_ns * 1e-9
-        self._allow(max(KNOWN_LAUNCH_S, 100 * incumbent_ns * 1e-9) if incumbent_ns else unknown)
-        self._data.poison()
-        graph = ColdGraph(self._data, candidate, 1, flush=False)
-        try:
-            (first,) = graph.run(self._context)
-        finally:
-            graph.close()
-        self._allow(60.0)
-        return first, self._check()
-
-    def _check(self) -> Verification:
-        assert self._data is not None and self._verifier is not None
-        damage = self._data.damage()
-        if damage:
-            self._damaged = True
-            return Verification(False, message=f"the kernel {damage}")
-        return self._verifier.check()
-
-    def _sample(
-        self, candidate: Loaded, first_ns: float, incumbent_ns: float, thorough: bool
-    ) -> tuple[list[float], set[str], bool]:
-        """Take as many samples as the candidate's rank deserves."""
-        assert self._data is not None
-        if incumbent_ns and not thorough and first_ns > HOPELESS_FACTOR * incumbent_ns:
-            # The first run was not warmed up: kernels of microseconds can look ten times slower in it.
-            samples, tags = self._groups(candidate, 1, first_ns, 1)
-            if samples[0] > SLOW_FACTOR * incumbent_ns:
-                return samples, tags, True
-        if incumbent_ns and not thorough and first_ns > SLOW_FACTOR * incumbent_ns:
-            samples, tags = self._groups(candidate, 2, first_ns, 2)
-            if min(samples) > SLOW_FACTOR * incumbent_ns:
-                return samples, tags, True
-        size = group_size(first_ns)
-        samples, tags = self._groups(candidate, size, first_ns, 1 if first_ns > ALSO_RAN_NS / 3 else 3)
-        while len(samples) < MIN_SAMPLES and sum(samples) < ALSO_RAN_NS:
-            self._extend(candidate, size, samples, tags)
-        contends = (
-            thorough or not incumbent_ns or statistics.median(samples) < CONTENDER_FACTOR * incumbent_ns
-        )
-        while len(samples) < CONTENDER_SAMPLES and sum(samples) < CONTENDER_NS:
-            wide = contends and median_half_width(samples) > NARROW
-            # While the compilers are behind, the time is best spent on this candidate: it costs nobody anything.
-            if not wide and (thorough or not self.requests.empty()):
-                break
-            began = time.monotonic()
-            self._extend(candidate, size, samples, tags)
-            self._refined_s += 0.0 if wide else time.monotonic() - began
-        return samples, tags, False
-
-    def _extend(self, candidate: Loaded, size: int, samples: list[float], tags: set[str]) -> None:
-        more, more_tags = self._groups(candidate, size, statistics.median(samples), size)
-        samples += more
-        tags |= more_tags
-
-    def _groups(
-        self, candidate: Loaded, size: int, estimate_ns: float, least: int
-    ) -> tuple[list[float], set[str]]:
-        """Take groups of ``size`` until there are ``least`` samples."""
-        assert self._data is not None
-        samples: list[float] = []
-        tags: set[str] = set()
-        graph = ColdGraph(self._data, candidate, size)
-        try:
-            while len(samples) < least:
-                self._allow(KNOWN_LAUNCH_S + 20 * size * estimate_ns * 1e-9)
-                more, reasons = self._timer.group(self._data, graph, heavy=self._limits.heavy(estimate_ns))
-                samples += more
-                tags |= reasons
-        finally:
-            graph.close()
-        return samples, tags
+        return load(self._stand.data, request["cubins"], request["entries"], plan.launches, plan.scratch)
 
     # -- several in turn ------------------------------------------------------------------------------------------
 
     def _race(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time candidates in turn, in shuffled rounds; each round gives one group of each."""
-        assert self._data is not None
-        self._span = time.monotonic()
-        order = random.Random(request["seed"])
-        loaded: list[Loaded] = []
-        graphs: list[ColdGraph] = []
-        rounds: list[list[list[float]]] = []
-        tags: set[str] = set()
-        estimates: Sequence[float] = request["estimates_ns"]
-        current = 0
-        try:
-            for current, item in enumerate(request["candidates"]):
-                loaded.append(self._load(item))
-                _insist(self._first_run(loaded[-1], estimates[current])[1])
-                size = min(request["samples"], group_size(estimates[current]))
-                graphs.append(ColdGraph(self._data, loaded[-1], size))
-            for turn in range(request["rounds"]):
-                found: list[list[float]] = [[] for _ in graphs]
-                for current in order.sample(range(len(graphs)), len(graphs)):
-                    self._allow(KNOWN_LAUNCH_S + 20 * graphs[current].samples * estimates[current] * 1e-9)
-                    heavy = self._limits.heavy(estimates[current])
-                    found[current], reasons = self._timer.group(self._data, graphs[current], heavy=heavy)
-                    tags |= reasons
-                    if turn == request["rounds"] - 1:
-                        _insist(self._check())
-                rounds.append(found)
-        except (DriverFailure, ClockMismatchError, _WrongResult) as failure:
-            dying = self._damaged or (isinstance(failure, DriverFailure) and failure.sticky)
-            return {"error": str(failure), "candidate": current, "dying": dying}
-        finally:
-            for graph in graphs:
-                graph.close()
-            for candidate in loaded:
-                candidate.close()
-        return {"rounds": rounds, "tags": sorted(tags), "span": [self._span, time.monotonic()]}
+        """Time candidates and baselines in turn, in shuffled rounds; each round gives one group of each."""
+        stand = self._stand
+        assert stand is not None
+        began = time.monotonic()
+        contest = Contest(stand)
+        with ExitStack() as loaded:
+            entrants: list[Entrant] = []
+            try:
+                for item in request["candidates"]:
+                    contest.current = len(entrants)
+                    entrants.append(self._entrant(item, loaded))
+                outcome = contest.run(entrants, request["rounds"], request["samples"], request["seed"])
+            except (DriverFailure, ClockMismatchError, Lost, TunerError) as failure:
+                dying = stand.damaged or (isinstance(failure, DriverFailure) and failure.sticky)
+                if dying:
+                    loaded.pop_all()  # every call would only repeat the error
+                return {"error": str(failure), "candidate": contest.current, "dying": dying}
+        tags = set().union(*(seen.tags for seen in outcome.seen)) if outcome.seen else set()
+        return {
+            "rounds": outcome.rounds,
+            "tags": sorted(tags),
+            "verified": outcome.verified,
+            "sm_clock_hz": [seen.sm_clock_hz for seen in outcome.seen],
+            "span": [began, time.monotonic()],
+        }
+
+    def _entrant(self, item: dict[str, Any], loaded: ExitStack) -> Entrant:
+        assert self._stand is not None
+        estimate_ns = float(item["estimate_ns"])
+        if "cubins" in item:
+            candidate = self._load(item)
+            loaded.callback(candidate.close)
+            return Entrant(candidate, estimate_ns, insist=bool(item["insist"]))
+        self._allow(LIBRARY_S)
+        baseline = loaded.enter_context(open_baseline(self._context, self._stand.data, item["baseline"]))
+        if isinstance(baseline, tuple):
+            return Entrant(None, host_ns=baseline)
+        return Entrant(baseline, estimate_ns, insist=False)
 
 
-class _WrongResult(Exception):  # noqa: N818 - a verdict on a candidate
-    """A contestant's output is wrong."""
+def _uuid(index: int) -> str:
+    """Give a GPU's UUID without making a context on it; empty where there is no such GPU."""
+    try:
+        check(cu.cuInit(0))
+        return bytes(check(cu.cuDeviceGetUuid(check(cu.cuDeviceGet(index)))).bytes).hex()
+    except (DriverFailure, RuntimeError, ImportError):
+        return ""  # the context says it better
 
 
-def _insist(verification: Verification) -> None:
-    if verification.checked and not verification.passed:
-        raise _WrongResult(verification.message)
+def _notes(name: str, clocks: Clocks, others: int) -> list[str]:
+    """Say what a reader of the times should know about this GPU."""
+    notes = []
+    if others:
+        who = "another process has" if others == 1 else f"{others} other processes have"
+        notes.append(f"{who} a context on this GPU: what they run there disturbs the times")
+    if "MIG" in name.split():
+        notes.append("a MIG slice: the other slices share its memory bandwidth and power")
+    if not clocks.available:
+        notes.append("NVML does not answer: power caps and slow-downs cannot be told from slow kernels")
+    return notes
 
 
 def _read_requests(pipe: ParentPipe, requests: queue.SimpleQueue[dict[str, Any] | None]) -> None:
@@ -336,7 +267,7 @@ def main() -> None:
     except (TunerError, DriverFailure) as error:
         pipe.send({"error": str(error)})
         return
-    pipe.send({"gpu": worker.gpu.to_json(), "nvml": worker.nvml})
+    pipe.send({"gpu": worker.gpu.to_json(), "nvml": worker.nvml, "notes": worker.notes})
     threading.Thread(target=_read_requests, args=(pipe, worker.requests), daemon=True).start()
     while (request := worker.requests.get()) is not None:
         pipe.send({"started": request["id"]})

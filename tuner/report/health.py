@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tuner import __version__, paths
 from tuner.compiler import header_folders, nvrtc_version, supported_archs
 from tuner.devices.choose import has_gpu
-from tuner.devices.guard import Guard
+from tuner.devices.local import LocalDevice
 from tuner.errors import TunerError
 from tuner.model import Gpu
 
@@ -29,10 +29,10 @@ class Finding:
     remedy: str = ""
 
 
-def examine() -> list[Finding]:
-    """Look at everything; takes about a second where there is a GPU."""
+def examine(*, calibrate: bool = False) -> list[Finding]:
+    """Look at everything; takes about a second where there is a GPU, and some more where it is calibrated."""
     nvrtc, compiler = _nvrtc()
-    gpus, found = _gpus()
+    gpus, found = _gpus(calibrate=calibrate)
     return [
         Finding(
             "tune",
@@ -59,35 +59,45 @@ def _nvrtc() -> tuple[Finding, str]:
     ), version
 
 
-def _gpus() -> tuple[list[Finding], list[Gpu]]:
+def _gpus(*, calibrate: bool) -> tuple[list[Finding], list[Gpu]]:
     if not has_gpu():
         remedy = "install NVIDIA's driver, or pass the GPU into the container; --device replay works without"
         return [Finding("GPU", "missing", "no NVIDIA GPU is visible", remedy)], []
-    guard = Guard("tuner.gpu.worker", ["0", "-"])
     try:
-        word = guard.hello()
+        device = LocalDevice(jobs=1, cache=paths.cache() / "cubins")
     except TunerError as error:
-        return [
-            Finding(
-                "GPU",
-                "missing",
-                error.problem,
-                "check `nvidia-smi`; the driver must be 580 or later for CUDA 13",
-            )
-        ], []
-    finally:
-        guard.close()
-    gpu = Gpu(**word["gpu"])
-    detail = (
-        f"{gpu.name}, compute capability {gpu.cc / 10}, {gpu.sm_count} SMs, {gpu.l2_bytes >> 20} MiB L2, "
-        f"{gpu.memory_bytes / 2**30:.0f} GiB at {gpu.memory_bytes_per_s / 1e12:.2f} TB/s, driver for CUDA {gpu.driver}"
-    )
-    findings = [Finding("GPU", "ok", detail)]
-    if not word["nvml"]:
-        findings.append(
-            Finding("NVML", "note", "clocks and power caps cannot be watched", "update cuda-python")
+        remedy = "check `nvidia-smi`; the driver must be 580 or later for CUDA 13"
+        return [Finding("GPU", "missing", error.problem, remedy)], []
+    try:
+        gpu = device.gpu
+        detail = (
+            f"{gpu.name}, compute capability {gpu.cc / 10}, {gpu.sm_count} SMs, {gpu.l2_bytes >> 20} MiB L2, "
+            f"{gpu.memory_bytes / 2**30:.0f} GiB at {gpu.memory_bytes_per_s / 1e12:.2f} TB/s, "
+            f"driver for CUDA {gpu.driver}"
         )
-    return findings, [gpu]
+        notes = [Finding("GPU", "note", note) for note in device.notes]
+        return [Finding("GPU", "ok", detail), *notes, *_calibration(device, calibrate=calibrate)], [gpu]
+    finally:
+        device.close()
+
+
+def _calibration(device: LocalDevice, *, calibrate: bool) -> list[Finding]:
+    """Say what the GPU was seen to reach."""
+    try:
+        found = device.calibrate() if calibrate else device.known_calibration()
+    except TunerError as error:
+        return [Finding("timing", "note", error.problem, "end what else uses the GPU")]
+    if found is None:
+        return [
+            Finding("timing", "note", "not calibrated yet; the first run does it", "tune doctor --calibrate")
+        ]
+    noise = ", ".join(f"{100 * share:.2f} % {how}" for how, share in found.noise.items())
+    detail = (
+        f"reads {found.read_bytes_per_s / 1e9:.0f} GB/s, copies {found.copy_bytes_per_s / 1e9:.0f} GB/s, "
+        f"tensor cores {found.matrix_flops / 1e12:.0f} TFLOP/s, float32 {found.vector_flops / 1e12:.1f} TFLOP/s; "
+        f"a kernel and itself differ by up to {noise}; measured {found.measured}"
+    )
+    return [Finding("timing", "ok", detail), *(Finding("timing", "note", note) for note in found.notes)]
 
 
 def _fit(compiler: str, gpus: list[Gpu]) -> list[Finding]:

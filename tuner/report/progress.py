@@ -95,7 +95,7 @@ class _Live(_Silent):
         from rich.text import Text
 
         self._drawn = time.monotonic()
-        self._bar.update(len(state.trials))
+        self._bar.update(len(state.trials), total=state.budget)
         lines = (Text(text, overflow="ellipsis", no_wrap=True) for text in panel_lines(state))
         # Without the padding a bar does not end its line.
         self._live.update(Group(Padding(self._bar), *lines), refresh=True)
@@ -110,6 +110,10 @@ def heading(state: State) -> list[str]:
         + (" (a sample)" if space.sampled else "")
         + f", variants {', '.join(variant.name for variant in space.variants)}; {run.sampler}, seed {run.seed}",
     ]
+    why = f": {state.conditions_why}" if state.conditions_why else ""
+    lines.append(f"timed {run.conditions}{why}")
+    if run.calibration:
+        lines += [f"note: {printable(note)}" for note in run.calibration.notes]
     lines += [f"left out: {name} ({reason})" for name, reason in space.left_out.items()]
     if state.known_before:
         lines.append(f"{state.known_before} configurations are known from earlier runs and not tried again")
@@ -136,7 +140,7 @@ def progress_line(state: State) -> str:
 
 
 def _how_far(state: State) -> list[str]:
-    done, total = len(state.trials), state.run.trials
+    done, total = len(state.trials), state.budget
     rate = (done - state.resumed_trials) / state.elapsed_s if state.elapsed_s > 0 else 0.0
     parts = [f"trial {done}/{total}", f"{rate:.1f}/s"]
     if rate > 0 and done < total and not state.search_ended:
@@ -157,6 +161,8 @@ def _what_happened(state: State) -> list[str]:
     if state.failures:
         failures = ", ".join(f"{count} {status}" for status, count in sorted(state.failures.items()))
         parts.append(f"failed: {failures}")
+    if state.retimed:
+        parts.append(f"timed again: {state.retimed}")
     if state.occupied is not None:
         parts.append(f"GPU occupied {percent(state.occupied)}")
     return parts

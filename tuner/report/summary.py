@@ -10,6 +10,7 @@ from tuner.model import Trial
 from tuner.race import Finish
 from tuner.report.tables import duration, percent, printable, throughput
 from tuner.state import Result, State, metrics
+from tuner.stats import Ratio, Verdict
 
 
 def summary(result: Result, database: Path) -> str:
@@ -26,13 +27,19 @@ def summary(result: Result, database: Path) -> str:
     lines.append(
         f"             {duration(finish.time_ns)}, {throughput(found)}, "
         f"{percent(found.speed_of_light)} of the speed of light ({state.roof.bound}-bound)"
+        + _of_the_ceiling(state, finish.time_ns)
     )
     lines.append(f"  default    {_against_default(finish)}")
+    if before := _against_incumbent(state, finish):
+        lines.append(f"  before     {before}")
     lines.append(f"  confirmed  {_confirmation(finish, run.replayed)}")
     if finish.tied > 1:
         lines.append(
             f"             tied with {finish.tied - 1} other finalist(s) within the noise; the simplest was chosen"
+            if finish.race_verdict is Verdict.SAME
+            else f"             {finish.tied - 1} other finalist(s) could not be told from it"
         )
+    lines.append(f"  timed      {_how(state, finish)}")
     lines += [f"  rejected   trial {trial.id}: {reason}" for trial, reason in finish.unstable]
     if state.failures:
         lines.append(_failures(result))
@@ -69,13 +76,47 @@ def _occupied(result: Result) -> str:
 def _against_default(finish: Finish) -> str:
     if finish.default is None or finish.default_ns is None or finish.ratio is None:
         return "the default configuration could not be measured"
-    if finish.default is finish.winner:
+    if finish.default.configuration == finish.winner.configuration:
         return "the default configuration is the winner"
     ratio = finish.ratio
     return (
         f"{ratio.median:.3f}x as fast ({ratio.low:.3f} to {ratio.high:.3f}): {finish.verdict}; "
         f"default {duration(finish.default_ns)}: {finish.default.configuration}"
     )
+
+
+def _against_incumbent(state: State, finish: Finish) -> str:
+    """Compare with the best that the database knew; empty when it knew nothing, or it was not timed again."""
+    if state.known is None:
+        return ""
+    configuration, then_ns = state.known
+    if configuration == finish.winner.configuration:
+        return f"the best known already, at {duration(then_ns)} then"
+    ratio = finish.versus_incumbent
+    if finish.incumbent_ns is None or ratio is None:
+        return f"{duration(then_ns)} is the best known, and could not be timed again: {configuration}"
+    return (
+        f"{ratio.median:.3f}x as fast ({ratio.low:.3f} to {ratio.high:.3f}) as the best known: "
+        f"{finish.incumbent_verdict}; that {duration(finish.incumbent_ns)}: {configuration}"
+    )
+
+
+def _of_the_ceiling(state: State, time_ns: float) -> str:
+    ceiling = state.ceiling
+    return f", {percent(ceiling.time_ns / time_ns)} of the measured {ceiling.name} rate" if ceiling else ""
+
+
+def _how(state: State, finish: Finish) -> str:
+    """Say under which conditions, how sure, and what was amiss."""
+    parts = [f"{state.run.conditions}; noise floor {100 * finish.noise_floor:.2g} %"]
+    if not state.run.replayed and finish.rounds:
+        parts.append(f"race of {finish.rounds} rounds in {finish.race_s:.1f} s")
+    capped = finish.winner.capped_samples
+    if capped:
+        parts.append(f"{capped} of the winner's {len(finish.winner.samples_ns)} samples at the power limit")
+    if state.retimed:
+        parts.append(f"{state.retimed} timed again after the GPU had drifted")
+    return "; ".join(parts)
 
 
 def _confirmation(finish: Finish, replayed: bool) -> str:
@@ -110,6 +151,10 @@ def result_as_json(result: Result) -> dict[str, Any]:
         "gpu": state.run.gpu.name,
         "device": state.run.device,
         "replayed": state.run.replayed,
+        "mode": str(state.run.conditions.mode),
+        "regime": str(state.run.conditions.regime),
+        "conditions_why": state.conditions_why,
+        "calibration": state.run.calibration.to_json() if state.run.calibration else None,
         "stats": dict(result.stats),
         "winner": None,
     }
@@ -128,16 +173,38 @@ def result_as_json(result: Result) -> dict[str, Any]:
         "exportable": finish.exportable,
         "reason": finish.reason,
         "tied": finish.tied,
+        "ceiling": state.ceiling.name if state.ceiling else None,
+        "of_ceiling": state.ceiling.time_ns / finish.time_ns if state.ceiling else None,
+        "sm_clock_hz": finish.winner.sm_clock_hz,
+        "capped_samples": finish.winner.capped_samples,
+        "samples": len(finish.winner.samples_ns),
+        "true_error": finish.winner.verification.true_error if finish.winner.verification else None,
     }
+    data["race"] = {
+        "verdict": str(finish.race_verdict),
+        "noise_floor": finish.noise_floor,
+        "rounds": finish.rounds,
+        "heats": finish.heats,
+        "seconds": round(finish.race_s, 3),
+        "contestants": len(finish.medians_ns),
+    }
+    if state.known:
+        data["best_known_before"] = {
+            "variant": state.known[0].variant,
+            "configuration": state.known[0].values,
+            "time_ns": state.known[1],
+        }
+    if finish.incumbent and finish.incumbent_ns and finish.versus_incumbent:
+        data["incumbent"] = {**_trial(finish.incumbent), "time_ns": finish.incumbent_ns}
+        data["versus_incumbent"] = _comparison(finish.versus_incumbent, finish.incumbent_verdict)
     if finish.default and finish.default_ns and finish.ratio:
         data["default"] = {**_trial(finish.default), "time_ns": finish.default_ns}
-        data["versus_default"] = {
-            "ratio": finish.ratio.median,
-            "low": finish.ratio.low,
-            "high": finish.ratio.high,
-            "verdict": finish.verdict,
-        }
+        data["versus_default"] = _comparison(finish.ratio, finish.verdict)
     return data
+
+
+def _comparison(ratio: Ratio, verdict: Verdict) -> dict[str, Any]:
+    return {"ratio": ratio.median, "low": ratio.low, "high": ratio.high, "verdict": str(verdict)}
 
 
 def _trial(trial: Trial) -> dict[str, Any]:

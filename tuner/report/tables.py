@@ -15,6 +15,22 @@ from tuner.kernel import RESOURCE_NAMES
 from tuner.model import Configuration, Problem, Trial
 from tuner.records import Metrics, StoredTrial, StoredWinner
 
+TRIAL_COLUMNS = (
+    "id", "run", "number", "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device",
+    "replayed", "mode", "regime", "variant", "parameters", "status", "time_ns", "ci_low_ns",
+    "ci_high_ns", "outliers", "sm_clock_hz", "capped_samples", "tflops", "gbytes_per_s",
+    "speed_of_light", "registers", "static_shared_bytes", "dynamic_shared_bytes", "stack_bytes",
+    "spill_bytes", "active_blocks", "verified", "error", "tags", "created_at",
+)  # fmt: skip
+"""What CSV has of a trial."""
+WINNER_COLUMNS = (
+    "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device", "replayed", "mode",
+    "regime", "variant", "parameters", "time_ns", "ci_low_ns", "ci_high_ns", "outliers", "sm_clock_hz",
+    "capped_samples", "tflops", "gbytes_per_s", "speed_of_light", "trial_id", "run",
+    "default_trial_id", "default_time_ns", "ratio", "ratio_low", "ratio_high", "verdict",
+    "confirmed_ns", "edges_verified", "exportable", "reason", "created_at",
+)  # fmt: skip
+"""What CSV has of a winner."""
 COMPUTE_BOUND_FROM = 10.0
 """Operations a byte from which TFLOP/s says more than GB/s; every GPU's ridge is higher for some dtype."""
 
@@ -155,6 +171,7 @@ def trial_record(stored: StoredTrial) -> dict[str, Any]:
         "time_ns": trial.time_ns,
         "ci_low_ns": trial.ci_low_ns,
         "ci_high_ns": trial.ci_high_ns,
+        **_timing(trial, stored.outliers),
         **vars(stored.metrics),
         **_resources(trial),
         "verified": trial.verification.passed if trial.verification and trial.verification.checked else None,
@@ -174,6 +191,7 @@ def winner_record(stored: StoredWinner) -> dict[str, Any]:
         "time_ns": winner.time_ns,
         "ci_low_ns": stored.trial.ci_low_ns,
         "ci_high_ns": stored.trial.ci_high_ns,
+        **_timing(stored.trial, stored.outliers),
         **vars(stored.metrics),
         **plain,
         "created_at": stored.created_at,
@@ -193,7 +211,14 @@ def _where_from(stored: StoredTrial | StoredWinner) -> dict[str, Any]:
         "driver": run.gpu.driver,
         "device": run.device,
         "replayed": run.replayed,
+        "mode": str(run.conditions.mode),
+        "regime": str(run.conditions.regime),
     }
+
+
+def _timing(trial: Trial, outliers: int) -> dict[str, Any]:
+    clock = {"sm_clock_hz": trial.sm_clock_hz or None, "capped_samples": trial.capped_samples}
+    return {"outliers": outliers, **clock}
 
 
 def _configuration(configuration: Configuration) -> dict[str, Any]:

@@ -18,7 +18,8 @@ def show_trial(stored: StoredTrial) -> None:
             ("trial", f"{trial.id}: number {trial.number} of run {run.id}"),
             ("problem", run.problem),
             ("GPU", f"{run.gpu.name} (cc {run.gpu.cc}, driver {run.gpu.driver or 'unknown'}), {run.device}"),
-            ("times", "replayed from a recording" if run.replayed else ""),
+            ("timed", f"{run.conditions}{'; replayed from a recording' if run.replayed else ''}"),
+            *(("note", note) for note in (run.calibration.notes if run.calibration else ())),
             ("when", stored.created_at),
             ("variant", trial.configuration.variant),
             *((f"  {name}", value) for name, value in trial.configuration.parameters),
@@ -29,8 +30,12 @@ def show_trial(stored: StoredTrial) -> None:
             ("rate", tables.throughput(stored.metrics)),
             ("speed of light", tables.percent(stored.metrics.speed_of_light)),
             ("samples", _samples_text(trial)),
+            ("outliers", f"{stored.outliers} of {len(trial.samples_ns)}" if trial.samples_ns else ""),
+            ("SM clock", f"{trial.sm_clock_hz / 1e9:.3f} GHz" if trial.sm_clock_hz else ""),
+            ("capped samples", _capped_text(trial)),
             *((name.replace("_", " "), value) for name, value in resources.items()),
             ("verified", _verification_text(trial.verification, run.replayed)),
+            ("true error", _true_error_text(trial.verification)),
             ("source", _sources_text(trial)),
             ("tags", ", ".join(trial.tags)),
             ("compiled in", f"{trial.compile_s:.3g} s" if trial.compile_s else ""),
@@ -55,6 +60,19 @@ def _samples_text(trial: Trial) -> str:
         return ""
     ends = tables.interval(min(trial.samples_ns), max(trial.samples_ns))
     return f"{len(trial.samples_ns)}, from {ends}; --json lists them"
+
+
+def _capped_text(trial: Trial) -> str:
+    """Nothing where nobody looked: the clock is read along with what holds it down."""
+    if not trial.capped_samples:
+        return "none" if trial.sm_clock_hz else ""
+    return f"{trial.capped_samples} of {len(trial.samples_ns)}: the power limit held the clock down"
+
+
+def _true_error_text(verification: Verification | None) -> str:
+    if verification is None or verification.true_error is None:
+        return ""
+    return f"{verification.true_error:.3g} of the norm of the exact result"
 
 
 def _verification_text(verification: Verification | None, replayed: bool) -> str:

@@ -1,0 +1,90 @@
+"""Everything that docs/measuring.md shows, in some ten minutes on one GPU:
+
+    scripts/run python scripts/measuring/all.py results/evidence
+
+Between the other measurements, every minute, the spread of one cuBLAS product is measured (``spread.py``), so that its
+ten measurements see the card after all kinds of work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MEASUREMENTS = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument(
+        "--work", type=Path, help="Folder of intermediate results; an interrupted call goes on there."
+    )
+    parser.add_argument(
+        "--every", type=float, default=64.0, metavar="SECONDS", help="From one spread to the next."
+    )
+    parser.add_argument(
+        "--until", type=float, default=1e9, metavar="SECONDS", help="End after so long, finished or not."
+    )
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    work = given.work or Path(tempfile.mkdtemp())
+    work.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + given.until
+    spread = work / "spread.jsonl"
+    tasks = [["ten_runs.py", "--one", str(seed), "--folder", str(work)] for seed in range(10)]
+    tasks += [["ten_runs.py", "--folder", str(work), "--out", str(given.folder / "ten-runs.json")]]
+    tasks += [["modes.py", "--out", str(given.folder / "modes.json")]]
+    tasks += [["tools.py", "--out", str(given.folder / "tools.json")]]
+    tasks += [["race_cost.py", "--out", str(given.folder / "race-cost.json")]]
+    cases = ("arithmetic", "copy", "addition", "short", "product")
+    tasks += [
+        ["twins.py", "--only", case, "--out", str(given.folder / f"twins-{case}.json")] for case in cases
+    ]
+    while tasks and time.monotonic() < deadline:
+        _spread(spread, given.every)
+        task = tasks.pop(0)
+        done = work / f"done-{'-'.join(Path(word).name for word in task)}"
+        if not done.exists():
+            _call(task, given.folder)
+            done.touch()
+    while _count(spread) < MEASUREMENTS and time.monotonic() < deadline:
+        time.sleep(0.5)
+        _spread(spread, given.every)
+    if spread.exists():
+        _call(
+            ["spread.py", "--summary", str(spread), "--out", str(given.folder / "spread.json")], given.folder
+        )
+
+
+def _count(spread: Path) -> int:
+    return len(spread.read_text().splitlines()) if spread.exists() else 0
+
+
+def _spread(spread: Path, every_s: float) -> None:
+    """Measure if it is time."""
+    due = not spread.exists() or time.time() - spread.stat().st_mtime > every_s
+    if due and _count(spread) < MEASUREMENTS:
+        _call(["spread.py", "--append", str(spread)], spread.parent)
+
+
+def _call(task: list[str], folder: Path) -> None:
+    began = time.monotonic()
+    print(f"$ {' '.join([task[0], *(Path(word).name for word in task[1:])])}", flush=True)
+    command = [sys.executable, str(HERE / task[0]), *task[1:]]
+    with (folder / "measuring.txt").open("a") as log:
+        log.write(f"$ {' '.join([task[0], *(Path(word).name for word in task[1:])])}\n")
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        log.write(done.stdout)
+    print(f"{done.stdout}[{time.monotonic() - began:.1f} s, status {done.returncode}]\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

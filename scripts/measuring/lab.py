@@ -1,0 +1,140 @@
+"""What the measuring scripts share: a GPU with the tuner's own timing on it, in this very process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tuner import paths
+from tuner.baselines import BaselineKind
+from tuner.compile_pool import CompilePool
+from tuner.cubin_cache import CubinCache
+from tuner.devices.requests import Requests
+from tuner.gpu.buffers import Helpers
+from tuner.gpu.candidate import Loaded, Timed, load
+from tuner.gpu.clocks import Clocks
+from tuner.gpu.driver import Context
+from tuner.gpu.rivals import open_baseline
+from tuner.gpu.stand import Stand, build_stand
+from tuner.gpu.timing import Samples, Timer
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import load_kernel
+from tuner.model import Conditions, Configuration, Mode, Problem, Regime, Status
+from tuner.plan import make_plan, scalars_of
+
+PLAIN = {
+    "block_size": 256,
+    "vector_width": 4,
+    "items_per_thread": 1,
+    "min_blocks": 0,
+    "load_hint": "none",
+    "store_hint": "none",
+}
+"""A float32 vector addition as a textbook writes it: 16-byte loads, one a thread."""
+
+
+class Lab:
+    """One GPU; close it at the end."""
+
+    def __init__(self) -> None:
+        self.context = Context(0)
+        self.gpu = self.context.describe()
+        self.clocks = Clocks(self.gpu.uuid)
+        self.timer = Timer(self.context, self.clocks, self.gpu.uuid)
+        folder = paths.cache() / "cubins"
+        self.cache = CubinCache(folder)
+        self.helpers = Helpers(self.context, self.gpu.arch, self.cache)
+        self.pool = CompilePool(2, folder)
+
+    def close(self) -> None:
+        self.pool.close()
+
+    @contextmanager
+    def stand(
+        self, kernel: KernelSpec, problem: Problem, mode: Mode = Mode.COLD, regime: Regime = Regime.RESTED
+    ) -> Iterator[Stand]:
+        """Make a problem ready."""
+        request = Requests(kernel, self.gpu, self.pool).setup(problem, 1, Conditions(mode, regime))
+        stand, _ = build_stand(request, self.helpers, self.gpu, self.timer, nobody_waits)
+        try:
+            yield stand
+        finally:
+            stand.close()
+
+    def candidate(
+        self, stand: Stand, kernel: KernelSpec, problem: Problem, configuration: Configuration
+    ) -> Loaded:
+        """Compile and load a configuration."""
+        compilation = self.pool.compile(kernel.file, problem, self.gpu, configuration)
+        assert compilation.status is Status.OK, compilation.error
+        plan = make_plan(kernel, problem, self.gpu, configuration)
+        return load(stand.data, compilation.cubins, compilation.entries, plan.launches, plan.scratch)
+
+    @contextmanager
+    def torch(self, stand: Stand, kernel: KernelSpec, problem: Problem) -> Iterator[Timed]:
+        """Capture the torch call that the kernel's file names."""
+        scalars = {name: value for name, (_, value) in scalars_of(kernel, problem, self.gpu).items()}
+        item = {
+            "kind": BaselineKind.CALL,
+            "text": kernel.baselines["torch"],
+            "file": None,
+            "sizes": dict(problem.sizes),
+            "scalars": scalars,
+        }
+        with open_baseline(self.context, stand.data, item) as call:
+            assert not isinstance(call, tuple)
+            yield call
+
+
+def nobody_waits(seconds: float) -> None:
+    """Stand for the guard that kills a process after its deadline."""
+
+
+def vector_add(exponent: int) -> tuple[KernelSpec, Problem]:
+    """Give the float32 addition of 2^exponent elements."""
+    kernel = load_kernel("vector_add")
+    return kernel, kernel.problem({"n": 2**exponent}, {}, {})
+
+
+def gemm(size: int, dtype: str) -> tuple[KernelSpec, Problem]:
+    """Give a square product."""
+    kernel = load_kernel("gemm")
+    return kernel, kernel.problem(dict.fromkeys("mnk", size), {"": dtype}, {})
+
+
+def time_of(stand: Stand, timed: Timed, groups: int = 4) -> Samples:
+    """Take some groups behind one that is thrown away."""
+    first_ns, _ = stand.first_run(timed, 0.0)
+    graph = stand.graph(timed, stand.size(first_ns))
+    try:
+        stand.take(graph, first_ns)
+        samples = Samples()
+        for _ in range(groups):
+            samples.add(stand.take(graph, first_ns))
+        return samples
+    finally:
+        graph.close()
+
+
+def medians(rounds: list[list[list[float]]]) -> list[list[float]]:
+    """Give the median of each group, by entrant."""
+    return [[statistics.median(groups[i]) for groups in rounds] for i in range(len(rounds[0]))]
+
+
+def parser(text: str | None) -> argparse.ArgumentParser:
+    """Make a parser that knows ``--out``."""
+    found = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--out", type=Path, metavar="FILE.json", help="Keep the figures there.")
+    return found
+
+
+def keep(out: Path | None, data: dict[str, Any]) -> None:
+    """Write the figures, with the GPU they are of."""
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(data, indent=1) + "\n")

@@ -1,0 +1,160 @@
+"""What empties the L2, and what the events cost: one addition of float32 vectors, timed in seven ways.
+
+    scripts/run python scripts/measuring/modes.py --out results/evidence/modes.json
+
+The kernel is the plain one: 16-byte loads, 256 threads, one load a thread. ``real rotation`` is written here anew,
+apart from the tuner's own: thousands of calls on as many buffers as make five times the L2, between two events, no
+flush. ``cold behind real buffers`` is an event pair around one call, behind calls on other buffers instead of a flush.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from cuda.bindings import driver as cu
+from lab import PLAIN, Lab, keep, parser, time_of, vector_add
+
+from tuner.conditions import Batch
+from tuner.gpu.candidate import Loaded, Nothing
+from tuner.gpu.driver import check
+from tuner.gpu.graph import Graph
+from tuner.gpu.stand import Stand
+from tuner.kernel import KernelSpec
+from tuner.model import Configuration, Mode, Problem
+
+EXPONENTS = (10, 12, 14, 16, 18, 20, 22, 24, 26, 28)
+PLAIN_VARIANT = Configuration.of("vectorized", PLAIN)
+
+
+def main() -> None:
+    arguments = parser(__doc__).parse_args()
+    lab = Lab()
+    rows = [_row(lab, exponent) for exponent in EXPONENTS]
+    names = list(rows[0]["us"])
+    print("   n  " + "".join(f"{name:>26}" for name in names))
+    for row in rows:
+        print(f"2^{row['exponent']:<4}" + "".join(f"{row['us'][name]:>26.3f}" for name in names))
+    empty = _empty(lab)
+    print(
+        f"an empty kernel: {empty['between two events']:.3f} us between two events, {empty['in a batch']:.3f} in a "
+        f"batch; two events with nothing between them: {empty['two events alone']:.3f}"
+    )
+    keep(arguments.out, {"gpu": lab.gpu.name, "driver": lab.gpu.driver, "rows": rows, "empty_us": empty})
+    lab.close()
+
+
+def _row(lab: Lab, exponent: int) -> dict[str, Any]:
+    kernel, problem = vector_add(exponent)
+    found: dict[str, float] = {}
+    for mode in Mode:
+        with lab.stand(kernel, problem, mode) as stand:
+            candidate = lab.candidate(stand, kernel, problem, PLAIN_VARIANT)
+            found[str(mode)] = statistics.median(time_of(stand, candidate, 8).times_ns) / 1e3
+            candidate.close()
+    found |= _by_hand(lab, kernel, problem)
+    return {"exponent": exponent, "us": found}
+
+
+def _by_hand(lab: Lab, kernel: KernelSpec, problem: Problem) -> dict[str, float]:
+    """Time it in the ways that the tuner does not."""
+    bytes_each = 12 * problem.sizes["n"]
+    copies = max(2, min(2000, -(-5 * lab.gpu.l2_bytes // bytes_each)))
+    with lab.stand(kernel, problem) as plain:
+        stand = _with_copies(lab, plain, copies)
+        candidate = lab.candidate(stand, kernel, problem, PLAIN_VARIANT)
+        calls = max(copies, min(2000, int(2e6 / (bytes_each / 4000 + 1500))))
+        flush = stand.data.memory.allocate("memset flush", 256 << 20)
+        found = {
+            "real rotation": _rotation(stand, candidate, calls),
+            "cold behind real buffers": _behind(stand, candidate, min(copies, 200)),
+            "cold behind a memset": _after(stand, candidate, lambda graph: graph.memset(flush, 0, 256 << 20)),
+            "no flush": _after(stand, candidate, lambda _: None),
+        }
+        candidate.close()
+        stand.close()
+    return found
+
+
+def _with_copies(lab: Lab, stand: Stand, copies: int) -> Stand:
+    from dataclasses import replace
+
+    from tuner.gpu.buffers import ProblemData
+
+    data = ProblemData(lab.helpers, stand.data.tensors, 1, lab.gpu.l2_bytes, lab.gpu.sm_count, copies)
+    return replace(stand, data=data, batch=Batch(copies, copies))
+
+
+def _elapsed_us(stand: Stand, graph: Graph, pairs: list[tuple[Any, Any]], calls: int = 1) -> float:
+    graph.launch()
+    stand.data.helpers.context.synchronize()
+    graph.launch()
+    stand.data.helpers.context.synchronize()
+    times = [float(check(cu.cuEventElapsedTime(start, end))) * 1e3 / calls for start, end in pairs]
+    graph.close()
+    return statistics.median(times)
+
+
+def _rotation(stand: Stand, candidate: Loaded, calls: int) -> float:
+    graph = Graph(stand.data.helpers.context)
+    for call in range(stand.data.copies):
+        candidate.add_to(graph, call)
+    start = graph.event()
+    for call in range(calls):
+        candidate.add_to(graph, call % stand.data.copies)
+    return _elapsed_us(stand, graph, [(start, graph.event())], calls)
+
+
+def _behind(stand: Stand, candidate: Loaded, between: int) -> float:
+    """Time copy 0 alone, behind all the others."""
+    graph = Graph(stand.data.helpers.context)
+    pairs = []
+    for _ in range(12):
+        for copy in range(1, between):
+            candidate.add_to(graph, copy)
+        start = graph.event()
+        candidate.add_to(graph, 0)
+        pairs.append((start, graph.event()))
+    return _elapsed_us(stand, graph, pairs)
+
+
+def _after(stand: Stand, candidate: Loaded, before: Any) -> float:
+    graph = Graph(stand.data.helpers.context)
+    pairs = []
+    for _ in range(16):
+        before(graph)
+        start = graph.event()
+        candidate.add_to(graph, 0)
+        pairs.append((start, graph.event()))
+    return _elapsed_us(stand, graph, pairs)
+
+
+def _empty(lab: Lab) -> dict[str, float]:
+    """Time a kernel that does nothing."""
+    kernel, problem = vector_add(10)
+    empty = lab.helpers.kernel("nothing", 1, 32, [])
+    with lab.stand(kernel, problem) as stand:
+        alone, batch = Graph(lab.context), Graph(lab.context)
+        pairs = []
+        for _ in range(50):
+            start = alone.event()
+            empty.add_to(alone)
+            pairs.append((start, alone.event()))
+        start = batch.event()
+        for _ in range(1000):
+            empty.add_to(batch)
+        end = batch.event()
+        gaps = Graph(lab.context)
+        nothing = []
+        for _ in range(50):
+            Nothing().add_to(gaps, 0)
+            nothing.append((gaps.event(), gaps.event()))
+        return {
+            "between two events": _elapsed_us(stand, alone, pairs),
+            "in a batch": _elapsed_us(stand, batch, [(start, end)], 1000),
+            "two events alone": _elapsed_us(stand, gaps, nothing),
+        }
+
+
+if __name__ == "__main__":
+    main()

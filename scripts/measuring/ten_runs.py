@@ -1,0 +1,108 @@
+"""Are the winners' times true? Ten runs with different seeds, then all ten winners side by side.
+
+    scripts/run python scripts/measuring/ten_runs.py --out results/evidence/ten-runs.json
+
+Each ``tune --kernel gemm --trials 100`` starts from scratch with a database of its own. Its winner's claimed time is
+then compared with a measurement in another process, in which the ten winners run in turn.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from lab import Lab, keep, medians, parser
+
+from tuner.gpu.contest import Contest, Entrant
+from tuner.kernel_file import load_kernel
+from tuner.model import Conditions, Configuration, Mode, Problem, Regime
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--runs", type=int, default=10)
+    arguments.add_argument("--trials", type=int, default=100)
+    arguments.add_argument(
+        "--one", type=int, metavar="SEED", help="Only this run; its result goes to --folder."
+    )
+    arguments.add_argument("--folder", type=Path, help="Where results of single runs are.")
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = given.folder or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        if given.one is not None:
+            _run(folder, given.one, given.trials)
+            return
+        for seed in range(given.runs):
+            if not (folder / f"run-{seed}.json").exists():
+                _run(folder, seed, given.trials)
+        results = [json.loads((folder / f"run-{seed}.json").read_text()) for seed in range(given.runs)]
+    _compare(results, given.out)
+
+
+def _run(folder: Path, seed: int, trials: int) -> None:
+    began = time.monotonic()
+    command = [
+        *(sys.executable, "-m", "tuner", "--kernel", "gemm", "--trials", str(trials), "--seed", str(seed)),
+        *("--db", str(folder / f"run-{seed}.db"), "--json", "--quiet"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (result,) = json.loads(done.stdout)
+    (folder / f"run-{seed}.json").write_text(json.dumps({**result, "seconds": time.monotonic() - began}))
+    print(
+        f"seed {seed}: {result['winner']['time_ns'] / 1e3:.2f} us in {time.monotonic() - began:.1f} s",
+        flush=True,
+    )
+
+
+def _compare(results: list[dict[str, Any]], out: Path | None) -> None:
+    lab = Lab()
+    kernel = load_kernel("gemm")
+    problem = Problem.from_json(results[0]["problem"])
+    conditions = Conditions(Mode(results[0]["mode"]), Regime(results[0]["regime"]))
+    rows = []
+    with lab.stand(kernel, problem, conditions.mode, conditions.regime) as stand:
+        loaded = []
+        for result in results:
+            winner = result["winner"]
+            configuration = Configuration.of(winner["variant"], winner["configuration"])
+            loaded.append(lab.candidate(stand, kernel, problem, configuration))
+        entrants = [
+            Entrant(candidate, result["winner"]["time_ns"])
+            for candidate, result in zip(loaded, results, strict=True)
+        ]
+        again = [statistics.median(times) for times in medians(Contest(stand).run(entrants, 16, 8, 0).rounds)]
+        for candidate in loaded:
+            candidate.close()
+    for seed, (result, now_ns) in enumerate(zip(results, again, strict=True)):
+        winner = result["winner"]
+        row = {"seed": seed, "claimed_us": winner["time_ns"] / 1e3, "again_us": now_ns / 1e3}
+        row |= {"off": winner["time_ns"] / now_ns - 1, "confirmed_us": winner["confirmed_ns"] / 1e3}
+        rows.append({**row, "seconds": result["seconds"], "trial": winner})
+        print(
+            f"seed {seed}: claimed {row['claimed_us']:.2f} us, side by side {row['again_us']:.2f} us "
+            f"({100 * row['off']:+.2f} %), confirmed {row['confirmed_us']:.2f} us; {result['seconds']:.1f} s"
+        )
+    worst = max(abs(row["off"]) for row in rows)
+    print(f"worst claim: {100 * worst:.2f} % from the re-measurement")
+    keep(
+        out,
+        {
+            "gpu": lab.gpu.name,
+            "driver": lab.gpu.driver,
+            "problem": str(problem),
+            "rows": rows,
+            "worst": worst,
+        },
+    )
+    lab.close()
+
+
+if __name__ == "__main__":
+    main()

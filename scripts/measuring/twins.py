@@ -1,0 +1,221 @@
+"""Does the race tell equal kernels from different ones?
+
+    scripts/run python scripts/measuring/twins.py --out results/evidence/twins.json [--times 200]
+
+Each comparison loads two kernels anew, and lets the race's own procedure decide (``tuner.elimination``, with the noise
+floor that this GPU was calibrated to). *Equal*: one kernel under two names. *Slower*: one of the two does a known share
+more of the same work, so that its time is longer by that share, but for the microsecond or two that a launch takes:
+
+- ``arithmetic``: 400 rounds of tensor core instructions, or 404, or 402; no memory. Heavy: it needs rest.
+- ``copy``: a copy of 600000 KiB, or of 1 % or 0.5 % more.
+- ``addition``, ``short addition``, ``product``: kernels of the tuner's library, equal only: 2^26 and 2^20 floats (in
+  rotating batches), and a float16 product of 4096^3.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from lab import PLAIN, Lab, gemm, keep, nobody_waits, parser, vector_add
+
+from tuner import paths
+from tuner.devices.calibrations import CalibrationCache
+from tuner.elimination import Groups, eliminate
+from tuner.gpu.buffers import Helpers
+from tuner.gpu.calibration import Calibrator, Single
+from tuner.gpu.candidate import Timed
+from tuner.gpu.contest import Contest, Entrant
+from tuner.gpu.stand import Stand
+from tuner.gpu.timing import Limits
+from tuner.kernel import KernelSpec
+from tuner.model import Calibration, Configuration, Mode, Problem
+from tuner.race import SAMPLES
+from tuner.render import render_ceilings
+from tuner.stats import Verdict
+
+VECTORS = 38_400_000
+"""16-byte vectors of the copy: 600000 KiB, some 290 us on an H200."""
+ROUNDS = 400
+
+
+@dataclass
+class Case:
+    """A pair of kernels to be compared again and again."""
+
+    name: str
+    share: float
+    """By which the second does more."""
+    stand: Stand
+    build: Callable[[float], Timed]
+    """Load it anew; the argument is the share."""
+    estimate_ns: float
+    bare: bool = False
+    """Whether the kernels belong to no problem, so that there is no output to be right."""
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--times", type=int, default=200, help="Comparisons of each case.")
+    arguments.add_argument("--only", help="Only cases whose name contains this.")
+    given = arguments.parse_args()
+    lab = Lab()
+    calibration = _calibration(lab)
+    rows: list[dict[str, Any]] = []
+    for case in _cases(lab):
+        if given.only and given.only not in case.name:
+            continue
+        rows.append(_run(case, calibration, given.times))
+        row = rows[-1]
+        print(
+            f"{row['case']:16} {100 * case.share:4.1f} % more work: {row['verdicts']}; ratio "
+            f"{row['ratio']['median']:.4f} ({row['ratio']['low']:.4f} to {row['ratio']['high']:.4f}), "
+            f"{row['seconds']:.2f} s and "
+            f"{row['rounds']:.0f} rounds each, noise floor {row['noise_floor']:.4f}",
+            flush=True,
+        )
+    keep(given.out, {"gpu": lab.gpu.name, "driver": lab.gpu.driver, "rows": rows})
+    lab.close()
+
+
+def _calibration(lab: Lab) -> Calibration:
+    cache = CalibrationCache(paths.cache() / "calibrations")
+    found = cache.read(lab.gpu)
+    if found is None:
+        found = Calibrator(lab.context, lab.gpu, lab.helpers, lab.timer, nobody_waits, lab.cache).measure()
+        cache.write(lab.gpu, found)
+    return found
+
+
+def _run(case: Case, calibration: Calibration, times: int) -> dict[str, Any]:
+    verdicts: Counter[str] = Counter()
+    ratios, seconds, rounds = [], [], []
+    floor = calibration.noise_floor(case.stand.conditions, case.estimate_ns)
+    for number in range(times):
+        pair = [case.build(0.0), case.build(case.share)]
+        if number % 2:
+            pair.reverse()
+
+        measure = partial(_measure, case, pair, number)
+        began = time.monotonic()
+        standing = eliminate(2, measure, floor, seed=number)
+        seconds.append(time.monotonic() - began)
+        first, second = (1, 0) if number % 2 else (0, 1)
+        verdicts[str(standing.compare(second, first))] += 1
+        ratios.append(standing.ratio(second, first).median)
+        rounds.append(standing.rounds)
+        for timed in pair:
+            timed.close()
+    ordered = sorted(ratios)
+    return {
+        "case": case.name,
+        "share": case.share,
+        "times": times,
+        "verdicts": {str(verdict): verdicts[str(verdict)] for verdict in Verdict},
+        "ratio": {
+            "median": statistics.median(ratios),
+            "low": ordered[int(0.025 * times)],
+            "high": ordered[min(times - 1, int(0.975 * times))],
+        },
+        "ratios": ratios,
+        "seconds": statistics.median(seconds),
+        "rounds": statistics.median(rounds),
+        "noise_floor": floor,
+    }
+
+
+def _measure(
+    case: Case, pair: list[Timed], number: int, left: Sequence[int], count: int, heat: int
+) -> dict[int, Groups]:
+    entrants = [Entrant(pair[i], case.estimate_ns, insist=not case.bare) for i in left]
+    found = Contest(case.stand).run(entrants, count, SAMPLES, 1000 * number + heat).rounds
+    return {i: [groups[place] for groups in found] for place, i in enumerate(left)}
+
+
+def _cases(lab: Lab) -> Iterator[Case]:
+    for share in (0.0, 0.01, 0.005):
+        with _bare(lab) as stand:
+            heavy = replace(stand, limits=Limits(0.0, 1.0, 1e-30))
+            yield Case("arithmetic", share, heavy, _arithmetic(lab, stand), 2.5e5, bare=True)
+            yield Case("copy", share, stand, _copy(lab, stand), 3e5, bare=True)
+    plain = Configuration.of("vectorized", PLAIN)
+    for name, exponent, mode, estimate in (
+        ("addition", 26, Mode.COLD, 2e5),
+        ("short addition", 20, Mode.ROTATING, 4.7e3),
+    ):
+        yield from _library(lab, name, *vector_add(exponent), plain, mode, estimate)
+    kernel, problem = gemm(4096, "float16")
+    product = Configuration.of("wmma", kernel.variants["wmma"].defaults)
+    yield from _library(lab, "product", kernel, problem, product, Mode.COLD, 5e5)
+
+
+def _library(
+    lab: Lab, name: str, kernel: KernelSpec, problem: Problem, configuration: Configuration, mode: Mode, estimate: float
+) -> Iterator[Case]:  # fmt: skip
+    with lab.stand(kernel, problem, mode) as stand:
+
+        def build(share: float) -> Timed:
+            assert share == 0.0
+            return lab.candidate(stand, kernel, problem, configuration)
+
+        yield Case(name, 0.0, stand, build, estimate)
+
+
+@contextmanager
+def _bare(lab: Lab) -> Iterator[Stand]:
+    """Give a stand for kernels that belong to no problem."""
+    kernel, problem = vector_add(20)
+    with lab.stand(kernel, problem) as stand:
+        for name in ("from", "to"):
+            stand.data.memory.allocate(name, int(16 * VECTORS * 1.02))
+        stand.data.memory.allocate("never", 16)
+        yield stand
+
+
+class _Own:
+    """A kernel with a module of its own."""
+
+    def __init__(
+        self, helpers: Helpers, entry: str, grid: int, block: int, arguments: list[tuple[str, Any]]
+    ) -> None:
+        self._helpers = helpers.again()
+        self._single = Single(self._helpers.kernel(entry, grid, block, arguments))
+        self.add_to = self._single.add_to
+
+    def close(self) -> None:
+        self._helpers.close()
+
+
+def _ceilings(lab: Lab) -> Helpers:
+    return Helpers(lab.context, lab.gpu.arch, lab.cache, render_ceilings(lab.gpu.cc), "copy_sweep")
+
+
+def _arithmetic(lab: Lab, stand: Stand) -> Callable[[float], Timed]:
+    helpers, never = _ceilings(lab), stand.data.memory.addresses["never"]
+
+    def build(share: float) -> Timed:
+        rounds = round(ROUNDS * (1 + share))
+        return _Own(helpers, "matrix_rate", lab.gpu.sm_count, 256, [("int32", rounds), ("pointer", never)])
+
+    return build
+
+
+def _copy(lab: Lab, stand: Stand) -> Callable[[float], Timed]:
+    helpers, addresses = _ceilings(lab), stand.data.memory.addresses
+
+    def build(share: float) -> Timed:
+        count = round(VECTORS * (1 + share))
+        arguments = [("pointer", addresses["from"]), ("pointer", addresses["to"]), ("int64", count)]
+        return _Own(helpers, "copy_sweep", -(-count // 2048), 512, arguments)
+
+    return build
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""For ``tune bench``: a device whose races are scripted by the contestants' names, and winners in a database."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tests.faults.kernels import scale_kernel
+from tests.faults.stub_device import StubDevice
+from tuner.baselines import BaselineKind
+from tuner.database import Database, Winner
+from tuner.devices.base import Contestant, RaceRound
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import content_digest
+from tuner.model import (
+    Calibration,
+    Conditions,
+    Configuration,
+    Gpu,
+    Mode,
+    Problem,
+    Regime,
+    Run,
+    Status,
+    Trial,
+    Verification,
+)
+from tuner.roofline import ARCHITECTURES
+
+GPU = replace(ARCHITECTURES[90], uuid="GPU-1", driver="580.95")
+BASELINES = """
+[baselines]
+torch = "torch.mul(x, 2, out=y)"
+cupy = "cupy.multiply(x, 2, out=y)"
+"""
+
+
+def kernel_with_baselines(folder: Path, extra: str = "", **changes: object) -> KernelSpec:
+    return scale_kernel(folder, extra=BASELINES + extra, **changes)
+
+
+class BenchDevice(StubDevice):
+    """Answers a race with the times that ``times_ns`` holds, by configuration or by a baseline's name.
+
+    Every group of a round shares one drift, of up to a factor of 2, and has its own noise. ``absent`` maps names to the
+    error with which they fail; ``slower_once`` multiplies all times of the first race.
+    """
+
+    def __init__(
+        self, times_ns: dict[Configuration | str, float] | None = None, noise: float = 0.001
+    ) -> None:
+        super().__init__()
+        self.gpu: Gpu = GPU
+        self.times_ns = times_ns or {}
+        self.noise = noise
+        self.absent: dict[Configuration | str, str] = {}
+        self.wrong: set[str] = set()
+        self.drift = 1.0
+        self.slower_once = 1.0
+        self.fields: list[list[Configuration | str]] = []
+        self.contestants: list[list[Contestant]] = []
+        self.timed: list[tuple[Problem, Conditions]] = []
+        self.versions = {"driver": "580.95"}
+        self.calibration = Calibration({"cold, rested": 0.004}, notes=("clocks are held by their owner",))
+        self.during_race: Callable[[], None] = lambda: None
+
+    def choose_conditions(
+        self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
+    ) -> tuple[Conditions, str]:
+        return Conditions(mode or Mode.COLD, regime), "as asked" if mode else "it takes long enough"
+
+    def prepare(
+        self,
+        kernel: KernelSpec,
+        problem: Problem,
+        seed: int,
+        conditions: Conditions = Conditions(),  # noqa: B008 - frozen
+        truth: Problem | None = None,
+    ) -> None:
+        self.conditions = conditions
+        self.timed.append((problem, conditions))
+
+    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+        self.during_race()
+        names = [_name(contestant) for contestant in contestants]
+        self.fields.append(names)
+        self.contestants.append(list(contestants))
+        for i, name in enumerate(names):
+            if name in self.absent:
+                return RaceRound([], lost=i, error=self.absent[name])
+        draw = random.Random(seed)
+        factor, self.slower_once = self.slower_once, 1.0
+        host: dict[int, list[float]] = {}
+        groups = []
+        for _ in range(rounds):
+            drift = 1.0 + (self.drift - 1.0) * draw.random()
+            row = []
+            for i, (contestant, name) in enumerate(zip(contestants, names, strict=True)):
+                time_ns = self.times_ns[name] * factor
+                if contestant.baseline and contestant.baseline.kind is BaselineKind.NUMPY:
+                    row.append(host.setdefault(i, [time_ns * x for x in (0.9, 1.0, 1.3)]))
+                else:
+                    own = 1.0 + draw.gauss(0.0, self.noise)
+                    row.append([time_ns * drift * own * (1 + 1e-4 * k) for k in range(samples)])
+            groups.append(row)
+        return RaceRound(
+            groups,
+            ("power_cap",),
+            verified=tuple(name not in self.wrong for name in names),
+            sm_clock_hz=tuple(1.7e9 for _ in names),
+        )
+
+
+def _name(contestant: Contestant) -> Configuration | str:
+    if contestant.configuration is not None:
+        return contestant.configuration
+    assert contestant.baseline is not None
+    return contestant.baseline.name
+
+
+def remember(
+    database: Database,
+    kernel: KernelSpec,
+    problem: Problem,
+    configuration: Configuration,
+    time_ns: float,
+    conditions: Conditions = Conditions(),  # noqa: B008 - frozen
+    gpu: Gpu = GPU,
+    **changes: object,
+) -> int:
+    """Write a run with one trial, which is its confirmed winner."""
+    run = Run(
+        str(uuid.uuid4()), problem, gpu, "cuda:0", 0, "tpe", 1, 1, kernel_digest=content_digest(kernel),
+        kernel_file=str(kernel.file), conditions=conditions,
+    )  # fmt: skip
+    database.start_run(run)
+    trial = Trial(
+        0, configuration, Status.OK, time_ns, time_ns, time_ns, (time_ns,), verification=Verification(True)
+    )
+    row = database.record(run.id, trial)
+    database.finish_run(run.id, "finished")
+    winner = Winner(row, configuration, time_ns, exportable=True)
+    return database.record_winner(run.id, replace(winner, **changes))  # type: ignore[arg-type]

@@ -1,0 +1,516 @@
+"""Baselines: what a kernel's file may call, what the command line may name, and how both are bound to tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.baselines import Baseline, BaselineKind, baselines_of, launch_of, parse_baseline, source_of
+from tuner.calls import FUNCTIONS, LibraryCall
+from tuner.errors import ExpressionError, TunerError, UsageError
+from tuner.gpu import arrays
+from tuner.gpu.arrays import DeviceArray, TensorView, array_of, library_version
+from tuner.gpu.baselines import make_call
+from tuner.gpu.functions import arguments_for, load_function
+from tuner.gpu.host import numpy_time_ns
+from tuner.kernel_file import builtin_kernels, load_kernel
+from tuner.model import Gpu
+from tuner.plan import UnlaunchableError
+from tuner.reference import ArrayExpression
+
+GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
+
+# -- calls of libraries
+
+
+@pytest.mark.parametrize(
+    ("text", "library", "names", "outputs"),
+    [
+        ("torch.mm(a, b, out=c)", "torch", {"a", "b", "c"}, ("c",)),
+        ("torch.add(y, x, alpha=-alpha, out=y)", "torch", {"x", "y", "alpha"}, ("y",)),
+        ("torch.sum(torch.mul(x, 2.5), dim=(0, -1), keepdim=True, out=y)", "torch", {"x", "y"}, ("y",)),
+        ("torch.nn.functional.silu(x, out=y)", "torch", {"x", "y"}, ("y",)),
+        ("cupy.add(cupy.multiply(x, 3), y, out=(y,))", "cupy", {"x", "y"}, ("y",)),
+        ("  torch.cat([a, b],\n out=c)", "torch", {"a", "b", "c"}, ("c",)),
+    ],
+)
+def test_calls_that_are_understood(
+    text: str, library: str, names: set[str], outputs: tuple[str, ...]
+) -> None:
+    call = LibraryCall(text)
+    assert (call.library, call.names, call.outputs, call.tf32) == (library, names, outputs, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "c",
+        "torch.mm(a, b)",  # where to?
+        "torch.mm(a, b, out=c) + 1",
+        "torch.mm(a, b, out=c); torch.mm(a, b, out=c)",
+        "torch.mm(a, b, out=torch.abs(c))",
+        "torch.mm(a, b, out=())",
+        "torch.mm(torch.abs(a, out=a), b, out=c)",  # would change an input
+        "torch.mm(*a, out=c)",
+        "torch.mm(a, b, **c)",
+        "torch.mm(a, 'b', out=c)",
+        "torch.mm(a, 1j, out=c)",
+        "torch.mm(a, 1e999, out=c)",
+        "torch.mm(a.T, b, out=c)",
+        "torch.mm(a[0], b, out=c)",
+        "torch.mm(a @ b, b, out=c)",
+        "torch.mm(lambda: 1, b, out=c)",
+        "torch.mm([x for x in a], b, out=c)",
+        "torch.mm(f(a), b, out=c)",
+        "torch.load('model.pt', out=c)",
+        "torch.zeros(1000000000000, out=c)",
+        "torch.hub.load(a, out=c)",
+        "torch.mm.__globals__(a, out=c)",
+        "torch.ops.load_library(a, out=c)",
+        "torch.__builtins__.eval(a, out=c)",
+        "torch.nn.functional(a, out=c)",
+        "torch(a, out=c)",
+        "os.system(a, out=c)",
+        "numpy.add(a, b, out=c)",
+        "__import__('os').system('true', out=c)",
+        "(torch if a else cupy).add(a, b, out=c)",
+        "cupy.cuda.runtime.free(a, out=c)",
+        "cupy.add(torch.abs(a), b, out=c)",
+        "tf32(cupy.matmul(a, b, out=c))",
+        "tf32(tf32(torch.mm(a, b, out=c)))",
+        "torch.mm(a, b, out=(c := a))",
+        "torch.mm(a, b, out=c",
+        "torch.mm(a, b, out=c)\0",
+        "torch.abs(" * 300 + "a" + ")" * 300,
+        "torch.add(a, " + "-" * 1900 + "1, out=c)",
+        "torch.add(a, " + "1" * 3000 + ", out=c)",
+    ],
+)
+def test_everything_else_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        LibraryCall(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_only_functions_on_the_list_are_ever_looked_up() -> None:
+    looked_up: list[str] = []
+
+    class Library:
+        __version__ = "0"
+
+        def __getattr__(self, name: str) -> Any:
+            looked_up.append(name)
+            raise AttributeError(name)
+
+    with pytest.raises(TunerError, match=r"torch 0 has no torch\.mm; update it"):
+        LibraryCall("torch.mm(a, b, out=c)").bind(Library())
+    assert looked_up == ["mm"]
+    for library, names in FUNCTIONS.items():
+        assert not [n for n in names if any(part.startswith("_") for part in n.split("."))], library
+
+
+@pytest.mark.parametrize("library", FUNCTIONS)
+def test_the_page_lists_every_function(library: str) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "adding-a-kernel.md").read_text()
+    sentence = page.split(f"Of `{library}`: ")[1].split("`. ")[0]
+    assert sorted(sentence.replace("`", "").replace(",", " ").split()) == sorted(FUNCTIONS[library])
+
+
+def test_a_call_gets_values_numbers_and_keywords() -> None:
+    given: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def add(*positional: Any, **named: Any) -> str:
+        given.append((positional, named))
+        return "sum"
+
+    library = SimpleNamespace(
+        add=add, nn=SimpleNamespace(functional=SimpleNamespace(silu=lambda x: ("s", x)))
+    )
+    text = (
+        "tf32(torch.add(torch.nn.functional.silu(x), -n, [1, (2.5, None)], alpha=-alpha, flag=True, out=y))"
+    )
+    call = LibraryCall(text)
+    assert call.tf32
+    assert call.bind(library)({"x": "X", "y": "Y", "n": 3, "alpha": 0.5}) == "sum"
+    assert given == [((("s", "X"), -3, [1, (2.5, None)]), {"alpha": -0.5, "flag": True, "out": "Y"})]
+
+
+def torch_on_numpy() -> SimpleNamespace:
+    def add(x: Any, y: Any, alpha: float = 1, *, out: Any) -> None:
+        out[...] = x + x.dtype.type(alpha) * y
+
+    def mm(x: Any, y: Any, *, out: Any) -> None:
+        np.matmul(x, y, out=out)
+
+    return SimpleNamespace(add=add, mm=mm)
+
+
+@pytest.mark.parametrize("name", builtin_kernels())
+def test_baselines_of_builtin_kernels_compute_the_reference(name: str) -> None:
+    kernel = load_kernel(name)
+    problem = kernel.problem({size: 5 + i for i, size in enumerate(kernel.sizes)})
+    names = kernel.environment(problem, GPU)
+    rng = np.random.default_rng(0)
+    libraries = {"torch": torch_on_numpy(), "cupy": np}
+    assert {baseline.name for baseline in baselines_of(kernel)} >= {"torch", "numpy"}
+    for baseline in baselines_of(kernel):
+        values: dict[str, Any] = {s.name: s.value.evaluate(names) for s in kernel.scalars.values()}
+        for tensor in kernel.tensors.values():
+            shape = tuple(int(dim.evaluate(names)) for dim in tensor.shape)
+            values[tensor.name] = rng.standard_normal(shape).astype(np.float32)
+        if baseline.kind is BaselineKind.NUMPY:
+            assert ArrayExpression(baseline.text).compute(values).dtype == np.float32
+            assert baseline.library == ""
+            continue
+        (output,) = (t.name for t in kernel.tensors.values() if t.role != "input")
+        expected = kernel.reference.numpy[output].evaluate(values)[0]
+        call = LibraryCall(baseline.text)
+        assert call.library == baseline.library
+        call.bind(libraries[call.library])(values)
+        np.testing.assert_allclose(values[output], expected, rtol=1e-5, atol=1e-5)
+
+
+# -- what the command line names
+
+
+@pytest.fixture
+def cu_file(tmp_path: Path) -> Path:
+    file = tmp_path / "mine.cu"
+    file.write_text('extern "C" __global__ void add(const float* a) {}\n  // tune: add<<<n, 32>>>(a)\n')
+    return file
+
+
+def parsed(text: str) -> tuple[str, BaselineKind, str]:
+    baseline = parse_baseline(text)
+    return baseline.name, baseline.kind, baseline.text
+
+
+def test_kernels_of_a_user(cu_file: Path) -> None:
+    cubin = cu_file.with_suffix(".cubin")
+    cubin.write_bytes(b"\x7fELF")
+    assert parsed(f"{cu_file}:add<<<ceil_div(n, 256),\n 256>>>(a, b)") == (
+        "mine.cu:add", BaselineKind.LAUNCH, "add<<<ceil_div(n, 256), 256>>>(a, b)",
+    )  # fmt: skip
+    assert parsed(str(cu_file)) == ("mine.cu", BaselineKind.LAUNCH, "add<<<n, 32>>>(a)")
+    assert parsed(f"{cubin}:add<<<1, 32>>>()")[:2] == ("mine.cubin:add", BaselineKind.LAUNCH)
+    assert parse_baseline(str(cu_file)).file == cu_file.resolve()
+
+
+def test_functions_of_a_user(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def add(a): ...\n")
+    baseline = parse_baseline(f"{file}:add")
+    assert baseline == Baseline("mine.py:add", BaselineKind.PYTHON, "add", file.resolve())
+    assert parsed("package.module:add") == ("package.module:add", BaselineKind.PYTHON, "package.module:add")
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "cannot compare with ''"),
+        ("trch", "cannot compare with 'trch'"),
+        ("torch.mm(a, b, out=c)", "cannot compare with"),
+        ("missing.cu:add<<<1, 1>>>()", "no file"),
+        ("missing.py:add", "no file"),
+        ("x" * 5000 + ".cu", "no file"),
+        ("a\0.cu", "no file"),
+        ("FILE.cubin", "does not say how to launch it"),
+        ("FILE.cu:add", "is no launch"),
+        ("FILE.cu:add(a)", "is no launch"),
+        ("FILE.cu:add<<<1, 1>>>", "is no launch"),
+        ("FILE.cu:add<<<1>>>(a)", "has 1 items"),
+        ("FILE.cu:add<<<1, 1, 0, 0>>>(a)", "has 4 items"),
+        ("FILE.cu:add<<<(1, 1, 1, 1), 1>>>(a)", "4 dimensions"),
+        ("FILE.cu:add<<<n.real, 1>>>(a)", "not allowed"),
+        ("FILE.cu:add<<<1, 1>>>(a[0])", "not allowed"),
+        ("FILE.cu:add<<<1, 1>>>(__import__('os'))", "not allowed"),
+        ("FILE.cu:add<<<1, 1>>>(a) or (b)", "cannot read"),
+        ("FILE.cu:add<<<1, 1>>>(a b)", "cannot read"),
+        ("FILE.cu:{{ x }}<<<1, 1>>>(a)", "is no launch"),
+        ("FILE.py:", "is no function's name"),
+        ("FILE.py:a.b", "is no function's name"),
+        ("module:", "cannot compare with"),
+        ("a:b:c", "cannot compare with"),
+    ],
+)
+def test_what_cannot_be_compared_with(text: str, part: str, cu_file: Path) -> None:
+    for suffix in (".cubin", ".py"):
+        cu_file.with_suffix(suffix).write_text("")
+    with pytest.raises(UsageError) as caught:
+        parse_baseline(text.replace("FILE", str(cu_file.with_suffix(""))))
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_names_one_launch(cu_file: Path) -> None:
+    source = cu_file.read_text()
+    cu_file.write_text("// nothing of it\n")
+    with pytest.raises(UsageError, match="has no line `// tune:"):
+        parse_baseline(str(cu_file))
+    cu_file.write_text(source * 2)
+    with pytest.raises(UsageError, match="has 2 lines"):
+        parse_baseline(str(cu_file))
+
+
+def launched(cu_file: Path, launch: str, kernel: str = "saxpy", **sizes: int) -> Any:
+    spec = load_kernel(kernel)
+    return launch_of(parse_baseline(f"{cu_file}:{launch}"), spec, spec.problem(sizes), GPU)
+
+
+def test_a_launch_is_settled(cu_file: Path) -> None:
+    launch = launched(cu_file, "k<<<ceil_div(n, 256), 256>>>(alpha, x, y, n, int64(n + 1), 2 * n)", n=1000)
+    assert (launch.grid, launch.block, launch.shared_bytes) == ((4, 1, 1), (256, 1, 1), 0)
+    assert launch.arguments == (
+        ("scalar", "float32", 2.5), ("buffer", "x", 0), ("buffer", "y", 0),
+        ("scalar", "int32", 1000), ("scalar", "int64", 1001), ("scalar", "int32", 2000),
+    )  # fmt: skip
+    launch = launched(cu_file, "ns::k<float, 4><<<dim3(2, 3), (n, 2, 1), 4 * n>>>(x, float32(0.5));", n=64)
+    assert (launch.grid, launch.block, launch.shared_bytes) == ((2, 3, 1), (64, 2, 1), 256)
+    assert launch.arguments[1] == ("scalar", "float32", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("launch", "error", "part"),
+    [
+        ("k<<<n, 1>>>(z)", UsageError, "unknown name 'z'"),
+        ("k<<<m, 1>>>(x)", UsageError, "unknown name 'm'"),
+        ("k<<<1, 1>>>(int64(x))", UsageError, "unknown name 'x'"),
+        ("k<<<(n + 255) / 256, 256>>>(x)", UsageError, "write ceil_div(a, b), or //"),
+        ("k<<<1 // 0, 1>>>(x)", UsageError, "mine.cu:k: "),
+        ("k<<<0, 1>>>(x)", UsageError, "from 1 up"),
+        ("k<<<1, 1>>>(0.5)", UsageError, "not a whole number"),
+        ("k<<<1, 1>>>(n * n)", UnlaunchableError, "write int64(...) around it"),
+        ("k<<<1, 2048>>>(x)", UnlaunchableError, "limit in this dimension is 1024"),
+        ("k<<<1, 1, 1000000>>>(x)", UnlaunchableError, "bytes of shared memory"),
+    ],
+)
+def test_launches_that_cannot_be(launch: str, error: type[TunerError], part: str, cu_file: Path) -> None:
+    with pytest.raises(error) as caught:
+        launched(cu_file, launch, n=100_001)
+    assert part in str(caught.value)
+    assert "mine.cu:k" in str(caught.value)
+
+
+def test_source_of_a_users_kernel(cu_file: Path) -> None:
+    kernel = load_kernel("gemm")
+    problem = kernel.problem(options={"layout": "nt"})
+    source, entry = source_of(parse_baseline(f"{cu_file}:k<input_type><<<1, 1>>>(a)"), kernel, problem, GPU)
+    assert entry == "k<input_type>"
+    assert "#define input_type __half\n" in source
+    assert "#define layout nt\n" in source
+    assert source.endswith(cu_file.read_text())
+
+
+# -- binding to tensors, with torch played by NumPy on host memory
+
+
+@pytest.fixture
+def fake_torch(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Give a torch that reads and writes host memory where the real one has device memory."""
+
+    class Tensor(np.ndarray[Any, Any]):
+        def permute(self, *axes: int) -> Any:
+            return self.transpose(axes)
+
+    def as_tensor(thing: DeviceArray, device: Any) -> Any:
+        interface = thing.__cuda_array_interface__
+        assert interface["strides"] is None
+        dtype = np.dtype(interface["typestr"])
+        address, shape = interface["data"][0], interface["shape"]
+        raw = (ctypes.c_byte * (dtype.itemsize * int(np.prod(shape)))).from_address(address)
+        return np.frombuffer(raw, dtype).reshape(shape).view(Tensor)
+
+    torch = ModuleType("torch")
+    vars(torch).update(vars(torch_on_numpy()))
+    vars(torch).update(
+        as_tensor=as_tensor,
+        device=lambda kind, number: (kind, number),
+        bfloat16=np.dtype("<u2"),
+        backends=SimpleNamespace(
+            cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=None)),
+            cudnn=SimpleNamespace(allow_tf32=None),
+        ),
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(arrays, "_current_device", lambda: 0)
+    return torch
+
+
+def view(array: np.ndarray[Any, Any], dtype: str = "float32", *, transposed: bool = False) -> TensorView:
+    return TensorView(array.ctypes.data, array.shape, dtype, transposed)
+
+
+def test_a_call_works_on_the_tensors_as_the_kernel_means_them(fake_torch: Any) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 4), (5, 4)))
+    c = np.zeros((3, 5), np.float32)
+    views = {"a": view(a), "b": view(b, transposed=True), "c": view(c)}
+    call = make_call(BaselineKind.CALL, "torch.mm(a, b, out=c)", None, views, {})
+    assert call.library == "torch"
+    call()
+    np.testing.assert_allclose(c, a @ b.T, rtol=1e-6)
+    matmul = fake_torch.backends.cuda.matmul
+    assert matmul.allow_tf32 is False
+    assert matmul.allow_fp16_reduced_precision_reduction is False
+    make_call(BaselineKind.CALL, "tf32(torch.mm(a, b, out=c))", None, views, {})()
+    assert matmul.allow_tf32 is True
+    call()
+    assert matmul.allow_tf32 is False, "one call's precision must not become the next one's"
+
+
+def test_a_call_gets_scalars_and_leaves_other_tensors_alone(fake_torch: Any) -> None:
+    x, y = np.ones(4, np.float32), np.ones(4, np.float32)
+    views = {"x": view(x), "y": view(y), "elsewhere": TensorView(1, (2,), "float32")}
+    text = "torch.add(y, x, alpha=alpha, out=y)"
+    make_call(BaselineKind.CALL, text, None, views, {"alpha": 2.5}, {"n": 4})()
+    assert y.tolist() == [3.5] * 4
+
+
+def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # what `import torch` finds is that there is none
+    with pytest.raises(TunerError, match="torch is not installed"):
+        make_call(BaselineKind.CALL, "torch.mm(a, b, out=c)", None, {}, {})
+    assert library_version("torch") == ""
+
+
+def test_a_library_that_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text("raise OSError('libcublas.so: cannot open\\nshared object')")
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TunerError, match=r"cupy cannot be imported: libcublas\.so: cannot open; repair"):
+        make_call(BaselineKind.CALL, "cupy.add(a, b, out=c)", None, {}, {})
+
+
+def test_memory_as_others_see_it() -> None:
+    array = DeviceArray(TensorView(4096, (2, 3), "bfloat16", transposed=True))
+    assert array.shape == (3, 2)
+    assert array.__cuda_array_interface__ == {
+        "shape": (3, 2), "typestr": "<i2", "data": (4096, False), "strides": (2, 6), "version": 3,
+    }  # fmt: skip
+    assert DeviceArray(TensorView(0, (2, 3), "float64")).__cuda_array_interface__["strides"] is None
+    assert isinstance(array_of("", TensorView(0, (1,), "int8")), DeviceArray)
+
+
+def test_bfloat16_is_handed_over_as_its_bits(fake_torch: Any) -> None:
+    bits = np.array([0x3F80, 0xBF80], np.uint16)
+    assert array_of("torch", view(bits, "bfloat16")).tolist() == [0x3F80, 0xBF80]
+
+
+# -- a user's Python function
+
+
+def test_a_function_gets_what_it_names(tmp_path: Path, fake_torch: Any) -> None:
+    (tmp_path / "beside_mine.py").write_text("def times(y, x, alpha): y += alpha * x\n")
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import beside_mine\nruns = []\n"
+        "def axpy(y, x, /, n, *, alpha, stream, extra=7):\n"
+        "    runs.append((n, stream, extra))\n"
+        "    beside_mine.times(y, x, alpha)\n"
+    )
+    baseline = parse_baseline(f"{file}:axpy")
+    pairs = [(np.ones(4, np.float32), np.ones(4, np.float32)) for _ in range(2)]
+    calls = [
+        make_call(
+            baseline.kind, baseline.text, baseline.file, {"x": view(x), "y": view(y)}, {"alpha": 2.0}, {"n": 4}, 99
+        )
+        for x, y in pairs
+    ]  # fmt: skip
+    for call in calls:
+        call()
+    assert [y.tolist() for _, y in pairs] == [[3.0] * 4] * 2
+    assert sys.modules["baseline_mine"].runs == [(4, 99, 7)] * 2, "the file was run more than once"
+    assert calls[0].library == "python"
+
+
+def test_arguments_of_functions() -> None:
+    known = {"a": 1, "b": 2, "stream": 3}
+    assert arguments_for(lambda a, *rest, **others: None, known, "f") == ([], {"a": 1, "b": 2, "stream": 3})
+    assert arguments_for(lambda c=0, /, a=0: None, known, "f") == ([0], {"a": 1})
+    with pytest.raises(UsageError, match="f wants 'streem', which nobody has; did you mean stream"):
+        arguments_for(lambda a, streem: None, known, "f")
+    with pytest.raises(UsageError, match="does not say what it takes"):
+        arguments_for(dict, known, "dict")
+
+
+@pytest.mark.parametrize(
+    ("source", "function", "part"),
+    [
+        ("def add(a): ...", "ad", "has no function 'ad'; did you mean add"),
+        ("add = 3", "add", "has no function 'add'"),
+        ("def add(:", "add", "SyntaxError"),
+        ("raise ValueError('first\\nsecond')", "add", "mine.py: ValueError: first; correct"),
+        ("import nothing_like_this", "add", "No module named 'nothing_like_this'; install"),
+        ("raise SystemExit(3)", "add", "SystemExit: 3"),
+    ],
+)
+def test_functions_that_cannot_be_loaded(source: str, function: str, part: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(source)
+    with pytest.raises(TunerError) as caught:
+        load_function(function, tmp_path / "mine.py")
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_functions_of_modules() -> None:
+    assert load_function("math:sqrt", None)(4.0) == 2.0
+    with pytest.raises(UsageError, match="no module named nothing_like_this"):
+        load_function("nothing_like_this.inner:f", None)
+
+
+# -- NumPy
+
+
+def test_numpy_is_timed_in_a_dtype_that_it_is_fast_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, Any]] = []
+    compute = ArrayExpression.compute
+
+    def watched(self: ArrayExpression, names: Any) -> Any:
+        seen.append((self.text, compute(self, names).dtype))
+        return compute(self, names)
+
+    monkeypatch.setattr(ArrayExpression, "compute", watched)
+    arrays = {"x": np.ones((64, 32)), "alpha": 2.5}
+    samples = numpy_time_ns("alpha * x\nx @ transpose(x)", arrays, {"x": "bfloat16"})
+    assert len(samples) >= 3
+    assert all(sample > 0 for sample in samples)
+    assert set(seen) == {("alpha * x", np.dtype(np.float32)), ("x @ transpose(x)", np.dtype(np.float32))}
+    assert arrays["x"].dtype == np.float64, "the caller's arrays are its own"
+
+
+def test_numpy_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ArrayExpression, "compute", lambda self, names: time.sleep(0.05))
+    assert len(numpy_time_ns("x", {"x": 1.0}, limit_s=0.02)) == 1
+    samples = numpy_time_ns("x", {"x": 1.0}, least=10, limit_s=0.25)
+    assert 1 <= len(samples) <= 4
+    assert min(samples) >= 50e6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-x / (y + 2) - x**2",
+        "where(x > y, x, exp(y))",
+        "sum(maximum(x, y), axis=1, keepdims=True)",
+        "x @ transpose(y)",
+    ],
+)
+def test_plain_numpy_agrees_with_the_reference(text: str) -> None:
+    rng = np.random.default_rng(0)
+    values = {"x": rng.random((3, 4)), "y": rng.random((3, 4))}
+    np.testing.assert_allclose(
+        ArrayExpression(text).compute(values), ArrayExpression(text).evaluate(values)[0]
+    )
+
+
+def test_plain_numpy_says_what_is_missing() -> None:
+    with pytest.raises(ExpressionError, match="reference 'x @ y'"):
+        ArrayExpression("x @ y").compute({"x": np.ones((2, 3)), "y": np.ones((2, 3))})

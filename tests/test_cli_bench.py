@@ -1,0 +1,361 @@
+"""``tune bench`` as a user meets it: tables, JSON, figures, exit statuses, and one clear line for whatever is wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.faults.bench_device import BenchDevice, kernel_with_baselines, remember
+from tests.faults.kernels import configuration, scale_kernel
+from tests.faults.stub_device import Watcher
+from tuner.cli import main
+from tuner.database import Database
+from tuner.devices import choose
+from tuner.devices.local import LocalDevice
+from tuner.kernel import KernelSpec
+from tuner.model import Conditions, Mode
+from tuner.report.plots import ParetoPoint, plot_pareto
+from tuner.session import tune as run_tune
+from tuner.space import SearchSpace
+from tuner.state import Request
+
+BEST = configuration("ok", 256, 2)
+DEFAULT = configuration("ok", 32, 1)
+
+
+@dataclass
+class Said:
+    """What a command left on its streams."""
+
+    code: int
+    out: str
+    err: str
+
+
+Bench = Callable[..., Said]
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> KernelSpec:
+    return kernel_with_baselines(tmp_path / "kernel")
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> BenchDevice:
+    device = BenchDevice({BEST: 1e5, DEFAULT: 1.25e5, "torch": 0.9e5, "cupy": 1.0001e5, "numpy": 1e8})
+    monkeypatch.setattr(choose, "open_device", lambda *arguments: device)
+    return device
+
+
+@pytest.fixture
+def bench(
+    device: BenchDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Bench:
+    """Run ``tune bench`` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Said:
+        with pytest.raises(SystemExit) as ended:
+            main(["bench", *arguments])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return Said(int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
+
+def know(kernel: KernelSpec, time_ns: float = 1e5, n: int = 1024, **changes: object) -> None:
+    with Database.open("results/tuning.db") as database:
+        remember(database, kernel, kernel.problem({"n": n}), BEST, time_ns, **changes)  # type: ignore[arg-type]
+
+
+def assert_refused(said: Said, code: int, *words: str) -> None:
+    """One line on stderr, nothing on stdout."""
+    assert said.code == code, said
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert line.startswith("tune: ")
+    for word in words:
+        assert word in line
+
+
+def test_default_is_what_the_tests_think(kernel: KernelSpec, device: BenchDevice) -> None:
+    assert SearchSpace.from_kernel(kernel, kernel.problem(), device.gpu).default == DEFAULT
+
+
+# -- what it says
+
+
+def test_table(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
+    know(kernel)
+    said = bench("--kernel", str(kernel.file))
+    assert said.code == 0, said.err
+    rows = {line.split()[0]: line for line in said.out.splitlines() if line}
+    assert "scale n=1024 float32 order=up on NVIDIA H200" in said.out
+    assert "cold, rested: as it was tuned; noise floor 0.4 %" in said.out
+    assert "clocks are held by their owner" in said.out
+    assert str(BEST) in rows["best"]
+    assert "100 us" in rows["best"]
+    assert re.search(r"faster: 1\.2\d+x \(1\.2\d+ \.\. 1\.2\d+\)", rows["default"])
+    assert re.search(r"slower: 0\.9\d*x", rows["torch"])
+    assert "torch.mul(x, 2, out=y)" in rows["torch"]
+    assert re.search(r"same \(\d", rows["cupy"])
+    assert "1.000x" not in rows["cupy"]  # within the noise there is no factor
+    assert device.closed
+
+
+def test_quiet_and_progress(bench: Bench, kernel: KernelSpec) -> None:
+    know(kernel)
+    assert "timing scale" in bench().err
+    assert bench("--quiet").err == ""
+
+
+def test_json(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
+    know(kernel)
+    device.absent = {"torch": "it does not capture"}
+    said = bench("-k", str(kernel.file), "--json", "-q")
+    assert said.code == 0
+    assert "torch" in said.err
+    (found,) = json.loads(said.out)
+    assert (found["mode"], found["regime"], found["reference"]) == ("cold", "rested", "best")
+    assert [row["contestant"] for row in found["contestants"]] == ["best", "cupy", "default"]
+    assert found["failed"] == [
+        {"contestant": "torch", "what": "torch.mul(x, 2, out=y)", "error": "it does not capture"}
+    ]
+    default = found["contestants"][2]
+    assert default["parameters"]["block_size"] == 32
+    assert default["ratio"] == pytest.approx(1.25, rel=1e-3)
+    assert default["verdict"] == "faster"
+    assert len(default["samples_ns"]) == 160
+    assert found["tuned_for"] == found["problem"]
+
+
+def test_every_tuned_problem_without_sizes(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
+    for n in (1024, 2048):
+        know(kernel, n=n)
+    know(kernel, conditions=Conditions(Mode.WARM))
+    assert len(json.loads(bench("--json", "-q").out)) == 3
+    assert len(json.loads(bench("--json", "-q", "--mode", "warm").out)) == 2
+    assert_refused(bench("--dtype", "float16"), 1, "no confirmed winner")
+    assert_refused(bench("--option", "order=down"), 1, "no confirmed winner")
+    assert bench("--dtype", "float16,float32", "--option", "order=UP", "-q").code == 0
+    assert_refused(bench("--dtype", "output=float16"), 1, "no confirmed winner")
+
+
+def test_size_that_was_not_tuned(bench: Bench, kernel: KernelSpec) -> None:
+    know(kernel)
+    said = bench("-k", str(kernel.file), "--size", "n=1000", "-q")
+    assert said.code == 0
+    assert "scale n=1000" in said.out
+    assert "tuned for n=1024" in said.out
+    said = bench("-k", str(kernel.file), "--size", "n=1000", "--dtype", "float16", "-q")
+    assert said.code == 0
+    assert "only the default" in said.out
+    assert "default is" in said.out
+
+
+def test_against(bench: Bench, kernel: KernelSpec, device: BenchDevice, tmp_path: Path) -> None:
+    know(kernel)
+    mine = tmp_path / "mine.cu"
+    mine.write_text('extern "C" __global__ void twice(const float* x, float* y) {}\n')
+    device.times_ns["mine.cu:twice"] = 2e5
+    said = bench("--against", "numpy", "--against", f"{mine}:twice<<<ceil_div(n, 64), 64>>>(x, y)", "-q")
+    assert said.code == 0, said.err
+    assert [line.split()[0] for line in said.out.splitlines()[-3:]] == ["best", "mine.cu:twice", "numpy"]
+    assert device.fields == [[BEST, "numpy", "mine.cu:twice"]]
+    device.absent = {"torch": "torch is not installed"}
+    said = bench("--against", "torch", "-q")
+    assert said.code == 1
+    assert "torch is not installed" in said.err
+    assert "best" in said.out
+
+
+def test_several_problems_of_which_one_fails(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
+    know(kernel)
+    other = scale_kernel(kernel.file.parent.parent / "gone")
+    know(other, n=2048)
+    (other.file).unlink()
+    said = bench("-q")
+    assert said.code == 1
+    assert "n=1024" in said.out
+    assert "n=2048" in said.err
+    assert "gone" in said.err
+
+
+# -- history
+
+
+def test_history(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
+    know(kernel)
+    know(kernel, n=2048)
+    bench("-k", str(kernel.file), "--size", "n=1024", "-q")
+    device.times_ns[BEST] = 1.1e5
+    bench("-k", str(kernel.file), "--against", "none", "-q")
+    rows = json.loads(bench("--history", "--json").out)
+    assert [row["contestant"] for row in rows[:2]] == ["best", "best"]
+    assert rows[0]["time_ns"] == pytest.approx(1.1e5, rel=0.01)
+    assert len(rows) == 6
+    assert len({row["bench"] for row in rows}) == 2
+    rows = json.loads(bench("-k", str(kernel.file), "--size", "n=2048", "--history", "--json").out)
+    assert [row["problem"]["sizes"]["n"] for row in rows] == [2048]
+    said = bench("--history")
+    assert said.code == 0
+    assert len(said.out.splitlines()) == 7
+    assert re.search(r"torch .*slower: 0\.9\d*x", said.out)
+    assert_refused(bench("--history", "--mode", "warm"), 1, "no bench")
+    assert_refused(bench("--history", "--check"), 2, "--history")
+
+
+# -- the check
+
+
+def test_check(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
+    know(kernel)
+    said = bench("--check", "-q")
+    assert (said.code, said.err) == (0, "")
+    assert "as fast as it was" in said.out
+    device.times_ns[BEST] = 1.05e5
+    said = bench("--check", "-q", "--against", "none")
+    assert said.code == 1
+    assert "+5.0 %" in said.out
+    assert "SLOWER" in said.out
+    said = bench("--check", "-q", "--json")
+    assert said.code == 1
+    assert "+5.0 %" in said.err
+    assert json.loads(said.out)[0]["check"]["slower"] is True
+    assert bench("-q").code == 0  # without --check nobody asked
+
+
+def test_nothing_to_check(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
+    assert_refused(bench("--check"), 2, "nothing to check")
+    know(kernel)
+    assert_refused(bench("--check", "--mode", "warm", "-q"), 2, "nothing to check")
+    assert_refused(bench("-k", str(kernel.file), "--size", "n=5", "--check", "-q"), 2, "nothing to check")
+    assert device.fields == []
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (("--size", "n=3"), 2, "--kernel"),
+        (("--kernel", "gem"), 2, "gemm"),
+        (("--kernel", "gemm", "--against", "toch"), 2, "torch"),
+        (("--kernel", "gemm", "--against", "none", "--against", "torch"), 2, "none"),
+        (("--kernel", "gemm", "--against", "./nothing.cu"), 2, "nothing.cu"),
+        (("--device", "replay"), 2, "recording"),
+        (("--plot", "figure.pdf"), 2, ".svg"),
+        (("--plot", "nowhere/figure.svg"), 2, "nowhere"),
+        (("--history",), 1, "no database"),
+        ((), 1, "no confirmed winner"),
+    ],
+)
+def test_refused(bench: Bench, arguments: tuple[str, ...], code: int, word: str) -> None:
+    assert_refused(bench(*arguments), code, word)
+
+
+def test_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(choose, "has_gpu", lambda: False)
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "--kernel", "gemm"])
+    said = capsys.readouterr()
+    assert_refused(Said(int(ended.value.code or 0), said.out, said.err), 1, "no NVIDIA GPU", "--history")
+
+
+# -- figures
+
+
+def test_plot(bench: Bench, kernel: KernelSpec) -> None:
+    pytest.importorskip("matplotlib")
+    know(kernel)
+    know(kernel, n=2048, conditions=Conditions(Mode.WARM))
+    assert bench("--plot", "bars.svg", "--against", "default", "--against", "numpy", "-q").code == 0
+    text = re.sub(r"\s+", " ", " ".join(re.findall(r">([^<>]+)</t", Path("bars.svg").read_text())))
+    for word in (
+        "best",
+        "default",
+        "numpy",
+        "n=1024",
+        "n=2048",
+        "125 us",
+        "time (us), logarithmic",
+        "(warm,",
+    ):
+        assert word in text, word
+    assert bench("--plot", "bars.png", "-q").code == 0
+    assert Path("bars.png").read_bytes().startswith(b"\x89PNG")
+    first = Path("bars.svg").read_bytes()
+    assert bench("--plot", "bars.svg", "--against", "default", "--against", "numpy", "-q").code == 0
+    assert Path("bars.svg").read_bytes() == first
+
+
+def test_plot_without_matplotlib(
+    bench: Bench, kernel: KernelSpec, device: BenchDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    know(kernel)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert_refused(bench("--plot", "bars.svg"), 1, "kernel-tune[plot]")
+    assert device.fields == []
+
+
+def test_pareto_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    points = [
+        ParetoPoint("float32", 2e6, 3e-7, front=True, winner=True),
+        ParetoPoint("float32", 3e6, 4e-7),
+        ParetoPoint("bfloat16", 5e5, 2e-3, front=True),
+        ParetoPoint("weird $x^", 6e5, 0.0, front=True),
+    ]
+    plot_pareto(points, tmp_path / "front.svg", "gemm $m", 1e-3)
+    text = " ".join(re.findall(r">([^<>]+)</t", (tmp_path / "front.svg").read_text()))
+    for word in (
+        "float32",
+        "bfloat16",
+        "weird $x^",
+        "winner",
+        "Pareto front",
+        "error allowed: 0.001",
+        "gemm $m",
+    ):
+        assert word in text, word
+
+
+# -- through the real device and a process that pretends to measure
+
+
+def test_with_a_measuring_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = scale_kernel(tmp_path / "kernel")
+    monkeypatch.chdir(tmp_path)
+
+    def open_fake(*arguments: object) -> LocalDevice:
+        return LocalDevice(0, jobs=1, cache=tmp_path / "cache", worker="tests.faults.fake_worker")
+
+    monkeypatch.setattr(choose, "open_device", open_fake)
+    device = open_fake()
+    try:
+        with Database.open("results/tuning.db") as database:
+            result = run_tune(Request(kernel, kernel.problem(), 6, "random"), device, database, Watcher())
+    finally:
+        device.close()
+    assert result.finish is not None
+    assert result.finish.exportable
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "--check", "--json", "-q"])
+    said = capsys.readouterr()
+    assert not ended.value.code, said.err
+    (found,) = json.loads(said.out)
+    assert found["check"]["slower"] is False
+    assert found["contestants"][0]["parameters"] == result.finish.winner.configuration.values

@@ -1,0 +1,210 @@
+"""Who drops out of a race and when it ends: by simulation, equal kernels stay together and different ones do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from tuner.elimination import HEATS, Groups, Measure, Standing, eliminate
+from tuner.stats import Verdict, fewest_samples
+
+NOISE, OFFSET, DRIFT = 0.002, 0.0005, 0.001
+"""Standard deviations of a group's median, of the systematic difference between two copies of a kernel, and of what the
+clock does from one round to the next, which all contestants share."""
+FLOOR = 0.002
+
+
+class Track:
+    """Contestants with known times; remembers who ran how many rounds."""
+
+    def __init__(self, times: Sequence[float], seed: int = 0, noise: float = NOISE, offset: float = OFFSET):
+        self.draw = np.random.default_rng(seed)
+        self.times = np.array(times) * (1 + self.draw.normal(0, offset / np.sqrt(2), len(times)))
+        self.noise = noise
+        self.clock = 1.0
+        self.heats: list[tuple[list[int], int]] = []
+
+    def __call__(self, left: Sequence[int], rounds: int, heat: int) -> Mapping[int, Groups]:
+        assert heat == len(self.heats)
+        self.heats.append((sorted(left), rounds))
+        found: dict[int, list[list[float]]] = {i: [] for i in left}
+        for _ in range(rounds):
+            self.clock *= 1 + self.draw.normal(0, DRIFT)
+            for i in left:
+                found[i].append([self.times[i] * self.clock * (1 + self.draw.normal(0, self.noise))])
+        return found
+
+
+def race(times: Sequence[float], seed: int = 0, **changes: float) -> Standing:
+    return eliminate(len(times), Track(times, seed, **changes), FLOOR, seed=seed)
+
+
+# -- what comes out, by simulation
+
+
+def test_equal_kernels_are_seldom_called_different() -> None:
+    """At most 2 %, although everybody is looked at after each heat."""
+    standings = [race([1.0, 1.0], seed) for seed in range(300)]
+    assert sum(len(standing.left) < 2 for standing in standings) <= 6
+    assert sum(standing.verdict is Verdict.SAME for standing in standings) >= 250
+
+
+@pytest.mark.parametrize(("factor", "times", "least"), [(1.01, 150, 149), (1.005, 150, 135)])
+def test_slower_twin_is_told_and_never_wins(factor: float, times: int, least: int) -> None:
+    found = []
+    for seed in range(times):
+        standing = race([1.0, factor] if seed % 2 else [factor, 1.0], seed)
+        slow = 1 if seed % 2 else 0
+        found.append(standing.compare(slow, 1 - slow))
+        assert standing.left[0] != slow
+    assert found.count(Verdict.SLOWER) >= least
+    assert Verdict.FASTER not in found
+
+
+def test_no_crowd_hides_or_invents_a_difference() -> None:
+    """Eight finalists: seven equal ones stay, but for one in a hundred; the eighth, 0.5 % slower, goes."""
+    standings = [race([1.0] * 7 + [1.005], seed) for seed in range(15)]
+    assert all(7 not in standing.left for standing in standings)
+    assert sum(7 - len(standing.left) for standing in standings) <= 4
+
+
+def test_noise_without_a_floor_is_no_difference() -> None:
+    """Even with nothing but the intervals to rely on, repeated looks do not add up to more than 5 %."""
+    different = 0
+    for seed in range(200):
+        track = Track([1.0, 1.0], seed, noise=0.05, offset=0.0)
+        different += len(eliminate(2, track, 0.0, seed=seed).left) < 2
+    assert different <= 16  # 5 % of 200, and two standard deviations
+
+
+# -- who runs how long
+
+
+def constant(times: Sequence[float]) -> Callable[[Sequence[int], int, int], Mapping[int, Groups]]:
+    return lambda left, rounds, heat: {i: [[times[i]] * 3 for _ in range(rounds)] for i in left}
+
+
+def test_clear_case_ends_after_the_first_heat() -> None:
+    track = Track([1.0, 1.05, 1.1])
+    standing = eliminate(3, track, FLOOR)
+    assert track.heats == [([0, 1, 2], HEATS[0])]
+    assert standing.left == (0,)
+    assert standing.verdict is Verdict.FASTER
+    assert (standing.heats, standing.rounds) == (1, HEATS[0])
+
+
+def test_who_is_surely_slower_leaves_and_the_others_go_on() -> None:
+    track = Track([1.0, 1.0005, 1.05])
+    standing = eliminate(3, track, 0.0005)
+    assert [who for who, _ in track.heats] == [[0, 1, 2], [0, 1], [0, 1]]
+    assert [rounds for _, rounds in track.heats] == list(HEATS)
+    assert len(standing.groups[0]) == sum(HEATS)
+    assert len(standing.groups[2]) == HEATS[0]
+    assert standing.verdict is Verdict.AMBIGUOUS
+    assert standing.tied_with(standing.left[0]) == [standing.left[1]]
+
+
+def test_equal_ones_end_as_a_tie() -> None:
+    standing = eliminate(3, constant([1.0, 1.0004, 0.9998]), FLOOR)
+    assert standing.heats == 1
+    assert standing.verdict is Verdict.SAME
+    assert standing.left == (2, 0, 1)
+    assert standing.same_as_first() == [2, 0, 1]
+
+
+def test_tie_that_is_surely_faster_by_less_than_the_noise_is_a_tie() -> None:
+    standing = eliminate(2, constant([1.0, 1.0015]), FLOOR)
+    assert standing.compare(1, 0) is Verdict.SAME
+    assert standing.left == (0, 1)
+
+
+def test_one_contestant_is_timed_all_the_same() -> None:
+    standing = eliminate(1, constant([7.0]), FLOOR)
+    assert (standing.left, standing.heats, standing.time_ns(0)) == ((0,), 1, 7.0)
+    assert standing.verdict is Verdict.FASTER
+    assert standing.ratio(0, 0).high == 1.0
+
+
+def test_first_heat_can_decide_among_nine() -> None:
+    """Its rounds are enough for the confidence that so many comparisons ask for."""
+    for count in range(1, 11):
+        each = eliminate(count, constant([1.0] * count), FLOOR).confidence
+        assert fewest_samples(each) <= HEATS[0]
+    assert eliminate(1, constant([1.0]), FLOOR, heats=(4,)).confidence == pytest.approx(0.95)
+    assert eliminate(9, constant([1.0] * 9), FLOOR).confidence == pytest.approx(1 - 0.05 / 24)
+
+
+def test_ratios_rest_on_shared_rounds_only() -> None:
+    """Who left early is compared within the rounds that it ran, whatever the clock did later."""
+
+    def slowing(left: Sequence[int], rounds: int, heat: int) -> Mapping[int, Groups]:
+        draw = np.random.default_rng(heat)
+        times = [1.0, 1.0, 1.3]
+        return {
+            i: [[times[i] * (1 + heat) * (1 + draw.normal(0, 0.01))] for _ in range(rounds)] for i in left
+        }
+
+    standing = eliminate(3, slowing, 0.0001)
+    assert standing.heats == 3
+    assert standing.ratio(2, 0).median == pytest.approx(1.3, rel=0.02)
+
+
+# -- what goes wrong
+
+
+def failing(measure: Measure, who: int, heat: int) -> Measure:
+    def instead(left: Sequence[int], rounds: int, number: int) -> Mapping[int, Groups]:
+        found = measure(left, rounds, number)
+        return {i: groups for i, groups in found.items() if number < heat or i != who}
+
+    return instead
+
+
+@pytest.mark.parametrize("heat", [0, 1])
+def test_who_fails_is_out(heat: int) -> None:
+    standing = eliminate(3, failing(Track([1.0, 1.0002, 1.0001]), 0, heat), 0.0001)
+    assert set(standing.left) == {1, 2}
+    assert set(standing.groups) == {1, 2}
+
+
+def test_all_fail() -> None:
+    standing = eliminate(2, lambda left, rounds, heat: {}, FLOOR)
+    assert standing.left == ()
+    assert standing.groups == {}
+
+
+# -- how long it may take
+
+
+@pytest.mark.parametrize(
+    ("group_s", "heats"),
+    [
+        (0.001, [12, 24, 48]),  # all there is time for: 84 rounds of two
+        (0.05, [12, 24, 13]),  # the last heat is shortened to what is left of 5 s
+        (0.07, [12, 23]),
+        (0.2, [12]),  # two more rounds would not change much
+        (9.0, [12]),  # the first heat is never shortened
+    ],
+)
+def test_time_is_kept_to(group_s: float, heats: list[int]) -> None:
+    track = Track([1.0, 1.0])
+    now = [0.0]
+
+    def measure(left: Sequence[int], rounds: int, heat: int) -> Mapping[int, Groups]:
+        now[0] += group_s * rounds * len(left)
+        return track(left, rounds, heat)
+
+    standing = eliminate(2, measure, 1e-6, clock=lambda: now[0])
+    found = [rounds for _, rounds in track.heats]
+    assert [abs(a - b) <= 1 for a, b in zip(found, heats, strict=True)] == [True] * len(heats)
+    assert standing.seconds == pytest.approx(now[0])
+    assert standing.seconds <= 5.0 or len(heats) == 1
+
+
+def test_same_samples_give_the_same_standing() -> None:
+    first, second = (
+        eliminate(3, Track([1.0, 1.001, 1.002], 5), FLOOR, seed=5, clock=lambda: 0.0) for _ in range(2)
+    )
+    assert first == second

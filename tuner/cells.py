@@ -1,0 +1,184 @@
+"""Values as cells of the database and back, and the digest that seals a row."""
+
+from __future__ import annotations
+
+import array
+import json
+import math
+import sys
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+from tuner.model import (
+    Calibration,
+    Conditions,
+    Configuration,
+    Mode,
+    Regime,
+    Value,
+    Verification,
+    canonical_json,
+    digest,
+)
+
+MAX_TEXT = 1 << 20
+"""Characters kept of an error or a compiler log."""
+MAX_SAMPLES = 1 << 24
+_NOT_CONTENT = {
+    "runs": {"digest", "state", "ended_at", "stats", "owner"},
+    "trials": {"id", "digest"},
+    "winners": {"id", "digest"},
+    "benchmarks": {"id", "digest"},
+}
+"""Columns that may change without the row becoming another one."""
+
+
+class Damaged(Exception):  # noqa: N818 - a finding; database.py decides what becomes of it
+    """A row whose content is not what was written."""
+
+
+def now() -> str:
+    """Give the time in UTC, in a form that sorts as text."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def row_digest(table: str, row: Mapping[str, Any]) -> str:
+    """Hash a row's content; row numbers are not content, so that a merged row keeps its digest."""
+    return content_digest(row, _NOT_CONTENT[table])
+
+
+def content_digest(row: Mapping[str, Any], ignored: Collection[str]) -> str:
+    """Hash the names and values of a row but for those of some columns.
+
+    Raises:
+        ValueError: an infinity or a NaN, or text that UTF-8 cannot hold.
+    """
+    return digest({n: v.hex() if isinstance(v, bytes) else v for n, v in row.items() if n not in ignored})
+
+
+def sealed(table: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Give the row with its digest."""
+    return {**row, "digest": row_digest(table, row)}
+
+
+def intact(table: str, row: Mapping[str, Any]) -> bool:
+    """Whether a row is what was written."""
+    try:
+        return bool(row_digest(table, row) == row["digest"])
+    except (LookupError, ValueError, TypeError):  # also a column whose name is damaged
+        return False
+
+
+def storable(text: str) -> str:
+    """Only what UTF-8 can hold, and not without end."""
+    return text[:MAX_TEXT].encode("utf-8", "replace").decode()
+
+
+def real(value: float | None) -> float | None:
+    """Give a plain number, or nothing for an infinity or a NaN."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def plain(value: Any) -> Any:
+    """Turn NumPy's numbers and other mappings and sequences into what JSON can hold."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, str):
+        return storable(value)
+    if hasattr(value, "item"):
+        value = value.item()
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def to_json(value: Any) -> str:
+    """Give JSON text that keeps the order of names; infinities and NaN become text."""
+    return json.dumps(plain(value), separators=(",", ":"), allow_nan=False)
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+def from_json(text: str) -> Any:
+    """Read JSON text as strictly as it was written."""
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def encode_samples(samples: Sequence[float]) -> bytes:
+    """Give zlib of little-endian float32."""
+    return zlib.compress(_swapped(array.array("f", samples)).tobytes())
+
+
+def decode_samples(blob: bytes, count: int) -> tuple[float, ...]:
+    """Give the samples back.
+
+    Raises:
+        ValueError: not this many.
+        zlib.error: the bytes are damaged.
+    """
+    if not 0 <= count <= MAX_SAMPLES:
+        raise ValueError(f"{count} samples")
+    data = zlib.decompressobj().decompress(blob, 4 * count + 1)
+    if len(data) != 4 * count:
+        raise ValueError("samples are missing")
+    return tuple(_swapped(array.array("f", data)))
+
+
+def outliers_in(blob: bytes, count: int) -> int:
+    """Count the outliers of stored samples, with the errors of :func:`decode_samples`."""
+    from tuner.stats import outlier_count  # NumPy, which reading need not wait for
+
+    samples = decode_samples(blob, count)
+    return outlier_count(samples) if samples else 0
+
+
+def _swapped(samples: array.array[float]) -> array.array[float]:
+    if sys.byteorder == "big":
+        samples.byteswap()
+    return samples
+
+
+def encode_parameters(configuration: Configuration) -> str:
+    """Give the parameters as JSON, in their order."""
+    return to_json(configuration.values)
+
+
+def decode_configuration(row: Mapping[str, Any]) -> Configuration:
+    """Rebuild a configuration from the columns ``variant`` and ``configuration``."""
+    parameters: dict[str, Value] = from_json(row["configuration"])
+    if not all(isinstance(value, (int, float, str)) for value in parameters.values()):
+        raise ValueError("a parameter is not a plain value")
+    return Configuration.of(row["variant"], parameters)
+
+
+def encode_conditions(conditions: Conditions) -> dict[str, str]:
+    """Give the columns ``mode`` and ``regime``."""
+    return {"mode": str(conditions.mode), "regime": str(conditions.regime)}
+
+
+def decode_conditions(row: Mapping[str, Any]) -> Conditions:
+    """Rebuild conditions from the columns ``mode`` and ``regime``."""
+    return Conditions(Mode(row["mode"]), Regime(row["regime"]))
+
+
+def decode_calibration(text: str) -> Calibration | None:
+    """Rebuild a calibration from JSON text, ``null`` where there was none."""
+    data = from_json(text)
+    return None if data is None else Calibration.from_json(data)
+
+
+def encode_verification(verification: Verification) -> str:
+    """Give a verification as JSON text."""
+    return canonical_json(plain(vars(verification)))
+
+
+def decode_verification(text: str) -> Verification:
+    """Rebuild a verification from JSON text."""
+    data = from_json(text)
+    known = ["worst_ratio", "norm_error", *(["true_error"] if data.get("true_error") is not None else [])]
+    data.update({name: float(data[name]) for name in known})  # also "inf" and "nan"
+    return Verification(**data)

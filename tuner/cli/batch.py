@@ -1,0 +1,279 @@
+"""What one ``tune run`` has to do: one problem or several, each perhaps in several dtypes to choose from."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner import session
+from tuner.accuracy import Best, Comparison, truth_of
+from tuner.cli.problems import make_choices, make_problems
+from tuner.cli.resume import earlier, left_to_do, say_what_is_kept
+from tuner.database import Database
+from tuner.devices.base import Device
+from tuner.errors import Interrupted, TooInaccurateError, TunerError, UsageError
+from tuner.kernel import KernelSpec
+from tuner.model import Conditions, Mode, Problem, Status
+from tuner.report.pareto import front_as_json, plot_front, show_front, title
+from tuner.report.plots import check_plot
+from tuner.report.progress import make_observer
+from tuner.report.summary import result_as_json, summary
+from tuner.report.tables import printable
+from tuner.state import Request, Result
+
+
+@dataclass
+class Job:
+    """One problem; or, under a bound on the error, one problem in the dtypes that there are to choose from."""
+
+    choices: list[Problem]
+    comparison: Comparison | None = None
+    to_do: list[tuple[Problem, bool]] = field(default_factory=list)
+    """What is left of the choices, and whether it goes on with an interrupted run."""
+    results: list[Result] = field(default_factory=list)
+    complete: bool = False
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Give what there is so far: a result, or what all dtypes reached together."""
+        runs = [result_as_json(result) for result in self.results]
+        if self.comparison is None:
+            return runs
+        if not runs and not self.comparison.skipped:
+            return []
+        return [{**front_as_json(self.comparison, complete=self.complete), "runs": runs}]
+
+    def skip(self, problem: Problem, reason: str) -> None:
+        """Say why there is nothing of a problem, and keep it for the comparison."""
+        text = reason if reason.startswith(str(problem)) else f"{problem}: {reason}"
+        click.echo(f"tune: {printable(text)}", err=True)
+        if self.comparison is not None:
+            self.comparison.skipped.append((problem, reason.removeprefix(f"{problem}: ")))
+
+    def failures(self, database: Path) -> list[str]:
+        """Give a line for each run without a winner, and one where no dtype is the answer.
+
+        That a dtype is too inaccurate is no failure as long as another one is accurate enough.
+        """
+        lines = [
+            _why_nothing(result, database)
+            for result in self.results
+            if result.finish is None and not (self.comparison is not None and _inaccurate(result))
+        ]
+        if self.comparison is not None and self.complete and self.to_do and self.comparison.choice is None:
+            bound = f"{self.comparison.max_error:g}"
+            lines.append(
+                f"{title(self.comparison)}: no dtype has a confirmed winner within an error of {bound}"
+            )
+        return lines
+
+
+def make_jobs(
+    kernel: KernelSpec,
+    sizes: Sequence[str],
+    dtypes: Sequence[str],
+    options: Sequence[str],
+    presets: Sequence[str],
+    problems: Sequence[str],
+    file: Path | None,
+    max_error: float | None,
+) -> list[Job]:
+    """Turn the command line into jobs.
+
+    Raises:
+        UsageError: a name or a value that does not fit.
+    """
+    if max_error is None:
+        found = make_problems(kernel, sizes, dtypes, options, presets, problems, file)
+        return [Job([problem], to_do=[(problem, False)]) for problem in found]
+    if not math.isfinite(max_error):
+        raise UsageError(f"--max-error {max_error}", "give a number such as 1e-3")
+    groups = make_choices(kernel, sizes, dtypes, options, presets, problems, file)
+    return [
+        Job(
+            choices,
+            Comparison(truth_of(kernel, choices[0]), max_error),
+            [(problem, False) for problem in choices],
+        )
+        for choices in groups
+    ]
+
+
+def check_figure(path: Path | None, jobs: Sequence[Job]) -> None:
+    """Make sure, before anything is measured, that ``--plot`` can be obeyed.
+
+    Raises:
+        UsageError, TunerError: there is nothing to draw, or no way to.
+    """
+    if path is None:
+        return
+    if jobs[0].comparison is None:
+        raise UsageError("--plot draws time against error", "give --max-error, too")
+    if len(jobs) > 1:
+        raise UsageError(f"--plot draws one problem, and these are {len(jobs)}", "give one problem")
+    check_plot(path)
+
+
+def refuse_recording(device: Device, max_error: float | None) -> None:
+    """Say that there are no errors to choose by, where the answers were recorded.
+
+    Raises:
+        UsageError: that.
+    """
+    if max_error is not None and device.recorded:
+        raise UsageError(
+            f"{device.name} is a recording, and a recording has no errors to choose by",
+            "leave out --max-error, or measure with --device cuda",
+        )
+
+
+def resume_jobs(jobs: Sequence[Job], database: Database, device: Device) -> None:
+    """Leave what earlier runs have not done; what they have found takes part in the comparison of dtypes.
+
+    Raises:
+        TunerError: nothing is left.
+    """
+    problems = [problem for job in jobs for problem in job.choices]
+    bound = jobs[0].comparison.max_error if jobs[0].comparison else None
+    left = left_to_do(problems, database, device.name, bound)
+    if any(going_on and database.latest_unfinished(problem, device.name) for problem, going_on in left):
+        say_what_is_kept()
+    keys = {problem.key for problem, _ in left}
+    for job in jobs:
+        own = {problem.key for problem in job.choices}
+        job.to_do = [(problem, going_on) for problem, going_on in left if problem.key in own]
+        if job.comparison is None or not job.to_do:
+            continue
+        for problem in job.choices:
+            if problem.key not in keys:
+                found = earlier(problem, database, device.name, job.comparison.max_error)
+                if found is not None:
+                    job.comparison.add(*found)
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    asked: Request,
+    device: Device,
+    database: Database,
+    stop: Callable[[], bool],
+    *,
+    quiet: bool,
+    as_json: bool,
+    plot: Path | None,
+) -> bool:
+    """Do the jobs one after the other; what one fails with is said, and the next is begun.
+
+    Args:
+        jobs: they collect the results.
+        asked: what is asked of each, but for problem, truth and resumption.
+        device: where to measure.
+        database: where every trial goes.
+        stop: asked often; once it is true nothing new is tried.
+        quiet: no progress.
+        as_json: print nothing here.
+        plot: where to draw the front of a bounded job.
+
+    Returns:
+        Whether one of them failed.
+
+    Raises:
+        Interrupted: ``stop`` said so.
+        TunerError: there was only one problem, and it failed.
+    """
+    alone = sum(len(job.to_do) for job in jobs) == 1
+    failed = False
+    for job in jobs:
+        request = _alike(job, asked, device, database)
+        for problem, going_on in job.to_do:
+            truth = job.comparison.truth if job.comparison else None
+            request = replace(request, problem=problem, truth=truth, resume=going_on)
+            try:
+                result = session.tune(request, device, database, make_observer(quiet), stop)
+            except Interrupted:
+                raise
+            except TunerError as error:
+                if alone:
+                    raise
+                failed |= not isinstance(error, TooInaccurateError)
+                job.skip(problem, str(error))
+                continue
+            job.results.append(result)
+            if not as_json:
+                click.echo(summary(result, database.path))
+            failed |= not _compare(job, problem, result, database.path)
+        job.complete = True
+        if job.comparison is not None and job.to_do:
+            if not as_json:
+                show_front(job.comparison)
+            if plot is not None and job.comparison.points:
+                plot_front(job.comparison, plot)
+    return failed
+
+
+def _alike(job: Job, asked: Request, device: Device, database: Database) -> Request:
+    """Have all dtypes of a job timed alike, or their times could not be compared.
+
+    What was timed before decides; else the dtype with the shortest kernels: if one is too short for a single call
+    between two events, all are timed rotating.
+    """
+    if job.comparison is None:
+        return asked
+    runs = [database.latest_unfinished(p, device.name) for p, going_on in job.to_do if going_on]
+    before: list[Conditions] = [run.conditions for run in runs if run is not None]
+    if job.comparison.conditions is not None:
+        before.insert(0, job.comparison.conditions)
+    if before:
+        return replace(asked, mode=before[0].mode, regime=before[0].regime)
+    if asked.mode is not None:
+        return asked
+    modes = {
+        device.choose_conditions(asked.kernel, problem, None, asked.regime)[0].mode
+        for problem, _ in job.to_do
+    }
+    return replace(asked, mode=Mode.ROTATING) if len(modes) > 1 else asked
+
+
+def _compare(job: Job, problem: Problem, result: Result, database: Path) -> bool:
+    """Have a result take part in the comparison of dtypes, if there is one; whether that could be done."""
+    if job.comparison is None:
+        return True
+    best = Best.of(result.finish) if result.finish else None
+    try:
+        job.comparison.add(result.state.run, result.state.trials, best)
+    except UsageError as error:
+        job.skip(problem, str(error))
+        return False
+    if _inaccurate(result):
+        job.skip(problem, _why_nothing(result, database))
+    return True
+
+
+def _inaccurate(result: Result) -> bool:
+    """Whether the bound on the error is what left a run without a winner."""
+    return result.finish is None and _commonest(result) is Status.INACCURATE
+
+
+def _commonest(result: Result) -> Status | None:
+    counts = Counter(trial.status for trial in result.state.trials if not trial.status.ranked)
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def _why_nothing(result: Result, database: Path) -> str:
+    """Name the commonest failure, and the command that shows one of them."""
+    status = _commonest(result)
+    found = "is accurate enough" if status is Status.INACCURATE else "could be verified"
+    text = f"{result.state.run.problem}: no configuration {found}"
+    if status is None:
+        return text
+    trials = [trial for trial in result.state.trials if trial.status is status]
+    said = next((line.strip() for line in trials[0].error.splitlines() if line.strip()), "")
+    ended = f"{len(trials)} of {len(result.state.trials)} ended as {status}"
+    command = f"tune trial {trials[0].id} --db {shlex.quote(str(database))}"
+    return f"{text}; {ended}{': ' if said else ''}{said}; see: {command}"

@@ -1,0 +1,60 @@
+"""``tune bench --history``: what was found before; and which of the stored problems are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from tuner.cli.problems import assignments
+from tuner.database import Database, Filters
+from tuner.errors import DatabaseError
+from tuner.model import Problem
+from tuner.report.bench_table import history_as_json, show_history
+from tuner.report.tables import printable, show_json
+
+
+def problem_filter(dtypes: Sequence[str], options: Sequence[str]) -> Callable[[Problem], bool]:
+    """Turn ``--dtype`` and ``--option`` into a question about stored problems; of several dtypes any will do."""
+    roles: dict[str, set[str]] = {}
+    for text in dtypes:
+        role, _, names = text.rpartition("=")
+        roles.setdefault(role, set()).update(name.strip() for name in names.split(","))
+    values = [(name, value.lower()) for name, value in assignments(options, "--option")]
+
+    def fits(problem: Problem) -> bool:
+        return all(
+            (problem.dtypes.get(role) if role else problem.dtype) in names for role, names in roles.items()
+        ) and all(str(problem.options.get(name)).lower() == value for name, value in values)
+
+    return fits
+
+
+def show_benches(
+    path: Path, kernel: str, mode: str, regime: str, fits: Callable[[Problem], bool], *, as_json: bool
+) -> None:
+    """Print earlier benches, newest first.
+
+    Args:
+        path: the database.
+        kernel: name of the kernel; empty for all.
+        mode: the only one wanted, if any.
+        regime: the only one wanted, if any.
+        fits: whether a problem is wanted.
+        as_json: print JSON.
+
+    Raises:
+        DatabaseError: there is none, or the database cannot be read.
+    """
+    with Database.open(path, write=False) as database:
+        found = database.benchmarks(Filters(kernel=kernel, mode=mode, regime=regime))
+    for line in found.damaged:
+        click.echo(f"left out: {printable(line)}; run: tune db check", err=True)
+    rows = [row for row in found.rows if fits(row.problem)]
+    if as_json:
+        show_json([history_as_json(row) for row in rows])
+    elif rows:
+        show_history(rows)
+    if not rows:
+        raise DatabaseError(f"no bench in {path} fits", "make one with: tune bench")

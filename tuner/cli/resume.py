@@ -1,0 +1,91 @@
+"""What ``tune run --resume`` still has to do, and what earlier runs have already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from tuner.accuracy import Best
+    from tuner.database import Database
+    from tuner.model import Problem, Run, Trial
+
+KEPT = {
+    "trials": "--trials",
+    "sampler": "--sampler",
+    "seed": "--seed",
+    "variants": "--variant",
+    "fixes": "--fix",
+    "from_scratch": "--from-scratch",
+    "mode": "--mode",
+    "regime": "--regime",
+}
+"""What a resumed run has already, by parameter."""
+
+
+def say_what_is_kept() -> None:
+    """Say which options are not heeded because a resumed run goes on as it began."""
+    context = click.get_current_context()
+    given = [
+        option
+        for name, option in KEPT.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        click.echo(f"tune: a resumed run keeps its own {', '.join(given)}", err=True)
+
+
+def left_to_do(
+    problems: Sequence[Problem], database: Database, device: str, max_error: float | None
+) -> list[tuple[Problem, bool]]:
+    """Say which problems are left, and whether each goes on with an interrupted run.
+
+    Of several problems those that ended before the first interrupted one are done; one that never began is begun. With
+    a bound on the error only a run under the same bound has ended.
+
+    Raises:
+        TunerError: nothing is left.
+    """
+    from tuner.errors import TunerError
+
+    if len(problems) == 1:
+        return [(problems[0], True)]
+    left: list[tuple[Problem, bool]] = []
+    any_interrupted = False
+    for problem in problems:
+        interrupted = database.latest_unfinished(problem, device) is not None
+        any_interrupted |= interrupted
+        if any_interrupted or not _done(problem, database, device, max_error):
+            left.append((problem, interrupted))
+    if not left:
+        raise TunerError(
+            f"there is no interrupted run of any of the {len(problems)} problems on {device}",
+            "leave out --resume",
+        )
+    return left
+
+
+def _done(problem: Problem, database: Database, device: str, max_error: float | None) -> bool:
+    from tuner.database import Filters
+
+    if max_error is not None:
+        return earlier(problem, database, device, max_error) is not None
+    found = database.query(Filters(problem_key=problem.key)).rows
+    return any(stored.run.device == device for stored in found)
+
+
+def earlier(
+    problem: Problem, database: Database, device: str, max_error: float
+) -> tuple[Run, list[Trial], Best] | None:
+    """Give the newest run of a problem on a device that ended with a winner under the same bound on the error."""
+    from tuner.accuracy import Best
+    from tuner.database import Filters
+
+    for stored in sorted(database.winners(Filters(problem_key=problem.key)).rows, key=lambda w: -w.id):
+        run = stored.run
+        if run.device == device and run.narrowing.get("max_error") == max_error:
+            return run, database.trials(run.id), Best.stored(stored)
+    return None

@@ -1,0 +1,51 @@
+"""Calibrations of GPUs, kept for each card and driver."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tuner.model import Calibration, Gpu, digest
+from tuner.render import render_ceilings, render_helpers
+
+VERSION = 1
+"""Of how calibrations are taken."""
+
+
+class CalibrationCache:
+    """A folder of calibrations.
+
+    Args:
+        folder: where; None keeps nothing.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def read(self, gpu: Gpu) -> Calibration | None:
+        """Give what was measured on this very card with this driver and these kernels."""
+        if self._folder is None:
+            return None
+        try:
+            return Calibration.from_json(json.loads(self._path(self._folder, gpu).read_text()))
+        except (OSError, ValueError, TypeError, KeyError):  # absent, or of another version
+            return None
+
+    def write(self, gpu: Gpu, calibration: Calibration) -> None:
+        """Keep a calibration; a folder that cannot be written costs its repetition, nothing else."""
+        if self._folder is None:
+            return
+        path = self._path(self._folder, gpu)
+        new = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            new.write_text(json.dumps(calibration.to_json()))
+            new.replace(path)
+        except OSError:
+            new.unlink(missing_ok=True)
+
+    @staticmethod
+    def _path(folder: Path, gpu: Gpu) -> Path:
+        how = digest([VERSION, gpu.driver, gpu.clock_hz, render_helpers(), render_ceilings(gpu.cc)])
+        return folder / f"{gpu.uuid or 'unknown'}-{how[:16]}.json"

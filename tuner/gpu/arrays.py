@@ -1,0 +1,147 @@
+"""Device memory of ours as the arrays of torch and CuPy, and their work on our stream."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver as cu
+
+from tuner.errors import TunerError
+from tuner.expressions import ITEMSIZE
+from tuner.gpu.driver import Context, check
+
+TYPE_CODES = {
+    "float64": "<f8",
+    "float32": "<f4",
+    "float16": "<f2",
+    "bfloat16": "<i2",
+    "int64": "<i8",
+    "int32": "<i4",
+    "uint32": "<u4",
+    "int8": "|i1",
+    "uint8": "|u1",
+}
+"""NumPy's code of each dtype; it has none for bfloat16, whose bits are given as 16-bit integers."""
+
+
+@dataclass(frozen=True)
+class TensorView:
+    """A tensor in device memory."""
+
+    address: int
+    shape: tuple[int, ...]
+    """As it lies in memory, row-major."""
+    dtype: str
+    transposed: bool = False
+    """Whether memory has the transpose of what the kernel means by it; libraries see what the kernel means."""
+
+
+class DeviceArray:
+    """A tensor for whoever understands ``__cuda_array_interface__`` (version 3).
+
+    Attributes:
+        shape: as the kernel means it.
+        dtype: its name; of bfloat16 the interface gives the bits.
+    """
+
+    def __init__(self, view: TensorView) -> None:
+        strides = [ITEMSIZE[view.dtype] * math.prod(view.shape[i + 1 :]) for i in range(len(view.shape))]
+        self.shape = view.shape[::-1] if view.transposed else view.shape
+        self.dtype = view.dtype
+        self.__cuda_array_interface__ = {
+            "shape": self.shape,
+            "typestr": TYPE_CODES[view.dtype],
+            "data": (view.address, False),
+            "strides": tuple(strides[::-1]) if view.transposed else None,
+            "version": 3,
+        }
+
+
+def import_library(name: str) -> Any:
+    """Import torch or CuPy.
+
+    Raises:
+        TunerError: it is not installed, or its installation is broken.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name == name:
+            raise TunerError(
+                f"{name} is not installed", "install it, or compare with something else"
+            ) from None
+        raise TunerError(f"{name} cannot be imported: {error}", "repair its installation") from None
+    except Exception as error:  # noqa: BLE001 - a library that does not match the driver can raise anything
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise TunerError(f"{name} cannot be imported: {lines[0]}", "repair its installation") from None
+
+
+def library_version(name: str) -> str:
+    """Give a library's version, or nothing where it cannot be imported."""
+    try:
+        return str(getattr(import_library(name), "__version__", "unknown"))
+    except TunerError:
+        return ""
+
+
+def array_of(library: str, view: TensorView) -> Any:
+    """Let a library see a tensor; without a library, as a :class:`DeviceArray`."""
+    if library == "torch":
+        return torch_tensor(view.address, view.shape, view.dtype, transposed=view.transposed)
+    return cupy_array(view) if library == "cupy" else DeviceArray(view)
+
+
+def torch_tensor(address: int, shape: tuple[int, ...], dtype: str, *, transposed: bool = False) -> Any:
+    """Let torch see device memory as a tensor; a transposed one as a view with exchanged strides."""
+    torch = import_library("torch")
+    # Without its own device, torch would copy the tensor to the default one.
+    device = torch.device("cuda", _current_device())
+    tensor = torch.as_tensor(DeviceArray(TensorView(address, shape, dtype)), device=device)
+    if dtype == "bfloat16":
+        tensor = tensor.view(torch.bfloat16)
+    return tensor.permute(*reversed(range(len(shape)))) if transposed else tensor
+
+
+def _current_device() -> int:
+    return int(check(cu.cuCtxGetDevice()))
+
+
+def cupy_array(view: TensorView) -> Any:
+    """Let CuPy see device memory as an array."""
+    cupy = import_library("cupy")
+    size_bytes = math.prod(view.shape) * ITEMSIZE[view.dtype]
+    memory = cupy.cuda.UnownedMemory(view.address, size_bytes, None)
+    try:
+        dtype = _bfloat16() if view.dtype == "bfloat16" else np.dtype(view.dtype)
+        array = cupy.ndarray(view.shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+    except (ImportError, TypeError, ValueError) as error:
+        raise TunerError(f"CuPy {cupy.__version__} cannot hold {view.dtype}: {error}", "use torch") from None
+    return array.transpose() if view.transposed else array
+
+
+def _bfloat16() -> Any:
+    return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+
+
+@contextmanager
+def torch_stream(context: Context) -> Iterator[Any]:
+    """Make torch queue its work on the context's stream; gives the torch module."""
+    torch = import_library("torch")
+    device = torch.device("cuda", int(context.device))
+    with torch.cuda.stream(torch.cuda.ExternalStream(int(context.stream), device=device)):
+        yield torch
+
+
+@contextmanager
+def cupy_stream(context: Context) -> Iterator[Any]:
+    """Make CuPy queue its work on the context's stream; gives the cupy module."""
+    cupy = import_library("cupy")
+    device = int(context.device)
+    with cupy.cuda.Device(device), cupy.cuda.ExternalStream(int(context.stream), device):
+        yield cupy

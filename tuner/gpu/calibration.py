@@ -1,0 +1,297 @@
+"""What this GPU reaches, and how well it can be timed: measured once for each card and driver, in some seconds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from tuner.conditions import Batch
+from tuner.cubin_cache import CubinCache
+from tuner.gpu.buffers import Helpers, ProblemData
+from tuner.gpu.candidate import Timed
+from tuner.gpu.clocks import Stamps
+from tuner.gpu.contest import Contest, Entrant
+from tuner.gpu.driver import Context
+from tuner.gpu.graph import Graph, Kernel
+from tuner.gpu.stand import Stand
+from tuner.gpu.timing import Limits, Timer
+from tuner.gpu.verify import Verifier
+from tuner.model import Calibration, Conditions, Gpu, Mode, Regime
+from tuner.plan import Buffer
+from tuner.render import render_ceilings
+from tuner.stats import paired_ratio
+
+MEMORY_FLOATS = 1 << 27
+"""512 MiB: several times the L2 of any GPU, and long enough for the events not to matter."""
+SHORT_FLOATS = 1 << 18
+"""A megabyte: a kernel of a microsecond or two."""
+MATRIX_ROUNDS, VECTOR_ROUNDS = 320, 350
+"""Some 200 us on an H200."""
+PAIRS = 12
+"""Comparisons of a kernel with itself, of each kind."""
+ROUNDS, SAMPLES = 24, 4
+"""Of a comparison; as many as the end of a race has."""
+LEAST_NOISE = 0.002
+"""Nobody should believe in less. Two loads of one kernel differ by 0.05 to 0.08 % (standard deviation) on an H200, and
+with a floor of three such deviations more than 2 % of equal pairs would be called different."""
+NOISE_QUANTILE = 0.95
+SETTING_SHARE = 0.97
+"""Share of the highest clock below which a GPU that nothing slows must have been slowed on purpose."""
+
+
+@dataclass(frozen=True)
+class Single:
+    """One bound kernel as something that can be timed."""
+
+    kernel: Kernel
+
+    def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - it knows one copy only
+        """Append it."""
+        self.kernel.add_to(graph)
+
+    def close(self) -> None:
+        """It owns nothing."""
+
+
+class Reference:
+    """The kernel that watches for drift: arithmetic that shows the SM clock, then a sweep that shows the memory.
+
+    Args:
+        stand: any problem's.
+        helpers: the tuner's own kernels.
+        gpu: for its size.
+    """
+
+    def __init__(self, stand: Stand, helpers: Helpers, gpu: Gpu) -> None:
+        self._stand = stand
+        never = stand.data.memory.allocate("reference", 16)
+        arguments = [("int32", VECTOR_ROUNDS // 3), ("pointer", never)]
+        self._arithmetic = helpers.kernel("multiply_add", 8 * gpu.sm_count, 256, arguments)
+
+    def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - it touches no tensor
+        """Append both."""
+        self._arithmetic.add_to(graph)
+        self._stand.data.flush.add_to(graph)
+
+    def close(self) -> None:
+        """It owns nothing."""
+
+    def time_ns(self) -> float:
+        """Take eight samples, light and cold whatever the conditions of the problem are."""
+        stand = replace(self._stand, conditions=Conditions(), limits=Limits(0.0, 0.0, 0.0), batch=Batch(1, 1))
+        graph = stand.graph(self, 8)
+        try:
+            return statistics.median(stand.take(graph, 2e5).times_ns)
+        finally:
+            graph.close()
+
+
+class Calibrator:
+    """Takes the measurements; about three seconds on an H200.
+
+    Args:
+        context: of the GPU.
+        gpu: its limits.
+        helpers: the tuner's own kernels.
+        timer: of the measuring process.
+        allow: tells the guard how long the next step may take.
+        cache: of cubins.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        gpu: Gpu,
+        helpers: Helpers,
+        timer: Timer,
+        allow: Callable[[float], None],
+        cache: CubinCache | None,
+    ) -> None:
+        self._gpu, self._helpers, self._timer, self._allow = gpu, helpers, timer, allow
+        source = render_ceilings(gpu.cc)
+        self._ceilings = Helpers(context, gpu.arch, cache, source, "copy_sweep")
+
+    def measure(self) -> Calibration:
+        """Measure everything."""
+        with ExitStack() as stack:
+            stack.callback(self._ceilings.close)
+            large = stack.enter_context(_closing(self._stand(MEMORY_FLOATS, Mode.COLD)))
+            copy, read = self._copy(large, self._ceilings), self._read(large)
+            matrix, vector = self._matrix(self._ceilings, large), self._vector(self._helpers, large)
+            size_bytes = 4.0 * MEMORY_FLOATS
+            times = {
+                "copy": self._time(large, copy),
+                "read": self._time(large, read),
+                "matrix": self._time(large, matrix, heavy=True),
+                "vector": self._time(large, vector, heavy=True),
+                "nothing": self._time(large, Single(self._helpers.kernel("nothing", 1, 32, []))),
+            }
+            clock = self._clock(large, vector)
+            cold = self._noise(large, self._copy, heavy=False) + self._noise(
+                large, self._matrix_again, heavy=True
+            )
+            short = stack.enter_context(_closing(self._stand(SHORT_FLOATS, Mode.ROTATING)))
+            batch = self._noise(short, self._copy, heavy=False)
+            tiny = stack.enter_context(_closing(self._stand(SHORT_FLOATS, Mode.COLD)))
+            tiny_ns = self._time(tiny, self._copy(tiny, self._ceilings))
+            alone = [share * tiny_ns for share in self._noise(tiny, self._copy, heavy=False)]
+            reference_ns = Reference(large, self._helpers, self._gpu).time_ns()
+        noise = {
+            str(Conditions(Mode.COLD, Regime.RESTED)): _noise_floor(cold),
+            str(Conditions(Mode.ROTATING, Regime.RESTED)): _noise_floor(batch + cold),
+            str(Conditions(Mode.WARM, Regime.RESTED)): _noise_floor(batch + cold),
+        }
+        return Calibration(
+            noise=noise,
+            cold_noise_ns=float(np.quantile(alone, NOISE_QUANTILE)),
+            reference_ns=reference_ns,
+            read_bytes_per_s=size_bytes / times["read"] * 1e9,
+            copy_bytes_per_s=2 * size_bytes / times["copy"] * 1e9,
+            matrix_flops=self._matrix_work() / times["matrix"] * 1e9,
+            vector_flops=2.0 * 64 * VECTOR_ROUNDS * 2048 * self._gpu.sm_count / times["vector"] * 1e9,
+            event_ns=times["nothing"],
+            sm_clock_hz=clock,
+            measured=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            notes=self._clock_note(clock),
+        )
+
+    # -- the stands and the kernels ---------------------------------------------------------------------------------
+
+    def _stand(self, floats: int, mode: Mode) -> Stand:
+        tensors = (
+            Buffer("x", (floats,), "float32", "input", "normal"),
+            Buffer("y", (floats,), "float32", "output"),
+        )
+        batch = Batch(1, 1) if mode is Mode.COLD else Batch(100, 100)
+        data = ProblemData(self._helpers, tensors, 0, self._gpu.l2_bytes, self._gpu.sm_count, batch.copies)
+        verifier = Verifier(data, {"reduction": 1, "accumulate": "float32", "tolerance": 1.0})
+        data.seal()
+        stamps = Stamps(self._helpers, data.memory, self._gpu.sm_count)
+        conditions = Conditions(mode, Regime.RESTED)
+        self._timer.measure_gap(data, stamps, conditions, batch)
+        limits = Limits(0.0, 0.0, 0.0)
+        return Stand(data, verifier, stamps, self._timer, limits, conditions, batch, self._allow)
+
+    def _copy(self, stand: Stand, helpers: Helpers) -> Timed:
+        count = stand.data.tensors[0].size_bytes // 16
+        return _Copies(
+            [
+                helpers.kernel(
+                    "copy_sweep",
+                    -(-count // 2048),
+                    512,
+                    [
+                        ("pointer", stand.data.address("x", i)),
+                        ("pointer", stand.data.address("y", i)),
+                        ("int64", count),
+                    ],
+                )
+                for i in range(stand.data.copies)
+            ]
+        )
+
+    def _read(self, stand: Stand) -> Timed:
+        tensor = stand.data.tensors[0]
+        arguments = [
+            ("pointer", stand.data.address("x")),
+            ("int64", tensor.size_bytes // 16),
+            ("pointer", stand.data.memory.allocate("never", 16)),
+        ]
+        return Single(self._helpers.kernel("read_sweep", 16 * self._gpu.sm_count, 512, arguments))
+
+    def _matrix(self, helpers: Helpers, stand: Stand) -> Timed:
+        arguments = [("int32", MATRIX_ROUNDS), ("pointer", stand.data.memory.allocate("never", 16))]
+        return Single(helpers.kernel("matrix_rate", self._gpu.sm_count * self._matrix_blocks, 256, arguments))
+
+    def _matrix_again(self, stand: Stand, helpers: Helpers) -> Timed:
+        return self._matrix(helpers, stand)
+
+    def _vector(self, helpers: Helpers, stand: Stand) -> Timed:
+        arguments = [("int32", VECTOR_ROUNDS), ("pointer", stand.data.memory.allocate("never", 16))]
+        return Single(helpers.kernel("multiply_add", 8 * self._gpu.sm_count, 256, arguments))
+
+    @property
+    def _matrix_blocks(self) -> int:
+        """Blocks of an SM: wgmma takes half of its registers for one."""
+        return 1 if self._gpu.cc == 90 else 2
+
+    def _matrix_work(self) -> float:
+        """FLOP of one launch of ``matrix_rate``."""
+        if self._gpu.cc == 90:
+            a_round = 2 * 4 * (2 * 64 * 256 * 16)
+        else:
+            a_round = 8 * 8 * (2 * 16 * 8 * (16 if self._gpu.cc >= 80 else 8))
+        return float(a_round * MATRIX_ROUNDS * self._matrix_blocks * self._gpu.sm_count)
+
+    # -- the measurements -------------------------------------------------------------------------------------------
+
+    def _time(self, stand: Stand, timed: Timed, *, heavy: bool = False) -> float:
+        stand = _as_heavy(stand) if heavy else stand
+        graph = stand.graph(timed, 12)
+        try:
+            stand.take(graph, 2e5)
+            return statistics.median(stand.take(graph, 2e5).times_ns)
+        finally:
+            graph.close()
+
+    def _clock(self, stand: Stand, timed: Timed) -> float:
+        graph = stand.graph(timed, 4)
+        try:
+            return stand.take(graph, 2e5).sm_clock_hz
+        finally:
+            graph.close()
+
+    def _noise(self, stand: Stand, build: Callable[[Stand, Helpers], Timed], *, heavy: bool) -> list[float]:
+        """Compare a kernel with itself, loaded twice, again and again: how far from 1 each ratio is."""
+        stand = _as_heavy(stand) if heavy else stand
+        found = []
+        for number in range(PAIRS):
+            loads = [self._ceilings.again() for _ in range(2)]
+            try:
+                entrants = [Entrant(build(stand, load), 2e5) for load in loads]
+                rounds = Contest(stand).run(entrants, ROUNDS, SAMPLES, number).rounds
+            finally:
+                for load in loads:
+                    load.close()
+            a, b = ([statistics.median(groups[i]) for groups in rounds] for i in range(2))
+            found.append(abs(paired_ratio(a, b, number).median - 1.0))
+        return found
+
+    def _clock_note(self, clock_hz: float) -> tuple[str, ...]:
+        if not clock_hz or not self._gpu.clock_hz or clock_hz > SETTING_SHARE * self._gpu.clock_hz:
+            return ()
+        held = f"{clock_hz / 1e9:.2f} of {self._gpu.clock_hz / 1e9:.2f} GHz under light load"
+        return (f"the SM clock is held at {held}: locked or limited by the GPU's owner",)
+
+
+@dataclass(frozen=True)
+class _Copies:
+    kernels: list[Kernel]
+
+    def add_to(self, graph: Graph, copy: int) -> None:
+        self.kernels[copy].add_to(graph)
+
+    def close(self) -> None:
+        pass
+
+
+@contextmanager
+def _closing(stand: Stand) -> Iterator[Stand]:
+    try:
+        yield stand
+    finally:
+        stand.close()
+
+
+def _as_heavy(stand: Stand) -> Stand:
+    """Give the same stand, under limits that make every kernel one that needs rest."""
+    return replace(stand, limits=Limits(0.0, 1.0, 1e-30))
+
+
+def _noise_floor(deviations: list[float]) -> float:
+    return max(LEAST_NOISE, float(np.quantile(deviations, NOISE_QUANTILE)))

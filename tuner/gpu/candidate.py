@@ -1,0 +1,96 @@
+"""A compiled candidate on the GPU: modules, bound kernels, scratch memory; and what else can be timed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from cuda.bindings import driver as cu
+
+from tuner.gpu.buffers import Memory, ProblemData
+from tuner.gpu.driver import check
+from tuner.gpu.graph import Graph, Kernel
+from tuner.plan import Buffer
+
+
+class Timed(Protocol):
+    """What can be timed: a loaded candidate, a captured call."""
+
+    def add_to(self, graph: Graph, copy: int) -> None:
+        """Append one run of it, on that copy of the tensors, to a graph."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Nothing:
+    """A candidate without a kernel: what is left is the cost of timing."""
+
+    def add_to(self, graph: Graph, copy: int) -> None:
+        """Append nothing."""
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+@dataclass
+class Loaded:
+    """A candidate on the GPU."""
+
+    memory: Memory
+    kernels: list[list[Kernel]] = field(default_factory=list)
+    """``kernels[copy]``: its launches in order, bound to that copy of the tensors."""
+    modules: list[Any] = field(default_factory=list)
+    scratch: list[str] = field(default_factory=list)
+    """Names of its own allocations: candidates in one race must not share them."""
+    zeroed: list[tuple[int, int]] = field(default_factory=list)
+    """Address and bytes of scratch that is cleared inside the timing, because the kernel needs it so."""
+
+    def add_to(self, graph: Graph, copy: int) -> None:
+        """Append all of its launches."""
+        for address, size in self.zeroed:
+            graph.memset(address, 0, size)
+        for kernel in self.kernels[copy]:
+            kernel.add_to(graph)
+
+    def close(self) -> None:
+        """Unload, and give back the scratch; harmless after a fault."""
+        for module in self.modules:
+            cu.cuModuleUnload(module)
+        for name in self.scratch:
+            self.memory.free(name)
+
+
+def load(
+    data: ProblemData,
+    cubins: Sequence[bytes],
+    entries: Sequence[str],
+    launches: Sequence[Any],
+    scratch: Sequence[Buffer],
+) -> Loaded:
+    """Load a candidate's cubins and bind its arguments, once for each copy of the tensors."""
+    loaded = Loaded(data.memory)
+    own: dict[str, int] = {}
+    try:
+        for buffer in scratch:
+            loaded.scratch.append(data.memory.unused(f"scratch {buffer.name}"))
+            address = data.memory.allocate_guarded(loaded.scratch[-1], buffer.size_bytes)
+            # What the candidate before left there could be the right partial sums.
+            check(cu.cuMemsetD8(address, 0xFF, buffer.size_bytes))
+            own[buffer.name] = address
+            if buffer.zeroed:
+                loaded.zeroed.append((address, buffer.size_bytes))
+        loaded.modules += [check(cu.cuModuleLoadData(cubin)) for cubin in cubins]
+        for copy in range(data.copies):
+            addresses = {**data.addresses(copy), **own}
+            loaded.kernels.append(
+                [
+                    Kernel(module, entry, launch, addresses)
+                    for module, entry, launch in zip(loaded.modules, entries, launches, strict=True)
+                ]
+            )
+    except BaseException:
+        loaded.close()
+        raise
+    return loaded

@@ -1,0 +1,100 @@
+"""A user's Python function: loading it, and finding out what it wants."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tuner.errors import TunerError, UsageError
+from tuner.kernel import suggestion
+
+MAX_MESSAGE = 300
+
+
+@functools.lru_cache(maxsize=64)
+def load_function(text: str, file: Path | None) -> Callable[..., Any]:
+    """Import a function; a file is run once, however many copies of the tensors its function is bound to.
+
+    Args:
+        text: its name, behind its module and a colon where there is no file.
+        file: the Python file that has it; it may import what lies beside it.
+
+    Raises:
+        UsageError: there is no such module or function.
+        TunerError: importing it fails.
+    """
+    module_name, _, name = text.rpartition(":")
+    where = file.name if file else module_name
+    start = str(file.parent if file else Path.cwd())
+    if start not in sys.path:
+        sys.path.insert(0, start)
+    try:
+        module = _run_file(file) if file else importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise UsageError(f"no module named {error.name}", f"modules are looked for in {start}") from None
+        raise TunerError(f"{where}: {first_line(error)}", "install what it imports") from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's file throws
+        raise TunerError(f"{where}: {first_line(error)}", "correct the file") from None
+    function = getattr(module, name, None)
+    if not callable(function):
+        choices = sorted(n for n, value in vars(module).items() if inspect.isfunction(value))
+        raise UsageError(f"{where} has no function {name!r}", suggestion(name, choices))
+    return function  # type: ignore[no-any-return]
+
+
+def _run_file(file: Path) -> ModuleType:
+    name = f"baseline_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and Triton look there for what a function's module is
+    spec.loader.exec_module(module)
+    return module
+
+
+def arguments_for(
+    function: Callable[..., Any], known: Mapping[str, Any], text: str
+) -> tuple[list[Any], dict[str, Any]]:
+    """Give a function those of the known values that its parameters name.
+
+    Raises:
+        UsageError: it wants something else, too.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise UsageError(f"{text} does not say what it takes", "wrap it in a Python function") from None
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given = {p.name for p in parameters}
+            named |= {name: value for name, value in known.items() if name not in given}
+            continue
+        if parameter.name not in known:
+            if parameter.default is parameter.empty:
+                remedy = suggestion(parameter.name, sorted(known))
+                raise UsageError(f"{text} wants {parameter.name!r}, which nobody has", remedy)
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                positional.append(parameter.default)
+        elif parameter.kind is parameter.POSITIONAL_ONLY:
+            positional.append(known[parameter.name])
+        else:
+            named[parameter.name] = known[parameter.name]
+    return positional, named
+
+
+def first_line(error: BaseException) -> str:
+    """Give an exception in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return ": ".join([type(error).__name__, *lines[:1]])[:MAX_MESSAGE]

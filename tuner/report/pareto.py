@@ -1,0 +1,146 @@
+"""The Pareto front of time and error over the dtypes of a problem: as a table, as JSON, as a figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.accuracy import Choice, Comparison, Point
+from tuner.report.plots import ParetoPoint, plot_pareto
+from tuner.report.tables import duration, percent, printable, show
+
+COLUMNS = ("dtype", "time", "confirmed", "error", "note", "trial", "configuration")
+
+
+def show_front(comparison: Comparison) -> None:
+    """Print the front, the confirmed winners of dtypes that are not on it, and which of them is the answer."""
+    bound = f"{comparison.max_error:g}"
+    timed = f"; timed {comparison.conditions}" if comparison.conditions else ""
+    click.echo(f"\n{title(comparison)}: time against error, at most {bound} allowed{timed}")
+    shown = [*comparison.front, *comparison.others]
+    if shown:
+        rows = [
+            (
+                point.problem.dtype,
+                duration(point.time_ns),
+                duration(point.confirmed_ns),
+                error_text(point.error),
+                ", ".join(_marks(comparison, point)),
+                point.trial.id,
+                point.trial.configuration,
+            )
+            for point in shown
+        ]
+        show(COLUMNS, rows, right=("time", "confirmed", "error", "trial"))
+    for problem, reason in comparison.skipped:
+        click.echo(f"  {printable(problem.dtype)}: {printable(reason)}")
+    click.echo(f"  {_answer(comparison)}")
+
+
+def title(comparison: Comparison) -> str:
+    """Give kernel, sizes and options, without a dtype."""
+    truth = comparison.truth
+    values = {**truth.sizes, **truth.options}
+    return printable(" ".join([truth.kernel, *(f"{name}={value}" for name, value in values.items())]))
+
+
+def error_text(error: float) -> str:
+    """Give an error in the one notation in which errors of all sizes can be compared at a glance."""
+    return f"{error:.2e}"
+
+
+def _marks(comparison: Comparison, point: Point) -> list[str]:
+    choice = comparison.choice
+    marks = []
+    if choice is not None and point is choice.winner:
+        marks.append("winner")
+    if choice is not None and any(point is tied for tied in choice.tied):
+        marks.append("tied")
+    if point.error > comparison.max_error:
+        marks.append("too inaccurate")
+    if not any(point is other for other in comparison.front):
+        marks.append("not on the front")
+    return marks
+
+
+def _answer(comparison: Comparison) -> str:
+    choice = comparison.choice
+    if choice is None:
+        least = min(comparison.points, key=lambda point: point.error, default=None)
+        text = f"no confirmed winner is within an error of {comparison.max_error:g}"
+        if least is None:
+            return text
+        return f"{text}; the least error was {error_text(least.error)} ({least.problem.dtype})"
+    winner = choice.winner
+    text = (
+        f"winner: {winner.problem.dtype}, {duration(winner.confirmed_ns)} in a fresh process, "
+        f"error {error_text(winner.error)}"
+    )
+    return text + _ties(choice)
+
+
+def _ties(choice: Choice) -> str:
+    if not choice.tied:
+        return ""
+    names = ", ".join(point.problem.dtype for point in choice.tied)
+    return f"; as fast as {names} within the noise ({percent(choice.noise)}), and more accurate"
+
+
+def front_as_json(comparison: Comparison, *, complete: bool) -> dict[str, Any]:
+    """Give the same for programs.
+
+    Args:
+        comparison: of the dtypes.
+        complete: whether all dtypes are in it; where the run was stopped no winner is named.
+    """
+    choice = comparison.choice if complete else None
+    return {
+        "truth": comparison.truth.to_json(),
+        "max_error": comparison.max_error,
+        "mode": comparison.conditions.mode if comparison.conditions else None,
+        "regime": comparison.conditions.regime if comparison.conditions else None,
+        "noise_floor": comparison.noise_of(comparison.front[0].time_ns) if comparison.front else None,
+        "complete": complete,
+        "winner": _point(comparison, choice.winner) if choice else None,
+        "tied": [_point(comparison, point) for point in choice.tied] if choice else [],
+        "front": [_point(comparison, point) for point in comparison.front],
+        "skipped": [{"dtype": problem.dtype, "reason": reason} for problem, reason in comparison.skipped],
+    }
+
+
+def _point(comparison: Comparison, point: Point) -> dict[str, Any]:
+    configuration = point.trial.configuration
+    return {
+        "dtype": point.problem.dtype,
+        "dtypes": dict(point.problem.dtypes),
+        "trial": point.trial.id,
+        "variant": configuration.variant,
+        "configuration": configuration.values,
+        "time_ns": point.time_ns,
+        "confirmed_ns": point.confirmed_ns,
+        "error": point.error,
+        "allowed": point.error <= comparison.max_error,
+    }
+
+
+def plot_front(comparison: Comparison, path: Path) -> None:
+    """Draw every verified trial of every dtype, with the front and the winner.
+
+    Raises:
+        UsageError, TunerError: as :func:`tuner.report.plots.check_plot`.
+    """
+    choice = comparison.choice
+    on_front = {id(point) for point in comparison.front}
+    points = [
+        ParetoPoint(
+            point.problem.dtype,
+            point.time_ns,
+            point.error,
+            front=id(point) in on_front,
+            winner=choice is not None and point is choice.winner,
+        )
+        for point in comparison.points
+    ]
+    plot_pareto(points, path, title(comparison), comparison.max_error)
