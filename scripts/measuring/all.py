@@ -9,6 +9,7 @@ ten measurements see the card after all kinds of work.
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,34 +35,31 @@ def main() -> None:
         "--until", type=float, default=1e9, metavar="SECONDS", help="End after so long, finished or not."
     )
     given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
     work = given.work or Path(tempfile.mkdtemp())
     work.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + given.until
     spread = work / "spread.jsonl"
     tasks = [["ten_runs.py", "--one", str(seed), "--folder", str(work)] for seed in range(10)]
-    tasks += [["ten_runs.py", "--folder", str(work), "--out", str(given.folder / "ten-runs.json")]]
-    tasks += [["modes.py", "--out", str(given.folder / "modes.json")]]
-    tasks += [["tools.py", "--out", str(given.folder / "tools.json")]]
-    tasks += [["race_cost.py", "--out", str(given.folder / "race-cost.json")]]
+    tasks += [["ten_runs.py", "--folder", str(work), "--out", str(work / "ten-runs.json")]]
+    tasks += [[f"{name}.py", "--out", str(work / f"{name}.json")] for name in ("modes", "tools", "race_cost")]
     cases = ("arithmetic", "copy", "addition", "short", "product")
-    tasks += [
-        ["twins.py", "--only", case, "--out", str(given.folder / f"twins-{case}.json")] for case in cases
-    ]
+    tasks += [["twins.py", "--only", case, "--out", str(work / "twins.json")] for case in cases]
     while tasks and time.monotonic() < deadline:
         _spread(spread, given.every)
         task = tasks.pop(0)
         done = work / f"done-{'-'.join(Path(word).name for word in task)}"
-        if not done.exists():
-            _call(task, given.folder)
+        if not done.exists() and _call(task, work):
             done.touch()
     while _count(spread) < MEASUREMENTS and time.monotonic() < deadline:
         time.sleep(0.5)
         _spread(spread, given.every)
     if spread.exists():
-        _call(
-            ["spread.py", "--summary", str(spread), "--out", str(given.folder / "spread.json")], given.folder
-        )
+        _call(["spread.py", "--summary", str(spread), "--out", str(work / "spread.json")], work)
+    given.folder.mkdir(parents=True, exist_ok=True)
+    for file in ("ten-runs", "modes", "tools", "race_cost", "twins", "spread"):
+        if (work / f"{file}.json").exists():
+            shutil.copy(work / f"{file}.json", given.folder / f"{file.replace('_', '-')}.json")
+    shutil.copy(work / "measuring.txt", given.folder)
 
 
 def _count(spread: Path) -> int:
@@ -75,7 +73,8 @@ def _spread(spread: Path, every_s: float) -> None:
         _call(["spread.py", "--append", str(spread)], spread.parent)
 
 
-def _call(task: list[str], folder: Path) -> None:
+def _call(task: list[str], folder: Path) -> bool:
+    """Run a script, and say whether it went well."""
     began = time.monotonic()
     print(f"$ {' '.join([task[0], *(Path(word).name for word in task[1:])])}", flush=True)
     command = [sys.executable, str(HERE / task[0]), *task[1:]]
@@ -84,6 +83,7 @@ def _call(task: list[str], folder: Path) -> None:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         log.write(done.stdout)
     print(f"{done.stdout}[{time.monotonic() - began:.1f} s, status {done.returncode}]\n", flush=True)
+    return done.returncode == 0
 
 
 if __name__ == "__main__":
