@@ -11,7 +11,6 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export XDG_CACHE_HOME="$scratch/cache"
 db=tuning.db
-here=$(cd "$(dirname "$0")" && pwd)
 cd "$scratch"
 
 timed() {
@@ -22,13 +21,14 @@ timed() {
 }
 
 {
-    python3 -m tuner doctor | grep -E ' (tune|NVRTC|GPU|fit) ' || true
+    python3 -m tuner doctor | grep -E ' (tune|NVRTC|GPU|timing|fit) ' || true
     echo
     timed --kernel gemm --trials 200
     timed --kernel gemm --trials 200 --dtype float32
     timed --kernel vector_add --trials 200
     timed --kernel vector_add --trials 200 --size 'n=2**28'
     timed --kernel saxpy --trials 200 --size 'n=2**28'
-    echo '$ tune bench: the winners against the default and torch, interleaved in one process'
-    python3 -m tuner bench --db "$db"
+    timed --kernel gemm --trials 100 --dtype float32,float16,bfloat16 --max-error 1e-3
+    echo '$ tune bench --against torch --against default --check'
+    python3 -m tuner bench --db "$db" --against torch --against default --check
 } 2>&1 | tee "$out/figures.txt"

@@ -19,7 +19,7 @@ from tuner import __version__, paths
 from tuner.database import Database
 from tuner.devices.choose import open_device
 from tuner.kernel_file import load_kernel
-from tuner.model import Problem, Status
+from tuner.model import Mode, Problem, Status
 from tuner.recording import RecordedProblem, Recording, row_of, sources_digest, write_recording
 from tuner.report.progress import make_observer
 from tuner.session import tune
@@ -181,8 +181,9 @@ def _record(name: str, plan: Plan, db: Path, out: Path) -> None:
                     began = time.monotonic()
                     fixed = {k: tuple(str(v) for v in values) for k, values in lattice.fixed.items()}
                     request = Request(
-                        kernel, problem, 10**6, "brute-force", 0, (lattice.variant,), fixed, from_scratch=True
-                    )
+                        kernel, problem, 10**6, "brute-force", 0, (lattice.variant,), fixed, from_scratch=True,
+                        mode=Mode.COLD,  # one recording is timed in one way
+                    )  # fmt: skip
                     result = tune(request, device, database, make_observer(True), finish=False)
                     for trial in database.trials(result.state.run.id):
                         kept = (

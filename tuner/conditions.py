@@ -69,12 +69,13 @@ def batch_of(roof: Roof, tensors: Sequence[Buffer], gpu: Gpu, mode: Mode) -> Bat
 
     Rotating calls need so many copies of the tensors that other copies of more than :data:`COLD_FACTOR` times the L2
     are touched before one is used again; where the calls are too few for that, each copy is used only once, behind the
-    flush that is at the start of each batch.
+    flush that is at the start of each batch. Tensors that are so large themselves need no copy.
     """
     if mode is Mode.COLD:
         return Batch(1, 1)
     calls = math.ceil(BATCH_NS / (roof.speed_of_light_ns + LAUNCH_NS))
     calls = max(MIN_CALLS, min(MAX_CALLS, calls))
-    if mode is Mode.WARM:
+    enough, own = COLD_FACTOR * gpu.l2_bytes, footprint(tensors)
+    if mode is Mode.WARM or own >= enough:
         return Batch(calls, 1)
-    return Batch(calls, max(1, min(calls, 1 + math.ceil(COLD_FACTOR * gpu.l2_bytes / footprint(tensors)))))
+    return Batch(calls, min(calls, 1 + math.ceil(enough / own)))

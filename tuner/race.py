@@ -158,7 +158,7 @@ def run_finish(
             if rival.configuration not in [runner.configuration for runner in runners]:
                 runners.append(rival)
         say(_announcement(runners, rivals))
-        standing, lost = _race(device, runners, seed)
+        standing, lost = compete(device, runners, seed)
         rejected += lost
         # Who dropped out may have done so against somebody who failed later: that race says nothing of them.
         if not standing.left or (lost and standing.heats > 1):
@@ -180,8 +180,8 @@ def _announcement(runners: Sequence[Trial], rivals: Rivals) -> str:
     return f"{text}, {' and '.join(there)} among them" if there else text
 
 
-def _race(device: Device, runners: Sequence[Trial], seed: int) -> tuple[Standing, list[Rejection]]:
-    """Let the runners race; who fails is left out, and the heat is run again."""
+def compete(device: Device, runners: Sequence[Trial], seed: int) -> tuple[Standing, list[Rejection]]:
+    """Let the runners race, the fastest known first; who fails is left out, and the heat is run again."""
     lost: list[Rejection] = []
     best_ns = runners[0].time_ns or 1e6
     samples = max(FEWEST_SAMPLES, min(SAMPLES, round(GROUP_NS / best_ns)))

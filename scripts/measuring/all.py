@@ -16,8 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from spread import MEASUREMENTS, measure_if_due
+
 HERE = Path(__file__).resolve().parent
-MEASUREMENTS = 10
 
 
 def main() -> None:
@@ -42,17 +43,18 @@ def main() -> None:
     tasks = [["ten_runs.py", "--one", str(seed), "--folder", str(work)] for seed in range(10)]
     tasks += [["ten_runs.py", "--folder", str(work), "--out", str(work / "ten-runs.json")]]
     tasks += [[f"{name}.py", "--out", str(work / f"{name}.json")] for name in ("modes", "tools", "race_cost")]
-    cases = ("arithmetic", "copy", "addition", "short", "product")
-    tasks += [["twins.py", "--only", case, "--out", str(work / "twins.json")] for case in cases]
+    cases = ("arithmetic", "copy", "addition", "product")
+    meanwhile = ["--spread", str(spread), "--every", str(given.every)]
+    tasks += [["twins.py", "--only", case, "--out", str(work / "twins.json"), *meanwhile] for case in cases]
     while tasks and time.monotonic() < deadline:
-        _spread(spread, given.every)
+        measure_if_due(spread, given.every)
         task = tasks.pop(0)
         done = work / f"done-{'-'.join(Path(word).name for word in task)}"
         if not done.exists() and _call(task, work):
             done.touch()
-    while _count(spread) < MEASUREMENTS and time.monotonic() < deadline:
+    while len(spread.read_text().splitlines()) < MEASUREMENTS and time.monotonic() < deadline:
         time.sleep(0.5)
-        _spread(spread, given.every)
+        measure_if_due(spread, given.every)
     if spread.exists():
         _call(["spread.py", "--summary", str(spread), "--out", str(work / "spread.json")], work)
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -60,17 +62,6 @@ def main() -> None:
         if (work / f"{file}.json").exists():
             shutil.copy(work / f"{file}.json", given.folder / f"{file.replace('_', '-')}.json")
     shutil.copy(work / "measuring.txt", given.folder)
-
-
-def _count(spread: Path) -> int:
-    return len(spread.read_text().splitlines()) if spread.exists() else 0
-
-
-def _spread(spread: Path, every_s: float) -> None:
-    """Measure if it is time."""
-    due = not spread.exists() or time.time() - spread.stat().st_mtime > every_s
-    if due and _count(spread) < MEASUREMENTS:
-        _call(["spread.py", "--append", str(spread)], spread.parent)
 
 
 def _call(task: list[str], folder: Path) -> bool:

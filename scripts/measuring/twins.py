@@ -22,9 +22,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from lab import PLAIN, Lab, gemm, keep, nobody_waits, parser, vector_add
+from spread import measure_if_due
 
 from tuner import paths
 from tuner.devices.calibrations import CalibrationCache
@@ -65,6 +67,12 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--times", type=int, default=200, help="Comparisons of each case.")
     arguments.add_argument("--only", help="Only cases whose name contains this.")
+    arguments.add_argument(
+        "--spread", type=Path, help="Between comparisons, measure the spread into this file."
+    )
+    arguments.add_argument(
+        "--every", type=float, default=64.0, help="Seconds from one such measurement to the next."
+    )
     given = arguments.parse_args()
     lab = Lab()
     calibration = _calibration(lab)
@@ -75,7 +83,7 @@ def main() -> None:
     for case in _cases(lab):
         if given.only and given.only not in case.name:
             continue
-        rows.append(_run(case, calibration, given.times))
+        rows.append(_run(case, calibration, given.times, given.spread, given.every))
         row = rows[-1]
         print(
             f"{row['case']:16} {100 * case.share:4.1f} % more work: {row['verdicts']}; ratio "
@@ -97,11 +105,15 @@ def _calibration(lab: Lab) -> Calibration:
     return found
 
 
-def _run(case: Case, calibration: Calibration, times: int) -> dict[str, Any]:
+def _run(
+    case: Case, calibration: Calibration, times: int, spread: Path | None, every_s: float
+) -> dict[str, Any]:
     verdicts: Counter[str] = Counter()
     ratios, seconds, rounds = [], [], []
     floor = calibration.noise_floor(case.stand.conditions, case.estimate_ns)
     for number in range(times):
+        if spread is not None:
+            measure_if_due(spread, every_s)
         pair = [case.build(0.0), case.build(case.share)]
         if number % 2:
             pair.reverse()

@@ -25,7 +25,7 @@ from tuner.report.pareto import front_as_json, plot_front, show_front, title
 from tuner.report.plots import check_plot
 from tuner.report.progress import make_observer
 from tuner.report.summary import result_as_json, summary
-from tuner.report.tables import printable
+from tuner.report.tables import say
 from tuner.state import Request, Result
 
 
@@ -52,7 +52,7 @@ class Job:
     def skip(self, problem: Problem, reason: str) -> None:
         """Say why there is nothing of a problem, and keep it for the comparison."""
         text = reason if reason.startswith(str(problem)) else f"{problem}: {reason}"
-        click.echo(f"tune: {printable(text)}", err=True)
+        say(text)
         if self.comparison is not None:
             self.comparison.skipped.append((problem, reason.removeprefix(f"{problem}: ")))
 

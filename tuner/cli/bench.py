@@ -106,7 +106,7 @@ def bench(
     from tuner.model import Mode, Regime
     from tuner.report.bench_table import bench_as_json, draw
     from tuner.report.plots import check_plot
-    from tuner.report.tables import show_json
+    from tuner.report.tables import say, show_json
     from tuner.targets import choose_against
 
     kernel = load_kernel(kernel_name) if kernel_name else None
@@ -132,9 +132,12 @@ def bench(
         check_plot(plot)
     if kernel is not None:
         choose_against(kernel, against)  # a wrong name is said before anything is measured
+
     done = _Done(quiet, as_json)
     try:
         with closing(_open(device_name, kernel)) as device, Database.open(db_path) as database:
+            if not quiet:
+                device.say = say
             targets = _targets(device, database, asked, done, checking=checking)
             for target in targets:
                 with done.going_on(str(target.problem), len(targets)):
@@ -172,10 +175,10 @@ class _Done:
 
     def complain(self, text: str) -> None:
         """Say what went wrong."""
-        from tuner.report.tables import printable
+        from tuner.report.tables import say
 
         self.failed = True
-        click.echo(f"tune: {printable(text)}", err=True)
+        say(text)
 
     @contextmanager
     def going_on(self, what: str, count: int) -> Iterator[None]:
@@ -215,12 +218,12 @@ def _targets(
 ) -> list[Target]:
     """Settle what is timed; one of several problems that cannot be is said and left out."""
     from tuner.errors import DatabaseError, UsageError
-    from tuner.report.tables import printable
+    from tuner.report.tables import say
     from tuner.targets import kernel_of, stored_winners, targets_of
 
     known = stored_winners(database, device.gpu, asked.kernel.name if asked.kernel else "")
     for line in known.damaged:
-        click.echo(f"left out: {printable(line)}; run: tune db check", err=True)
+        say(f"left out: {line}; run: tune db check")
     if asked.problems is not None:
         to_do: list[tuple[Problem, StoredWinner | None]] = [(problem, None) for problem in asked.problems]
     else:
@@ -262,12 +265,12 @@ def _measure(
     from tuner.bench import bench as time_again
     from tuner.bench import check, records_of
     from tuner.report.bench_table import check_text, show_bench, show_check
-    from tuner.report.tables import printable
+    from tuner.report.tables import say
     from tuner.targets import choose_against
 
     chosen = choose_against(target.kernel, against)
     if not done.quiet:
-        click.echo(f"tune: timing {printable(target.problem)} ({target.conditions})", err=True)
+        say(f"timing {target.problem} ({target.conditions})")
     found = time_again(device, target, chosen, rounds, seed)
     if found.entries:
         versions = {"kernel-tune": __version__, **device.versions}
@@ -277,7 +280,7 @@ def _measure(
         if chosen.asked or failure.configuration:
             done.complain(text)
         else:
-            click.echo(f"tune: {printable(text)}", err=True)
+            say(text)
     checked = check(device, found, rounds, seed) if checking else None
     if not done.as_json:
         if done.found:
@@ -290,4 +293,4 @@ def _measure(
     done.failed |= checked is not None and checked.slower
     done.found.append((found, checked))
     if checking and checked is None:
-        click.echo(f"tune: not checked, {printable(target.problem)} was not tuned like this", err=True)
+        say(f"not checked, {target.problem} was not tuned like this")

@@ -182,7 +182,7 @@ def run(
     from tuner.devices.choose import open_device
     from tuner.kernel_file import load_kernel
     from tuner.model import Mode, Regime
-    from tuner.report.tables import printable
+    from tuner.report.tables import say
     from tuner.state import Request
 
     kernel = load_kernel(kernel_name)
@@ -207,8 +207,10 @@ def run(
     try:
         with _stopping() as stop, closing(open_device(device_name, kernel.name, jobs, cache)) as device:
             batch.refuse_recording(device, max_error)
+            if not quiet:
+                device.say = say
             if device.note:
-                click.echo(f"tune: {printable(device.note)}", err=True)
+                say(device.note)
             with Database.open(db_path) as database:
                 if resume:
                     batch.resume_jobs(to_do, database, device)
@@ -221,7 +223,7 @@ def run(
             click.echo(json.dumps(found, indent=2))
     for line in (line for job in to_do for line in job.failures(db_path)):
         failed = True
-        click.echo(f"tune: {printable(line)}", err=True)
+        say(line)
     if failed:
         sys.exit(1)
 

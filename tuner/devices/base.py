@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tuner.baselines import Baseline
@@ -85,6 +85,8 @@ class Device(ABC):
         self.incumbent_ns: float | None = None
         """Best time so far; effort follows rank."""
         self.occupancy = Occupancy()
+        self.say: Callable[[str], None] = lambda _: None
+        """Told when something takes seconds that the user did not ask for."""
         self.note = ""
         """What the user should know about the choice of this device."""
         self.versions: dict[str, str] = {}

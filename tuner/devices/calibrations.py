@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.model import Calibration, Gpu, digest
@@ -28,9 +29,11 @@ class CalibrationCache:
         if self._folder is None:
             return None
         try:
-            return Calibration.from_json(json.loads(self._path(self._folder, gpu).read_text()))
-        except (OSError, ValueError, TypeError, KeyError):  # absent, or of another version
+            found = Calibration.from_json(json.loads(self._path(self._folder, gpu).read_text()))
+            sound = found.reference_ns > 0 and all(share > 0 for share in found.noise.values())
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):  # absent, or of another version
             return None
+        return found if sound else None
 
     def write(self, gpu: Gpu, calibration: Calibration) -> None:
         """Keep a calibration; a folder that cannot be written costs its repetition, nothing else."""
@@ -43,7 +46,8 @@ class CalibrationCache:
             new.write_text(json.dumps(calibration.to_json()))
             new.replace(path)
         except OSError:
-            new.unlink(missing_ok=True)
+            with suppress(OSError):  # a read-only disk refuses this, too
+                new.unlink(missing_ok=True)
 
     @staticmethod
     def _path(folder: Path, gpu: Gpu) -> Path:

@@ -143,6 +143,7 @@ class LocalDevice(Device):
             DeviceError: the GPU cannot be timed.
         """
         self._released = True
+        self.say(f"calibrating this {self.gpu.name}: some seconds, once for each card and driver")
         reply = self._guard.call({"do": "calibrate"})
         if "error" in reply:
             raise DeviceError(reply["error"])

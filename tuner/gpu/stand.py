@@ -12,7 +12,7 @@ from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.clocks import Stamps
 from tuner.gpu.sampling import SampleGraph, run_once
-from tuner.gpu.timing import Limits, Samples, Timer, group_size
+from tuner.gpu.timing import MOST_WAITING_S, Limits, Samples, Timer, group_size
 from tuner.gpu.truth import Truth
 from tuner.gpu.verify import Verifier
 from tuner.model import Conditions, Gpu, Mode, Regime, Verification
@@ -60,7 +60,7 @@ class Stand:
 
     def take(self, graph: SampleGraph, estimate_ns: float) -> Samples:
         """Take a group."""
-        self.allow(KNOWN_LAUNCH_S + 20e-9 * graph.samples * graph.calls * estimate_ns)
+        self.allow(KNOWN_LAUNCH_S + MOST_WAITING_S + 20e-9 * graph.samples * graph.calls * estimate_ns)
         heavy = self.heavy(estimate_ns)
         return self.timer.group(self.data, self.stamps, graph, self.conditions.regime, heavy=heavy)
 

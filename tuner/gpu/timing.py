@@ -39,6 +39,8 @@ TRIES = 4
 """Takes of a group that something else disturbed."""
 WAIT_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Pauses while the hardware slows down by itself; after the last the group is taken as it is, and tagged."""
+MOST_WAITING_S = TRIES * (sum(WAIT_S) + WARM_UP_S)
+"""What the takes of one group can add to the time of its own work: waiting, and load ahead of it."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Limits:
 
     def heavy(self, time_ns: float) -> bool:
         """Whether a kernel of this time works hard enough to be slowed by the power cap."""
-        return self.peak_flops > 0 and self.flops / (time_ns * 1e-9) > HEAVY_SHARE * self.peak_flops
+        return self.peak_flops > 0 and self.flops > HEAVY_SHARE * self.peak_flops * time_ns * 1e-9
 
 
 @dataclass
@@ -141,7 +143,7 @@ class Timer:
             graph.launch()
             self._context.synchronize()
             ended = time.monotonic()
-            if regime is Regime.SUSTAINED:
+            if heavy and regime is Regime.SUSTAINED:
                 self._hot_until = ended + COLD_AFTER_S
             elif heavy:
                 self._rest_until = ended + REST_FACTOR * (ended - began)
@@ -151,14 +153,13 @@ class Timer:
                 graph, times, ended - began if not ahead else math.inf, span.elapsed_ns
             )
             reasons = self._clocks.reasons()
-            if problem or reasons & SLOWDOWNS - tags:
-                continue
-            capped = len(times) if "power_cap" in reasons else 0
-            clocks = [span.sm_clock_hz] if span.sm_clock_hz else []
-            return Samples(times, set(tags | reasons) - {"clocks_setting"}, capped, clocks)
+            if not problem and not reasons & SLOWDOWNS - tags:
+                break
         if problem:
             raise ClockMismatchError(problem)
-        return Samples(times, set(tags | reasons) - {"clocks_setting"}, 0, [span.sm_clock_hz])
+        capped = len(times) if "power_cap" in reasons else 0
+        clocks = [span.sm_clock_hz] if span.sm_clock_hz else []
+        return Samples(times, set(tags | reasons) - {"clocks_setting"}, capped, clocks)
 
     def _wait_for_the_hardware(self) -> frozenset[str]:
         """Wait while heat or the power supply slows the card; gives what does not go away."""

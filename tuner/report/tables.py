@@ -48,6 +48,11 @@ def printable_lines(text: str) -> str:
     return "\n".join("\t".join(printable(part) for part in line.split("\t")) for line in text.split("\n"))
 
 
+def say(text: object) -> None:
+    """Print a line on the standard error, beside whatever is the result."""
+    click.echo(f"tune: {printable(text)}", err=True)
+
+
 def duration(ns: float | None) -> str:
     """Give a time with a unit that fits it: ``812 ns``, ``190.1 us``, ``3.42 ms``."""
     if ns is None:

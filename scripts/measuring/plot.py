@@ -1,0 +1,271 @@
+"""The figures of docs/measuring.md, drawn from what the scripts beside this one measured; no GPU is needed.
+
+    scripts/run python scripts/measuring/plot.py results/evidence docs/images
+
+Equal measurements give equal files: each SVG's identifiers come from a fixed salt, and no date is in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drawing import in_bytes, logarithmic, percent, raised, sheet, signed, three_digits
+
+from tuner.errors import TunerError
+from tuner.report.plots import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY, BLACK = COLOURS
+MODES = {
+    "real rotation": ("real rotation, apart from the tuner", BLACK, "x", "solid"),
+    "rotating": ("tuner: rotating", BLUE, "o", "solid"),
+    "cold": ("tuner: cold, flushed by reading", SKY, "s", "solid"),
+    "warm": ("tuner: warm", PINK, "P", "solid"),
+    "cold behind real buffers": ("one call behind calls on other buffers", ORANGE, "^", "dashed"),
+    "cold behind a memset": ("one call behind a memset", RED, "D", "dashed"),
+    "no flush": ("one call, no flush", GREY, "v", "dotted"),
+}
+"""What each is called, its colour, marker and line; the tuner's own modes have the colours of ``TOOLS``."""
+TOOLS = {
+    "cold": ("tuner: cold", SKY),
+    "warm": ("tuner: warm", PINK),
+    "sustained": ("tuner: rotating, sustained", GREEN),
+    "do_bench": ("Triton: do_bench", RED),
+    "do_bench_cudagraph": ("Triton: do_bench_cudagraph", ORANGE),
+    "ncu cold": ("Nsight Compute, caches flushed", BLACK),
+    "ncu warm": ("Nsight Compute, caches left alone", GREY),
+}
+REGIMES = {
+    "naive": ("events on a stream, no rest", RED, "D"),
+    "sustained": ("tuner: cold, sustained", GREEN, "s"),
+    "rested": ("tuner: cold, rested", BLUE, "o"),
+}
+SHARES = {
+    0.0: ("the same kernel twice", BLUE),
+    0.005: ("0.5 % more work", ORANGE),
+    0.01: ("1 % more work", RED),
+}
+LINEAR = 5.0
+"""Percent up to which differences are drawn to scale."""
+BIN = 0.02
+"""Width of a bin of ratios, in percent."""
+PERCENT = (-50, -20, -10, -5, 0, 5, 10, 20, 50, 100, 200, 500)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("evidence", type=Path, help="Folder of the measurements.")
+    parser.add_argument("images", type=Path, help="Folder of the figures.")
+    given = parser.parse_args()
+    drawings: dict[str, Callable[[Any, Path], None]] = {
+        "modes": modes, "twins": twins, "spread": spread, "tools": tools, "ten-runs": ten_runs
+    }  # fmt: skip
+    given.images.mkdir(parents=True, exist_ok=True)
+    for name, draw in drawings.items():
+        source, image = given.evidence / f"{name}.json", given.images / f"{name}.svg"
+        if not source.exists():
+            sys.exit(f"{source} is missing; scripts/measuring/all.py makes it")
+        try:
+            draw(json.loads(source.read_text(encoding="utf-8")), image)
+        except TunerError as error:
+            sys.exit(str(error))
+        print(f"{image}: {image.stat().st_size / 1e3:.0f} KB")
+
+
+def modes(found: Any, image: Path) -> None:
+    """Draw time over size in each mode, and below it how far each is from a rotation written apart."""
+    rows = found["rows"]
+    exponents = [row["exponent"] for row in rows]
+    times = {name: [row["us"][name] for row in rows] for name in MODES}
+    off = {
+        name: [percent(t / t0) for t, t0 in zip(times[name], times["real rotation"], strict=True)]
+        for name in MODES
+    }
+    with sheet(image, 9.0, rows=2, height_ratios=(3, 2), sharex=True) as (upper, lower):
+        for name, (said, colour, marker, line) in MODES.items():
+            look = {"color": colour, "marker": marker, "linestyle": line, "markersize": 5.5}
+            upper.plot(exponents, times[name], label=said, **look)
+            lower.plot(exponents, off[name], zorder=3 if name == "rotating" else 2, **look)
+        for what in ("between two events", "in a batch"):
+            empty = found["empty_us"][what]
+            upper.axhline(empty, color="#666666", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+            said = f"empty kernel {what}: {empty:.2g} us"
+            upper.text(exponents[-1], 1.03 * empty, said, va="bottom", ha="right", fontsize=8)
+        logarithmic(upper, found["empty_us"]["in a batch"] / 1.4, 1.5 * max(map(max, times.values())))
+        upper.set_ylabel("time (us), logarithmic")
+        upper.set_title(
+            f"c = a + b in float32, 16-byte loads: one kernel timed in seven ways on {found['gpu']}"
+        )
+        upper.legend(frameon=False, loc="upper left")
+        lower.set_yscale("symlog", linthresh=LINEAR, linscale=1.0)
+        low, high = min(map(min, off.values())), max(map(max, off.values()))
+        lower.set_ylim(1.4 * min(low, -LINEAR), 1.4 * max(high, LINEAR))
+        lower.set_yticks([tick for tick in PERCENT if 1.4 * low < tick < 1.4 * high])
+        lower.set_yticks([], minor=True)
+        lower.yaxis.set_major_formatter(signed)
+        lower.set_ylabel(f"against real rotation;\nlinear to {LINEAR:g} %, then logarithmic")
+        lower.set_xlabel("elements, and bytes of the three tensors")
+        lower.set_xticks(exponents, [raised(f"2^{e}\n{in_bytes(12 << e)}") for e in exponents])
+
+
+def twins(found: Any, image: Path) -> None:
+    """Draw how the ratios of twins are distributed, case by case, with the noise floor of each."""
+    rows = sorted(found["rows"], key=lambda row: row["share"])
+    from matplotlib.patches import Patch
+
+    with sheet(image, 1.9 + 0.5 * len(rows), grid="x") as (axes,):
+        tallest = max(max(_histogram(row)[1]) for row in rows)
+        places = [len(rows) - 1 - number for number in range(len(rows))]
+        for place, row in zip(places, rows, strict=True):
+            floor = 100 * row["noise_floor"]
+            axes.fill_between([-floor, floor], place, place + 0.94, color="#e2e2e2", linewidth=0, zorder=0)
+            edges, counts = _histogram(row)
+            heights = [place + 0.9 * count / tallest for count in counts]
+            axes.stairs(heights, edges, baseline=place, fill=True, color=SHARES[row["share"]][1], zorder=2)
+            axes.vlines(
+                percent(row["ratio"]["median"]), place, place + 0.94, color=BLACK, linewidth=1.2, zorder=3
+            )
+            ordered = sorted(row["verdicts"].items(), key=lambda pair: -pair[1])
+            verdicts = [f"{count} {verdict}" for verdict, count in ordered if count]
+            across = axes.get_yaxis_transform()
+            axes.text(1.01, place + 0.35, ", ".join(verdicts), transform=across, fontsize=9)
+        axes.set_ylim(-0.1, len(rows))
+        axes.set_yticks([place + 0.4 for place in places], [_case(row) for row in rows])
+        axes.tick_params(axis="y", length=0)
+        axes.xaxis.set_major_formatter(signed)
+        axes.set_xlabel(f"second twin's time against the first's, in bins of {BIN} %; black: the median")
+        axes.set_title(
+            f"Twins raced {rows[0]['times']} times each on {found['gpu']}, and the verdicts on the second"
+        )
+        handles = [Patch(color=colour, label=said) for said, colour in SHARES.values()]
+        handles.append(Patch(color="#e2e2e2", label="noise floor"))
+        axes.get_figure().legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+
+
+def spread(found: Any, image: Path) -> None:
+    """Draw the medians of one product over the minutes, and the samples that each is the median of."""
+    lines = found["lines"]
+    minutes = [(line["time"] - lines[0]["time"]) / 60 for line in lines]
+    with sheet(image, 5.2) as (axes,):
+        for number, (name, (said, colour, marker)) in enumerate(REGIMES.items()):
+            shifted = [minute + (number - 1) * max(minutes) / 110 for minute in minutes]
+            times, fastest, slowest = (
+                [line[name][key] for line in lines] for key in ("us", "fastest", "slowest")
+            )
+            samples, apart = lines[0][name]["samples"], 100 * found[name]["spread"]
+            label = f"{said}: medians (of {samples} samples each) within {apart:.2g} %"
+            axes.vlines(shifted, fastest, slowest, color=colour, linewidth=2.5, alpha=0.45)
+            axes.plot(shifted, times, color=colour, marker=marker, markersize=6, linewidth=1.0, label=label)
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high + 0.3 * (high - low))  # room for the legend
+        axes.set_ylabel("time of one call (us); not from zero")
+        axes.set_xlabel("minutes since the first measurement; bars: from the fastest sample to the slowest")
+        axes.set_title(
+            f"cuBLAS, 8192 x 8192 x 8192, bfloat16, measured {len(lines)} times on {lines[0]['gpu']}"
+        )
+        axes.legend(frameon=False, loc="upper left")
+
+
+def tools(found: Any, image: Path) -> None:
+    """Draw what other tools say of a call, against the tuner's rotating mode."""
+    calls: Mapping[str, Mapping[str, float]] = found["us"]
+    kinds = list(dict.fromkeys(call.split()[0] for call in calls))
+    names = [name for name in TOOLS if any(name in times for times in calls.values())]
+    ratios = {
+        (call, name): times[name] / times["rotating"]
+        for call, times in calls.items()
+        for name in names
+        if name in times
+    }
+    width = 0.92 / len(names)
+    with sheet(image, 3.6 * len(kinds), rows=len(kinds), grid="y") as panels:
+        for axes, kind in zip(panels, kinds, strict=True):
+            own = [call for call in calls if call.split()[0] == kind]
+            logarithmic(axes, min(ratios.values()) / 1.15, max(ratios.values()) * 1.15)
+            for number, name in enumerate(names):
+                said, colour = TOOLS[name]
+                bars = [
+                    (group, ratios[call, name]) for group, call in enumerate(own) if (call, name) in ratios
+                ]
+                places = [group + (number - (len(names) - 1) / 2) * width for group, _ in bars]
+                heights = [ratio - 1 for _, ratio in bars]
+                axes.bar(places, heights, 0.9 * width, bottom=1.0, color=colour, label=said)
+                for place, (_, ratio) in zip(places, bars, strict=True):
+                    _number_at(axes, place, ratio)
+            axes.axhline(1.0, color=BLACK, linewidth=0.8)
+            axes.set_ylabel("time / rotating, logarithmic")
+            labels = [raised(f"{call}\nrotating: {three_digits(calls[call]['rotating'])} us") for call in own]
+            axes.set_xticks(range(len(own)), labels)
+            axes.tick_params(axis="x", length=0)
+            axes.margins(x=0.01)
+        panels[0].set_title(f"The same calls, timed by this tuner and by other tools on {found['gpu']}")
+        handles, labels = panels[0].get_legend_handles_labels()
+        panels[0].get_figure().legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+
+
+def _number_at(axes: Axes, place: float, ratio: float) -> None:
+    up = round(ratio, 2) >= 1
+    axes.annotate(
+        f"{ratio:.2f}",
+        (place, ratio),
+        xytext=(0, 2 if up else -2),
+        textcoords="offset points",
+        ha="center",
+        va="bottom" if up else "top",
+        fontsize=7,
+    )
+
+
+def ten_runs(found: Any, image: Path) -> None:
+    """Draw what each run claimed beside what was measured later."""
+    rows = found["rows"]
+    seeds = [row["seed"] for row in rows]
+    measured = {
+        "claimed by the run (its race)": ("claimed_us", BLUE, "o"),
+        "confirmed by the run (a fresh process)": ("confirmed_us", ORANGE, "^"),
+        "measured again, all winners in turn": ("again_us", BLACK, "x"),
+    }
+    with sheet(image, 6.4, rows=2, height_ratios=(3, 2), sharex=True) as (upper, lower):
+        for number, (label, (key, colour, marker)) in enumerate(measured.items()):
+            places = [seed + 0.16 * (number - 1) for seed in seeds]
+            look = {"color": colour, "marker": marker, "markersize": 7, "linestyle": "none"}
+            upper.plot(places, [row[key] for row in rows], label=label, **look)
+            if key != "again_us":
+                lower.plot(places, [percent(row[key] / row["again_us"]) for row in rows], **look)
+        low, high = upper.get_ylim()
+        upper.set_ylim(low, high + 0.35 * (high - low))  # room for the legend
+        upper.set_ylabel("time (us); not from zero")
+        upper.legend(frameon=False, loc="upper left")
+        upper.set_title(f"The winners of {len(rows)} runs on {found['gpu']}: {found['problem']}")
+        lower.axhline(0.0, color=BLACK, linewidth=0.8)
+        extent = max(1.0, 1.2 * max(abs(value) for value in lower.get_ylim()))
+        lower.set_ylim(-extent, extent)
+        lower.yaxis.set_major_formatter(signed)
+        lower.set_ylabel("against measured again")
+        lower.set_xlabel("seed of the run")
+        lower.set_xticks(seeds, [str(seed) for seed in seeds])
+
+
+def _case(row: Mapping[str, Any]) -> str:
+    return f"{row['case']}, {signed(100 * row['share'])}" if row["share"] else str(row["case"])
+
+
+def _histogram(row: Mapping[str, Any]) -> tuple[list[float], list[int]]:
+    """Give the edges of the bins, in percent from 1, and how many ratios are in each."""
+    bins = [round(percent(ratio) / BIN) for ratio in row["ratios"]]
+    places = range(min(bins), max(bins) + 1)
+    edges = [(place - 0.5) * BIN for place in (*places, places[-1] + 1)]
+    return edges, [bins.count(place) for place in places]
+
+
+if __name__ == "__main__":
+    main()

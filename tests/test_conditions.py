@@ -1,0 +1,183 @@
+"""Mode, calls and copies follow from the roofline alone, and every call of a rotation finds its data cold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tuner.conditions import (
+    BATCH_NS,
+    COLD_FACTOR,
+    LAUNCH_NS,
+    MAX_CALLS,
+    MIN_CALLS,
+    SHORT_NS,
+    Batch,
+    batch_of,
+    choose_conditions,
+    footprint,
+)
+from tuner.kernel_file import load_kernel
+from tuner.model import Conditions, Gpu, Mode, Regime
+from tuner.plan import Buffer, tensors_of
+from tuner.roofline import ARCHITECTURES, Roof, roof_of
+
+H200 = ARCHITECTURES[90]
+RESTED, SUSTAINED = Regime.RESTED, Regime.SUSTAINED
+SIZES = (1, 31, 2**10, 2**16, 2**20, 2**22 + 3, 2**24, 2**26, 2**31)
+
+
+def memory_roof(least_ns: float) -> Roof:
+    """A copy that takes so long at the speed of light."""
+    return Roof(1.0, least_ns * 1e3, 1e14, 1e12)
+
+
+def floats(count: int) -> tuple[Buffer, ...]:
+    return (Buffer("x", (count,), "float32", "input"), Buffer("y", (count,), "float32", "output"))
+
+
+def copy_roof(count: int, gpu: Gpu = H200) -> Roof:
+    return Roof(0.0, 8.0 * count, 1e14, gpu.memory_bytes_per_s)
+
+
+# -- mode
+
+
+def test_short_problems_rotate_and_long_ones_are_cold() -> None:
+    short, why = choose_conditions(memory_roof(SHORT_NS * 0.999), None, RESTED)
+    assert short == Conditions(Mode.ROTATING, RESTED)
+    assert "too short" in why and "20 us" in why
+    long, why = choose_conditions(memory_roof(SHORT_NS), None, RESTED)
+    assert long == Conditions(Mode.COLD, RESTED)
+    assert "20 us" in why and "too short" not in why
+
+
+def test_problems_bound_by_compute_are_told_of_the_pauses() -> None:
+    roof = Roof(1e11, 1e6, 1e15, 1e12)
+    assert roof.bound == "compute"
+    conditions, why = choose_conditions(roof, None, RESTED)
+    assert conditions.mode is Mode.COLD
+    assert "pauses" in why
+    assert "pauses" not in choose_conditions(memory_roof(1e5), None, RESTED)[1]
+
+
+def test_unknown_ceilings_make_everything_short() -> None:
+    roof = roof_of(
+        load_kernel("vector_add"), load_kernel("vector_add").problem({"n": 2**28}), Gpu("", 90, 1, 1, 1, 1, 1)
+    )
+    assert roof.speed_of_light_ns == 0.0
+    assert choose_conditions(roof, None, RESTED)[0].mode is Mode.ROTATING
+
+
+@pytest.mark.parametrize("least_ns", [10.0, 1e9])
+def test_sustained_load_rotates_whatever_its_length(least_ns: float) -> None:
+    conditions, why = choose_conditions(memory_roof(least_ns), None, SUSTAINED)
+    assert conditions == Conditions(Mode.ROTATING, SUSTAINED)
+    assert "back to back" in why
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("regime", list(Regime))
+@pytest.mark.parametrize("least_ns", [10.0, 1e9])
+def test_who_asks_for_a_mode_gets_it(mode: Mode, regime: Regime, least_ns: float) -> None:
+    assert choose_conditions(memory_roof(least_ns), mode, regime) == (Conditions(mode, regime), "as asked")
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "mode"),
+    [
+        ("vector_add", {"n": 2**16}, Mode.ROTATING),
+        ("vector_add", {"n": 2**28}, Mode.COLD),
+        ("gemm", {"m": 256, "n": 256, "k": 256}, Mode.ROTATING),
+        ("gemm", {"m": 4096, "n": 4096, "k": 4096}, Mode.COLD),
+    ],
+)
+def test_built_in_problems(name: str, sizes: dict[str, int], mode: Mode) -> None:
+    kernel = load_kernel(name)
+    problem = kernel.problem(sizes)
+    assert choose_conditions(roof_of(kernel, problem, H200), None, RESTED)[0].mode is mode
+    batch = batch_of(roof_of(kernel, problem, H200), tensors_of(kernel, problem, H200), H200, mode)
+    assert (batch == Batch(1, 1)) is (mode is Mode.COLD)
+
+
+# -- calls and copies
+
+
+def least_between_uses(batch: Batch, size_bytes: int) -> int | None:
+    """Go through a batch as a sample does; give the fewest bytes between two uses of a copy, None if there are none."""
+    seen: dict[int, int] = {}
+    gone = 0
+    least = None
+    for call in range(batch.calls):
+        copy = call % batch.copies
+        if copy in seen:
+            between = gone - seen[copy]
+            least = between if least is None else min(least, between)
+        gone += size_bytes
+        seen[copy] = gone
+    return least
+
+
+@pytest.mark.parametrize("cc", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("count", SIZES)
+def test_rotating_calls_find_their_data_cold_in_bounded_memory(cc: int, count: int) -> None:
+    gpu = ARCHITECTURES[cc]
+    tensors = floats(count)
+    size = footprint(tensors)
+    assert size == 8 * count
+    batch = batch_of(copy_roof(count, gpu), tensors, gpu, Mode.ROTATING)
+    assert MIN_CALLS <= batch.calls <= MAX_CALLS
+    assert 1 <= batch.copies <= batch.calls
+    least = least_between_uses(batch, size)
+    if least is None:
+        assert batch.copies == batch.calls
+    else:
+        assert least >= COLD_FACTOR * gpu.l2_bytes
+    # No more than it takes: what must go by, and at most two more.
+    assert batch.copies * size < COLD_FACTOR * gpu.l2_bytes + 2 * size
+
+
+def test_no_copy_more_than_it_takes() -> None:
+    gpu = replace(H200, l2_bytes=4000)  # 10,000 bytes must go by
+    roof = Roof(0.0, 1.0, 1.0, 1e12)
+    copies = {
+        count: batch_of(roof, floats(count), gpu, Mode.ROTATING).copies
+        for count in (125, 124, 126, 1250, 1251)
+    }
+    assert copies == {125: 11, 124: 12, 126: 11, 1250: 2, 1251: 2}
+
+
+def test_few_calls_use_each_copy_once() -> None:
+    """Calls of 100 us: eight of them touch less than must go by, and start behind the flush."""
+    roof = memory_roof(1e5)
+    batch = batch_of(roof, floats(2**16), H200, Mode.ROTATING)
+    assert batch == Batch(MIN_CALLS, MIN_CALLS)
+    assert least_between_uses(batch, 1) is None
+
+
+@pytest.mark.parametrize("mode", [Mode.ROTATING, Mode.WARM])
+@pytest.mark.parametrize("least_ns", [0.0, 100.0, 1e3, 5e3, 2e4, 3e4, 1e5, 1e9])
+def test_batches_are_long_enough_for_the_events_not_to_matter(mode: Mode, least_ns: float) -> None:
+    calls = batch_of(memory_roof(least_ns), floats(1024), H200, mode).calls
+    length_ns = calls * (least_ns + LAUNCH_NS)
+    assert length_ns >= BATCH_NS or calls == MAX_CALLS
+    assert length_ns - least_ns - LAUNCH_NS < BATCH_NS or calls == MIN_CALLS  # and no longer
+
+
+@pytest.mark.parametrize("count", SIZES)
+def test_one_copy_is_enough_for_the_other_modes(count: int) -> None:
+    tensors = floats(count)
+    assert batch_of(copy_roof(count), tensors, H200, Mode.COLD) == Batch(1, 1)
+    warm = batch_of(copy_roof(count), tensors, H200, Mode.WARM)
+    assert warm.copies == 1
+    assert warm.calls == batch_of(copy_roof(count), tensors, H200, Mode.ROTATING).calls
+
+
+def test_everybody_gets_the_same_batch() -> None:
+    """It follows from the problem: results of different runs can be ranked together."""
+    kernel = load_kernel("saxpy")
+    problem = kernel.problem({"n": 2**18})
+    roof, tensors = roof_of(kernel, problem, H200), tensors_of(kernel, problem, H200)
+    found = {batch_of(roof, tensors, replace(H200, uuid=str(i)), Mode.ROTATING) for i in range(3)}
+    assert len(found) == 1

@@ -1,0 +1,571 @@
+"""Groups of samples on a scripted GPU: what is waited for, what is taken again, what is tagged, what is refused."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cuda import bindings
+
+from tuner.conditions import HEAVY_SHARE, Batch
+from tuner.gpu import timing
+from tuner.gpu.clocks import SLOWDOWNS, Clocks, Span, Stamps
+from tuner.gpu.stand import Stand
+from tuner.gpu.timing import (
+    COLD_AFTER_S,
+    GROUP_NS,
+    HOT_GROUP_NS,
+    MAX_GROUP,
+    REST_FACTOR,
+    SETTLE_S,
+    TRIES,
+    WAIT_S,
+    WARM_UP_S,
+    ClockMismatchError,
+    Limits,
+    Samples,
+    Timer,
+    group_size,
+    median_half_width,
+)
+from tuner.model import Conditions, Mode, Regime
+
+RESTED, SUSTAINED = Regime.RESTED, Regime.SUSTAINED
+FOREVER = math.inf
+
+
+class Card:
+    """Context, NVML, stamps and tensors of one GPU, and the only clock there is."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.queued_s = 0.0
+        self.elapsed_ns = 0.0
+        """Of the last launch, on the GPU's clock."""
+        self.sm_clock_hz = 1.9e9
+        self.spells: list[tuple[float, float, str]] = []
+        """What holds the clocks down: from, to, why; in seconds from the start."""
+        self.slept: list[float] = []
+        self.poisoned = 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert not self.queued_s, "slept with work on the GPU"
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def synchronize(self) -> None:
+        self.now += self.queued_s
+        self.queued_s = 0.0
+
+    def reasons(self) -> frozenset[str]:
+        return frozenset(why for start, end, why in self.spells if start <= self.now - 1000.0 < end)
+
+    def read(self) -> Span:
+        assert not self.queued_s, "read with work on the GPU"
+        return Span(self.elapsed_ns, self.sm_clock_hz if self.elapsed_ns else 0.0)
+
+    def poison(self) -> None:
+        self.poisoned += 1
+
+
+@dataclass(frozen=True)
+class Take:
+    """What is odd about one launch of a group."""
+
+    events: float = 1.0
+    """What the events say, over the truth."""
+    stamps: float = 1.0
+    """What the GPU's clock says, over the truth."""
+    other_ns: float = 0.0
+    """Somebody else's work between the stamps."""
+
+
+class Group:
+    """Samples of a kernel of a known time."""
+
+    def __init__(
+        self,
+        card: Card,
+        time_ns: float = 1e6,
+        samples: int = 10,
+        calls: int = 1,
+        lead: int = 0,
+        gap_ns: float = 0.0,
+        takes: Sequence[Take] = (Take(),),
+    ) -> None:
+        self.card, self.time_ns, self.gap_ns, self.takes = card, time_ns, gap_ns, takes
+        self.samples, self.calls, self.lead = samples, calls, lead
+        self.launches = 0
+        self.closed = False
+
+    @property
+    def take(self) -> Take:
+        """The one of the last launch; the last of the script goes on for ever."""
+        return self.takes[min(self.launches, len(self.takes)) - 1]
+
+    @property
+    def busy_s(self) -> float:
+        return 1e-9 * self.samples * (self.time_ns * (self.calls + self.lead) + self.gap_ns)
+
+    def launch(self) -> None:
+        self.launches += 1
+        self.card.queued_s += self.busy_s + 1e-9 * self.take.other_ns
+        self.card.elapsed_ns = (1e9 * self.busy_s + self.take.other_ns) * self.take.stamps
+
+    def read(self) -> list[float]:
+        assert not self.card.queued_s, "read with work on the GPU"
+        return [self.time_ns * self.take.events] * self.samples
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
+    card = Card()
+    monkeypatch.setattr(timing, "time", card)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return card
+
+
+@pytest.fixture
+def timer(card: Any) -> Timer:
+    timer = Timer(card, card, "test")
+    timer.gap_ns = 0.0
+    return timer
+
+
+def take(timer: Timer, group: Any, regime: Regime = RESTED, *, heavy: bool = False) -> Samples:
+    return timer.group(group.card, group.card, group, regime, heavy=heavy)
+
+
+def test_quiet_group_is_taken_once(card: Card, timer: Timer) -> None:
+    group = Group(card)
+    found = take(timer, group)
+    assert found == Samples([1e6] * 10, set(), 0, [1.9e9])
+    assert (group.launches, card.poisoned, card.slept) == (1, 1, [])
+
+
+# -- what holds the clocks down
+
+
+def test_power_cap_is_tagged_and_counted_not_taken_again(card: Card, timer: Timer) -> None:
+    card.spells = [(0.0, FOREVER, "power_cap")]
+    group = Group(card)
+    found = take(timer, group)
+    assert (found.tags, found.capped, group.launches, card.slept) == ({"power_cap"}, 10, 1, [])
+    card.spells = []
+    found.add(take(timer, group))
+    assert (len(found.times_ns), found.tags, found.capped) == (20, {"power_cap"}, 10)
+
+
+def test_clocks_that_the_owner_has_set_are_no_tag(card: Card, timer: Timer) -> None:
+    card.spells = [(0.0, FOREVER, "clocks_setting")]
+    assert take(timer, Group(card)).tags == set()
+
+
+@pytest.mark.parametrize("why", sorted(SLOWDOWNS))
+def test_slow_hardware_is_waited_out(card: Card, timer: Timer, why: str) -> None:
+    card.spells = [(0.0, 0.5, why)]
+    group = Group(card)
+    found = take(timer, group)
+    assert card.slept == list(WAIT_S[:3])  # 0.1 + 0.2 + 0.4 s
+    assert (found.tags, group.launches) == (set(), 1)
+
+
+def test_group_in_which_the_hardware_slowed_down_is_taken_again(card: Card, timer: Timer) -> None:
+    card.spells = [(0.005, 0.05, "hw_thermal")]  # the group lasts 10 ms
+    group = Group(card, takes=(Take(events=1.01), Take()))
+    found = take(timer, group)
+    assert found == Samples([1e6] * 10, set(), 0, [1.9e9])
+    assert (group.launches, card.poisoned, card.slept) == (2, 2, [WAIT_S[0]])
+
+
+def test_slow_hardware_that_stays_so_is_kept_and_tagged(card: Card, timer: Timer) -> None:
+    card.spells = [(0.0, FOREVER, "sw_thermal"), (0.0, FOREVER, "power_cap")]
+    group = Group(card)
+    found = take(timer, group)
+    assert card.slept == list(WAIT_S)
+    assert (found.tags, found.capped, group.launches) == ({"sw_thermal", "power_cap"}, 10, 1)
+
+
+def test_slow_hardware_that_recovers_within_the_group_is_tagged(card: Card, timer: Timer) -> None:
+    card.spells = [(0.0, sum(WAIT_S) + 0.005, "sw_thermal")]
+    group = Group(card)
+    assert take(timer, group).tags == {"sw_thermal"}
+    assert group.launches == 1
+
+
+def test_slow_hardware_that_comes_back_under_load_is_kept_and_tagged(card: Card, timer: Timer) -> None:
+    """It recovers as soon as it is left alone; then the last of the takes is all there is."""
+    card.spells = [(start, start + 0.05, "hw_slowdown") for start in (0.005, 0.115, 0.225, 0.335)]
+    card.spells.append((0.0, FOREVER, "power_cap"))
+    group = Group(card)
+    found = take(timer, group)
+    assert (group.launches, card.slept) == (TRIES, [WAIT_S[0]] * (TRIES - 1))
+    assert found == Samples([1e6] * 10, {"hw_slowdown", "power_cap"}, 10, [1.9e9])
+
+
+def test_sm_clock_is_a_mean_over_the_groups_that_counted_one(card: Card, timer: Timer) -> None:
+    found = Samples()
+    assert found.sm_clock_hz == 0.0
+    for clock_hz in (1.8e9, 1.6e9):
+        card.sm_clock_hz = clock_hz
+        found.add(take(timer, Group(card)))
+    silent = Group(card, takes=(Take(stamps=0.0),))  # stamps that were never written
+    found.add(take(timer, silent))
+    assert found.sm_clock_hz == pytest.approx(1.7e9)
+    assert len(found.times_ns) == 30
+
+
+# -- clocks that contradict each other
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        # 10 ms of samples; 2 % and 0.1 ms are allowed.
+        (Take(events=1.025, stamps=1.025), ""),
+        (Take(events=1.04, stamps=1.04), "of wall time"),
+        # 2 % and 10 us are allowed.
+        (Take(stamps=0.985), ""),
+        (Take(stamps=0.97), "on the GPU's clock"),
+        # 2 %, 30 us a sample and 0.2 ms are allowed.
+        (Take(other_ns=0.6e6), ""),
+        (Take(other_ns=0.8e6), "busy with something else"),
+        (Take(stamps=0.0, other_ns=1e9), ""),  # no stamps, no witness
+    ],
+)
+def test_contradiction_is_taken_again_and_then_refused(
+    card: Card, timer: Timer, odd: Take, said: str
+) -> None:
+    group = Group(card, takes=(odd,))
+    if not said:
+        assert take(timer, group).times_ns == [1e6 * odd.events] * 10
+        assert group.launches == 1
+        return
+    with pytest.raises(ClockMismatchError, match=said):
+        take(timer, group)
+    assert group.launches == TRIES
+    for bad in range(1, TRIES):
+        group = Group(card, takes=(*([odd] * bad), Take()))
+        assert take(timer, group).times_ns == [1e6] * 10
+        assert group.launches == bad + 1
+
+
+def test_last_take_decides_between_slow_hardware_and_a_contradiction(card: Card, timer: Timer) -> None:
+    card.spells = [(start, start + 0.05, "hw_slowdown") for start in (0.005, 0.115, 0.225)]
+    group = Group(card, takes=(*([Take()] * (TRIES - 1)), Take(stamps=0.5)))
+    with pytest.raises(ClockMismatchError, match="on the GPU's clock"):
+        take(timer, group)
+
+
+def test_call_ahead_of_each_warm_sample_is_allowed_for(card: Card, timer: Timer) -> None:
+    group = Group(card, time_ns=1e5, samples=16, calls=8, lead=1)
+    assert take(timer, group).times_ns == [1e5] * 16
+    # The same time with nothing to explain it.
+    hidden = Group(card, time_ns=1e5, samples=16, calls=8, takes=(Take(other_ns=16 * 1e5),))
+    with pytest.raises(ClockMismatchError, match="something else"):
+        take(timer, hidden)
+
+
+def test_call_ahead_does_not_hide_somebody_else(card: Card, timer: Timer) -> None:
+    group = Group(card, time_ns=1e5, samples=16, calls=8, lead=1, takes=(Take(other_ns=5e6),))
+    with pytest.raises(ClockMismatchError, match="something else"):
+        take(timer, group)
+
+
+def test_time_is_for_one_call_and_all_calls_count(card: Card, timer: Timer) -> None:
+    group = Group(card, time_ns=1e4, samples=10, calls=100, takes=(Take(events=1.04, stamps=1.04),))
+    with pytest.raises(ClockMismatchError, match=r"10\.400 ms in 10\.000 ms of wall"):
+        take(timer, group)
+
+
+def test_flush_between_samples_is_measured_and_then_allowed(
+    card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timer = Timer(card, card, "test")  # type: ignore[arg-type]
+    assert timer.gap_ns == math.inf
+    noisy = Take(other_ns=5e7), Take(), Take()
+    empty = Group(card, time_ns=1000.0, samples=4, gap_ns=2e5, takes=noisy)
+    monkeypatch.setattr(timing, "SampleGraph", lambda *_: empty)
+    timer.measure_gap(card, card, Conditions(), Batch(1, 1))  # type: ignore[arg-type]
+    assert timer.gap_ns == pytest.approx(2e5)
+    assert empty.closed
+    assert take(timer, Group(card, gap_ns=2.2e5)).times_ns == [1e6] * 10
+    with pytest.raises(ClockMismatchError, match="something else"):
+        take(timer, Group(card, gap_ns=5e5))
+
+
+# -- rest
+
+
+def test_heavy_groups_rest_as_long_as_they_deserve(card: Card, timer: Timer) -> None:
+    group = Group(card)
+    take(timer, group, heavy=True)
+    assert sum(card.slept) == 0.0
+    take(timer, group, heavy=True)
+    assert sum(card.slept) == pytest.approx(REST_FACTOR * group.busy_s)
+    card.now += 0.25 * REST_FACTOR * group.busy_s  # the next was not ready yet
+    take(timer, group, heavy=True)
+    assert sum(card.slept) == pytest.approx(1.75 * REST_FACTOR * group.busy_s)
+
+
+def test_light_groups_do_not_rest(card: Card, timer: Timer) -> None:
+    light, heavy = Group(card), Group(card)
+    take(timer, heavy, heavy=True)
+    for _ in range(3):
+        take(timer, light)
+    assert sum(card.slept) == 0.0
+
+
+def test_light_groups_earn_no_rest(card: Card, timer: Timer) -> None:
+    take(timer, Group(card))
+    take(timer, Group(card), heavy=True)
+    assert sum(card.slept) == 0.0
+
+
+def test_a_group_taken_again_rests_in_between(card: Card, timer: Timer) -> None:
+    group = Group(card, takes=(Take(stamps=0.5), Take()))
+    take(timer, group, heavy=True)
+    assert sum(card.slept) == pytest.approx(REST_FACTOR * group.busy_s)
+
+
+# -- load
+
+
+def test_sustained_load_warms_the_card_up(card: Card, timer: Timer) -> None:
+    group = Group(card, samples=100)  # 0.1 s
+
+    def launches() -> int:
+        group.launches = 0
+        found = take(timer, group, SUSTAINED, heavy=True)
+        assert found.times_ns == [1e6] * 100
+        return group.launches
+
+    # One to learn how long it takes, the load, and the one that counts.
+    warm_up, settle = 1 + round(WARM_UP_S / 0.1) + 1, 1 + math.ceil(SETTLE_S / 0.1) + 1
+    assert launches() == warm_up
+    assert launches() == settle  # still hot
+    card.now += COLD_AFTER_S - 0.11
+    assert launches() == settle
+    card.now += COLD_AFTER_S
+    assert launches() == warm_up
+    assert card.slept == []
+
+
+def test_nothing_is_waited_for_between_load_and_group(card: Card, timer: Timer) -> None:
+    group = Group(card)
+    busy: list[bool] = []
+    launch = group.launch
+
+    def watched() -> None:
+        busy.append(card.queued_s > 0)
+        launch()
+
+    group.launch = watched  # type: ignore[method-assign]
+    take(timer, group, SUSTAINED, heavy=True)
+    assert busy == [False, False, *([True] * (len(busy) - 2))]
+
+
+def test_light_kernels_need_no_load_and_warm_nobody_up(card: Card, timer: Timer) -> None:
+    light, heavy = Group(card), Group(card, samples=100)
+    take(timer, light, SUSTAINED)
+    assert light.launches == 1
+    take(timer, heavy, SUSTAINED, heavy=True)
+    assert heavy.launches == 1 + round(WARM_UP_S / 0.1) + 1
+
+
+def test_load_before_a_group_does_not_hide_a_contradiction(card: Card, timer: Timer) -> None:
+    group = Group(card, takes=(Take(stamps=0.5),))
+    with pytest.raises(ClockMismatchError, match="on the GPU's clock"):
+        take(timer, group, SUSTAINED, heavy=True)
+
+
+@pytest.mark.parametrize("regime", list(Regime))
+def test_waiting_for_the_hardware_is_no_hang(card: Card, timer: Timer, regime: Regime) -> None:
+    """A card that overheats whenever it works: the guard must not kill a process that is only waiting."""
+    allowed: list[float] = []
+    limits = Limits(0.0, 1.0, 1e-30)
+    group: Any = Group(card)
+    any_card: Any = card
+    stand = Stand(
+        any_card,
+        any_card,
+        any_card,
+        timer,
+        limits,
+        Conditions(Mode.COLD, regime),
+        Batch(1, 1),
+        allowed.append,
+    )
+
+    def reasons() -> frozenset[str]:
+        rested_s = sum(card.slept[heats[-1] :]) if heats else FOREVER
+        return frozenset(["hw_thermal"] if rested_s < 3.05 else [])
+
+    heats: list[int] = []
+    launch = group.launch
+
+    def heating() -> None:
+        heats.append(len(card.slept))
+        launch()
+
+    card.reasons, group.launch = reasons, heating  # type: ignore[method-assign]
+    began = card.now
+    assert stand.take(group, 1e6).tags == {"hw_thermal"}
+    assert len(card.slept) >= len(WAIT_S) * (TRIES - 1)
+    assert card.now - began < allowed[0]
+
+
+# -- alone on the GPU
+
+
+def test_timers_of_one_gpu_take_turns(card: Any, timer: Timer, tmp_path: Path) -> None:
+    other = Timer(card, card, "another")
+    with (tmp_path / "kernel-tune-test.lock").open("rb") as file:
+        with timer.exclusive(), other.exclusive(), pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+# -- sizes and limits
+
+
+@pytest.mark.parametrize(
+    ("estimate_ns", "mode", "calls", "size"),
+    [
+        (0.0, Mode.COLD, 1, MAX_GROUP),
+        (1e4, Mode.COLD, 1, MAX_GROUP),
+        (1e6, Mode.COLD, 1, 8),
+        (1e6, Mode.COLD, 100, 8),  # calls are for the other modes
+        (GROUP_NS, Mode.COLD, 1, 1),
+        (1e9, Mode.COLD, 1, 1),
+        (1e4, Mode.ROTATING, 100, 8),
+        (1e4, Mode.WARM, 100, 8),
+        (1e6, Mode.ROTATING, 100, 1),
+    ],
+)
+def test_size_of_a_group(estimate_ns: float, mode: Mode, calls: int, size: int) -> None:
+    for heavy in (False, True):
+        assert group_size(estimate_ns, Conditions(mode, RESTED), Batch(calls, 1), heavy=heavy) == size
+    assert group_size(estimate_ns, Conditions(mode, SUSTAINED), Batch(calls, 1), heavy=False) == size
+
+
+def test_size_of_a_group_under_sustained_load() -> None:
+    conditions = Conditions(Mode.ROTATING, SUSTAINED)
+    sizes = {ns: group_size(ns, conditions, Batch(10, 1), heavy=True) for ns in (1.0, 1e5, 1e6, 1e8)}
+    assert sizes == {1.0: 8 * MAX_GROUP, 1e5: int(HOT_GROUP_NS / 1e6), 1e6: 10, 1e8: 1}
+
+
+def test_heavy_is_a_share_of_the_peak() -> None:
+    limits = Limits(0.0, flops=1e9, peak_flops=1e15)
+    edge_ns = 1e9 / (HEAVY_SHARE * 1e15) * 1e9
+    assert limits.heavy(0.99 * edge_ns)
+    assert not limits.heavy(1.01 * edge_ns)
+    assert limits.heavy(0.0)  # two events can be at the same moment
+    assert not Limits(0.0, 1e9, 0.0).heavy(1.0)
+    assert not Limits(0.0, 1e9, math.inf).heavy(1.0)
+
+
+def test_half_width_of_the_median() -> None:
+    assert median_half_width([1.0, 1.0, 1.0]) == math.inf
+    few = [0.99, 1.01] * 8
+    assert median_half_width(few) == pytest.approx(1.57 * 0.02 / 4)
+    assert median_half_width(few * 4) == pytest.approx(median_half_width(few) / 2)
+
+
+# -- what NVML and the stamps say
+
+
+class Nvml:
+    """As much of NVML as is asked; ``bits`` are those of the whole card."""
+
+    class NvmlError(Exception):
+        pass
+
+    def __init__(self, bits: int = 0, processes: Sequence[int] | None = (), uuids: Mapping[str, str] = {}):
+        self.bits, self.found, self.uuids = bits, processes, uuids
+
+    def init_v2(self) -> None:
+        pass
+
+    def device_get_handle_by_uuid(self, uuid: str) -> str:
+        if uuid not in self.uuids:
+            raise self.NvmlError
+        return self.uuids[uuid]
+
+    def device_get_device_handle_from_mig_device_handle(self, handle: str) -> str:
+        assert handle == "slice"
+        return "card"
+
+    def device_get_current_clocks_event_reasons(self, handle: str) -> int:
+        assert handle == "card"
+        return self.bits
+
+    def device_get_compute_running_processes_v3(self, handle: str) -> Sequence[int]:
+        if self.found is None:
+            raise self.NvmlError
+        return self.found
+
+
+UUID = "0123456789abcdef0123456789abcdef"
+TEXT = "01234567-89ab-cdef-0123-456789abcdef"
+
+
+@pytest.mark.parametrize("uuids", [{f"GPU-{TEXT}": "card"}, {f"MIG-{TEXT}": "slice"}])
+def test_clocks_of_a_card_or_of_the_card_of_a_slice(
+    uuids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bindings, "nvml", Nvml(0x4 | 0x40 | 0x1, [1, 2], uuids), raising=False)
+    clocks = Clocks(UUID)
+    assert clocks.available
+    assert clocks.reasons() == {"power_cap", "hw_thermal"}  # 0x1 is an idle GPU
+    assert clocks.processes() == 2
+
+
+@pytest.mark.parametrize("nvml", [Nvml(), SimpleNamespace(), None])
+def test_nvml_that_does_not_answer_is_silent(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bindings, "nvml", nvml, raising=False)
+    clocks = Clocks(UUID)
+    assert (clocks.available, clocks.reasons(), clocks.processes()) == (False, frozenset(), 0)
+
+
+def test_processes_that_cannot_be_counted_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bindings, "nvml", Nvml(0, None, {f"GPU-{TEXT}": "card"}), raising=False)
+    clocks = Clocks(UUID)
+    assert (clocks.available, clocks.processes()) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "span"),
+    [
+        # Cycles and nanoseconds of each SM; one runs ahead, as they do on a GPU with a higher boost for some.
+        ([(10, 100), (20, 100), (0, 200)], [(2010, 1100), (2020, 1100), (9000, 1300)], Span(1000.0, 2e9)),
+        ([(0, 0), (20, 100)], [(9, 1), (1520, 1100)], Span(1000.0, 1.5e9)),  # no block came by the first
+        ([(0, 0)], [(0, 0)], Span(0.0, 0.0)),
+        ([(5, 100)], [(5, 100)], Span(0.0, 0.0)),
+    ],
+)
+def test_stamps(
+    before: list[tuple[int, int]],
+    after: list[tuple[int, int]],
+    span: Span,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stamps = Stamps.__new__(Stamps)
+    stamps._sides = [0, 1]
+    monkeypatch.setattr(stamps, "_read", lambda side: (before, after)[side])
+    found = stamps.read()
+    assert found.elapsed_ns == span.elapsed_ns
+    assert found.sm_clock_hz == pytest.approx(span.sm_clock_hz)
