@@ -340,7 +340,7 @@ def test_without_a_calibration_the_noise_is_what_is_usual() -> None:
 def test_the_noise_of_short_kernels_is_theirs() -> None:
     """100 ns of a cold event are 10 % of a microsecond, and nothing of a millisecond."""
     made = Comparison(SINGLE, 1.0)
-    short = replace(run_of(HALF), calibration=replace(calibrated(0.001), cold_noise_ns=100.0))
+    short = replace(run_of(HALF), calibration=replace(calibrated(0.001), short_noise_ns={"cold": 100.0}))
     made.add(short, [trial(1, 1000.0, 1e-3), trial(2, 1090.0, 1e-4)], None)
     made.add(short, [trial(3, 1e6, 1e-5), trial(4, 1.01e6, 1e-6)], None)
     assert [p.trial.number for p in made.front] == [2, 3, 4]

@@ -17,9 +17,9 @@ from tuner.calls import FUNCTIONS, LibraryCall
 from tuner.errors import ExpressionError, TunerError, UsageError
 from tuner.gpu import arrays
 from tuner.gpu.arrays import DeviceArray, TensorView, array_of, library_version
-from tuner.gpu.baselines import make_call
+from tuner.gpu.baselines import Captured, make_call
 from tuner.gpu.functions import arguments_for, load_function
-from tuner.gpu.host import numpy_time_ns
+from tuner.gpu.rivals import numpy_time_ns
 from tuner.kernel_file import builtin_kernels, load_kernel
 from tuner.model import Gpu
 from tuner.plan import UnlaunchableError
@@ -372,6 +372,25 @@ def test_a_call_gets_scalars_and_leaves_other_tensors_alone(fake_torch: Any) -> 
     text = "torch.add(y, x, alpha=alpha, out=y)"
     make_call(BaselineKind.CALL, text, None, views, {"alpha": 2.5}, {"n": 4})()
     assert y.tolist() == [3.5] * 4
+
+
+@pytest.mark.parametrize("library", ["torch", "cupy", "python"])
+def test_a_closed_capture_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    """What the libraries keep for themselves the next problem would lack; in a ruined context there is nothing."""
+    freed = []
+
+    def ruined() -> None:
+        freed.append("torch")
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setitem(
+        sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(CUDAGraph=0, empty_cache=ruined))
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())
+    pool = SimpleNamespace(free_all_blocks=lambda: freed.append("cupy"))
+    context: Any = None  # nothing is captured
+    Captured(context, library=library, memory=None if library == "torch" else pool).close()
+    assert freed == {"torch": ["torch"], "cupy": ["cupy"], "python": ["cupy", "torch"]}[library]
 
 
 def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,7 +234,8 @@ def test_noise_decides_nothing(database: Database, kernel: KernelSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    "calibration", [Calibration({"cold, rested": 0.05}), Calibration({"cold, rested": 0.001}, 5000.0)]
+    "calibration",
+    [Calibration({"cold, rested": 0.05}), Calibration({"cold, rested": 0.001}, {"cold": 5000.0})],
 )
 def test_difference_below_the_noise_floor_is_none(
     database: Database, kernel: KernelSpec, calibration: Calibration

@@ -209,7 +209,55 @@ def test_history(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
     assert len(said.out.splitlines()) == 7
     assert re.search(r"torch .*slower: 0\.9\d*x", said.out)
     assert_refused(bench("--history", "--mode", "warm"), 1, "no bench")
-    assert_refused(bench("--history", "--check"), 2, "--history")
+    said = bench("--history", "--limit", "2")
+    assert len(said.out.splitlines()) == 3
+    assert "2 of 6 rows" in said.err
+    assert len(json.loads(bench("--history", "--limit", "0", "--json").out)) == 6
+    for option in ("--check", "--rounds=20", "--device=cuda", "--seed=0", "--plot=a.svg", "--against=none"):
+        assert_refused(bench("--history", option), 2, "--history", option.partition("=")[0])
+    assert_refused(bench("--limit", "3"), 2, "--history")
+
+
+def test_contestant_that_no_kernel_knows_is_refused_once(
+    bench: Bench, kernel: KernelSpec, device: BenchDevice
+) -> None:
+    know(kernel)
+    know(kernel, n=2048)
+    assert_refused(bench("--against", "nope"), 2, "nope")
+    assert_refused(bench("--against", "default", "--against", "nope"), 2, "nope")
+    assert_refused(bench("--against", "none", "--against", "torch"), 2, "none")
+    assert device.timed == []
+
+
+def test_contestant_that_some_kernels_know(
+    bench: Bench, kernel: KernelSpec, device: BenchDevice, tmp_path: Path
+) -> None:
+    know(kernel)
+    know(scale_kernel(tmp_path / "bare"), n=2048)
+    said = bench("--against", "torch", "-q")
+    assert said.code == 1
+    assert "scale n=1024" in said.out
+    assert "n=2048" in said.err
+
+
+def test_warm_has_no_share_of_the_memory(bench: Bench, kernel: KernelSpec) -> None:
+    know(kernel)
+    (cold,) = json.loads(bench("--json", "-q").out)
+    (warm,) = json.loads(bench("--json", "-q", "--mode", "warm").out)
+    assert cold["contestants"][0]["speed_of_light"] > 0
+    assert warm["contestants"][0]["speed_of_light"] is None
+    assert warm["contestants"][0]["gbytes_per_s"] > 0
+    assert "%" not in re.sub(r".*noise floor.*", "", bench("-q", "--mode", "warm").out).replace("95%", "")
+
+
+def test_plot_of_nothing(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
+    pytest.importorskip("matplotlib")
+    know(kernel)
+    device.absent = dict.fromkeys((BEST, DEFAULT, "torch", "cupy"), "no")
+    said = bench("--plot", "bars.svg", "-q")
+    assert said.code == 1
+    assert said.err.splitlines()[-1] == "tune: bars.svg is not written: there is no time to draw"
+    assert not Path("bars.svg").exists()
 
 
 # -- the check

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import types
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,10 +61,21 @@ def fill(
     log: str = "ptxas info: \x1b]0;title\x07",
     conditions: Conditions = COLD,
     time_ns: float = 190_000.0,
+    narrowing: Mapping[str, Any] | None = None,
 ) -> None:
     calibration = Calibration({"cold, rested": 0.002}, notes=("clocks are held at 1.2 GHz \x1b[31m",))
     run = Run(
-        run_id * 32, problem, GPU, device, 1, "tpe", 3, 1, conditions=conditions, calibration=calibration
+        run_id * 32,
+        problem,
+        GPU,
+        device,
+        1,
+        "tpe",
+        3,
+        1,
+        conditions=conditions,
+        calibration=calibration,
+        narrowing=narrowing or {},
     )
     best_ns = time_ns
     with Database.open(path) as database:
@@ -199,6 +211,7 @@ def test_query_json_and_csv_say_the_same(path: Path) -> None:
     assert record["sizes"] == {"m": 4096, "n": 2048}
     assert record["time_ns"] == float(row["time_ns"]) == 190_100.0
     assert (record["replayed"], record["registers"], record["status"]) == (False, 128, "ok")
+    assert record["true_error"] == float(row["true_error"]) == 4.5e-4
     assert set(record) == set(row)
 
 
@@ -380,6 +393,16 @@ def test_records_say_how_a_time_was_taken(path: Path) -> None:
     ]
     (row,) = csv.DictReader(io.StringIO(call(best, "--csv").output))
     assert [row[name] for name in timing] == ["cold", "rested", "1755400000.0", "4", "1"]
+
+
+def test_best_tells_the_bound_and_the_error(path: Path) -> None:
+    fill(path, "c", replace(GEMM, dtypes={**GEMM.dtypes, "input": "bfloat16"}), narrowing={"max_error": 1e-3})
+    found = json.loads(call(best, "--json", "--dtype", "bfloat16").output)
+    assert [(row["max_error"], row["true_error"]) for row in found] == [(1e-3, 4.5e-4)]
+    (row,) = csv.DictReader(io.StringIO(call(best, "--csv", "--dtype", "bfloat16").output))
+    assert (row["max_error"], row["true_error"]) == ("0.001", "0.00045")
+    unbounded = json.loads(call(best, "--json", "--kernel", "gemm").output)
+    assert None in [row["max_error"] for row in unbounded]
 
 
 # -- trial

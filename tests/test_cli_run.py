@@ -30,7 +30,16 @@ from tuner.devices.base import Contestant, RaceRound
 from tuner.errors import DeviceError, Interrupted
 from tuner.kernel import KernelSpec
 from tuner.kernel_file import load_kernel
-from tuner.model import Conditions, Configuration, Measurement, Mode, Problem, Regime, Verification
+from tuner.model import (
+    Calibration,
+    Conditions,
+    Configuration,
+    Measurement,
+    Mode,
+    Problem,
+    Regime,
+    Verification,
+)
 from tuner.state import Request, Result
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -525,6 +534,84 @@ def test_bound_that_nothing_meets(tune: Tune, rounding: Rounding) -> None:
     assert lines[-1] == "tune: vector_add n=1048576: no dtype has a confirmed winner within an error of 1e-12"
 
 
+def test_reason_of_each_dtype_is_said_once(tune: Tune, rounding: Rounding) -> None:
+    rounding.least = {"bfloat16": 2e-3}
+    said = tune(*BOUNDED, "1e-12", "--plot", "front.svg")
+    assert said.code == 1
+    assert "could be verified" not in said.out
+    assert said.out.count("no configuration is accurate enough") == 2
+    assert said.out.count("15 of 15 ended as inaccurate") == 2
+    assert (said.out + said.err).count("bfloat16: ") == 1
+    assert len(said.err.splitlines()) == 1
+
+
+def test_json_of_a_single_dtype_that_is_too_inaccurate(tune: Tune, rounding: Rounding) -> None:
+    rounding.least = {"float16": 2e-4}
+    said = tune(*BOUNDED, "1e-5", "--dtype", "float16", "--json", "--plot", "front.svg")
+    assert said.code == 1
+    (found,) = json.loads(said.out)
+    assert (found["winner"], found["complete"], found["runs"]) == (None, True, [])
+    assert [skipped["dtype"] for skipped in found["skipped"]] == ["float16"]
+    nothing, why = sorted(said.err.splitlines())
+    assert nothing == "tune: front.svg is not written: there is no time to draw"
+    assert "1e-05" in why
+    assert not Path("front.svg").exists()
+
+
+def test_bound_without_a_reference(tune: Tune, rounding: Rounding, tmp_path: Path) -> None:
+    text = scale_kernel(tmp_path / "own").file.read_text()
+    file = tmp_path / "own" / "bare.toml"
+    start = text.index("[reference]")
+    file.write_text(text[:start] + text[text.index("\n[", start) :])
+    said = tune("--kernel", str(file), "--trials", "5", "--max-error", "1e-3")
+    assert_refused(said, "no reference", "[reference]", "--max-error")
+    assert said.code == 2
+    assert rounding.prepared == []
+
+
+def test_notes_are_said_once_and_not_under_quiet(tune: Tune, rounding: Rounding) -> None:
+    rounding.note = "another process has a context; NVML does not answer"
+    notes = ("another process has a context", "NVML does not answer", "clocks are free")
+    rounding.calibration = Calibration({"cold, rested": 0.002}, notes=notes)
+    problems = ("--kernel", "vector_add", "--problem", "n=2**20", "--problem", "n=2**21", "--trials", "5")
+    said = tune(*problems)
+    assert said.code == 0, said.err
+    assert [said.err.count(note) for note in notes] == [1, 1, 1]
+    said = tune(*problems, "-q")
+    assert said.err == ""
+
+
+def test_resumed_comparison_says_that_it_keeps_the_mode(
+    tune: Tune, rounding: Rounding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tune(*BOUNDED, "1e-3", "--dtype", "float32").code == 0
+    two = ("--dtype", "float32,float16", "--resume")
+    said = tune(*BOUNDED, "1e-3", *two, "--mode", "warm", "--regime", "rested")
+    assert said.code == 0, said.err
+    assert said.err == "tune: timed cold, rested, as the dtypes that are done, in spite of --mode warm\n"
+    with monkeypatch.context() as patched:
+        stopped_in(patched, "bfloat16")
+        assert tune(*BOUNDED, "1e-3", "--dtype", "float32,bfloat16", "--resume").code == 130
+    said = tune(*BOUNDED, "1e-3", "--dtype", "float32,bfloat16", "--resume", "--mode", "warm")
+    assert said.err == "tune: a resumed run keeps its own --trials, --mode\n"
+
+
+def test_warm_times_are_no_share_of_the_memory(tune: Tune, rounding: Rounding) -> None:
+    """Bytes come from the caches then: there is a rate, but neither a speed of light nor a ceiling."""
+    rounding.calibration = Calibration({"warm, rested": 0.002}, copy_bytes_per_s=4e12, read_bytes_per_s=4e12)
+    small = ("--kernel", "vector_add", "--size", "n=2**20", "--trials", "5")
+    (cold,) = json.loads(tune(*small, "-q", "--json").out)
+    assert cold["winner"]["speed_of_light"] > 0
+    assert cold["winner"]["of_ceiling"] > 0
+    (warm,) = json.loads(tune(*small, "-q", "--json", "--mode", "warm").out)
+    assert warm["winner"]["gbytes_per_s"] > 0
+    assert [warm["winner"][name] for name in ("speed_of_light", "ceiling", "of_ceiling")] == [None] * 3
+    said = tune(*small, "--mode", "warm")
+    assert "GB/s" in said.out
+    assert "speed of light" not in said.out + said.err
+    assert "of the measured" not in said.out
+
+
 def test_single_dtype_that_cannot_be_accurate_enough(tune: Tune, rounding: Rounding) -> None:
     rounding.least = {"float16": 2e-4}
     assert_refused(tune(*BOUNDED, "1e-5", "--dtype", "float16"), "float16", "1e-05")
@@ -873,8 +960,7 @@ def test_template_that_does_not_compile(tmp_path: Path, source: str, words: str)
     kernel = write_kernel(tmp_path / "own", source=source)
     said = Fake(tmp_path, "--kernel", str(kernel), "--trials", "8", "-q", sleep_s=0.0).ends()
     assert said.code == 1
-    note, line = said.err.strip().splitlines()
-    assert note == "tune: NVML does not answer"  # which is what the fake device says of itself
+    (line,) = said.err.strip().splitlines()
     assert "8 of 8 ended as compile_error" in line
     with sqlite3.connect(tmp_path / "results" / "tuning.db") as connection:
         rows = connection.execute("SELECT status, error FROM trials").fetchall()

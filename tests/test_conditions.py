@@ -10,9 +10,12 @@ from tuner.conditions import (
     BATCH_NS,
     COLD_FACTOR,
     LAUNCH_NS,
+    LONGEST_FACTOR,
     MAX_CALLS,
+    MAX_SUSTAINED_CALLS,
     MIN_CALLS,
     SHORT_NS,
+    SUSTAINED_BATCH_NS,
     Batch,
     batch_of,
     choose_conditions,
@@ -97,7 +100,9 @@ def test_built_in_problems(name: str, sizes: dict[str, int], mode: Mode) -> None
     kernel = load_kernel(name)
     problem = kernel.problem(sizes)
     assert choose_conditions(roof_of(kernel, problem, H200), None, RESTED)[0].mode is mode
-    batch = batch_of(roof_of(kernel, problem, H200), tensors_of(kernel, problem, H200), H200, mode)
+    batch = batch_of(
+        roof_of(kernel, problem, H200), tensors_of(kernel, problem, H200), H200, Conditions(mode)
+    )
     assert (batch == Batch(1, 1)) is (mode is Mode.COLD)
 
 
@@ -126,32 +131,35 @@ def test_rotating_calls_find_their_data_cold_in_bounded_memory(cc: int, count: i
     tensors = floats(count)
     size = footprint(tensors)
     assert size == 8 * count
-    batch = batch_of(copy_roof(count, gpu), tensors, gpu, Mode.ROTATING)
+    batch = batch_of(copy_roof(count, gpu), tensors, gpu, Conditions(Mode.ROTATING))
     assert MIN_CALLS <= batch.calls <= MAX_CALLS
     assert 1 <= batch.copies <= batch.calls
     least = least_between_uses(batch, size)
     if least is None:
         assert batch.copies == batch.calls
-    else:
+    elif batch.copies > 1:
         assert least >= COLD_FACTOR * gpu.l2_bytes
+    else:
+        assert size >= COLD_FACTOR * gpu.l2_bytes  # by its end, nothing of its own beginning is left
     # No more than it takes: what must go by, and at most two more.
-    assert batch.copies * size < COLD_FACTOR * gpu.l2_bytes + 2 * size
+    assert batch.copies * size < max(size + 1, COLD_FACTOR * gpu.l2_bytes + 2 * size)
+    assert batch.copies == 1 or size < COLD_FACTOR * gpu.l2_bytes
 
 
 def test_no_copy_more_than_it_takes() -> None:
     gpu = replace(H200, l2_bytes=4000)  # 10,000 bytes must go by
     roof = Roof(0.0, 1.0, 1.0, 1e12)
     copies = {
-        count: batch_of(roof, floats(count), gpu, Mode.ROTATING).copies
-        for count in (125, 124, 126, 1250, 1251)
+        count: batch_of(roof, floats(count), gpu, Conditions(Mode.ROTATING)).copies
+        for count in (125, 124, 126, 1250, 1249)
     }
-    assert copies == {125: 11, 124: 12, 126: 11, 1250: 2, 1251: 2}
+    assert copies == {125: 11, 124: 12, 126: 11, 1250: 1, 1249: 3}
 
 
 def test_few_calls_use_each_copy_once() -> None:
     """Calls of 100 us: eight of them touch less than must go by, and start behind the flush."""
     roof = memory_roof(1e5)
-    batch = batch_of(roof, floats(2**16), H200, Mode.ROTATING)
+    batch = batch_of(roof, floats(2**16), H200, Conditions(Mode.ROTATING))
     assert batch == Batch(MIN_CALLS, MIN_CALLS)
     assert least_between_uses(batch, 1) is None
 
@@ -159,7 +167,7 @@ def test_few_calls_use_each_copy_once() -> None:
 @pytest.mark.parametrize("mode", [Mode.ROTATING, Mode.WARM])
 @pytest.mark.parametrize("least_ns", [0.0, 100.0, 1e3, 5e3, 2e4, 3e4, 1e5, 1e9])
 def test_batches_are_long_enough_for_the_events_not_to_matter(mode: Mode, least_ns: float) -> None:
-    calls = batch_of(memory_roof(least_ns), floats(1024), H200, mode).calls
+    calls = batch_of(memory_roof(least_ns), floats(1024), H200, Conditions(mode)).calls
     length_ns = calls * (least_ns + LAUNCH_NS)
     assert length_ns >= BATCH_NS or calls == MAX_CALLS
     assert length_ns - least_ns - LAUNCH_NS < BATCH_NS or calls == MIN_CALLS  # and no longer
@@ -168,10 +176,10 @@ def test_batches_are_long_enough_for_the_events_not_to_matter(mode: Mode, least_
 @pytest.mark.parametrize("count", SIZES)
 def test_one_copy_is_enough_for_the_other_modes(count: int) -> None:
     tensors = floats(count)
-    assert batch_of(copy_roof(count), tensors, H200, Mode.COLD) == Batch(1, 1)
-    warm = batch_of(copy_roof(count), tensors, H200, Mode.WARM)
+    assert batch_of(copy_roof(count), tensors, H200, Conditions(Mode.COLD)) == Batch(1, 1)
+    warm = batch_of(copy_roof(count), tensors, H200, Conditions(Mode.WARM))
     assert warm.copies == 1
-    assert warm.calls == batch_of(copy_roof(count), tensors, H200, Mode.ROTATING).calls
+    assert warm.calls == batch_of(copy_roof(count), tensors, H200, Conditions(Mode.ROTATING)).calls
 
 
 def test_everybody_gets_the_same_batch() -> None:
@@ -179,5 +187,22 @@ def test_everybody_gets_the_same_batch() -> None:
     kernel = load_kernel("saxpy")
     problem = kernel.problem({"n": 2**18})
     roof, tensors = roof_of(kernel, problem, H200), tensors_of(kernel, problem, H200)
-    found = {batch_of(roof, tensors, replace(H200, uuid=str(i)), Mode.ROTATING) for i in range(3)}
+    found = {batch_of(roof, tensors, replace(H200, uuid=str(i)), Conditions(Mode.ROTATING)) for i in range(3)}
     assert len(found) == 1
+
+
+def test_sustained_batches_are_long_and_bounded() -> None:
+    """The power limit's control loop must go round many times within one."""
+    sustained = Conditions(Mode.ROTATING, SUSTAINED)
+    long = batch_of(memory_roof(1e6), floats(2**28), H200, sustained)
+    assert long.calls * 1e6 >= SUSTAINED_BATCH_NS - 1e6 and long.copies == 1
+    short = batch_of(memory_roof(100.0), floats(1024), H200, sustained)
+    assert short.calls == MAX_SUSTAINED_CALLS and short.copies <= MAX_CALLS
+
+
+def test_slow_candidates_get_fewer_calls() -> None:
+    batch = Batch(160, 1)
+    assert batch.calls_for(0.0) == 160
+    assert batch.calls_for(LONGEST_FACTOR * BATCH_NS / 160) == 160
+    assert batch.calls_for(LONGEST_FACTOR * BATCH_NS / 10) == 10
+    assert batch.calls_for(1e12) == 1

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.fake_worker import GPU, STATUSES
+from tests.faults.fake_worker import GPU, REFERENCE_NS, STATUSES
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.processes import gone
 from tuner.devices import guard as guard_module
@@ -199,6 +199,97 @@ def test_setup_that_kills_is_answered_and_not_repeated(monkeypatch: pytest.Monke
         assert guard.call(dict(SETUP))["verifiable"] is True
     finally:
         guard.close()
+
+
+def test_setup_whose_reference_faults_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error ends the process, not the guard: the next problem gets a new process, when it is there."""
+    monkeypatch.setenv("FAKE_SETUP", "fault")
+    guard = Guard(WORKER, [])
+    try:
+        guard.hello()
+        reply = guard.call(dict(SETUP))
+        assert "reference kernel failed" in reply["error"]
+        assert not reply.get("fatal")
+        assert gone(*starts(tmp_path))
+        monkeypatch.setenv("FAKE_SETUP", "")
+        assert guard.call({"do": "setup", "seed": 6})["verifiable"] is True
+        assert_good_afterwards(guard)
+        assert [line for line in log(tmp_path) if "measure" not in line] == [
+            "start", "setup 5", "start", "setup 6"
+        ]  # fmt: skip
+    finally:
+        guard.close()
+
+
+def test_setup_that_was_refused_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_SETUP", "refuse")
+    guard = Guard(WORKER, [])
+    try:
+        guard.hello()
+        assert "does not fit" in guard.call(dict(SETUP))["error"]
+        os.kill(starts(tmp_path)[0], signal.SIGKILL)
+        assert "error" not in guard.call({"do": "release"})
+        assert len(starts(tmp_path)) == 2
+        assert log(tmp_path).count("setup 5") == 1
+    finally:
+        guard.close()
+
+
+# -- what a restart hides
+
+
+def drifted(guard: Guard, fault: str = "ok") -> bool:
+    return bool(guard.call(measure(fault))["measurement"].get("drifted", False))
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.03, True), (0.97, True), (1.015, False), (1.0, False)])
+def test_drift_across_a_restart_is_told_once(
+    guard: Guard, monkeypatch: pytest.MonkeyPatch, factor: float, told: bool
+) -> None:
+    guard.call(dict(SETUP))
+    assert not drifted(guard)
+    monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * factor))
+    guard.call(measure("die"))
+    assert drifted(guard) is told
+    assert not drifted(guard)
+    guard.call(measure("die"))
+    assert not drifted(guard), "the newest process is compared with the one before"
+
+
+def test_drift_is_told_with_the_next_time_there_is(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed before it was timed says nothing about the GPU, and a further restart forgets nothing."""
+    guard.call(dict(SETUP))
+    monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
+    for fault in ("die", "hang", "sticky700"):
+        reply = guard.call(measure(fault))
+        assert not reply.get("measurement", {}).get("drifted")
+    assert drifted(guard)
+
+
+def test_another_setup_forgets_the_drift(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard.call(dict(SETUP))
+    monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
+    guard.call(measure("die"))
+    guard.call({"do": "setup", "seed": 6})
+    assert not drifted(guard)
+
+
+def test_sustained_times_know_no_drift(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard.call({**SETUP, "regime": "sustained"})
+    monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
+    guard.call(measure("die"))
+    assert not drifted(guard)
+
+
+def test_drift_that_the_process_told_is_not_told_again(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on with another reference: the one of the setup is no measure for the next process."""
+    guard.call(dict(SETUP))
+    monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
+    assert drifted(guard, "drift")
+    guard.call(measure("die"))
+    assert not drifted(guard)
 
 
 def test_process_that_cannot_come_back(guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,6 +527,18 @@ def test_device_that_is_lost_says_so(
             device.collect(0.1)
     with pytest.raises(DeviceError, match="cannot be started"):
         device.race([Contestant(configuration(), 1e5)], 1, 1, 0)
+
+
+def test_drift_across_a_restart_reaches_the_outcome(
+    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(device, tmp_path, faults=("ok", "die"))
+    monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
+    found = [
+        ask(device, [asked])[0].measurement.drifted
+        for asked in (configuration("ok", 32), configuration("die"), configuration("ok", 64), configuration())
+    ]
+    assert found == [False, False, True, False]
 
 
 def test_race_that_has_not_begun_is_tried_again(

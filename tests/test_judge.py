@@ -56,7 +56,7 @@ class Bench:
     ) -> None:
         self.time_of, self.first_ns = time_of, first_ns or time_of(0)
         self.conditions = Conditions(Mode.COLD if calls == 1 else Mode.ROTATING)
-        self.batch = Batch(calls, calls)
+        self.batch = Batch(calls, calls, length_ns=1e12)
         self.limits = Limits(floor_ns, 0.0, 0.0)
         self.first, self.after = first, after
         self.now = 0.0
@@ -69,8 +69,8 @@ class Bench:
     def size(self, estimate_ns: float) -> int:
         return group_size(estimate_ns, self.conditions, self.batch, heavy=False)
 
-    def graph(self, timed: Any, samples: int) -> Graph:
-        self.graphs.append(Graph(samples, self.batch.calls))
+    def graph(self, timed: Any, samples: int, estimate_ns: float) -> Graph:
+        self.graphs.append(Graph(samples, self.batch.calls_for(estimate_ns)))
         return self.graphs[-1]
 
     def take(self, graph: Graph, estimate_ns: float) -> Samples:
@@ -88,7 +88,7 @@ class Bench:
         self.checks.append("before")
         return self.first_ns, self.first
 
-    def check_after(self, timed: Any) -> Verification:
+    def check_after(self, timed: Any, calls: int) -> Verification:
         assert all(graph.closed for graph in self.graphs)
         self.checks.append("after")
         return self.after

@@ -107,6 +107,43 @@ def test_baselines_do_not_separate_results(tmp_path: Path) -> None:
     assert read_kernel(write(tmp_path, GOOD.replace('"2.0"', '"3.0"'))).digest != with_one
 
 
+TABLE = '[baselines]\ntorch = "torch.mul(x, alpha, out=y)"\n'
+
+
+@pytest.mark.parametrize("comment", ["", "# What else computes it.\n", "# One line,\n# and another.\n"])
+@pytest.mark.parametrize("table", [TABLE, TABLE + "# cupy: not here\n", TABLE.replace("]", " ]  # calls", 1)])
+def test_baselines_may_be_anywhere(tmp_path: Path, comment: str, table: str) -> None:
+    """First, in the middle and last, with blank lines around them or without."""
+    before = GOOD[GOOD.index("[baselines]") : GOOD.index("[work]")]
+    bare = GOOD.replace(before, "").replace("[work]", "# What it costs.\n[work]")
+    digest = read_kernel(write(tmp_path, bare)).digest
+    added = comment + table
+    texts = [
+        *(f"{added}{gap}{bare}" for gap in ("", "\n", "\n\n") if gap or not table.endswith("here\n")),
+        *(f"{bare}{gap}{added}" for gap in ("", "\n", "\n\n")),
+        f"{bare}\n{added}\n\n",
+        f"{bare.rstrip()}\n{added.rstrip()}",
+        bare.replace("# What it", f"{added}\n# What it"),
+        bare.replace("\n# What it", f"{added}\n# What it"),
+        bare.replace("[variants.plain]", f"{added}\n[variants.plain]"),
+        bare.replace("[scalars]", f"{added}\n[scalars]"),
+    ]
+    for text in texts:
+        kernel = read_kernel(write(tmp_path, text))
+        assert kernel.baselines
+        assert kernel.digest == digest, text
+    assert read_kernel(write(tmp_path, bare.replace("What it costs", "Costs"))).digest != digest
+
+
+def test_digests_of_built_in_kernels() -> None:
+    """Databases and recordings refer to them: if one changes, results from before are not comparable any more."""
+    assert {name: load_kernel(name).digest for name in builtin_kernels()} == {
+        "gemm": "c6f735d2f65fb2144d8953bda3ab6928",
+        "saxpy": "f230a8f4bd4f8b5f985ac6eb3ad83e6a",
+        "vector_add": "f188a29aa87139145a6102700699a6cc",
+    }
+
+
 def test_text_that_looks_like_baselines_counts(tmp_path: Path) -> None:
     digests = set()
     for what in ("one", "two"):

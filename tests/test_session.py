@@ -16,6 +16,7 @@ from tuner.database import Database, Filters
 from tuner.devices.base import Device, Outcome
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
+from tuner.doubts import Doubts
 from tuner.errors import DeviceError, Interrupted, SpaceError, TooInaccurateError, TunerError, UsageError
 from tuner.kernel import KernelSpec
 from tuner.kernel_file import content_digest, load_kernel
@@ -28,6 +29,7 @@ from tuner.model import (
     Regime,
     Run,
     Status,
+    Trial,
     Verification,
 )
 from tuner.records import SUSPECT
@@ -696,6 +698,30 @@ def test_another_bound_judges_earlier_trials_anew(database: Database, kernel: Ke
     )
 
 
+def test_too_inaccurate_once_is_not_tried_again(database: Database, kernel: KernelSpec) -> None:
+    fixed = {"items": ("1",)}  # 32 configurations
+    first = run(kernel, database, Judging(), fixed=fixed, max_error=0.15, from_scratch=False)
+    far = {t.configuration for t in first.state.trials if t.status is Status.INACCURATE}
+    assert far
+    device = Judging()
+    run(kernel, database, device, fixed=fixed, max_error=0.15, from_scratch=False)
+    assert not far & (set(device.asked) - {first.state.space.default})
+    device = Judging()
+    tighter = run(kernel, database, device, fixed=fixed, max_error=0.12, from_scratch=False)
+    assert not far & (set(device.asked) - {first.state.space.default})
+    assert tighter.finish is not None
+
+
+def test_unknown_error_is_found_out(database: Database, kernel: KernelSpec) -> None:
+    """What was tried without a bound has no error: it is new ground for a run with one."""
+    fixed = {"items": ("1",)}
+    run(kernel, database, StubDevice(), fixed=fixed, from_scratch=False)
+    device = Judging()
+    result = run(kernel, database, device, fixed=fixed, max_error=0.15, from_scratch=False)
+    assert len(device.asked) == 32
+    assert result.finish is not None
+
+
 # -- drift
 
 
@@ -782,6 +808,69 @@ def test_answer_that_was_not_timed_says_nothing_about_drift(database: Database, 
     """A configuration with the source of another gets its answer, whatever the GPU did since."""
     device = StubDevice(answer=lambda c: replace(good(100_000), drifted=True, measure_s=0.0))
     assert run(kernel, database, device).state.retimed == 0
+
+
+def test_failures_do_not_push_the_doubtful_out(database: Database, kernel: KernelSpec) -> None:
+    """After a kernel that could not be launched there is no look: any number of them can come between two."""
+    device = Drifting(1, 10)
+    timed = device.drifting
+    turn = iter(range(10_000))
+
+    def answer(configuration: Configuration) -> Measurement:
+        now = next(turn)
+        if now < 60 and now % 4:
+            return Measurement(Status.LAUNCH_ERROR, error="no", measure_s=1e-3)
+        return timed(configuration)
+
+    device.answer = answer
+    result = run(kernel, database, device, trials=60)
+    lucky = [t for t in result.state.trials if SUSPECT in t.tags]
+    assert len(lucky) == 10
+    assert result.finish is not None
+    assert (result.state.incumbent or lucky[0]).time_ns > 100_000
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_answer_of_a_doubtful_equal_is_doubtful(database: Database, kernel: KernelSpec, when: str) -> None:
+    """Who got the answer of an equal source is timed again like that one, if the GPU had drifted about it."""
+    place = 5 if when == "before" else 9
+    count = iter(range(1, 1000))
+    lucky = good(90_000)
+
+    def answer(configuration: Configuration) -> Measurement:
+        now = next(count)
+        if now == 4:
+            return lucky
+        if now == place:
+            return replace(lucky, measure_s=0.0)
+        return replace(good(100_000 + now), drifted=now == 8)
+
+    result = run(kernel, database, StubDevice(lookahead=4, answer=answer))
+    suspect = {t.number: t.configuration for t in result.state.trials if SUSPECT in t.tags}
+    assert {3, place - 1} <= set(suspect)
+    assert place == 5 or 10 not in suspect
+    assert result.finish is not None
+    assert (result.state.incumbent or result.finish.winner).time_ns == pytest.approx(100_001, rel=1e-3)
+    believed = {t.configuration for t in result.state.trials if SUSPECT not in t.tags}
+    assert set(suspect.values()) <= believed
+
+
+def test_answer_of_a_steady_equal_is_believed() -> None:
+    """Between the equal source's timing and now there was a look at which all was well."""
+    doubts = Doubts()
+
+    def ended(number: int, time_ns: float, *, timed: bool = True, drifted: bool = False) -> list[int]:
+        trial = Trial(
+            number, plain(32 * (number + 1)), Status.OK, time_ns, samples_ns=(time_ns,) * 6, measure_s=1e-3
+        )
+        return [t.number for t in doubts.add(trial, timed=timed, drifted=drifted, best_ns=100.0)]
+
+    for number in range(17):
+        assert ended(number, 100.0 + number / 10) == []
+    assert ended(17, 100.0, timed=False) == []  # of number 0, which is not in doubt any more
+    assert ended(18, 101.6, timed=False) == []  # of number 16
+    assert ended(19, 102.0, timed=False, drifted=True) == [], "the drift of another"
+    assert ended(20, 103.0, drifted=True) == [*range(2, 17), 18, 20]
 
 
 @pytest.mark.parametrize("stop_at", [20, 21, 24])

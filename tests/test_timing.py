@@ -140,13 +140,13 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
 
 @pytest.fixture
 def timer(card: Any) -> Timer:
-    timer = Timer(card, card, "test")
-    timer.gap_ns = 0.0
-    return timer
+    return Timer(card, card, "test")
 
 
-def take(timer: Timer, group: Any, regime: Regime = RESTED, *, heavy: bool = False) -> Samples:
-    return timer.group(group.card, group.card, group, regime, heavy=heavy)
+def take(
+    timer: Timer, group: Any, regime: Regime = RESTED, gap_ns: float = 0.0, *, heavy: bool = False
+) -> Samples:
+    return timer.group(group.card, group.card, group, regime, gap_ns, heavy=heavy)
 
 
 def test_quiet_group_is_taken_once(card: Card, timer: Timer) -> None:
@@ -295,16 +295,15 @@ def test_flush_between_samples_is_measured_and_then_allowed(
     card: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timer = Timer(card, card, "test")  # type: ignore[arg-type]
-    assert timer.gap_ns == math.inf
     noisy = Take(other_ns=5e7), Take(), Take()
     empty = Group(card, time_ns=1000.0, samples=4, gap_ns=2e5, takes=noisy)
     monkeypatch.setattr(timing, "SampleGraph", lambda *_: empty)
-    timer.measure_gap(card, card, Conditions(), Batch(1, 1))  # type: ignore[arg-type]
-    assert timer.gap_ns == pytest.approx(2e5)
+    gap_ns = timer.measure_gap(card, card, Mode.COLD)  # type: ignore[arg-type]
+    assert gap_ns == pytest.approx(2e5)
     assert empty.closed
-    assert take(timer, Group(card, gap_ns=2.2e5)).times_ns == [1e6] * 10
+    assert take(timer, Group(card, gap_ns=2.2e5), gap_ns=gap_ns).times_ns == [1e6] * 10
     with pytest.raises(ClockMismatchError, match="something else"):
-        take(timer, Group(card, gap_ns=5e5))
+        take(timer, Group(card, gap_ns=5e5), gap_ns=gap_ns)
 
 
 # -- rest
@@ -345,22 +344,24 @@ def test_a_group_taken_again_rests_in_between(card: Card, timer: Timer) -> None:
 
 
 def test_sustained_load_warms_the_card_up(card: Card, timer: Timer) -> None:
-    group = Group(card, samples=100)  # 0.1 s
+    group, other = Group(card, samples=100), Group(card, samples=100)  # 0.1 s
 
-    def launches() -> int:
+    def launches(group: Group) -> int:
         group.launches = 0
         found = take(timer, group, SUSTAINED, heavy=True)
         assert found.times_ns == [1e6] * 100
         return group.launches
 
-    # One to learn how long it takes, the load, and the one that counts.
-    warm_up, settle = 1 + round(WARM_UP_S / 0.1) + 1, 1 + math.ceil(SETTLE_S / 0.1) + 1
-    assert launches() == warm_up
-    assert launches() == settle  # still hot
-    card.now += COLD_AFTER_S - 0.11
-    assert launches() == settle
+    # The load, of which the first shows how long it takes, and the one that counts.
+    warm_up, settle = round(WARM_UP_S / 0.1) + 1, math.ceil(SETTLE_S / 0.1) + 1
+    assert launches(group) == warm_up
+    assert launches(group) == 1  # it has just run
+    assert launches(other) == settle  # hot, but by another kernel
+    card.now += COLD_AFTER_S - 0.01
+    assert launches(other) == 1
+    assert launches(group) == settle
     card.now += COLD_AFTER_S
-    assert launches() == warm_up
+    assert launches(group) == warm_up
     assert card.slept == []
 
 
@@ -383,7 +384,7 @@ def test_light_kernels_need_no_load_and_warm_nobody_up(card: Card, timer: Timer)
     take(timer, light, SUSTAINED)
     assert light.launches == 1
     take(timer, heavy, SUSTAINED, heavy=True)
-    assert heavy.launches == 1 + round(WARM_UP_S / 0.1) + 1
+    assert heavy.launches == round(WARM_UP_S / 0.1) + 1
 
 
 def test_load_before_a_group_does_not_hide_a_contradiction(card: Card, timer: Timer) -> None:
@@ -407,6 +408,7 @@ def test_waiting_for_the_hardware_is_no_hang(card: Card, timer: Timer, regime: R
         limits,
         Conditions(Mode.COLD, regime),
         Batch(1, 1),
+        0.0,
         allowed.append,
     )
 
@@ -453,7 +455,7 @@ def test_timers_of_one_gpu_take_turns(card: Any, timer: Timer, tmp_path: Path) -
         (1e9, Mode.COLD, 1, 1),
         (1e4, Mode.ROTATING, 100, 8),
         (1e4, Mode.WARM, 100, 8),
-        (1e6, Mode.ROTATING, 100, 1),
+        (1e6, Mode.ROTATING, 100, 8),  # so slow that one call makes a batch
     ],
 )
 def test_size_of_a_group(estimate_ns: float, mode: Mode, calls: int, size: int) -> None:
@@ -465,7 +467,7 @@ def test_size_of_a_group(estimate_ns: float, mode: Mode, calls: int, size: int) 
 def test_size_of_a_group_under_sustained_load() -> None:
     conditions = Conditions(Mode.ROTATING, SUSTAINED)
     sizes = {ns: group_size(ns, conditions, Batch(10, 1), heavy=True) for ns in (1.0, 1e5, 1e6, 1e8)}
-    assert sizes == {1.0: 8 * MAX_GROUP, 1e5: int(HOT_GROUP_NS / 1e6), 1e6: 10, 1e8: 1}
+    assert sizes == {1.0: 8 * MAX_GROUP, 1e5: int(HOT_GROUP_NS / 1e6), 1e6: int(HOT_GROUP_NS / 1e6), 1e8: 1}
 
 
 def test_heavy_is_a_share_of_the_peak() -> None:

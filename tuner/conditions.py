@@ -18,6 +18,12 @@ BATCH_NS = 250_000.0
 LAUNCH_NS = 1_500.0
 """From the end of a kernel of a graph to the start of the next, and an empty kernel in between."""
 MIN_CALLS, MAX_CALLS = 8, 160
+SUSTAINED_BATCH_NS = 400e6
+"""The same under sustained load, where the power limit's control loop moves the clock by some percent every few tens of
+milliseconds: means over 0.1 s of a cuBLAS product on an H200 differ by 8 %, over 0.4 s by 2.6 %, over 1 s by 0.7 %."""
+MAX_SUSTAINED_CALLS = 2000
+LONGEST_FACTOR = 4.0
+"""Times its length that a batch may take: kernels that are slower than the speed of light promises get fewer calls."""
 COLD_FACTOR = 2.5
 """Times the L2 that must go by before a buffer read earlier has certainly left it."""
 HEAVY_SHARE = 0.15
@@ -30,6 +36,11 @@ class Batch:
 
     calls: int
     copies: int
+    length_ns: float = BATCH_NS
+
+    def calls_for(self, estimate_ns: float) -> int:
+        """Give the calls of a candidate: fewer than of the others only where it is very slow."""
+        return max(1, min(self.calls, int(LONGEST_FACTOR * self.length_ns / max(estimate_ns, 1.0))))
 
 
 def footprint(tensors: Sequence[Buffer]) -> int:
@@ -64,18 +75,21 @@ def choose_conditions(roof: Roof, mode: Mode | None, regime: Regime) -> tuple[Co
     return Conditions(Mode.COLD, regime), why
 
 
-def batch_of(roof: Roof, tensors: Sequence[Buffer], gpu: Gpu, mode: Mode) -> Batch:
+def batch_of(roof: Roof, tensors: Sequence[Buffer], gpu: Gpu, conditions: Conditions) -> Batch:
     """Settle how many calls share a pair of events; the same for all candidates of a problem.
 
     Rotating calls need so many copies of the tensors that other copies of more than :data:`COLD_FACTOR` times the L2
     are touched before one is used again; where the calls are too few for that, each copy is used only once, behind the
     flush that is at the start of each batch. Tensors that are so large themselves need no copy.
     """
+    mode, sustained = conditions.mode, conditions.regime is Regime.SUSTAINED
     if mode is Mode.COLD:
         return Batch(1, 1)
-    calls = math.ceil(BATCH_NS / (roof.speed_of_light_ns + LAUNCH_NS))
-    calls = max(MIN_CALLS, min(MAX_CALLS, calls))
+    length_ns = SUSTAINED_BATCH_NS if sustained else BATCH_NS
+    most = MAX_SUSTAINED_CALLS if sustained else MAX_CALLS
+    calls = math.ceil(length_ns / (roof.speed_of_light_ns + LAUNCH_NS))
+    calls = max(MIN_CALLS, min(most, calls))
     enough, own = COLD_FACTOR * gpu.l2_bytes, footprint(tensors)
     if mode is Mode.WARM or own >= enough:
-        return Batch(calls, 1)
-    return Batch(calls, min(calls, 1 + math.ceil(enough / own)))
+        return Batch(calls, 1, length_ns)
+    return Batch(calls, min(calls, MAX_CALLS, 1 + math.ceil(enough / own)), length_ns)

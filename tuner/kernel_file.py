@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ COMPILE_OPTIONS = (
 )
 """NVRTC's options that only change the code: others write files, or change the target."""
 MAX_FILE_BYTES = 1 << 20
-BASELINES_TABLE = re.compile(r"^\[baselines\][^\n]*\n.*?(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+BASELINES_HEADER = re.compile(r"""\s*\[\s*(?:baselines|"baselines"|'baselines')\s*\]""")
 OTHER_CONTESTANTS = ("best", "default", "none", "numpy")
 """Words that `tune bench` has another meaning for."""
 RESERVED = (*DEVICE_LIMITS, *RESOURCE_NAMES, "problem")
@@ -111,13 +111,51 @@ def read_kernel(path: Path) -> KernelSpec:
 
 
 def _without_baselines(text: str, data: Mapping[str, Any]) -> str:
-    """Give a file's text without ``[baselines]``: adding one must not separate earlier results from later ones."""
-    rest = BASELINES_TABLE.sub("", text)
+    """Give a file's text without ``[baselines]``: adding one must not separate earlier results from later ones.
+
+    A comment directly above the table or below its last call goes with it, one directly above the next table stays.
+    Blank lines are not told from those that came with the table: between two tables the larger of the two gaps is kept,
+    and at the ends of a file none.
+    """
+    lines = text.splitlines(keepends=True)
+    start = next((i for i, line in enumerate(lines) if BASELINES_HEADER.match(line)), None)
+    if start is None:
+        return _trimmed(text)
+    following = next(
+        (i for i in range(start + 1, len(lines)) if lines[i].lstrip().startswith("[")), len(lines)
+    )
+    last = max(i for i in range(start, following) if i == start or _is_said(lines[i]))
+    end = next((i for i in range(last + 1, following) if not lines[i].lstrip().startswith("#")), following)
+    if end == following < len(lines):
+        end = last + 1
+    while start and lines[start - 1].lstrip().startswith("#"):
+        start -= 1
+    before, gap_before = _without_gap(lines[:start][::-1])
+    after, gap_after = _without_gap(lines[end:])
+    rest = _trimmed("".join([*before[::-1], *max(gap_before, gap_after, key=len), *after]))
     try:
         same = tomllib.loads(rest) == {key: value for key, value in data.items() if key != "baselines"}
     except tomllib.TOMLDecodeError:
         same = False
-    return rest if same else text
+    return rest if same else _trimmed(text)
+
+
+def _is_said(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _without_gap(lines: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Split the blank lines off that come first."""
+    count = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
+    return lines[count:], lines[:count]
+
+
+def _trimmed(text: str) -> str:
+    """Give a text without blank lines at its ends, and with an end of its last line."""
+    lines, _ = _without_gap(text.splitlines(keepends=True))
+    lines, _ = _without_gap(lines[::-1])
+    trimmed = "".join(lines[::-1])
+    return trimmed if trimmed.endswith("\n") else trimmed + "\n"
 
 
 def content_digest(kernel: KernelSpec) -> str:

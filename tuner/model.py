@@ -151,8 +151,8 @@ class Calibration:
 
     noise: Mapping[str, float]
     """How far from 1 the ratio of a kernel to itself gets when both are timed in turn, by conditions (as text)."""
-    cold_noise_ns: float = 0.0
-    """The same as a time, of a cold kernel that is shorter than anything: where its code happens to lie."""
+    short_noise_ns: Mapping[str, float] = field(default_factory=dict)
+    """The same as a time, by mode, of a kernel of a microsecond: where its code happens to lie."""
     reference_ns: float = 0.0
     """Time of the kernel that watches for drift."""
     read_bytes_per_s: float = 0.0
@@ -177,11 +177,12 @@ class Calibration:
         A regime that was not calibrated counts as :data:`SUSTAINED_NOISE`.
         """
         share = self.noise.get(str(conditions), SUSTAINED_NOISE)
-        return max(share, self.cold_noise_ns / time_ns) if conditions.mode is Mode.COLD else share
+        return max(share, self.short_noise_ns.get(str(conditions.mode), 0.0) / time_ns)
 
     def to_json(self) -> dict[str, Any]:
         """Give a plain dictionary that :meth:`from_json` reads back."""
-        return {**self.__dict__, "noise": dict(self.noise), "notes": list(self.notes)}
+        plain = {"noise": dict(self.noise), "short_noise_ns": dict(self.short_noise_ns)}
+        return {**self.__dict__, **plain, "notes": list(self.notes)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:

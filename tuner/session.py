@@ -258,7 +258,7 @@ class _Session:
             else []
         )
         for trial in earlier:
-            if trial.configuration not in (*again, self.space.default) and trial.status in DETERMINISTIC:
+            if trial.configuration not in (*again, self.space.default) and _settled(trial):
                 self.search.add(trial.configuration, objective(trial))
                 self.state.known_before += 1
         self.seeds += again
@@ -371,10 +371,10 @@ class _Session:
         self.done[outcome.number] = outcome
         trial = self._record(trial_of(outcome, self.max_error))
         measurement = outcome.measurement
-        if measurement.measure_s > 0.0:  # else nothing was timed now: an equal source was, earlier
-            best_ns = self.state.incumbent.time_ns if self.state.incumbent else None
-            for suspect in self.doubts.add(trial, drifted=measurement.drifted, best_ns=best_ns):
-                self._doubt(suspect)
+        best_ns = self.state.incumbent.time_ns if self.state.incumbent else None
+        timed = measurement.measure_s > 0.0  # else it did not get so far, or an equal source did, earlier
+        for suspect in self.doubts.add(trial, timed=timed, drifted=measurement.drifted, best_ns=best_ns):
+            self._doubt(suspect)
         return trial
 
     def _doubt(self, trial: Trial) -> None:
@@ -468,6 +468,16 @@ class _Session:
             "space": len(state.space),
             "space_before": state.space.size_before,
         }
+
+
+def _settled(trial: Trial) -> bool:
+    """Whether an earlier trial would come out the same again.
+
+    So would one whose error is known to be above the bound; of one that was tried without a bound it is not known.
+    """
+    if trial.status is Status.INACCURATE:
+        return trial.verification is not None and trial.verification.true_error is not None
+    return trial.status in DETERMINISTIC
 
 
 def _truth(run: Run) -> Problem | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tuner.database import Metrics
@@ -81,10 +82,19 @@ class State:
     retimed: int = 0
     """Trials beyond the budget: configurations timed again because the GPU had drifted."""
 
+    def __post_init__(self) -> None:
+        self.roof = roof_under(self.roof, self.run.conditions.mode)
+
     @property
     def budget(self) -> int:
         """Trials that there will be, unless time or space end before."""
         return self.run.trials + self.retimed
+
+    def of_ceiling(self, time_ns: float) -> float | None:
+        """Give the share of the measured ceiling that a time is; None where no ceiling holds under these conditions."""
+        if self.ceiling is None or not self.roof.speed_of_light_ns:
+            return None
+        return self.ceiling.time_ns / time_ns
 
     @property
     def elapsed_s(self) -> float:
@@ -142,14 +152,25 @@ class Observer(Protocol):
         """The run is over, however it ended."""
 
 
+def roof_under(roof: Roof, mode: Mode) -> Roof:
+    """Give a roof with the ceilings that hold in a mode; the others become infinite, as unknown ones are."""
+    if mode is not Mode.WARM:
+        return roof
+    # With warm caches the bytes need not come from memory: its rate limits nothing then, shares of it can be several
+    # hundred per cent, and what the caches can deliver is not known. The arithmetic is the same; but where it is not
+    # what takes longest, its share says nothing about how good a time is, so that there is none at all.
+    flops = roof.peak_flops if roof.bound == "compute" else math.inf
+    return replace(roof, peak_flops=flops, peak_bytes_per_s=math.inf)
+
+
 def metrics(roof: Roof, time_ns: float | None) -> Metrics:
-    """Turn a time into throughput and the fraction of the speed of light."""
+    """Turn a time into throughput and the fraction of the speed of light, None where no ceiling is known."""
     if not time_ns:
         return Metrics()
     return Metrics(
         tflops=roof.flops / time_ns * 1e-3,
         gbytes_per_s=roof.bytes / time_ns,
-        speed_of_light=roof.speed_of_light_ns / time_ns,
+        speed_of_light=roof.speed_of_light_ns / time_ns or None,
     )
 
 

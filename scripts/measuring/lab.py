@@ -110,7 +110,7 @@ def gemm(size: int, dtype: str) -> tuple[KernelSpec, Problem]:
 def time_of(stand: Stand, timed: Timed, groups: int = 4) -> Samples:
     """Take some groups behind one that is thrown away."""
     first_ns, _ = stand.first_run(timed, 0.0)
-    graph = stand.graph(timed, stand.size(first_ns))
+    graph = stand.graph(timed, stand.size(first_ns), first_ns)
     try:
         stand.take(graph, first_ns)
         samples = Samples()

@@ -74,10 +74,10 @@ def _measure() -> dict[str, Any]:
         line["rested"] = _said(time_of(stand, call, 8))
         line["naive"] = _naive(lab)
     with (
-        lab.stand(kernel, problem, Mode.COLD, Regime.SUSTAINED) as stand,
+        lab.stand(kernel, problem, Mode.ROTATING, Regime.SUSTAINED) as stand,
         lab.torch(stand, kernel, problem) as call,
     ):
-        line["sustained"] = _said(time_of(stand, call, 10))
+        line["sustained"] = _said(time_of(stand, call, 6))
     lab.close()
     return line
 

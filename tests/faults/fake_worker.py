@@ -6,7 +6,8 @@ that they are the same in every process. The environment says the rest:
 - ``FAKE_LOG``: a file that gets a line for each thing done: ``start``, ``setup SEED``, ``measure ENTRY``;
 - ``FAKE_SLEEP_S``: how long a measurement takes;
 - ``FAKE_START``: ``refuse``, ``die`` or ``hang`` instead of a first word;
-- ``FAKE_SETUP``: ``refuse``, ``die`` or ``die_once``;
+- ``FAKE_SETUP``: ``refuse``, ``die`` or ``die_once``; ``fault``: an error after which the process ends;
+- ``FAKE_REFERENCE_NS``: what the reference kernel takes;
 - ``FAKE_ONCE``: a folder; the faults ``*_once`` happen only until their name is a file there.
 """
 
@@ -105,9 +106,12 @@ class FakeWorker:
             os._exit(5)
         if mode == "refuse":
             return {"error": "this problem does not fit on the GPU"}
+        if mode == "fault":
+            return {"error": "the reference kernel failed: CUDA_ERROR (700)", "dying": True}
         self.ready = True
         least_error = 1e-4 if request.get("truth") else None
-        return {"verifiable": True, "least_error": least_error, "reference_ns": REFERENCE_NS}
+        reference_ns = float(os.environ.get("FAKE_REFERENCE_NS", REFERENCE_NS))
+        return {"verifiable": True, "least_error": least_error, "reference_ns": reference_ns}
 
     def calibrate(self, request: dict[str, Any], fault: str) -> dict[str, Any]:
         log("calibrate")
@@ -119,7 +123,7 @@ class FakeWorker:
             }
         return {
             "calibration": Calibration(
-                {"cold, rested": 0.002}, 0.0, REFERENCE_NS, 4.4e12, 4.2e12, 8e14
+                {"cold, rested": 0.002}, {}, REFERENCE_NS, 4.4e12, 4.2e12, 8e14
             ).to_json()
         }
 
@@ -147,7 +151,7 @@ class FakeWorker:
         status, error = STATUSES.get(fault, ("ok", ""))
         samples = [] if status in ("launch_error", "out_of_memory") else samples_of(time_ns, 12)
         return {
-            "measurement": self.measurement(status, error, samples),
+            "measurement": {**self.measurement(status, error, samples), "drifted": fault == "drift"},
             "span": [began, time.monotonic()],
             "dying": False,
         }
@@ -216,7 +220,14 @@ def main() -> None:
     if mode == "refuse":
         pipe.send({"error": "no CUDA GPU can be used: CUDA_ERROR_NO_DEVICE (100); run `tune doctor`"})
         return
-    pipe.send({"gpu": GPU.to_json(), "nvml": False, "notes": ["NVML does not answer"]})
+    pipe.send(
+        {
+            "gpu": GPU.to_json(),
+            "nvml": False,
+            "notes": ["NVML does not answer"],
+            "others": int(os.environ.get("FAKE_OTHERS", "0")),
+        }
+    )
     FakeWorker(pipe).serve()
 
 

@@ -61,7 +61,7 @@ class _LazyGroup(click.Group):
 def cli() -> None:
     """Auto-tune generated CUDA kernels, and get only results that you can trust.
 
-    Each configuration is rendered, compiled, verified against a reference, timed cold, and kept in SQLite. The best
+    Each configuration is rendered, compiled, verified against a reference, timed, and kept in SQLite. The best
     are raced in turn against each other and the default, and the winner is confirmed in a fresh process.
     """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import click
 from tuner import session
 from tuner.accuracy import Best, Comparison, truth_of
 from tuner.cli.problems import make_choices, make_problems
-from tuner.cli.resume import earlier, left_to_do, say_what_is_kept
+from tuner.cli.resume import earlier, left_to_do, say_what_counts, say_what_is_kept
 from tuner.database import Database
 from tuner.devices.base import Device
 from tuner.errors import Interrupted, TooInaccurateError, TunerError, UsageError
@@ -24,7 +23,7 @@ from tuner.model import Conditions, Mode, Problem, Status
 from tuner.report.pareto import front_as_json, plot_front, show_front, title
 from tuner.report.plots import check_plot
 from tuner.report.progress import make_observer
-from tuner.report.summary import result_as_json, summary
+from tuner.report.summary import commonest_failure, missing, result_as_json, summary
 from tuner.report.tables import say
 from tuner.state import Request, Result
 
@@ -49,12 +48,13 @@ class Job:
             return []
         return [{**front_as_json(self.comparison, complete=self.complete), "runs": runs}]
 
-    def skip(self, problem: Problem, reason: str) -> None:
-        """Say why there is nothing of a problem, and keep it for the comparison."""
-        text = reason if reason.startswith(str(problem)) else f"{problem}: {reason}"
-        say(text)
+    def skip(self, problem: Problem, reason: str, *, aloud: bool = True) -> None:
+        """Keep for the comparison why there is nothing of a problem, and say it unless the comparison is printed."""
+        reason = reason.removeprefix(f"{problem}: ")
+        if aloud or self.comparison is None:
+            say(f"{problem}: {reason}")
         if self.comparison is not None:
-            self.comparison.skipped.append((problem, reason.removeprefix(f"{problem}: ")))
+            self.comparison.skipped.append((problem, reason))
 
     def failures(self, database: Path) -> list[str]:
         """Give a line for each run without a winner, and one where no dtype is the answer.
@@ -94,6 +94,12 @@ def make_jobs(
         return [Job([problem], to_do=[(problem, False)]) for problem in found]
     if not math.isfinite(max_error):
         raise UsageError(f"--max-error {max_error}", "give a number such as 1e-3")
+    reference = kernel.reference
+    if not reference.numpy and reference.cuda is None and not reference.golden:
+        raise UsageError(
+            f"{kernel.name} has no reference that an error could be counted from",
+            f"add [reference] to {kernel.file.name}, or leave out --max-error",
+        )
     groups = make_choices(kernel, sizes, dtypes, options, presets, problems, file)
     return [
         Job(
@@ -189,32 +195,50 @@ def run_jobs(
     """
     alone = sum(len(job.to_do) for job in jobs) == 1
     failed = False
+    told = {device.note, *device.note.split("; ")}
     for job in jobs:
         request = _alike(job, asked, device, database)
         for problem, going_on in job.to_do:
             truth = job.comparison.truth if job.comparison else None
             request = replace(request, problem=problem, truth=truth, resume=going_on)
             try:
-                result = session.tune(request, device, database, make_observer(quiet), stop)
+                result = session.tune(request, device, database, make_observer(quiet, told), stop)
             except Interrupted:
                 raise
+            except TooInaccurateError as error:
+                job.skip(problem, str(error), aloud=as_json and not alone)
+                if alone:
+                    job.complete = True
+                    _draw(job, plot)
+                    raise
+                continue
             except TunerError as error:
                 if alone:
                     raise
-                failed |= not isinstance(error, TooInaccurateError)
+                failed = True
                 job.skip(problem, str(error))
                 continue
             job.results.append(result)
+            if result.state.run.calibration:
+                told.update(result.state.run.calibration.notes)
             if not as_json:
                 click.echo(summary(result, database.path))
-            failed |= not _compare(job, problem, result, database.path)
+            failed |= not _compare(job, problem, result, database.path, aloud=as_json)
         job.complete = True
         if job.comparison is not None and job.to_do:
             if not as_json:
                 show_front(job.comparison)
-            if plot is not None and job.comparison.points:
-                plot_front(job.comparison, plot)
+            _draw(job, plot)
     return failed
+
+
+def _draw(job: Job, plot: Path | None) -> None:
+    if plot is None or job.comparison is None:
+        return
+    if job.comparison.points:
+        plot_front(job.comparison, plot)
+    else:
+        say(f"{plot} is not written: there is no time to draw")
 
 
 def _alike(job: Job, asked: Request, device: Device, database: Database) -> Request:
@@ -230,6 +254,8 @@ def _alike(job: Job, asked: Request, device: Device, database: Database) -> Requ
     if job.comparison.conditions is not None:
         before.insert(0, job.comparison.conditions)
     if before:
+        if not runs:  # else it was said already that interrupted runs keep what they had
+            say_what_counts(before[0])
         return replace(asked, mode=before[0].mode, regime=before[0].regime)
     if asked.mode is not None:
         return asked
@@ -240,7 +266,7 @@ def _alike(job: Job, asked: Request, device: Device, database: Database) -> Requ
     return replace(asked, mode=Mode.ROTATING) if len(modes) > 1 else asked
 
 
-def _compare(job: Job, problem: Problem, result: Result, database: Path) -> bool:
+def _compare(job: Job, problem: Problem, result: Result, database: Path, *, aloud: bool) -> bool:
     """Have a result take part in the comparison of dtypes, if there is one; whether that could be done."""
     if job.comparison is None:
         return True
@@ -251,29 +277,29 @@ def _compare(job: Job, problem: Problem, result: Result, database: Path) -> bool
         job.skip(problem, str(error))
         return False
     if _inaccurate(result):
-        job.skip(problem, _why_nothing(result, database))
+        # Where it is printed the summary has just said the first half.
+        what = f"no configuration {missing(result)}; " if aloud else ""
+        job.skip(problem, f"{what}{_how_it_ended(result, database)}", aloud=aloud)
     return True
 
 
 def _inaccurate(result: Result) -> bool:
     """Whether the bound on the error is what left a run without a winner."""
-    return result.finish is None and _commonest(result) is Status.INACCURATE
-
-
-def _commonest(result: Result) -> Status | None:
-    counts = Counter(trial.status for trial in result.state.trials if not trial.status.ranked)
-    return counts.most_common(1)[0][0] if counts else None
+    return result.finish is None and commonest_failure(result) is Status.INACCURATE
 
 
 def _why_nothing(result: Result, database: Path) -> str:
+    text = f"{result.state.run.problem}: no configuration {missing(result)}"
+    return "; ".join(filter(None, (text, _how_it_ended(result, database))))
+
+
+def _how_it_ended(result: Result, database: Path) -> str:
     """Name the commonest failure, and the command that shows one of them."""
-    status = _commonest(result)
-    found = "is accurate enough" if status is Status.INACCURATE else "could be verified"
-    text = f"{result.state.run.problem}: no configuration {found}"
+    status = commonest_failure(result)
     if status is None:
-        return text
+        return ""
     trials = [trial for trial in result.state.trials if trial.status is status]
     said = next((line.strip() for line in trials[0].error.splitlines() if line.strip()), "")
     ended = f"{len(trials)} of {len(result.state.trials)} ended as {status}"
     command = f"tune trial {trials[0].id} --db {shlex.quote(str(database))}"
-    return f"{text}; {ended}{': ' if said else ''}{said}; see: {command}"
+    return f"{ended}{': ' if said else ''}{said}; see: {command}"

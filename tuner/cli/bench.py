@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from tuner.model import Mode, Problem, Regime
     from tuner.targets import Target
 
+OF_A_MEASUREMENT = {
+    "checking": "--check",
+    "plot": "--plot",
+    "against": "--against",
+    "rounds": "--rounds",
+    "device_name": "--device",
+    "seed": "--seed",
+}
+"""What --history has no use for, by parameter."""
+
 
 @click.command()
 @click.option("-k", "--kernel", "kernel_name", default="", help="Built-in kernel, or a .toml file.")
@@ -49,6 +59,13 @@ if TYPE_CHECKING:
     "--plot", "plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: a .png or .svg file."
 )
 @click.option("--history", is_flag=True, help="Print earlier benches; measure nothing.")
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Rows of --history at most; 0 for all.",
+)
 @click.option("--device", "device_name", default="cuda", show_default=True, help="cuda or cuda:N.")
 @click.option(
     "--seed",
@@ -81,6 +98,7 @@ def bench(
     checking: bool,
     plot: Path | None,
     history: bool,
+    limit: int,
     device_name: str,
     seed: int,
     db_path: Path,
@@ -100,6 +118,7 @@ def bench(
     """
     from tuner.cli.history import problem_filter, show_benches
     from tuner.cli.problems import make_problems
+    from tuner.cli.resume import given
     from tuner.database import Database
     from tuner.errors import UsageError
     from tuner.kernel_file import load_kernel
@@ -123,11 +142,14 @@ def bench(
         Regime(regime) if regime else None,
     )
     if history:
-        if checking or plot is not None or against:
-            raise UsageError("--history measures nothing", "leave out --check, --plot and --against")
+        if ignored := given(OF_A_MEASUREMENT):
+            raise UsageError("--history measures nothing", f"leave out {', '.join(ignored)}")
         fits = asked.wanted if problems is None else problems.__contains__
-        show_benches(db_path, kernel.name if kernel else "", mode or "", regime or "", fits, as_json=as_json)
+        name = kernel.name if kernel else ""
+        show_benches(db_path, name, mode or "", regime or "", fits, limit, as_json=as_json)
         return
+    if given({"limit": "--limit"}):
+        raise UsageError("--limit is about the rows of --history", "leave it out, or add --history")
     if plot is not None:
         check_plot(plot)
     if kernel is not None:
@@ -139,16 +161,43 @@ def bench(
             if not quiet:
                 device.say = say
             targets = _targets(device, database, asked, done, checking=checking)
+            _refuse_unknown(targets, against)
             for target in targets:
                 with done.going_on(str(target.problem), len(targets)):
                     _measure(device, database, target, against, rounds, seed, done, checking=checking)
     finally:
         if as_json and (done.found or done.failed):
             show_json([bench_as_json(found, checked) for found, checked in done.found])
-    if plot is not None and any(found.entries for found, _ in done.found):
-        draw([found for found, _ in done.found], plot)
+    if plot is not None:
+        if any(found.entries for found, _ in done.found):
+            draw([found for found, _ in done.found], plot)
+        else:
+            say(f"{plot} is not written: there is no time to draw")
     if done.failed:
         raise click.exceptions.Exit(1)
+
+
+def _refuse_unknown(targets: Sequence[Target], against: Sequence[str]) -> None:
+    """Refuse what is a contestant of no target; a library's call that some kernels have is said where it is missing.
+
+    Raises:
+        UsageError: there is no such contestant.
+    """
+    from tuner.errors import UsageError
+    from tuner.targets import choose_against
+
+    kernels = list({target.kernel.file: target.kernel for target in targets}.values())
+    for text in against:
+        objections = []
+        for kernel in kernels:
+            try:
+                choose_against(kernel, [text])
+            except UsageError as error:
+                objections.append(error)
+        if objections and len(objections) == len(kernels):
+            raise objections[0]
+    if kernels and "none" in against:
+        choose_against(kernels[0], against)  # which refuses all beside it, whatever the kernel
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,14 @@ def problem_filter(dtypes: Sequence[str], options: Sequence[str]) -> Callable[[P
 
 
 def show_benches(
-    path: Path, kernel: str, mode: str, regime: str, fits: Callable[[Problem], bool], *, as_json: bool
+    path: Path,
+    kernel: str,
+    mode: str,
+    regime: str,
+    fits: Callable[[Problem], bool],
+    limit: int,
+    *,
+    as_json: bool,
 ) -> None:
     """Print earlier benches, newest first.
 
@@ -42,6 +49,7 @@ def show_benches(
         mode: the only one wanted, if any.
         regime: the only one wanted, if any.
         fits: whether a problem is wanted.
+        limit: rows at most; 0 for all.
         as_json: print JSON.
 
     Raises:
@@ -51,7 +59,10 @@ def show_benches(
         found = database.benchmarks(Filters(kernel=kernel, mode=mode, regime=regime))
     for line in found.damaged:
         click.echo(f"left out: {printable(line)}; run: tune db check", err=True)
-    rows = [row for row in found.rows if fits(row.problem)]
+    fitting = [row for row in found.rows if fits(row.problem)]
+    rows = fitting[:limit] if limit else fitting
+    if len(rows) < len(fitting):
+        click.echo(f"{len(rows)} of {len(fitting)} rows, the newest; --limit 0 gives all", err=True)
     if as_json:
         show_json([history_as_json(row) for row in rows])
     elif rows:

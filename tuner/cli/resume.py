@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +11,7 @@ from click.core import ParameterSource
 if TYPE_CHECKING:
     from tuner.accuracy import Best
     from tuner.database import Database
-    from tuner.model import Problem, Run, Trial
+    from tuner.model import Conditions, Problem, Run, Trial
 
 KEPT = {
     "trials": "--trials",
@@ -20,22 +20,39 @@ KEPT = {
     "variants": "--variant",
     "fixes": "--fix",
     "from_scratch": "--from-scratch",
-    "mode": "--mode",
-    "regime": "--regime",
+    "mode_name": "--mode",
+    "regime_name": "--regime",
 }
 """What a resumed run has already, by parameter."""
 
 
-def say_what_is_kept() -> None:
-    """Say which options are not heeded because a resumed run goes on as it began."""
+def given(options: Mapping[str, str]) -> list[str]:
+    """Give those of some options, by parameter of the running command, that are on its command line."""
     context = click.get_current_context()
-    given = [
+    return [
         option
-        for name, option in KEPT.items()
+        for name, option in options.items()
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
-    if given:
-        click.echo(f"tune: a resumed run keeps its own {', '.join(given)}", err=True)
+
+
+def say_what_is_kept() -> None:
+    """Say which options are not heeded because a resumed run goes on as it began."""
+    if ignored := given(KEPT):
+        click.echo(f"tune: a resumed run keeps its own {', '.join(ignored)}", err=True)
+
+
+def say_what_counts(conditions: Conditions) -> None:
+    """Say it if the command line names conditions, and dtypes that were done earlier are timed otherwise."""
+    values = click.get_current_context().params
+    kept = {"mode_name": conditions.mode, "regime_name": conditions.regime}
+    others = [name for name, value in kept.items() if values[name] not in ("auto", str(value))]
+    ignored = [f"{option} {values[name]}" for name in others for option in given({name: KEPT[name]})]
+    if ignored:
+        click.echo(
+            f"tune: timed {conditions}, as the dtypes that are done, in spite of {' and '.join(ignored)}",
+            err=True,
+        )
 
 
 def left_to_do(

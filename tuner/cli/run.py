@@ -209,8 +209,8 @@ def run(
             batch.refuse_recording(device, max_error)
             if not quiet:
                 device.say = say
-            if device.note:
-                say(device.note)
+                if device.note:
+                    say(device.note)
             with Database.open(db_path) as database:
                 if resume:
                     batch.resume_jobs(to_do, database, device)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner.children import Child, ChildDied
 from tuner.errors import DeviceError
-from tuner.model import Status
+from tuner.model import Regime, Status
 
 START_S = 120.0
 """Allowed for a new process up to its first word: a context takes half a second, but a cold disk may not."""
@@ -27,6 +27,9 @@ TICK_S = 0.02
 IN_FLIGHT = 2
 """Requests that the process holds: one it works on, one so that it never waits for the next."""
 MAX_START_FAILURES = 3
+DRIFT = 0.02
+"""By how much the reference kernel may differ in a new process: as much as the measuring process (``tuner.gpu.drift``)
+allows from one of its own looks to the next."""
 
 
 @dataclass
@@ -59,6 +62,11 @@ class Guard:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._state = _State()
         self._setup: dict[str, Any] | None = None
+        """The last, unless it failed; repeated in a new process."""
+        self._reference_ns: float | None = None
+        """What the reference kernel took when a process last spoke of it."""
+        self._drifted = False
+        """Whether it takes another time since a restart, which no reply has said yet."""
         self._child: Child | None = None
         self._hello: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._closing = threading.Event()
@@ -162,9 +170,28 @@ class Guard:
         else:
             job = state.in_flight.popleft()
             state.started, state.deadline = False, time.monotonic() + START_S
+            if job.request["do"] == "setup":
+                self._note_setup(job.request, message)
+            elif "measurement" in message:
+                self._note_drift(message)
             job.done(message)
             if message.get("dying"):
                 self._replace()
+
+    def _note_setup(self, request: dict[str, Any], reply: dict[str, Any]) -> None:
+        """Forget a setup that failed: repeating it would fail again, and end this guard for all problems to come."""
+        if "error" in reply and request is self._setup:
+            self._setup = None
+        self._reference_ns, self._drifted = reply.get("reference_ns"), False
+
+    def _note_drift(self, reply: dict[str, Any]) -> None:
+        """Say in a reply what was seen at a restart before it; only in one for which something was timed."""
+        measurement = reply["measurement"]
+        if measurement.get("drifted"):  # the process goes on with another reference, which only it knows
+            self._reference_ns, self._drifted = None, False
+        elif self._drifted and reply.get("span"):
+            measurement["drifted"], self._drifted = True, False
+        self._reference_ns = reply.get("reference_ns", self._reference_ns)
 
     def _bury(self, status: Status, error: str) -> None:
         """The process is gone or hangs: answer for the request it worked on, and go on with the rest."""
@@ -217,10 +244,19 @@ class Guard:
             while time.monotonic() < deadline and not self._closing.is_set():
                 message = self._child.receive(TICK_S)
                 if message is not None and "id" in message:
+                    self._compare(message.get("reference_ns"))
                     return str(message.get("error", ""))
         except ChildDied as death:
             return f"it ended during its setup: {death.reason}"
         return "its setup takes too long"
+
+    def _compare(self, reference_ns: float | None) -> None:
+        """Find out whether the GPU is another than before the restart: a new process cannot know that."""
+        before, self._reference_ns = self._reference_ns, reference_ns or self._reference_ns
+        # In the sustained regime the process does not look either: there the GPU warms up on purpose.
+        rested = self._setup is not None and self._setup.get("regime") != Regime.SUSTAINED
+        if rested and before and reference_ns and abs(reference_ns / before - 1.0) > DRIFT:
+            self._drifted = True
 
     def _start(self) -> dict[str, Any]:
         try:

@@ -34,9 +34,22 @@ class Requests:
         self._kernel, self._gpu, self._pool = kernel, gpu, pool
 
     def setup(
-        self, problem: Problem, seed: int, conditions: Conditions, truth: Problem | None = None
+        self,
+        problem: Problem,
+        seed: int,
+        conditions: Conditions,
+        truth: Problem | None = None,
+        *,
+        timed: bool = True,
     ) -> dict[str, Any]:
         """Ask for a problem's data, reference and limits.
+
+        Args:
+            problem: what is computed.
+            seed: of the inputs.
+            conditions: how it will be timed.
+            truth: the same in a wider dtype, for the errors.
+            timed: whether anything will be timed; verifying alone needs a quieter GPU less.
 
         Raises:
             DeviceError: the CUDA reference does not compile.
@@ -49,9 +62,10 @@ class Requests:
         return {
             "do": "setup",
             "seed": seed,
+            "timed": timed,
             "mode": conditions.mode,
             "regime": conditions.regime,
-            "batch": asdict(batch_of(roof, tensors, gpu, conditions.mode)),
+            "batch": asdict(batch_of(roof, tensors, gpu, conditions)),
             "limits": {
                 "floor_ns": _floor_ns(roof.flops, size_bytes, roof.peak_flops, gpu),
                 "flops": roof.flops,

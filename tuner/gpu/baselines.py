@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,25 +26,10 @@ from tuner.gpu.arrays import (
     import_library,
     library_version,
     torch_stream,
-    torch_tensor,
 )
 from tuner.gpu.driver import Context, DriverFailure, check
 from tuner.gpu.functions import arguments_for, first_line, load_function
 from tuner.gpu.graph import Graph
-from tuner.gpu.host import numpy_time_ns
-
-__all__ = [
-    "Call",
-    "Captured",
-    "TensorView",
-    "capture",
-    "library_stream",
-    "library_version",
-    "make_call",
-    "numpy_time_ns",
-    "torch_stream",
-    "torch_tensor",
-]
 
 WARM_UPS = 3
 """Calls before a capture. In the first of them libraries compile, choose algorithms and set up their workspaces, which
@@ -196,7 +181,7 @@ class Captured:
         self._graphs: list[Any] = []
         self._owners: list[Any] = []
         """For each graph, the object of torch that owns it and its memory; None where it is ours."""
-        self._memory = memory
+        self._library, self._memory = library, memory
         torch = _capturing_torch(library)
         pool = torch.cuda.graph_pool_handle() if torch else None
         try:
@@ -222,7 +207,14 @@ class Captured:
                 cu.cuGraphDestroy(graph)
             else:
                 owner.reset()
-        self._graphs, self._owners, self._memory = [], [], None
+        self._graphs, self._owners = [], []
+        # Both libraries keep what is free, for themselves: gigabytes that the next problem would lack.
+        with suppress(RuntimeError):  # a context that is ruined gives nothing back
+            if self._memory is not None and sys.modules.get("cupy"):
+                self._memory.free_all_blocks()
+            if _involves("torch", self._library) and (torch := sys.modules.get("torch")):
+                torch.cuda.empty_cache()
+        self._memory = None
 
 
 def _capturing_torch(library: str) -> Any:

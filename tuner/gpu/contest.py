@@ -84,7 +84,9 @@ class Contest:
                     if turn == rounds - 1:
                         timed = entrants[i].timed
                         assert timed is not None
-                        outcome.verified[i] &= _right(entrants[i], self._stand.check_after(timed))
+                        outcome.verified[i] &= _right(
+                            entrants[i], self._stand.check_after(timed, graph.calls)
+                        )
                 outcome.rounds.append(found)
         finally:
             for graph in self._graphs:
@@ -103,12 +105,12 @@ class Contest:
         outcome.verified.append(_right(entrant, verification))
         estimate_ns = entrant.estimate_ns or self._probe(entrant.timed, first_ns)
         size = min(samples, self._stand.size(estimate_ns))
-        self._graphs.append(self._stand.graph(entrant.timed, size))
+        self._graphs.append(self._stand.graph(entrant.timed, size, estimate_ns))
         return estimate_ns
 
     def _probe(self, timed: Timed, first_ns: float) -> float:
         """Time somebody of whom nothing is known: the first run was cold in every way."""
-        graph = self._stand.graph(timed, 1)
+        graph = self._stand.graph(timed, 1, first_ns)
         try:
             return min(self._stand.take(graph, first_ns).times_ns[0] for _ in range(2))
         finally:

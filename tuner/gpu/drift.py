@@ -2,16 +2,60 @@
 
 from __future__ import annotations
 
+import statistics
 import time
+from dataclasses import replace
 
-from tuner.gpu.calibration import Reference
+from tuner.conditions import Batch
+from tuner.gpu.buffers import Helpers
+from tuner.gpu.graph import Graph
+from tuner.gpu.stand import Stand
+from tuner.gpu.timing import Limits
+from tuner.model import Conditions, Gpu, Mode
 
+VECTOR_ROUNDS = 350
+"""Of ``multiply_add``: some 200 us on an H200."""
 EVERY = 16
 EVERY_S = 30.0
 """Candidates, or seconds, from one look to the next."""
 TOLERANCE = 0.02
 AGAIN_S = 0.2
 """Wait before believing it."""
+
+
+class Reference:
+    """The kernel that always does the same: arithmetic that shows the SM clock, then a sweep that shows the memory.
+
+    Args:
+        stand: any problem's.
+        helpers: the tuner's own kernels.
+        gpu: for its size.
+    """
+
+    def __init__(self, stand: Stand, helpers: Helpers, gpu: Gpu) -> None:
+        data, batch = stand.data, Batch(1, 1)
+        gap_ns = stand.timer.measure_gap(data, stand.stamps, Mode.COLD)
+        light = Limits(0.0, 0.0, 0.0)
+        self._stand = replace(stand, conditions=Conditions(), limits=light, batch=batch, gap_ns=gap_ns)
+        never = data.memory.allocate("reference", 16)
+        arguments = [("int32", VECTOR_ROUNDS // 3), ("pointer", never)]
+        self._arithmetic = helpers.kernel("multiply_add", 8 * gpu.sm_count, 256, arguments)
+
+    def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - it touches no tensor
+        """Append both."""
+        self._arithmetic.add_to(graph)
+        self._stand.data.flush.add_to(graph)
+
+    def close(self) -> None:
+        """It owns nothing."""
+
+    def time_ns(self) -> float:
+        """Take eight samples, light and cold whatever the conditions of the problem are."""
+        graph = self._stand.graph(self, 8, 2e5)
+        try:
+            return statistics.median(self._stand.take(graph, 2e5).times_ns)
+        finally:
+            graph.close()
 
 
 class DriftWatch:
@@ -28,7 +72,11 @@ class DriftWatch:
         self._last_s = time.monotonic()
 
     def look(self) -> bool:
-        """Count a candidate, and look if it is time: whether the reference has changed since the last look."""
+        """Count a candidate, and look if it is time: whether the reference has changed since the last look.
+
+        Raises:
+            ClockMismatchError: something disturbs the reference; this was no look.
+        """
         self._candidates += 1
         if self._candidates < EVERY and time.monotonic() < self._last_s + EVERY_S:
             return False

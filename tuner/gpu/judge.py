@@ -65,7 +65,7 @@ class Judge:
             sm_clock_hz=samples.sm_clock_hz,
             capped_samples=samples.capped,
         )
-        again = stand.check_after(timed)
+        again = stand.check_after(timed, samples.calls)
         if again.checked and not again.passed:
             return replace(found, status=Status.WRONG_AFTER_TIMING, error=again.message, verification=again)
         middle, floor = statistics.median(samples.times_ns), stand.limits.floor_ns
@@ -91,7 +91,7 @@ class Judge:
             if min(samples.times_ns) > SLOW_FACTOR * incumbent_ns:
                 return samples, True
             first_ns = min(samples.times_ns)
-        calls = stand.batch.calls
+        calls = stand.batch.calls_for(first_ns)
         size = stand.size(first_ns)
         samples = self._groups(timed, size, first_ns, 1 if calls * first_ns > ALSO_RAN_NS / 3 else 3)
         while len(samples.times_ns) < MIN_SAMPLES and calls * sum(samples.times_ns) < ALSO_RAN_NS:
@@ -114,7 +114,7 @@ class Judge:
     def _groups(self, timed: Timed, size: int, estimate_ns: float, least: int) -> Samples:
         """Take groups of ``size`` until there are ``least`` samples."""
         samples = Samples()
-        graph = self._stand.graph(timed, size)
+        graph = self._stand.graph(timed, size, estimate_ns)
         try:
             while len(samples.times_ns) < least:
                 samples.add(self._stand.take(graph, estimate_ns))

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from cuda.bindings import driver as cu
 
-from tuner.conditions import Batch
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.clocks import Stamps
@@ -32,14 +31,14 @@ class SampleGraph:
         timed: the candidate.
         samples: event pairs.
         mode: what the caches hold.
-        batch: calls between two events; of no meaning when cold.
+        calls: between two events; 1 when cold.
     """
 
     def __init__(
-        self, data: ProblemData, stamps: Stamps, timed: Timed, samples: int, mode: Mode, batch: Batch
+        self, data: ProblemData, stamps: Stamps, timed: Timed, samples: int, mode: Mode, calls: int
     ) -> None:
         self.samples = samples
-        self.calls = 1 if mode is Mode.COLD else batch.calls
+        self.calls = calls
         self.lead = 1 if mode is Mode.WARM else 0
         """Calls of each sample that lie before its first event."""
         self._graph = Graph(data.helpers.context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -13,8 +14,7 @@ from tuner.gpu.candidate import Timed
 from tuner.gpu.clocks import Stamps
 from tuner.gpu.sampling import SampleGraph, run_once
 from tuner.gpu.timing import MOST_WAITING_S, Limits, Samples, Timer, group_size
-from tuner.gpu.truth import Truth
-from tuner.gpu.verify import Verifier
+from tuner.gpu.verify import Truth, Verifier
 from tuner.model import Conditions, Gpu, Mode, Regime, Verification
 from tuner.plan import buffer_from_json
 
@@ -32,6 +32,7 @@ class Stand:
     """One problem, ready for candidates.
 
     Attributes:
+        gap_ns: what a sample takes besides its calls.
         allow: tells the guard how many seconds the next step may take.
         damaged: a kernel wrote where it must not; nothing in this process's GPU memory can be relied on any more.
     """
@@ -43,6 +44,7 @@ class Stand:
     limits: Limits
     conditions: Conditions
     batch: Batch
+    gap_ns: float
     allow: Callable[[float], None]
     damaged: bool = False
 
@@ -54,15 +56,17 @@ class Stand:
         """Give the number of samples of a group."""
         return group_size(estimate_ns, self.conditions, self.batch, heavy=self.heavy(estimate_ns))
 
-    def graph(self, timed: Timed, samples: int) -> SampleGraph:
+    def graph(self, timed: Timed, samples: int, estimate_ns: float) -> SampleGraph:
         """Build a group."""
-        return SampleGraph(self.data, self.stamps, timed, samples, self.conditions.mode, self.batch)
+        calls = self.batch.calls_for(estimate_ns)
+        return SampleGraph(self.data, self.stamps, timed, samples, self.conditions.mode, calls)
 
     def take(self, graph: SampleGraph, estimate_ns: float) -> Samples:
         """Take a group."""
         self.allow(KNOWN_LAUNCH_S + MOST_WAITING_S + 20e-9 * graph.samples * graph.calls * estimate_ns)
         heavy = self.heavy(estimate_ns)
-        return self.timer.group(self.data, self.stamps, graph, self.conditions.regime, heavy=heavy)
+        regime = self.conditions.regime
+        return self.timer.group(self.data, self.stamps, graph, regime, self.gap_ns, heavy=heavy)
 
     def first_run(self, timed: Timed, known_ns: float) -> tuple[float, Verification]:
         """Run once on poisoned outputs, and compare: the check is the warm-up, and sizes everything after it.
@@ -85,17 +89,17 @@ class Stand:
             return Verification(False, message=f"the kernel {damage}")
         return self.verifier.check(copy)
 
-    def check_after(self, timed: Timed) -> Verification:
-        """Compare what the last timed run has left; of several copies the first and the last.
+    def check_after(self, timed: Timed, calls: int) -> Verification:
+        """Compare what the last timed run has left; of several copies the first and the last that it was called on.
 
         Where tensors are updated in place by more calls than there are copies, nobody knows what should be there: the
         candidate is then run once more, on restored tensors.
         """
         in_place = any(tensor.role == "inout" for tensor in self.data.tensors)
-        if in_place and self.batch.calls > self.data.copies:
+        if in_place and calls > self.data.copies:
             return self.first_run(timed, 0.0)[1]
         found = self.check()
-        last = self.data.copies - 1
+        last = min(calls, self.data.copies) - 1
         if last and (found.passed or not found.checked):
             other = self.check(last)
             if other.checked and not other.passed:
@@ -133,8 +137,26 @@ def build_stand(
             data.memory.adopt(truth.memory)
             least_error = verifier.hold_against(truth.addresses)
         data.seal()
-        stamps = Stamps(helpers, data.memory, gpu.sm_count)
-        timer.measure_gap(data, stamps, conditions, batch)
-        stand = Stand(data, verifier, stamps, timer, Limits(**request["limits"]), conditions, batch, allow)
+        limits = Limits(**request["limits"])
+        timed = bool(request["timed"])
+        stand = assemble(data, verifier, gpu, timer, limits, conditions, batch, allow, timed=timed)
         undo.pop_all()
         return stand, least_error
+
+
+def assemble(
+    data: ProblemData,
+    verifier: Verifier,
+    gpu: Gpu,
+    timer: Timer,
+    limits: Limits,
+    conditions: Conditions,
+    batch: Batch,
+    allow: Callable[[float], None],
+    *,
+    timed: bool = True,
+) -> Stand:
+    """Put a stand together, with what its timing needs."""
+    stamps = Stamps(data.helpers, data.memory, gpu.sm_count)
+    gap_ns = timer.measure_gap(data, stamps, conditions.mode) if timed else math.inf
+    return Stand(data, verifier, stamps, timer, limits, conditions, batch, gap_ns, allow)

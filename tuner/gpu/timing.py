@@ -65,6 +65,8 @@ class Samples:
     tags: set[str] = field(default_factory=set)
     capped: int = 0
     clocks_hz: list[float] = field(default_factory=list)
+    calls: int = 1
+    """Of each sample, in the last group."""
 
     def add(self, other: Samples) -> None:
         """Take another group in."""
@@ -72,6 +74,7 @@ class Samples:
         self.tags |= other.tags
         self.capped += other.capped
         self.clocks_hz += other.clocks_hz
+        self.calls = other.calls
 
     @property
     def sm_clock_hz(self) -> float:
@@ -98,8 +101,8 @@ class Timer:
         self._rest_until = 0.0
         self._hot_until = -math.inf
         self._lock = _lock_file(uuid)
-        self.gap_ns = math.inf
-        """Time of a sample outside of its events: flush, restoring, gaps; infinite until measured."""
+        self._hot: SampleGraph | None = None
+        """Whose group under sustained load was the last."""
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -110,26 +113,40 @@ class Timer:
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
-    def measure_gap(self, data: ProblemData, stamps: Stamps, conditions: Conditions, batch: Batch) -> None:
-        """Learn what a sample takes besides the kernel, by taking some of no kernel at all."""
-        self.gap_ns = math.inf
-        graph = SampleGraph(data, stamps, Nothing(), 4, conditions.mode, batch)
+    def measure_gap(self, data: ProblemData, stamps: Stamps, mode: Mode) -> float:
+        """Learn how many nanoseconds a sample takes besides its calls, by taking some of no call at all."""
+        graph = SampleGraph(data, stamps, Nothing(), 4, mode, 1)
         try:
             spans = []
             for _ in range(3):
                 graph.launch()
                 self._context.synchronize()
-                spans.append((stamps.read().elapsed_ns - sum(graph.read()) * graph.calls) / graph.samples)
-            self.gap_ns = max(0.0, statistics.median(spans))
+                spans.append((stamps.read().elapsed_ns - sum(graph.read())) / graph.samples)
+            return max(0.0, statistics.median(spans))
         finally:
             graph.close()
 
     def group(
-        self, data: ProblemData, stamps: Stamps, graph: SampleGraph, regime: Regime, *, heavy: bool
+        self,
+        data: ProblemData,
+        stamps: Stamps,
+        graph: SampleGraph,
+        regime: Regime,
+        gap_ns: float,
+        *,
+        heavy: bool,
     ) -> Samples:
-        """Take one group: poison the outputs, rest or warm up if due, launch, and look at the clocks.
+        """Take one group: rest or warm up if due, poison the outputs, launch, and look at the clocks.
 
         A group that something else disturbed is taken again.
+
+        Args:
+            data: the tensors.
+            stamps: those of the graph.
+            graph: the group.
+            regime: rested or sustained.
+            gap_ns: what a sample takes besides its calls.
+            heavy: whether the kernel draws so much power that it needs rest, or load ahead.
 
         Raises:
             ClockMismatchError: the events contradict the wall clock, or the GPU's own, every time.
@@ -137,20 +154,22 @@ class Timer:
         problem = ""
         for _ in range(TRIES):
             tags = self._wait_for_the_hardware()
+            ahead = self._prepare(graph, regime) if heavy else 0
             data.poison()
-            ahead = self._prepare(graph, regime, heavy=heavy)
+            if not ahead:
+                self._context.synchronize()
             began = time.monotonic()
             graph.launch()
             self._context.synchronize()
             ended = time.monotonic()
             if heavy and regime is Regime.SUSTAINED:
-                self._hot_until = ended + COLD_AFTER_S
+                self._hot, self._hot_until = graph, ended + COLD_AFTER_S
             elif heavy:
                 self._rest_until = ended + REST_FACTOR * (ended - began)
             times = graph.read()
             span = stamps.read()
             problem = self._contradiction(
-                graph, times, ended - began if not ahead else math.inf, span.elapsed_ns
+                graph, times, ended - began if not ahead else math.inf, span.elapsed_ns, gap_ns
             )
             reasons = self._clocks.reasons()
             if not problem and not reasons & SLOWDOWNS - tags:
@@ -159,7 +178,7 @@ class Timer:
             raise ClockMismatchError(problem)
         capped = len(times) if "power_cap" in reasons else 0
         clocks = [span.sm_clock_hz] if span.sm_clock_hz else []
-        return Samples(times, set(tags | reasons) - {"clocks_setting"}, capped, clocks)
+        return Samples(times, set(tags | reasons) - {"clocks_setting"}, capped, clocks, graph.calls)
 
     def _wait_for_the_hardware(self) -> frozenset[str]:
         """Wait while heat or the power supply slows the card; gives what does not go away."""
@@ -169,27 +188,30 @@ class Timer:
             time.sleep(pause)
         return self._clocks.reasons() & SLOWDOWNS
 
-    def _prepare(self, graph: SampleGraph, regime: Regime, *, heavy: bool) -> int:
-        """Rest, or queue load ahead of the group; gives the number of launches queued ahead."""
-        if not heavy:
-            self._context.synchronize()
-            return 0
+    def _prepare(self, graph: SampleGraph, regime: Regime) -> int:
+        """Rest, or put load ahead of the group; gives the number of launches that are queued ahead."""
         if regime is Regime.RESTED:
-            self._context.synchronize()
             time.sleep(max(0.0, self._rest_until - time.monotonic()))
             return 0
-        graph.launch()
+        hot = time.monotonic() < self._hot_until
+        if hot and self._hot is graph:
+            return 0
         began = time.monotonic()
+        graph.launch()
         self._context.synchronize()
         once_s = max(time.monotonic() - began, 1e-5)
-        load_s = SETTLE_S if time.monotonic() < self._hot_until else WARM_UP_S
-        ahead = math.ceil(load_s / once_s)
+        ahead = max(0, math.ceil((SETTLE_S if hot else WARM_UP_S) / once_s) - 1)
         for _ in range(ahead):
             graph.launch()
-        return ahead + 1
+        return ahead
 
     def _contradiction(
-        self, graph: SampleGraph, times_ns: Sequence[float], wall_s: float, elapsed_ns: float
+        self,
+        graph: SampleGraph,
+        times_ns: Sequence[float],
+        wall_s: float,
+        elapsed_ns: float,
+        gap_ns: float,
     ) -> str:
         """Compare the events with the clock on the wall, and with the one that the GPU keeps."""
         inside_ns = sum(times_ns) * graph.calls
@@ -203,7 +225,7 @@ class Timer:
             )
         # Beside the timed calls there are others before them, and the flush and the gaps, whose length is known.
         lead_ns = graph.lead * sum(times_ns) * 2
-        allowed_ns = inside_ns * 1.02 + lead_ns + graph.samples * (1.5 * self.gap_ns + 3e4) + 2e5
+        allowed_ns = inside_ns * 1.02 + lead_ns + graph.samples * (1.5 * gap_ns + 3e4) + 2e5
         if elapsed_ns > allowed_ns:
             return (
                 f"the GPU was busy with something else: {elapsed_ns * 1e-6:.3f} ms passed around samples of "
@@ -222,7 +244,7 @@ def _lock_file(uuid: str) -> Any:
 
 def group_size(estimate_ns: float, conditions: Conditions, batch: Batch, *, heavy: bool) -> int:
     """Give how many samples fit into a group."""
-    sample_ns = max(estimate_ns, 1.0) * (1 if conditions.mode is Mode.COLD else batch.calls)
+    sample_ns = max(estimate_ns, 1.0) * batch.calls_for(estimate_ns)
     if heavy and conditions.regime is Regime.SUSTAINED:
         return max(1, min(8 * MAX_GROUP, int(HOT_GROUP_NS / sample_ns)))
     return max(1, min(MAX_GROUP, int(GROUP_NS / sample_ns)))

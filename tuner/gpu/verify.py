@@ -15,11 +15,11 @@ import numpy.typing as npt
 from cuda.bindings import driver as cu
 
 from tuner.errors import KernelError
-from tuner.gpu.buffers import ProblemData
+from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import check
 from tuner.gpu.graph import Graph, Kernel
-from tuner.model import Verification
-from tuner.plan import Buffer, launch_from_json
+from tuner.model import Gpu, Verification
+from tuner.plan import Buffer, buffer_from_json, launch_from_json
 from tuner.reference import ArrayExpression, Tolerance, norm_allowance, tolerance
 
 _COMPARISON = struct.Struct("<QQddd")
@@ -271,3 +271,45 @@ class Verifier:
         check(cu.cuMemcpyHtoD(expected, host_value.ctypes.data, host_value.nbytes))
         check(cu.cuMemcpyHtoD(weights, host_magnitude.ctypes.data, host_magnitude.nbytes))
         self._expected.add(tensor.name)
+
+
+class Truth:
+    """The result of a problem's unrounded inputs: what every dtype's result is compared with.
+
+    Computes the same problem in a wider dtype, from the same seed, and keeps what is expected of it.
+
+    Inputs are drawn as float32 and then rounded to their dtype, so that equal seeds give the same numbers in all of
+    them, but for the rounding.
+
+    Args:
+        helpers: the tuner's own kernels.
+        request: ``tensors`` and ``reference`` of the wider problem, as in a setup.
+        seed: of the inputs.
+        gpu: for its size.
+
+    Raises:
+        KernelError: it has no reference, or one that fails.
+    """
+
+    def __init__(self, helpers: Helpers, request: dict[str, Any], seed: int, gpu: Gpu) -> None:
+        tensors = tuple(buffer_from_json(tensor) for tensor in request["tensors"])
+        data = ProblemData(helpers, tensors, seed, gpu.l2_bytes, gpu.sm_count)
+        self.memory = Memory()
+        self.addresses: dict[str, int] = {}
+        try:
+            _insist_on_answers(Verifier(data, request["reference"]))
+            for tensor in data.outputs:
+                name = f"{tensor.name} expected"
+                self.addresses[tensor.name] = self.memory.take(data.memory, name, "truth ")
+        except BaseException:
+            self.memory.close()
+            raise
+        finally:
+            data.close()
+
+
+def _insist_on_answers(verifier: Verifier) -> None:
+    if not verifier.possible:
+        raise KernelError(
+            "there is no reference to count errors from", "add [reference] to the kernel's file"
+        )

@@ -22,15 +22,16 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
+from tuner.baselines import BaselineKind
 from tuner.children import ParentPipe
 from tuner.cubin_cache import CubinCache
 from tuner.errors import TunerError
 from tuner.gpu.buffers import Helpers
-from tuner.gpu.calibration import Calibrator, Reference
+from tuner.gpu.calibration import Calibrator
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.contest import Contest, Entrant, Lost
-from tuner.gpu.drift import DriftWatch
+from tuner.gpu.drift import DriftWatch, Reference
 from tuner.gpu.driver import Context, DriverFailure, check
 from tuner.gpu.judge import Judge
 from tuner.gpu.rivals import open_baseline
@@ -45,6 +46,8 @@ LOAD_S = 60.0
 SETUP_S = 600.0
 """Allowed for a setup: a NumPy reference of a large problem takes its time."""
 CALIBRATION_S = 120.0
+NUMPY_S = 60.0
+"""Allowed for NumPy on the host, which has no bound of its own."""
 LIBRARY_S = 180.0
 """Allowed for a library's import and its first calls: torch alone takes seconds from a cold disk."""
 
@@ -57,10 +60,10 @@ class Worker:
         self.requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         uuid = _uuid(index)
         clocks = Clocks(uuid)
-        others = clocks.processes()  # before there is a context of our own
+        self.others = clocks.processes()  # before there is a context of our own
         self._context = Context(index)
         self.gpu = self._context.describe()
-        self.notes = _notes(self.gpu.name, clocks, others)
+        self.notes = _notes(self.gpu.name, clocks, self.others)
         self._cache = cache
         self._helpers = Helpers(self._context, self.gpu.arch, cache)
         self._timer = Timer(self._context, clocks, uuid)
@@ -91,7 +94,6 @@ class Worker:
     def _setup(self, request: dict[str, Any]) -> dict[str, Any]:
         self._release(request)
         self._allow(SETUP_S)
-        tensors = tuple(buffer_from_json(tensor) for tensor in request["tensors"])
         try:
             return self._set_up(request)
         except TunerError as error:
@@ -103,20 +105,17 @@ class Worker:
                 return {"error": f"the reference kernel failed: {failure}", "dying": True}
             if failure.status is not Status.OUT_OF_MEMORY:
                 return {"error": f"the reference cannot be launched: {failure}"}
-            needs = sum(tensor.size_bytes for tensor in tensors) / 2**30
-            return {
-                "error": f"this problem does not fit on the GPU: {failure}; its tensors alone take {needs:.1f} GiB"
-            }
+            return {"error": f"this problem does not fit on the GPU: {failure}; {_needs(request)}"}
 
     def _set_up(self, request: dict[str, Any]) -> dict[str, Any]:
         stand, least_error = build_stand(request, self._helpers, self.gpu, self._timer, self._allow)
         self._stand = stand
-        self._drift = DriftWatch(Reference(stand, self._helpers, self.gpu))
+        self._drift = DriftWatch(Reference(stand, self._helpers, self.gpu)) if request["timed"] else None
         self._judge = Judge(stand, self.requests.empty)
         return {
             "verifiable": stand.verifier.possible,
             "least_error": least_error,
-            "reference_ns": self._drift.reference_ns,
+            "reference_ns": self._drift.reference_ns if self._drift is not None else 0.0,
         }
 
     def _release(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - a handler's signature
@@ -143,7 +142,7 @@ class Worker:
     # -- one candidate ------------------------------------------------------------------------------------------
 
     def _measure(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert self._stand is not None and self._judge is not None and self._drift is not None
+        assert self._stand is not None and self._judge is not None
         candidate = None
         began = 0.0
         drifted = dying = False
@@ -156,8 +155,7 @@ class Worker:
                 thorough=bool(request.get("thorough")),
                 verify_only=bool(request.get("verify_only")),
             )
-            if not self._stand.damaged and self._stand.conditions.regime is Regime.RESTED:
-                drifted = self._drift.look()
+            drifted = self._has_drifted()
         except DriverFailure as failure:
             measurement = Measurement(failure.status, error=str(failure))
             dying = failure.sticky
@@ -171,7 +169,19 @@ class Worker:
             "span": [began, end] if began else [],
             "refined_s": self._judge.refined_s if began else 0.0,
             "dying": dying or self._stand.damaged,
+            # The guard compares the next process's with it, should this one not live.
+            **({"reference_ns": self._drift.reference_ns} if self._drift is not None else {}),
         }
+
+    def _has_drifted(self) -> bool:
+        assert self._stand is not None
+        rested = self._stand.conditions.regime is Regime.RESTED
+        if self._drift is None or self._stand.damaged or not rested:
+            return False
+        try:
+            return self._drift.look()
+        except ClockMismatchError:  # says nothing about the candidate; the next one brings another look
+            return False
 
     def _load(self, request: dict[str, Any]) -> Loaded:
         assert self._stand is not None
@@ -214,11 +224,21 @@ class Worker:
             candidate = self._load(item)
             loaded.callback(candidate.close)
             return Entrant(candidate, estimate_ns, insist=bool(item["insist"]))
-        self._allow(LIBRARY_S)
+        self._allow(NUMPY_S if item["baseline"]["kind"] == BaselineKind.NUMPY else LIBRARY_S)
         baseline = loaded.enter_context(open_baseline(self._context, self._stand.data, item["baseline"]))
         if isinstance(baseline, tuple):
             return Entrant(None, host_ns=baseline)
         return Entrant(baseline, estimate_ns, insist=False)
+
+
+def _needs(request: dict[str, Any]) -> str:
+    """Say how much memory a setup asks for."""
+    tensors = [buffer_from_json(tensor) for tensor in request["tensors"]]
+    copies = request["batch"]["copies"]
+    size_bytes = sum(tensor.size_bytes for tensor in tensors) * copies
+    size_bytes += sum(12 * tensor.count for tensor in tensors if tensor.role != "input")
+    text = f"its tensors and what is expected of them take {size_bytes / 2**30:.1f} GiB"
+    return f"{text} in {copies} copies; --mode cold needs one" if copies > 1 else text
 
 
 def _uuid(index: int) -> str:
@@ -267,7 +287,9 @@ def main() -> None:
     except (TunerError, DriverFailure) as error:
         pipe.send({"error": str(error)})
         return
-    pipe.send({"gpu": worker.gpu.to_json(), "nvml": worker.nvml, "notes": worker.notes})
+    pipe.send(
+        {"gpu": worker.gpu.to_json(), "nvml": worker.nvml, "notes": worker.notes, "others": worker.others}
+    )
     threading.Thread(target=_read_requests, args=(pipe, worker.requests), daemon=True).start()
     while (request := worker.requests.get()) is not None:
         pipe.send({"started": request["id"]})

@@ -22,7 +22,8 @@ from tuner.report.tables import (
     show_pairs,
     throughput,
 )
-from tuner.state import metrics
+from tuner.roofline import Roof
+from tuner.state import metrics, roof_under
 from tuner.stats import Verdict
 
 HISTORY_HEADS = (
@@ -48,20 +49,25 @@ def show_bench(found: Bench) -> None:
         return
     compared = f"{found.reference} is" if found.reference else ""
     heads = ("contestant", "what", "time", "95% interval", "rate", "of peak", compared, "verified")
+    roof = _roof(found)
     rows = [
         (
             entry.runner.name,
             entry.runner.text,
             duration(entry.time_ns),
             interval(entry.low_ns, entry.high_ns),
-            throughput(metrics(found.roof, entry.time_ns)),
-            percent(metrics(found.roof, entry.time_ns).speed_of_light),
+            throughput(metrics(roof, entry.time_ns)),
+            percent(metrics(roof, entry.time_ns).speed_of_light),
             _compared(entry),
             "yes" if entry.verified else "NO",
         )
         for entry in found.entries
     ]
     show(heads, rows, right=("time", "rate", "of peak"))
+
+
+def _roof(found: Bench) -> Roof:
+    return roof_under(found.roof, found.target.conditions.mode)
 
 
 def comparison(ratio: float | None, low: float | None, high: float | None, verdict: str) -> str:
@@ -137,7 +143,7 @@ def _entry(found: Bench, entry: Entry) -> dict[str, Any]:
         "time_ns": entry.time_ns,
         "ci_low_ns": entry.low_ns,
         "ci_high_ns": entry.high_ns,
-        **vars(metrics(found.roof, entry.time_ns)),
+        **vars(metrics(_roof(found), entry.time_ns)),
         "ratio": ratio.median if ratio is not None else None,
         "ratio_low": ratio.low if ratio is not None else None,
         "ratio_high": ratio.high if ratio is not None else None,
@@ -219,7 +225,7 @@ def draw(benches: Sequence[Bench], path: Path) -> None:
         BarGroup(
             str(found.target.problem) + (f" ({found.target.conditions})" if len(timed) > 1 else ""),
             [Bar(e.runner.name, e.time_ns, e.low_ns, e.high_ns) for e in found.entries],
-            found.roof.speed_of_light_ns,
+            _roof(found).speed_of_light_ns,
         )
         for found in shown
     ]

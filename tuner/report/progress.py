@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Collection
 from typing import Any
 
 from tuner.model import Trial
@@ -14,11 +15,11 @@ PLAIN_EVERY_S = 5.0
 REDRAW_EVERY_S = 0.1
 
 
-def make_observer(quiet: bool) -> Observer:
-    """Choose how to show progress."""
+def make_observer(quiet: bool, told: Collection[str] = ()) -> Observer:
+    """Choose how to show progress; notes that the user was told already are not repeated."""
     if quiet:
         return _Silent()
-    return _Live() if sys.stderr.isatty() else _Plain()
+    return _Live(told) if sys.stderr.isatty() else _Plain(told)
 
 
 class _Silent:
@@ -32,12 +33,13 @@ class _Silent:
 class _Plain(_Silent):
     """A line at the start, at each better configuration, and every few seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Collection[str] = ()) -> None:
+        self._told = told
         self._last = time.monotonic()
         self._best: Trial | None = None
 
     def started(self, state: State) -> None:
-        for line in heading(state):
+        for line in heading(state, self._told):
             print(line, file=sys.stderr, flush=True)
 
     def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002 - the observer's signature
@@ -53,7 +55,8 @@ class _Plain(_Silent):
 class _Live(_Silent):
     """A bar and a few lines that are redrawn in place."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Collection[str] = ()) -> None:
+        self._told = told
         self._live: Any = None
         self._bar: Any = None
         self._drawn = 0.0
@@ -64,7 +67,7 @@ class _Live(_Silent):
         from rich.progress_bar import ProgressBar
 
         console = Console(stderr=True)
-        for line in heading(state):
+        for line in heading(state, self._told):
             console.print(line, highlight=False, markup=False)
         self._bar = ProgressBar(total=state.run.trials, width=40)
         self._live = Live(console=console, auto_refresh=False, transient=True)
@@ -101,8 +104,8 @@ class _Live(_Silent):
         self._live.update(Group(Padding(self._bar), *lines), refresh=True)
 
 
-def heading(state: State) -> list[str]:
-    """Say what is tuned, where, and in how large a space."""
+def heading(state: State, told: Collection[str] = ()) -> list[str]:
+    """Say what is tuned, where, in how large a space, and what else is not in ``told``."""
     run, space = state.run, state.space
     lines = [
         f"tuning {run.problem} on {printable(run.gpu.name)} ({run.device})",
@@ -113,7 +116,7 @@ def heading(state: State) -> list[str]:
     why = f": {state.conditions_why}" if state.conditions_why else ""
     lines.append(f"timed {run.conditions}{why}")
     if run.calibration:
-        lines += [f"note: {printable(note)}" for note in run.calibration.notes]
+        lines += [f"note: {printable(note)}" for note in run.calibration.notes if note not in told]
     lines += [f"left out: {name} ({reason})" for name, reason in space.left_out.items()]
     if state.known_before:
         lines.append(f"{state.known_before} configurations are known from earlier runs and not tried again")
@@ -150,10 +153,10 @@ def _how_far(state: State) -> list[str]:
 
 def _how_fast(state: State, best: Trial) -> str:
     found = metrics(state.roof, best.time_ns)
-    return (
-        f"best {duration(best.time_ns)}, {throughput(found)}, "
-        f"{percent(found.speed_of_light)} of the speed of light"
-    )
+    text = f"best {duration(best.time_ns)}, {throughput(found)}"
+    if found.speed_of_light is None:
+        return text
+    return f"{text}, {percent(found.speed_of_light)} of the speed of light"
 
 
 def _what_happened(state: State) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tuner.model import Trial
+from tuner.model import Status, Trial
 from tuner.race import Finish
 from tuner.report.tables import duration, percent, printable, throughput
 from tuner.state import Result, State, metrics
@@ -20,13 +20,13 @@ def summary(result: Result, database: Path) -> str:
     mark = " [replayed]" if run.replayed else ""
     lines = [f"{run.problem} on {printable(run.gpu.name)}{mark}"]
     if finish is None:
-        return "\n".join([*lines, "  no configuration could be verified", _failures(result)])
+        return "\n".join([*lines, f"  no configuration {missing(result)}", _failures(result)])
     found = metrics(state.roof, finish.time_ns)
     trial = f"trial {finish.winner.id}"
     lines.append(f"  winner     {trial}: {finish.winner.configuration}")
     lines.append(
-        f"             {duration(finish.time_ns)}, {throughput(found)}, "
-        f"{percent(found.speed_of_light)} of the speed of light ({state.roof.bound}-bound)"
+        f"             {duration(finish.time_ns)}, {throughput(found)}"
+        + _of_light(state, found.speed_of_light)
         + _of_the_ceiling(state, finish.time_ns)
     )
     lines.append(f"  default    {_against_default(finish)}")
@@ -49,6 +49,18 @@ def summary(result: Result, database: Path) -> str:
         + f"; kept in {database}"
     )
     return "\n".join(lines)
+
+
+def commonest_failure(result: Result) -> Status | None:
+    """Give the status with which most of the failed trials ended; None where none failed."""
+    counts = result.state.failures
+    return Status(max(counts, key=lambda status: counts[status])) if counts else None
+
+
+def missing(result: Result) -> str:
+    """Say what no configuration did, in a run without a winner."""
+    inaccurate = commonest_failure(result) is Status.INACCURATE
+    return "is accurate enough" if inaccurate else "could be verified"
 
 
 def _trials(state: State) -> str:
@@ -101,9 +113,15 @@ def _against_incumbent(state: State, finish: Finish) -> str:
     )
 
 
+def _of_light(state: State, share: float | None) -> str:
+    return "" if share is None else f", {percent(share)} of the speed of light ({state.roof.bound}-bound)"
+
+
 def _of_the_ceiling(state: State, time_ns: float) -> str:
-    ceiling = state.ceiling
-    return f", {percent(ceiling.time_ns / time_ns)} of the measured {ceiling.name} rate" if ceiling else ""
+    share = state.of_ceiling(time_ns)
+    if share is None or state.ceiling is None:
+        return ""
+    return f", {percent(share)} of the measured {state.ceiling.name} rate"
 
 
 def _how(state: State, finish: Finish) -> str:
@@ -161,6 +179,7 @@ def result_as_json(result: Result) -> dict[str, Any]:
     if finish is None:
         return data
     found = metrics(state.roof, finish.time_ns)
+    of_ceiling = state.of_ceiling(finish.time_ns)
     confirmed = finish.confirmed
     data["winner"] = {
         **_trial(finish.winner),
@@ -173,8 +192,8 @@ def result_as_json(result: Result) -> dict[str, Any]:
         "exportable": finish.exportable,
         "reason": finish.reason,
         "tied": finish.tied,
-        "ceiling": state.ceiling.name if state.ceiling else None,
-        "of_ceiling": state.ceiling.time_ns / finish.time_ns if state.ceiling else None,
+        "ceiling": state.ceiling.name if state.ceiling and of_ceiling is not None else None,
+        "of_ceiling": of_ceiling,
         "sm_clock_hz": finish.winner.sm_clock_hz,
         "capped_samples": finish.winner.capped_samples,
         "samples": len(finish.winner.samples_ns),

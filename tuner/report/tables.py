@@ -20,13 +20,13 @@ TRIAL_COLUMNS = (
     "replayed", "mode", "regime", "variant", "parameters", "status", "time_ns", "ci_low_ns",
     "ci_high_ns", "outliers", "sm_clock_hz", "capped_samples", "tflops", "gbytes_per_s",
     "speed_of_light", "registers", "static_shared_bytes", "dynamic_shared_bytes", "stack_bytes",
-    "spill_bytes", "active_blocks", "verified", "error", "tags", "created_at",
+    "spill_bytes", "active_blocks", "verified", "true_error", "error", "tags", "created_at",
 )  # fmt: skip
 """What CSV has of a trial."""
 WINNER_COLUMNS = (
     "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device", "replayed", "mode",
     "regime", "variant", "parameters", "time_ns", "ci_low_ns", "ci_high_ns", "outliers", "sm_clock_hz",
-    "capped_samples", "tflops", "gbytes_per_s", "speed_of_light", "trial_id", "run",
+    "capped_samples", "tflops", "gbytes_per_s", "speed_of_light", "max_error", "true_error", "trial_id", "run",
     "default_trial_id", "default_time_ns", "ratio", "ratio_low", "ratio_high", "verdict",
     "confirmed_ns", "edges_verified", "exportable", "reason", "created_at",
 )  # fmt: skip
@@ -180,6 +180,7 @@ def trial_record(stored: StoredTrial) -> dict[str, Any]:
         **vars(stored.metrics),
         **_resources(trial),
         "verified": trial.verification.passed if trial.verification and trial.verification.checked else None,
+        "true_error": _true_error(trial),
         "error": trial.error,
         "tags": list(trial.tags),
         "created_at": stored.created_at,
@@ -198,9 +199,15 @@ def winner_record(stored: StoredWinner) -> dict[str, Any]:
         "ci_high_ns": stored.trial.ci_high_ns,
         **_timing(stored.trial, stored.outliers),
         **vars(stored.metrics),
+        "max_error": stored.run.narrowing.get("max_error"),
+        "true_error": _true_error(stored.trial),
         **plain,
         "created_at": stored.created_at,
     }
+
+
+def _true_error(trial: Trial) -> float | None:
+    return trial.verification.true_error if trial.verification else None
 
 
 def _where_from(stored: StoredTrial | StoredWinner) -> dict[str, Any]:

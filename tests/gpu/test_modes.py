@@ -92,14 +92,14 @@ def test_sustained_load_lowers_the_clock(device: LocalDevice) -> None:
     assert clocks[Regime.SUSTAINED] <= clocks[RESTED]
 
 
-def test_calibration_is_plausible_and_kept(tmp_path: Path) -> None:
-    device = LocalDevice(0, jobs=1, cache=tmp_path / "cubins")
+def test_calibration_is_plausible(device: LocalDevice, tmp_path: Path) -> None:
+    gpu = device.gpu
+    beside = LocalDevice(0, jobs=1, cache=tmp_path / "cubins")
     try:
-        found = device.calibrate()
-        assert device.known_calibration() == found
-        gpu = device.gpu
+        found = beside.calibrate()
+        assert beside.known_calibration() is None  # another process is there: it is not kept
     finally:
-        device.close()
+        beside.close()
     peak = gpu.memory_bytes_per_s
     assert 0.6 * peak < found.read_bytes_per_s < 1.02 * peak
     assert 0.6 * peak < found.copy_bytes_per_s < 1.02 * peak
