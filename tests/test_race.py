@@ -220,6 +220,17 @@ def test_winner_that_a_fresh_process_cannot_reproduce() -> None:
     assert "fresh process" in reason
 
 
+@pytest.mark.parametrize(("odd", "confirmed"), [(0, True), (2, True), (3, False)])
+def test_one_fresh_process_of_three_must_agree(odd: int, confirmed: bool) -> None:
+    device = Track()
+    asked = iter(range(100))
+    device.confirmed = lambda c, t: good(device.time(c) * (0.94 if next(asked) < odd else 1.0))
+    found = finish(device, [trial(0, 1000.0)])
+    assert found is not None
+    assert found.exportable is confirmed
+    assert next(asked) == min(odd + 1, 3)
+
+
 @pytest.mark.parametrize(
     "status", [Status.WRONG_RESULT, Status.MEMORY_FAULT, Status.HANG, Status.WORKER_DIED]
 )

@@ -152,7 +152,7 @@ class Calibration:
     noise: Mapping[str, float]
     """How far from 1 the ratio of a kernel to itself gets when both are timed in turn, by conditions (as text)."""
     short_noise_ns: Mapping[str, float] = field(default_factory=dict)
-    """The same as a time, by mode, of a kernel of a microsecond: where its code happens to lie."""
+    """The same as a time, by mode, of a kernel of a few microseconds: where its code happens to lie."""
     reference_ns: float = 0.0
     """Time of the kernel that watches for drift."""
     read_bytes_per_s: float = 0.0

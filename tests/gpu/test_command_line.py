@@ -73,8 +73,8 @@ def test_two_problems_in_one_command(tuned: Path) -> None:
 
 
 def test_doctor_finds_the_gpu(tuned: Path) -> None:
-    findings = {f["what"]: f["state"] for f in json.loads(tune(tuned, "doctor", "--json").stdout)}
-    assert findings["GPU"] == "ok" and findings["fit"] == "ok"
+    findings = [(f["what"], f["state"]) for f in json.loads(tune(tuned, "doctor", "--json").stdout)]
+    assert ("GPU", "ok") in findings and ("fit", "ok") in findings
 
 
 def test_no_such_gpu_is_one_line(tuned: Path) -> None:

@@ -28,8 +28,8 @@ from tuner.stats import paired_ratio
 
 MEMORY_FLOATS = 1 << 27
 """512 MiB: several times the L2 of any GPU, and long enough for the events not to matter."""
-SHORT_FLOATS = 1 << 18
-"""A megabyte: a kernel of a microsecond or two."""
+SHORT_FLOATS = 1 << 20
+"""4 MiB: a kernel of a few microseconds."""
 MATRIX_ROUNDS = 320
 """Some 200 us on an H200."""
 PAIRS = 12
@@ -136,7 +136,7 @@ class Calibrator:
             Buffer("x", (floats,), "float32", "input", "normal"),
             Buffer("y", (floats,), "float32", "output"),
         )
-        batch = Batch(1, 1) if mode is Mode.COLD else Batch(100, 100)
+        batch = Batch(1, 1) if mode is Mode.COLD else Batch(60, 30)
         gpu = self._gpu
         with ExitStack() as undo:
             data = ProblemData(self._helpers, tensors, 0, gpu.l2_bytes, gpu.sm_count, batch.copies)
