@@ -92,4 +92,4 @@ def batch_of(roof: Roof, tensors: Sequence[Buffer], gpu: Gpu, conditions: Condit
     enough, own = COLD_FACTOR * gpu.l2_bytes, footprint(tensors)
     if mode is Mode.WARM or own >= enough:
         return Batch(calls, 1, length_ns)
-    return Batch(calls, min(calls, MAX_CALLS, 1 + math.ceil(enough / own)), length_ns)
+    return Batch(calls, min(calls, 1 + math.ceil(enough / own)), length_ns)
