@@ -197,7 +197,7 @@ def test_sustained_batches_are_long_and_bounded() -> None:
     long = batch_of(memory_roof(1e6), floats(2**28), H200, sustained)
     assert long.calls * 1e6 >= SUSTAINED_BATCH_NS - 1e6 and long.copies == 1
     short = batch_of(memory_roof(100.0), floats(1024), H200, sustained)
-    assert short.calls == short.copies == MAX_SUSTAINED_CALLS  # so little is touched that nothing would leave the L2
+    assert short.calls == short.copies == MAX_SUSTAINED_CALLS  # few would stay in the L2
 
 
 def test_slow_candidates_get_fewer_calls() -> None:
