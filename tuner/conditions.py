@@ -11,7 +11,7 @@ from tuner.plan import Buffer
 from tuner.roofline import Roof
 
 SHORT_NS = 20_000.0
-"""Speed of light below which a problem is short. The events around a single kernel cost 1.2 to 2.4 us on an H200, and
+"""Speed of light below which a problem is short. The events around a single kernel cost 1.2 to 2.6 us on an H200, and
 where its code happens to lie moves a cold time by 0.1 us: up to some 30 us that is a visible part of the figure."""
 BATCH_NS = 250_000.0
 """Length of a batch: the two events' cost is then below 1 % of it."""

@@ -18,7 +18,7 @@ Correction for all the pairs would bound that, too, but 9 contestants could not 
 must besides exceed the noise floor, which covers what more rounds cannot average away: the same kernel at another
 address is a little faster or slower.
 
-What this comes to, by the simulation in ``tests/test_elimination.py``, is in ``docs/measuring.md``.
+``tests/test_elimination.py`` simulates what this comes to; ``docs/measuring.md`` has what it did on a GPU.
 """
 
 from __future__ import annotations

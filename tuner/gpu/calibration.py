@@ -35,9 +35,9 @@ MATRIX_ROUNDS = 320
 PAIRS = 12
 """Comparisons of a kernel with itself, of each kind."""
 ROUNDS, SAMPLES = 24, 4
-"""Of a comparison; as many as the end of a race has."""
+"""Of a comparison; fewer than the end of a race has, so that the floor errs to the careful side."""
 LEAST_NOISE = 0.002
-"""Nobody should believe in less. Two loads of one kernel differ by 0.05 to 0.08 % (standard deviation) on an H200, and
+"""Nobody should believe in less. Two loads of one kernel differ by 0.04 to 0.07 % (standard deviation) on an H200, and
 with a floor of three such deviations more than 2 % of equal pairs would be called different."""
 NOISE_QUANTILE = 0.95
 SETTING_SHARE = 0.97
