@@ -8,18 +8,23 @@ from pathlib import Path
 import pytest
 
 from tuner.compiler import compile_source, header_folders
-from tuner.expressions import FUNCTION_NAMES, ITEMSIZE
+from tuner.element_code import cuda, cuda_double, cuda_magnitude
+from tuner.elements import MAX_EXPONENT, MAX_LENGTH, MAX_OPERATIONS
+from tuner.expressions import FUNCTION_NAMES, ITEMSIZE, operations, uses
 from tuner.kernel import DEVICE_LIMITS, RESOURCE_NAMES, KernelSpec
-from tuner.kernel_file import INITS, ROLES, load_kernel
+from tuner.kernel_file import load_kernel
 from tuner.model import Configuration, Gpu, Problem
 from tuner.plan import make_plan, reference_launch
-from tuner.reference import FUNCTIONS
+from tuner.problem_tables import INITS, ROLES
+from tuner.reference import ARGUMENTS
 from tuner.render import render, render_launch
 from tuner.space import SearchSpace
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "adding-a-kernel.md").read_text()
 GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
+
+FILTERS = (cuda, cuda_double, cuda_magnitude, uses, operations)
 
 KERNELS = {
     "softmax": ("softmax.cu", "softmax.toml", "softmax_in_registers.cu.j2"),
@@ -106,18 +111,29 @@ def test_every_configuration_of_the_cpp_template_compiles(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     "word",
-    sorted({*ROLES, *INITS, *ITEMSIZE, *DEVICE_LIMITS, *RESOURCE_NAMES, *FUNCTION_NAMES, *FUNCTIONS}),
+    sorted({*ROLES, *INITS, *ITEMSIZE, *DEVICE_LIMITS, *RESOURCE_NAMES, *FUNCTION_NAMES, *ARGUMENTS}),
 )
 def test_page_explains_every_word_of_the_language(word: str) -> None:
     assert re.search(rf"`[^`\n]*\b{word}\b[^`\n]*`", PAGE[PAGE.index("## The language") :])
 
 
+def test_page_explains_every_filter_and_limit_of_element_expressions() -> None:
+    section = PAGE[PAGE.index("### Element expressions") : PAGE.index("### `[[ladder]]`")]
+    for function in FILTERS:
+        assert f"`{{{{ op \\| {function.__name__}" in section
+    for limit in (MAX_LENGTH, MAX_OPERATIONS, f"-{MAX_EXPONENT} to {MAX_EXPONENT}"):
+        assert re.search(rf"\b{limit}\b".replace(r"\b-", "-"), section)
+
+
 def test_page_explains_every_key() -> None:
-    """Every key that kernel_file.py asks for."""
-    source = (DOCS.parent / "tuner" / "kernel_file.py").read_text()
+    """Every key that the readers of a kernel's file ask for."""
+    readers = ("kernel_file", "problem_tables", "variant_tables", "baseline_table", "toml_terms")
+    source = "".join((DOCS.parent / "tuner" / f"{name}.py").read_text() for name in readers)
     keys = set(re.findall(r"""\.(?:get|table|tables)\("(\w+)\"""", source))
-    keys |= set(re.findall(r"""self\._(?:expressions?|choice|values)\(\w+, "(\w+)\"""", source))
-    assert len(keys) > 35
+    keys |= set(
+        re.findall(r"""\b(?:expressions?|optional|checked|choice|value_list)\(\w+, "(\w+)\"""", source)
+    )
+    assert len(keys) > 50
     language = PAGE[PAGE.index("## The language") :]
     missing = [key for key in sorted(keys) if not re.search(rf"`[^`\n]*\b{key}\b[^`\n]*`", language)]
     assert not missing

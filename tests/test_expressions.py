@@ -43,6 +43,27 @@ def test_values(text, expected):
     assert bool(many) == expected if isinstance(expected, bool) else many == expected
 
 
+def test_element_expressions_can_be_asked():
+    names = {"op": "x + 0.5 * (20 - x)", "n": 7}
+    asked = parse("uses(op, 'x') * n + 10 * uses(op, 'y') + 100 * operations(op)")
+    assert asked.evaluate(names) == asked.evaluate_many(names) == 307
+    assert asked.names == {"op", "n"}
+    assert set(asked.asks_of_elements) == {("op", "x"), ("op", "y"), ("op", None)}
+    assert not parse("max(n, 1)").asks_of_elements
+    for text in (
+        "uses(op)",
+        "uses(op, x)",
+        "uses('x', 'y')",
+        "uses(op, 'x', 'y')",
+        "operations(1)",
+        "operations(op, 'x')",
+    ):
+        with pytest.raises(ExpressionError, match="write uses"):
+            Expression(text)
+    with pytest.raises(ExpressionError, match="cannot parse"):
+        parse("uses(op, 'x')").evaluate({"op": "x +"})
+
+
 def test_names_are_collected():
     assert parse("min(a, b) + itemsize(dtype) > 3").names == {"a", "b", "dtype"}
     assert parse("3 + 4").names == set()

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from tuner.answer import answer_of
 from tuner.errors import KernelError, UsageError
+from tuner.kernel import CallSpec, RungSpec
 from tuner.kernel_file import MAX_FILE_BYTES, builtin_kernels, load_kernel, read_kernel
+from tuner.roofline import ARCHITECTURES
 
 GOOD = """\
 [kernel]
@@ -93,8 +96,8 @@ def test_good_file_is_read(tmp_path: Path) -> None:
 def test_baselines_are_read(tmp_path: Path) -> None:
     text = GOOD.replace("[work]", 'cupy_scaled = """\ncupy.multiply(x,\n  alpha, out=y)"""\n[work]')
     assert read_kernel(write(tmp_path, text)).baselines == {
-        "torch": "torch.mul(x, alpha, out=y)",
-        "cupy_scaled": "cupy.multiply(x, alpha, out=y)",
+        "torch": (CallSpec("torch.mul(x, alpha, out=y)"),),
+        "cupy_scaled": (CallSpec("cupy.multiply(x, alpha, out=y)"),),
     }
 
 
@@ -107,49 +110,226 @@ def test_baselines_do_not_separate_results(tmp_path: Path) -> None:
     assert read_kernel(write(tmp_path, GOOD.replace('"2.0"', '"3.0"'))).digest != with_one
 
 
-TABLE = '[baselines]\ntorch = "torch.mul(x, alpha, out=y)"\n'
+LADDER = """
+[[ladder]]
+name = "small blocks"
+variant = "plain"
+parameters = { block_size = [64, 128], fast = true }
+dtypes = { input = "float16" }
+options = { order = "down" }
+doc = "half of a  warp scheduler"
+"""
 
 
-@pytest.mark.parametrize("comment", ["", "# What else computes it.\n", "# One line,\n# and another.\n"])
-@pytest.mark.parametrize("table", [TABLE, TABLE + "# cupy: not here\n", TABLE.replace("]", " ]  # calls", 1)])
-def test_baselines_may_be_anywhere(tmp_path: Path, comment: str, table: str) -> None:
-    """First, in the middle and last, with blank lines around them or without."""
-    before = GOOD[GOOD.index("[baselines]") : GOOD.index("[work]")]
-    bare = GOOD.replace(before, "").replace("[work]", "# What it costs.\n[work]")
-    digest = read_kernel(write(tmp_path, bare)).digest
-    added = comment + table
+def test_comments_layout_and_ladders_do_not_separate_results(tmp_path: Path) -> None:
+    digest = read_kernel(write(tmp_path, GOOD)).digest
     texts = [
-        *(f"{added}{gap}{bare}" for gap in ("", "\n", "\n\n") if gap or not table.endswith("here\n")),
-        *(f"{bare}{gap}{added}" for gap in ("", "\n", "\n\n")),
-        f"{bare}\n{added}\n\n",
-        f"{bare.rstrip()}\n{added.rstrip()}",
-        bare.replace("# What it", f"{added}\n# What it"),
-        bare.replace("\n# What it", f"{added}\n# What it"),
-        bare.replace("[variants.plain]", f"{added}\n[variants.plain]"),
-        bare.replace("[scalars]", f"{added}\n[scalars]"),
+        GOOD + LADDER,
+        "# A scale.\n\n" + GOOD.replace("\n\n", "\n\n\n"),
+        GOOD.replace('"y = 2 x"', "'y = 2 x' # doubled"),
+        GOOD.replace("[64, 128, 256]", "[\n 64,\n 128, 0x100 ]"),
+        GOOD.replace("presets.small = { n = 16,", "presets.small = { n = 1_6,"),
+        GOOD.replace("fast = { values = [true, false] }", "fast.values = [ true, false ]"),
     ]
     for text in texts:
-        kernel = read_kernel(write(tmp_path, text))
-        assert kernel.baselines
-        assert kernel.digest == digest, text
-    assert read_kernel(write(tmp_path, bare.replace("What it costs", "Costs"))).digest != digest
+        assert read_kernel(write(tmp_path, text)).digest == digest, text
+    different = [
+        GOOD.replace("[true, false]", "[false, true]"),
+        GOOD.replace("block_size = {", "fast = { values = [true, false] }\nblock_size = {").replace(
+            "}\nfast = { values = [true, false] }\n", "}\n"
+        ),
+        GOOD.replace("y = 2 x", "y  = 2 x"),
+    ]
+    found = {read_kernel(write(tmp_path, text)).digest for text in different}
+    assert len(found | {digest}) == 4
 
 
-def test_digests_of_built_in_kernels() -> None:
-    """Databases and recordings refer to them: if one changes, results from before are not comparable any more."""
-    assert {name: load_kernel(name).digest for name in builtin_kernels()} == {
-        "gemm": "c6f735d2f65fb2144d8953bda3ab6928",
-        "saxpy": "f230a8f4bd4f8b5f985ac6eb3ad83e6a",
-        "vector_add": "f188a29aa87139145a6102700699a6cc",
-    }
+def test_digest_of_a_built_in_kernel() -> None:
+    """Databases refer to it: if it changes, results from before are not comparable any more."""
+    assert load_kernel("gemm").digest == "14407416487660e0f36fcd59f40ccff1"
 
 
-def test_text_that_looks_like_baselines_counts(tmp_path: Path) -> None:
-    digests = set()
-    for what in ("one", "two"):
-        hidden = f"summary = '''\n[baselines]\n{what}\n'''"
-        digests.add(read_kernel(write(tmp_path, GOOD.replace('summary = "y = 2 x"', hidden))).digest)
-    assert len(digests) == 2
+# -- element expressions, absent tensors, choices in the reference, rungs
+
+MAP = """\
+[kernel]
+name = "map"
+
+[problem]
+sizes = { n = 1024 }
+dtypes = { input = ["float32", "float16"], output = "input" }
+options = { order = ["up", "down"], op = { expression = "x+0.50*(20-x)", of = ["x", "y"] } }
+presets.product = { op = "x*y", order = "down" }
+
+[tensors]
+x = { shape = ["n"], dtype = "input", when = "uses(op, 'x')" }
+y = { shape = ["n"], dtype = "input", when = "uses(op, 'y')" }
+out = { shape = ["n"], dtype = "output", role = "output" }
+
+[reference]
+numpy = "op if order == 'up' else -(op)"
+reduction = "max(operations(op), 1)"
+tolerance = "2 if input == 'float16' else 1"
+operand_rounding = "2 ** -10 if order == 'down' else 0"
+
+[work]
+flops = "operations(op) * n"
+bytes = "(uses(op, 'x') + uses(op, 'y') + 1) * n * itemsize(input)"
+
+[variants.plain.scratch]
+ticket = { shape = ["1"], dtype = "uint32", zeroed = "once" }
+
+[variants.plain.parameters]
+block_size = { values = [64, 128] }
+
+[[variants.plain.launches]]
+template = "scale.cu"
+entry = "map"
+arguments = ["x", "y", "out", "ticket"]
+grid = ["1"]
+block = ["block_size"]
+alignment = "4 * itemsize(input)"
+
+[[variants.half.launches]]
+template = "scale.cu"
+entry = "map"
+arguments = ["x", "y", "out"]
+grid = ["1"]
+block = ["32"]
+
+[[ladder]]
+name = "plain, small"
+variant = "plain"
+parameters = { block_size = 64 }
+doc = "first"
+
+[[ladder]]
+name = "product"
+variant = "half"
+dtypes = { input = "float16" }
+options = { op = "x * (y)", order = "down" }
+"""
+
+
+def test_an_option_may_be_an_expression(tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path, MAP))
+    assert kernel.options == {"order": ("up", "down"), "op": ("x + 0.5 * (20 - x)",)}
+    assert kernel.elements == {"op": ("x", "y")}
+    assert kernel.problem().options == {"order": "up", "op": "x + 0.5 * (20 - x)"}
+    assert kernel.problem(preset="product").options == {"order": "down", "op": "x * y"}
+    mine = kernel.problem(options={"op": "maximum( x,0 )"})
+    assert mine.options["op"] == "maximum(x, 0)"
+    assert kernel.problem(mine.sizes, options=mine.options) == mine
+    for wrong, said in (("q", "unknown name 'q'"), ("1", "uses none of x, y"), ("x >", "cannot parse")):
+        with pytest.raises(UsageError, match=said) as caught:
+            kernel.problem(options={"op": wrong})
+        assert "option op of map" in str(caught.value)
+
+
+def test_tensors_may_be_absent(tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path, MAP))
+    for op, names in (("x", ["x", "out"]), ("y", ["y", "out"]), ("x * y", ["x", "y", "out"])):
+        assert list(kernel.present(kernel.problem(options={"op": op}))) == names
+    with pytest.raises(KernelError, match="reference: the numpy reference of out uses x, which is absent"):
+        read_kernel(write(tmp_path, MAP.replace("uses(op, 'x')\"", "order == 'down'\"", 1)))
+
+
+def test_the_reference_is_settled_for_a_problem(tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path, MAP))
+    gpu = ARCHITECTURES[90]
+    up = answer_of(kernel, kernel.problem(), gpu)
+    assert up.numpy["out"].text == "x + 0.5 * (20 - x)"
+    assert (up.reduction, up.tolerance, up.operand_rounding) == (3, 1.0, 0.0)
+    down = answer_of(kernel, kernel.problem(dtypes={"": "float16"}, preset="product"), gpu)
+    assert down.numpy["out"].text == "-(x * y)"
+    assert (down.reduction, down.tolerance, down.operand_rounding) == (1, 2.0, 2.0**-10)
+    for old, new, said in (
+        ("2 if input == 'float16' else 1", "n - 1024", "tolerance: n - 1024 = 0.0; it is a factor above 0"),
+        ("2 if input == 'float16' else 1", "input", "it must be a number"),
+        ("2 ** -10 if", "n if order == 'up' else n if", "operand_rounding: .* relative error"),
+    ):
+        wrong = read_kernel(write(tmp_path, MAP.replace(old, new)))
+        with pytest.raises(KernelError, match=said):
+            answer_of(wrong, wrong.problem(), gpu)
+
+
+def test_scratch_may_be_zeroed_once(tmp_path: Path) -> None:
+    (ticket,) = read_kernel(write(tmp_path, MAP)).variants["plain"].scratch
+    assert (ticket.zeroed, ticket.zeroed_once) == (False, True)
+    (each,) = read_kernel(write(tmp_path, MAP.replace('"once"', "true"))).variants["plain"].scratch
+    assert (each.zeroed, each.zeroed_once) == (True, False)
+
+
+def test_rungs_are_the_ladder_or_the_variants(tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path, MAP))
+    assert (
+        kernel.rungs
+        == kernel.ladder
+        == (
+            RungSpec("plain, small", "plain", {"block_size": (64,)}, {}, {}, "first"),
+            RungSpec("product", "half", {}, {"input": "float16"}, {"op": "x * y", "order": "down"}, ""),
+        )
+    )
+    (rung,) = read_kernel(write(tmp_path, GOOD + LADDER)).rungs
+    assert rung.parameters == {"block_size": (64, 128), "fast": (True,)}
+    assert rung.doc == "half of a warp scheduler"
+    bare = read_kernel(write(tmp_path, GOOD))
+    assert bare.ladder == ()
+    assert bare.rungs == (RungSpec("plain", "plain", doc="one element a thread"),)
+
+
+WRONG_MAP: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "expression that is none": ("x+0.50*(20-x)", "x +", ("options: op: expression: cannot parse",)),
+    "expression with an unknown name": ("x+0.50*(20-x)", "x + z", ("unknown name 'z'", "x, y")),
+    "expression of nothing": ("x+0.50*(20-x)", "1", ("uses none of its names",)),
+    "expression without names": ('of = ["x", "y"]', "of = []", ("of = []", "name the tensors")),
+    "expression of no tensor": ('of = ["x", "y"]', 'of = ["x", "y", "z"]', ("of names 'z'", "x, y")),
+    "expression of an output": ('of = ["x", "y"]', 'of = ["x", "y", "out"]', ("of names 'out'",)),
+    "expression of a function": ('of = ["x", "y"]', 'of = ["x", "y", "exp"]', ("the function 'exp'",)),
+    "unknown key of an expression": ('of = ["x"', 'off = 1, of = ["x"', ("op: unknown key 'off'", "mean of?")),
+    "preset with a wrong expression": ('"x*y"', '"x**y"', ("presets.product.op", "exponent")),
+    "preset with a number": ('"x*y"', "3", ("presets.product.op = 3 is not text",)),
+    "uses of no expression": ("when = \"uses(op, 'x')", "when = \"uses(order, 'x')", ("'order' is no element",)),
+    "uses of another name": ("uses(op, 'x')", "uses(op, 'z')", ("op has no name 'z'", "choose from: x, y")),
+    "uses without a text": ("uses(op, 'x')", "uses(op, n)", ("write uses(option, 'tensor')",)),
+    "uses of too much": ("uses(op, 'x')", "uses(op, 'x', 'y')", ("write uses(option, 'tensor')",)),
+    "operations of no expression": ('"operations(op) * n"', '"operations(order) * n"', ("no element expression",)),
+    "when by the GPU": ("when = \"uses(op, 'y')", "when = \"cc >= 80 and uses(op, 'y')", ("unknown name 'cc'",)),
+    "zeroed in another way": ('"once"', '"twice"', ("zeroed = 'twice'", "once")),
+    "comparison with no value": ("order == 'up'", "order == 'pu'", ("compares order with 'pu'", "up, down")),
+    "comparison of an expression": ("order == 'up'", "op == 'up'", ("compares 'op'", "choose from: order, input")),
+    "comparison of a size": ("order == 'up'", "n == 'up'", ("compares 'n', which is no option",)),
+    "rounding of operands above 1": (
+        "2 ** -10 if order == 'down' else 0", "2", ("operand_rounding = 2.0", "2**-10"),
+    ),
+    "tolerance of an unknown name": ("2 if input ==", "2 if inptu ==", ("tolerance", "did you mean input")),
+    "unknown key of a rung": ('doc = "first"', 'docs = "first"', ("ladder[0]", "unknown key 'docs'")),
+    "rung without a name": ('name = "plain, small"', 'name = " "', ("ladder[0]: name = ' '", "one line")),
+    "rung of two lines": ('name = "plain, small"', 'name = "a\\nb"', ("ladder[0]: name", "one line")),
+    "two rungs of one name": ('name = "product"', 'name = "plain, small"', ("two rungs 'plain, small'",)),
+    "rung of no variant": ('variant = "half"', 'variant = "hafl"', ("ladder[1]: variant = 'hafl'", "mean half?")),
+    "rung with an unknown parameter": ("{ block_size = 64 }", "{ block = 64 }", ("parameters sets 'block'",)),
+    "rung with another value": ("{ block_size = 64 }", "{ block_size = 65 }", ("block_size = 65", "64, 128")),
+    "rung with a value of another type": ("{ block_size = 64 }", "{ block_size = 64.0 }", ("block_size = 64.0",)),
+    "rung with nothing to choose from": ("{ block_size = 64 }", "{ block_size = [] }", ("block_size is empty",)),
+    "rung in a strange dtype": (
+        'dtypes = { input = "float16" }', 'dtypes = { input = "int8" }', ("dtypes.input = 'int8'",),
+    ),
+    "rung in an unknown role": (
+        'dtypes = { input = "float16" }', 'dtypes = { inptu = "float16" }', ("dtypes sets 'inptu'", "mean input?"),
+    ),
+    "rung with a strange option": ('(y)", order = "down"', '(y)", order = "dwon"', ("options.order = 'dwon'",)),
+    "rung with a wrong expression": ('op = "x * (y)"', 'op = "x * q"', ("options.op: unknown name 'q'",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG_MAP)
+def test_wrong_words_of_the_language_are_refused(case: str, tmp_path: Path) -> None:
+    old, new, parts = WRONG_MAP[case]
+    assert old in MAP
+    message = refusal(write(tmp_path, MAP.replace(old, new, 1)))
+    for part in parts:
+        assert part in message
 
 
 @pytest.mark.parametrize("name", builtin_kernels())
@@ -354,6 +534,7 @@ def test_unknown_names_of_kernels(tmp_path: Path) -> None:
     [
         ({"sizes": {"m": 4}}, "no size 'm'"),
         ({"sizes": {"n": 0}}, "sizes start at 1"),
+        ({"sizes": {"n": 2**62 + 1}}, "and end at 2"),
         ({"dtypes": {"": "int8"}}, "no dtype of input 'int8'"),
         ({"dtypes": {"output": "float16"}}, "fixes output to float32"),
         ({"options": {"order": "sideways"}}, "value of option order"),

@@ -9,11 +9,20 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kernels import configuration, write_kernel
+from tuner.answer import numpy_of
 from tuner.errors import ExpressionError, KernelError, TunerError
 from tuner.kernel import KernelSpec
 from tuner.kernel_file import builtin_kernels, load_kernel, read_kernel
 from tuner.model import Configuration
-from tuner.plan import Plan, UnlaunchableError, make_plan, reference_launch, scalars_of, tensors_of
+from tuner.plan import (
+    NULL_POINTER,
+    Plan,
+    UnlaunchableError,
+    make_plan,
+    reference_launch,
+    scalars_of,
+    tensors_of,
+)
 from tuner.roofline import ARCHITECTURES
 from tuner.space import SearchSpace
 
@@ -35,7 +44,10 @@ def plan_of(kernel: KernelSpec, n: int = 1000, **values: int) -> Plan:
 
 
 GRID = '"ceil_div(n, block_size * items)"'
-SCRATCH = "[variants.plain.scratch]\npart = { shape = ['items', 7], dtype = 'float16', zeroed = true }\n"
+SCRATCH = (
+    "[variants.plain.scratch]\npart = { shape = ['items', 7], dtype = 'float16', zeroed = true }\n"
+    "ticket = { shape = ['1'], dtype = 'uint32', zeroed = 'once' }\n"
+)
 BLOCK = 'block = ["block_size"]'
 
 
@@ -52,7 +64,7 @@ def test_launch_is_settled(tmp_path: Path) -> None:
 def test_plan_survives_json(tmp_path: Path) -> None:
     kernel = changed(
         tmp_path,
-        (BLOCK, 'block = ["block_size"]\ncluster = ["2"]\ncooperative = true\ncarveout = "50"'),
+        (BLOCK, 'block = ["block_size"]\ncluster = ["2"]\ncooperative = true\ncarveout = "50"\nalignment = "16"'),
         (GRID, '"2 * ceil_div(n, 64)"'),
         ("[variants.plain.parameters]", SCRATCH + "[variants.plain.parameters]"),
     )  # fmt: skip
@@ -60,6 +72,8 @@ def test_plan_survives_json(tmp_path: Path) -> None:
     assert plan.launches[0].cluster == (2, 1, 1)
     assert plan.launches[0].cooperative
     assert plan.launches[0].carveout == 50
+    assert plan.launches[0].alignment == 16
+    assert (plan.scratch[1].zeroed, plan.scratch[1].zeroed_once) == (False, True)
     assert (plan.scratch[0].shape, plan.scratch[0].size_bytes, plan.scratch[0].zeroed) == ((4, 7), 56, True)
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
@@ -139,6 +153,58 @@ def test_parameters_as_arguments(tmp_path: Path) -> None:
     )  # fmt: skip
     with pytest.raises(UnlaunchableError, match='dtype = "int64"'):
         plan_of(kernel, 2**31)
+
+
+Z = 'z = { shape = ["2 * n"], dtype = "input", role = "inout", when = "uses(op, \'z\')" }'
+ABSENT = (
+    ('options = { order = ["up", "down"] }', 'options = { op = { expression = "x", of = ["x", "z"] } }'),
+    ("[tensors]", "[tensors]\n" + Z),
+    ('numpy = "2 * x"', 'numpy = { y = "op", z = "op" }'),
+    ('arguments = ["x", "y",', 'arguments = ["x", "z", "y",'),
+)  # fmt: skip
+
+
+def test_an_absent_tensor_is_a_null_pointer(tmp_path: Path) -> None:
+    kernel = changed(tmp_path, *ABSENT)
+    without, with_z = kernel.problem({"n": 10}), kernel.problem({"n": 10}, options={"op": "x * z"})
+    assert [tensor.name for tensor in tensors_of(kernel, without, GPU)] == ["x", "y"]
+    assert [tensor.name for tensor in tensors_of(kernel, with_z, GPU)] == ["z", "x", "y"]
+    found = make_plan(kernel, without, GPU, configuration()).launches[0].arguments
+    assert found[:3] == (("buffer", "x", 0), NULL_POINTER, ("buffer", "y", 0))
+    assert NULL_POINTER == ("scalar", "int64", 0)
+    assert make_plan(kernel, with_z, GPU, configuration()).launches[0].arguments[1] == ("buffer", "z", 0)
+    assert numpy_of(kernel, without).keys() == {"y"}
+    assert numpy_of(kernel, with_z).keys() == {"y", "z"}
+
+
+def test_some_output_must_be_there(tmp_path: Path) -> None:
+    kernel = changed(tmp_path, ('role = "output" }', 'role = "output", when = "order == \'up\'" }'))
+    assert len(tensors_of(kernel, kernel.problem(), GPU)) == 2
+    with pytest.raises(KernelError, match="has no output"):
+        tensors_of(kernel, kernel.problem(options={"order": "down"}), GPU)
+
+
+def test_alignment_is_settled(tmp_path: Path) -> None:
+    kernel = changed(tmp_path, (BLOCK, 'block = ["block_size"]\nalignment = "items * itemsize(input)"'))
+    assert [plan_of(kernel, items=items).launches[0].alignment for items in (1, 2, 4)] == [4, 8, 16]
+    assert plan_of(changed(tmp_path)).launches[0].alignment == 1
+    with pytest.raises(
+        KernelError, match=r"alignment: items \* itemsize\(input\) = 12; it is a power of two"
+    ):
+        plan_of(kernel, items=3)
+    large = changed(tmp_path, (BLOCK, 'block = ["block_size"]\nalignment = "512"'))
+    with pytest.raises(KernelError, match="up to 256"):
+        plan_of(large)
+
+
+def test_scalars_are_as_their_dtype_holds_them(tmp_path: Path) -> None:
+    """The reference must not know them better than the kernel does."""
+    for dtype, value in (("float64", 0.1), ("float32", 0.10000000149011612), ("float16", 0.0999755859375),
+                         ("bfloat16", 0.10009765625), ("int32", 7)):  # fmt: skip
+        written = "7" if dtype == "int32" else "0.1"
+        scalars = f'[scalars]\na = {{ dtype = "{dtype}", value = "{written}" }}\n[reference]'
+        kernel = changed(tmp_path, ("[reference]", scalars))
+        assert scalars_of(kernel, kernel.problem(), GPU) == {"a": (dtype, value)}
 
 
 def test_whole_scalars_are_whole(tmp_path: Path) -> None:

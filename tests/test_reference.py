@@ -20,16 +20,24 @@ RNG = np.random.default_rng(0)
         ("a - b", lambda a, b: a - b, lambda a, b: abs(a) + abs(b)),
         ("2 * a * -b", lambda a, b: -2 * a * b, lambda a, b: 2 * abs(a * b)),
         ("a / b", lambda a, b: a / b, lambda a, b: abs(a / b)),
-        ("a ** 2 + 1", lambda a, b: a**2 + 1, lambda a, b: a**2 + 1),
+        ("a ** 2 + 1", lambda a, b: a**2 + 1, lambda a, b: 2 * a**2 + 1),
+        ("(a - b) ** 3", lambda a, b: (a - b) ** 3, lambda a, b: 3 * (abs(a) + abs(b)) ** 3),
+        ("a ** -1", lambda a, b: 1 / a, lambda a, b: 1 / abs(a)),
+        ("0.1 * a", lambda a, b: 0.1 * a, lambda a, b: 0.2 * abs(a)),
+        ("1 / (a * b)", lambda a, b: 1 / (a * b), lambda a, b: 2 / abs(a * b)),
         ("a @ b", lambda a, b: a @ b, lambda a, b: abs(a) @ abs(b)),
         ("transpose(a) @ b", lambda a, b: a.T @ b, lambda a, b: abs(a).T @ abs(b)),
         ("sum(a - b, axis=1)", lambda a, b: (a - b).sum(1), lambda a, b: (abs(a) + abs(b)).sum(1)),
         ("mean(a, axis=0)", lambda a, b: a.mean(0), lambda a, b: abs(a).mean(0)),
-        ("where(a > 0, a, b)", lambda a, b: np.where(a > 0, a, b), lambda a, b: np.where(a > 0, abs(a), abs(b))),
-        ("maximum(a, b)", np.maximum, lambda a, b: abs(np.maximum(a, b))),
-        ("exp(a)", lambda a, b: np.exp(a), lambda a, b: np.exp(a) * (1 + abs(a))),
-        ("max(abs(a), axis=1)", lambda a, b: abs(a).max(1), lambda a, b: abs(a).max(1)),
-        ("sqrt(a * a + b * b)", lambda a, b: np.hypot(a, b), lambda a, b: np.hypot(a, b)),
+        ("0 + where(a > 0, a, b)", lambda a, b: np.where(a > 0, a, b), lambda a, b: np.where(a > 0, abs(a), abs(b))),
+        ("maximum(a, b) + 0", np.maximum, lambda a, b: np.maximum(abs(a), abs(b))),
+        ("max(a * b, axis=1)", lambda a, b: (a * b).max(1), lambda a, b: abs(a * b).max(1)),
+        ("max(abs(a), axis=1) + 1", lambda a, b: abs(a).max(1) + 1, lambda a, b: abs(a).max(1) + 1),
+        ("exp(a)", lambda a, b: np.exp(a), lambda a, b: np.exp(a) * (3 + abs(a) * np.exp(abs(a) * 2.0**-18))),
+        ("log(abs(a))", lambda a, b: np.log(abs(a)), lambda a, b: 3 * abs(np.log(abs(a)))),
+        ("tanh(a)", lambda a, b: np.tanh(a), lambda a, b: 3 * abs(np.tanh(a))),
+        ("sin(a + b)", lambda a, b: np.sin(a + b), lambda a, b: 3 * abs(np.sin(a + b)) + abs(a) + abs(b)),
+        ("sqrt(a * a + b * b)", lambda a, b: np.hypot(a, b), lambda a, b: 2 * np.hypot(a, b)),
     ],
 )  # fmt: skip
 def test_values_and_magnitudes(text: str, value: object, magnitude: object) -> None:
@@ -54,6 +62,13 @@ def test_values_and_magnitudes(text: str, value: object, magnitude: object) -> N
         "sum(a, out=a)",
         "sum(a, axis=b)",
         "a if b else a",
+        "a if a > b else b",
+        "a if n == 3 else b",
+        "a if 'x' == 'x' else b",
+        "a if x == 'y' and x == 'z' else b",
+        "a if x in [] else b",
+        "a if x in 'abc' else b",
+        "a ** b",
         "a and b",
         "a < b < a",
         "a := 5",
@@ -75,6 +90,55 @@ def test_unknown_names_and_shapes_that_do_not_fit() -> None:
     with pytest.raises(ExpressionError, match="a @ b"):
         ArrayExpression("a @ b").evaluate({"a": np.ones((2, 3)), "b": np.ones((2, 3))})
     assert ArrayExpression("a @ b + n").names == {"a", "b", "n"}
+
+
+def test_choices_are_settled() -> None:
+    mean = "mean(a) if op in ['mean', 'average'] else max(a)"
+    text = f"sum(a) if op == 'sum' else ({mean}) / (2 if input != 'half' else 1)"
+    expression = ArrayExpression(text)
+    assert expression.names == {"a"}
+    assert expression.compared == {"op": {"sum", "mean", "average"}, "input": {"half"}}
+    a = np.array([1.0, 2.0, 6.0])
+    for op, dtype, value in (
+        ("sum", "x", 9.0),
+        ("mean", "x", 1.5),
+        ("average", "half", 3.0),
+        ("max", "half", 6.0),
+    ):
+        settled = expression.settled({"op": op, "input": dtype})
+        assert settled.evaluate({"a": a})[0] == settled.compute({"a": a}) == value
+        assert not settled.compared
+    with pytest.raises(ExpressionError, match="settle it first"):
+        expression.evaluate({"a": a})
+    with pytest.raises(ExpressionError, match="unknown name 'input'"):
+        expression.settled({"op": "sum"})
+    plain = ArrayExpression("a + 1")
+    assert plain.settled({}) is plain
+
+
+def test_element_expressions_stand_for_themselves() -> None:
+    expression = ArrayExpression("2 * op + sum(op)").settled({}, {"op": "x - 1"})
+    assert expression.names == {"x"}
+    assert list(expression.evaluate({"x": np.array([3.0, 1.0])})[0]) == [6.0, 2.0]
+    assert ArrayExpression("op").settled({}, {"op": "x ** -2"}).names == {"x"}
+
+
+def test_rounded_operands_are_allowed_for() -> None:
+    """tf32 that truncates passes where the kernel may use it, and bfloat16 does not."""
+    a, b, expected, magnitude = product(1024, "float32")
+
+    def truncated(x: np.ndarray, bits: int) -> np.ndarray:
+        kept = x.view(np.uint32) & np.uint32(0xFFFFFFFF << bits & 0xFFFFFFFF)
+        return kept.view(np.float32).astype(np.float64)
+
+    limits = tolerance(1024, "float32", "float32", operand_rounding=2.0**-10)
+    plain = tolerance(1024, "float32", "float32")
+    assert limits.coefficient == plain.coefficient + 2.0**-9
+    assert limits.norm_coefficient == plain.norm_coefficient + 2.0**-9
+    for bits, passes in ((13, True), (16, False)):
+        found = truncated(a, bits) @ truncated(b, bits)
+        assert (norm_ratio(found, expected, magnitude, limits) <= 1.0) == passes
+        assert (bound(found, expected, magnitude, limits) <= 1.0) or not passes
 
 
 def bound(found: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, limits: object) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tuner.element_code import cuda_magnitude
 from tuner.errors import KernelError
 from tuner.kernel import KernelSpec
 from tuner.kernel_file import read_kernel
@@ -94,6 +95,42 @@ def test_plain_cuda_file_gets_defines(tmp_path: Path) -> None:
     )
     source, _ = rendered(kernel_with(tmp_path, body, "k.cu"), "bfloat16")
     assert "#define input_type __nv_bfloat16\n" in source
+
+
+WITH_ELEMENT = FILE.replace(
+    'order = ["up", "down"] }', 'order = ["up", "down"], op = { expression = "x - 0.5", of = ["x", "z"] } }'
+).replace(
+    "[tensors]\n",
+    '[tensors]\nx = { shape = ["n"], dtype = "input" }\nz = { shape = ["n"], dtype = "input" }\n',
+)
+
+
+def element_kernel(folder: Path, text: str, template: str) -> KernelSpec:
+    (folder / template).write_text(text)
+    file = folder / "k.toml"
+    file.write_text(WITH_ELEMENT.replace("TEMPLATE", template).replace("ENTRY", "k"))
+    return read_kernel(file)
+
+
+def test_template_sees_element_expressions(tmp_path: Path) -> None:
+    text = (
+        "{{ op }} | {{ op | cuda }} | {{ op | cuda_double }} | {{ op | uses('x') }}{{ op | uses('z') }} | "
+        "{{ op | operations }} | {{ op | cuda_magnitude }}"
+    )
+    source, _ = rendered(element_kernel(tmp_path, text, "k.cu.j2"))
+    value, single, double, used, operations, magnitude = source.split(" | ")
+    assert (value, single, double, used, operations) == ("x - 0.5", "(x - 0.5f)", "(x - 0.5)", "10", "1")
+    assert magnitude == cuda_magnitude("x - 0.5")
+    with pytest.raises(KernelError, match="cuda: unknown function 'open'"):
+        rendered(element_kernel(tmp_path, "{{ 'open(1)' | cuda }}", "other.cu.j2"))
+
+
+def test_plain_cuda_file_gets_an_element_expression_as_a_macro(tmp_path: Path) -> None:
+    source, _ = rendered(element_kernel(tmp_path, "float y = op(1, 2);\n", "k.cu"))
+    assert source.startswith(
+        "#define order up\n#define op(x, z) ((((float)(x)) - 0.5f))\n#define op_uses_x 1\n#define op_uses_z 0\n"
+        "#define block_size 64\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from tuner.answer import numpy_of
 from tuner.calls import LibraryCall
 from tuner.errors import ExpressionError, KernelError, UsageError
 from tuner.expressions import ITEMSIZE, Expression, parse
-from tuner.kernel import ArgumentSpec, KernelSpec, LaunchSpec, suggestion
+from tuner.kernel import ArgumentSpec, CallSpec, KernelSpec, LaunchSpec, suggestion
 from tuner.model import Configuration, Gpu, Problem
 from tuner.plan import Launch, UnlaunchableError, settle_launch
 
@@ -56,20 +57,58 @@ class Baseline:
     """The call; the function's name, behind its module and a colon where there is no file; the launch; the reference,
     one line for each output."""
     file: Path | None = None
+    calls: tuple[CallSpec, ...] = ()
+    """Of a library: the first that fits a problem is made; ``text`` shows all of them."""
 
     @property
     def library(self) -> str:
         """What must be importable for it: ``torch``, ``cupy``, or nothing."""
-        return LibraryCall(self.text).library if self.kind is BaselineKind.CALL else ""
+        if self.kind is not BaselineKind.CALL:
+            return ""
+        return LibraryCall(self.calls[0].text if self.calls else self.text).library
 
 
 def baselines_of(kernel: KernelSpec) -> list[Baseline]:
     """Give those of the kernel's file, and NumPy where it has such a reference."""
-    found = [Baseline(name, BaselineKind.CALL, text) for name, text in kernel.baselines.items()]
+    found = [
+        Baseline(name, BaselineKind.CALL, "\n".join(map(_shown, calls)), calls=calls)
+        for name, calls in kernel.baselines.items()
+    ]
     if kernel.reference.numpy:
         lines = (" ".join(expression.text.split()) for expression in kernel.reference.numpy.values())
         found.append(Baseline(NUMPY, BaselineKind.NUMPY, "\n".join(lines)))
     return found
+
+
+def _shown(call: CallSpec) -> str:
+    return f"{call.text} if {call.when.text}" if call.when is not None else call.text
+
+
+def settle_baseline(baseline: Baseline, kernel: KernelSpec, problem: Problem) -> Baseline:
+    """Give a baseline of the kernel's file as it is for one problem: the call that fits, the settled reference.
+
+    Raises:
+        UsageError: no call fits, or the one that does needs a tensor that the problem does not have.
+    """
+    if baseline.kind is BaselineKind.NUMPY:
+        lines = (" ".join(expression.text.split()) for expression in numpy_of(kernel, problem).values())
+        return replace(baseline, text="\n".join(lines))
+    if not baseline.calls:
+        return baseline
+    names = {**problem.sizes, **problem.dtypes, **problem.options}
+    fitting = (call for call in baseline.calls if call.when is None or call.when.evaluate(names))
+    call = next(fitting, None)
+    if call is None:
+        raise UsageError(
+            f"{baseline.name} has no call for {problem}", f"add one to [baselines] of {kernel.name}"
+        )
+    absent = LibraryCall(call.text).names & (kernel.tensors.keys() - kernel.present(problem).keys())
+    if absent:
+        raise UsageError(
+            f"{baseline.name}: {call.text} needs {min(absent)}, which {problem} does not have",
+            "give the call a when",
+        )
+    return replace(baseline, text=call.text, calls=())
 
 
 def parse_baseline(text: str) -> Baseline:

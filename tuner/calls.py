@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from tuner.errors import ExpressionError, TunerError
-from tuner.expressions import MAX_LENGTH
+from tuner.expressions import ITEMSIZE, MAX_LENGTH
 
 _TORCH = """
 abs add addbmm addcdiv addcmul addmm addmv addr amax amin argmax argmin baddbmm bmm cat clamp cos cumprod cumsum div dot
@@ -34,8 +34,8 @@ class LibraryCall:
 
     The grammar: calls of functions on the list by their dotted names, with positional and keyword arguments; an
     argument is a name (a tensor, scalar or size), a number, ``True``, ``False``, ``None``, another call, a list or
-    tuple of these, or minus one of these. The outermost call has ``out=``. ``tf32(...)`` around a call of torch lets
-    its float32 products round their inputs to tf32.
+    tuple of these, or minus one of these; ``dtype=`` takes a dtype's name. The outermost call has ``out=``.
+    ``tf32(...)`` around a call of torch lets its float32 products round their inputs to tf32.
 
     Raises:
         ExpressionError: the text is something else.
@@ -49,6 +49,7 @@ class LibraryCall:
             body = ast.parse(text.strip(), mode="eval").body
             self._body, self.tf32 = _unwrapped(body)
             self._functions: set[str] = set()
+            self._dtypes: set[str] = set()
             names: set[str] = set()
             self._check(self._body, names, outermost=True)
         except (SyntaxError, ValueError) as error:
@@ -80,7 +81,12 @@ class LibraryCall:
             except AttributeError:
                 version = getattr(module, "__version__", "")
                 raise TunerError(f"{self.library} {version} has no {name}", "update it") from None
-        return lambda values: _evaluate(self._body, functions, values)
+        dtypes = {}
+        for name in self._dtypes:
+            if not hasattr(module, name):
+                raise TunerError(f"{self.text}: {self.library} has no {name}", "choose another dtype")
+            dtypes[name] = getattr(module, name)
+        return lambda values: _evaluate(self._body, functions, values, dtypes)
 
     def _check(self, node: ast.AST, names: set[str], *, outermost: bool = False) -> None:
         match node:
@@ -93,8 +99,13 @@ class LibraryCall:
                     raise ExpressionError(
                         f"{self.text!r} does not say where its result goes", "add out= with the output's name"
                     )
-                for child in (*node.args, *(keyword.value for keyword in node.keywords)):
+                for child in node.args:
                     self._check(child, names)
+                for keyword in node.keywords:
+                    if keyword.arg == "dtype":
+                        self._dtypes.add(_dtype(keyword.value, self.text))
+                    else:
+                        self._check(keyword.value, names)
                 return
             case _ if outermost:
                 _refuse(node, self.text, EXAMPLE)
@@ -145,18 +156,33 @@ def _allowed(function: ast.Attribute, text: str) -> str:
     return f"{node.id}.{name}"
 
 
+def _dtype(node: ast.expr, text: str) -> str:
+    """Give the name of a dtype."""
+    if not isinstance(node, ast.Name) or node.id not in ITEMSIZE:
+        _refuse(node, text, f"dtype= takes one of {', '.join(ITEMSIZE)}")
+    return node.id
+
+
 def _refuse(node: ast.AST, text: str, remedy: str) -> NoReturn:
     part = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
     raise ExpressionError(f"{part!r} is not allowed in {text!r}", remedy)
 
 
-def _evaluate(node: ast.AST, functions: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
+def _evaluate(
+    node: ast.AST, functions: Mapping[str, Any], values: Mapping[str, Any], dtypes: Mapping[str, Any]
+) -> Any:
     def run(child: ast.AST) -> Any:
-        return _evaluate(child, functions, values)
+        return _evaluate(child, functions, values, dtypes)
 
     match node:
         case ast.Call():
-            keywords = {keyword.arg: run(keyword.value) for keyword in node.keywords if keyword.arg}
+            keywords = {
+                keyword.arg: dtypes[ast.unparse(keyword.value)]
+                if keyword.arg == "dtype"
+                else run(keyword.value)
+                for keyword in node.keywords
+                if keyword.arg
+            }
             return functions[ast.unparse(node.func)](*(run(child) for child in node.args), **keywords)
         case ast.Name(id=name):
             return values[name]

@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from tuner.elements import parse_element
 from tuner.errors import ExpressionError
 
 ITEMSIZE = {
@@ -63,6 +64,16 @@ def _log2(a: Any) -> Any:
     return np.log2(a)
 
 
+def uses(element: Any, name: Any) -> int:
+    """Give 1 where an element expression uses a name, else 0."""
+    return int(str(name) in parse_element(str(element)).names)
+
+
+def operations(element: Any) -> int:
+    """Give the number of arithmetic operations of an element expression."""
+    return parse_element(str(element)).operations
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ceil_div": ceil_div,
     "round_up": round_up,
@@ -70,7 +81,11 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "itemsize": _itemsize,
     "abs": abs,
     "log2": _log2,
+    "uses": uses,
+    "operations": operations,
 }
+_OF_ELEMENTS = ("uses", "operations")
+"""Functions of an element expression, which they get by the name of its option."""
 _SCALAR_ONLY: dict[str, Callable[..., Any]] = {"min": min, "max": max}
 _VECTOR_ONLY: dict[str, Callable[..., Any]] = {
     "min": lambda *xs: functools.reduce(np.minimum, xs),
@@ -118,6 +133,8 @@ class Expression:
         _check(self._body, names, self.text)
         self.names: frozenset[str] = frozenset(names)
         """The names it needs a value for."""
+        self.asks_of_elements: tuple[tuple[str, str | None], ...] = tuple(_asked(self._body))
+        """Pairs of an option that must be an element expression, and the name that ``uses`` looks for in it."""
 
     def __repr__(self) -> str:
         return f"Expression({self.text!r})"
@@ -175,6 +192,12 @@ def _check(node: ast.AST, names: set[str], text: str) -> None:
             children = [node.left, *node.comparators]
         case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[ast.List() | ast.Tuple() as choices]):
             children = [node.left, *choices.elts]
+        case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _OF_ELEMENTS:
+            if _element_call(node) is None:
+                raise ExpressionError(
+                    f"{ast.unparse(node)!r} in {text!r}", "write uses(option, 'tensor') or operations(option)"
+                )
+            children = list(node.args)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in FUNCTION_NAMES and node.args:
             children = list(node.args)
         case _:
@@ -185,6 +208,21 @@ def _check(node: ast.AST, names: set[str], text: str) -> None:
             )
     for child in children:
         _check(child, names, text)
+
+
+def _element_call(node: ast.Call) -> tuple[str, str | None] | None:
+    match node.func, node.args:
+        case ast.Name(id="uses"), [ast.Name(id=option), ast.Constant(value=str() as name)]:
+            return option, name
+        case ast.Name(id="operations"), [ast.Name(id=option)]:
+            return option, None
+    return None
+
+
+def _asked(body: ast.AST) -> Iterator[tuple[str, str | None]]:
+    for node in ast.walk(body):
+        if isinstance(node, ast.Call) and (found := _element_call(node)) is not None:
+            yield found
 
 
 def _evaluate(node: ast.AST, names: Mapping[str, Any], vector: bool) -> Any:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import UsageError
-from tuner.expressions import Expression
+from tuner.elements import parse_element
+from tuner.errors import ExpressionError, UsageError
+from tuner.expressions import Expression, parse
 from tuner.model import Gpu, Problem, Value
 from tuner.reference import ArrayExpression
 
@@ -41,6 +42,10 @@ RESOURCE_NAMES = (
 """Names of what the compiler reports; only constraints may use them, and those are checked after compiling."""
 
 
+MAX_SIZE = 2**62
+"""So that arithmetic with a size, for a million configurations at once, stays within 64 bits."""
+
+
 @dataclass(frozen=True)
 class ParameterSpec:
     """A tunable parameter: an ordered list of values."""
@@ -61,6 +66,8 @@ class TensorSpec:
     role: str = "input"
     init: str = "normal"
     transposed: Expression | None = None
+    when: Expression | None = None
+    """Where it does not hold, the problem has no such tensor, and kernels get a null pointer."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,9 @@ class ScratchSpec:
     shape: tuple[Expression, ...]
     dtype: str
     zeroed: bool = False
+    """Cleared before every run, inside the timing."""
+    zeroed_once: bool = False
+    """Zero before its first use only; the kernel leaves it zero when it ends."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,8 @@ class LaunchSpec:
     cooperative: bool = False
     carveout: Expression | None = None
     """Percentage of the L1 to be used as shared memory; the driver's choice when absent."""
+    alignment: Expression | None = None
+    """Bytes of which every tensor's address must be a multiple; 1 when absent."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +131,10 @@ class ReferenceSpec:
     """Terms that are added up for one output element; the allowed error grows with it."""
     accumulate: str = "float32"
     """Role or dtype in which they are added."""
-    tolerance: float = 1.0
+    tolerance: Expression = field(default_factory=lambda: parse("1"))
     """Factor on the allowed error, for kernels that round more often than once."""
+    operand_rounding: Expression = field(default_factory=lambda: parse("0"))
+    """Largest relative error with which the kernel may round each factor of a product."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +177,28 @@ class VariantSpec:
 
 
 @dataclass(frozen=True)
+class CallSpec:
+    """A library's call that computes the same, perhaps only for some problems."""
+
+    text: str
+    when: Expression | None = None
+
+
+@dataclass(frozen=True)
+class RungSpec:
+    """A step of the kernel's story: a variant, perhaps narrowed, and what it shows."""
+
+    name: str
+    variant: str
+    parameters: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """The values that a parameter may take; any where it is not named."""
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    """What the rung sets of the problem, whatever else is asked for; by role."""
+    options: Mapping[str, Value] = field(default_factory=dict)
+    doc: str = ""
+
+
+@dataclass(frozen=True)
 class KernelSpec:
     """A kernel's TOML file, read and checked."""
 
@@ -170,11 +206,12 @@ class KernelSpec:
     summary: str
     file: Path
     digest: str
-    """Of the TOML file's text without its baselines, which change no result."""
+    """Of what the TOML file says, without its baselines and its ladder, which change no result."""
     sizes: Mapping[str, int]
     dtypes: Mapping[str, tuple[str, ...] | str]
     """Role to its choices, or to the role or dtype that it follows."""
     options: Mapping[str, tuple[Value, ...]]
+    """The values to choose from, the default first; of an element expression the default alone."""
     presets: Mapping[str, Mapping[str, Value]]
     tensors: Mapping[str, TensorSpec]
     scalars: Mapping[str, ScalarSpec]
@@ -183,13 +220,61 @@ class KernelSpec:
     variants: Mapping[str, VariantSpec]
     compile_options: tuple[str, ...] = ()
     include: tuple[Path, ...] = ()
-    baselines: Mapping[str, str] = field(default_factory=dict)
-    """Calls of libraries that compute the same, by the names that tables show."""
+    baselines: Mapping[str, tuple[CallSpec, ...]] = field(default_factory=dict)
+    """Calls of libraries that compute the same, by the names that tables show; the first that fits a problem counts."""
+    elements: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The options that are element expressions, with the names that each may use."""
+    ladder: tuple[RungSpec, ...] = ()
+    """The kernel's story as its file tells it; see :attr:`rungs`."""
 
     @property
     def folder(self) -> Path:
         """Where its relative paths start."""
         return self.file.parent
+
+    @property
+    def rungs(self) -> tuple[RungSpec, ...]:
+        """The steps of the kernel's story in order: its ladder, or each variant as it is."""
+        return self.ladder or tuple(
+            RungSpec(variant.name, variant.name, doc=variant.summary) for variant in self.variants.values()
+        )
+
+    def option(self, name: str, value: Value) -> Value:
+        """Give an option's value as a problem holds it: one of its values, or a canonical element expression.
+
+        Raises:
+            UsageError: this kernel has no such option, or the option no such value.
+        """
+        values = self.options[_known(name, self.options, "option", self.name)]
+        if name not in self.elements:
+            return _known(value, values, f"value of option {name}", self.name)  # type: ignore[no-any-return]
+        try:
+            return self.element(name, str(value))
+        except ExpressionError as error:
+            raise UsageError(f"option {name} of {self.name}: {error.problem}", error.remedy) from None
+
+    def element(self, name: str, text: str) -> str:
+        """Give the canonical text of an option that is an element expression.
+
+        Raises:
+            ExpressionError: the text is none, or uses a name that it may not, or no name at all.
+        """
+        of = self.elements[name]
+        found = parse_element(text, of)
+        if not found.names:
+            raise ExpressionError(
+                f"{found.text!r} uses none of {', '.join(of)}", "an element expression needs one"
+            )
+        return found.text
+
+    def present(self, problem: Problem) -> dict[str, TensorSpec]:
+        """Give the tensors that a problem has."""
+        names = {**problem.sizes, **problem.dtypes, **problem.options}
+        return {
+            name: tensor
+            for name, tensor in self.tensors.items()
+            if tensor.when is None or tensor.when.evaluate(names)
+        }
 
     def problem(
         self,
@@ -216,16 +301,15 @@ class KernelSpec:
                 if name in self.sizes:
                     chosen_sizes[name] = int(value)
                 elif name in self.options:
-                    chosen_options[name] = value
+                    chosen_options[name] = self.option(name, value)
                 else:
                     chosen_dtypes[name] = str(value)
         for name, size in (sizes or {}).items():
-            if size < 1:
-                raise UsageError(f"size {name}={size}", "sizes start at 1")
+            if not 1 <= size <= MAX_SIZE:
+                raise UsageError(f"size {name}={size}", "sizes start at 1, and end at 2**62")
             chosen_sizes[_known(name, self.sizes, "size", self.name)] = size
         for name, value in (options or {}).items():
-            values = self.options[_known(name, self.options, "option", self.name)]
-            chosen_options[name] = _known(value, values, f"value of option {name}", self.name)
+            chosen_options[name] = self.option(name, value)
         for role, dtype in (dtypes or {}).items():
             chosen_dtypes[_known(role or next(iter(self.dtypes)), self.dtypes, "dtype role", self.name)] = (
                 dtype

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from tuner.errors import KernelError, TunerError
 from tuner.expressions import ITEMSIZE, Expression
 from tuner.kernel import KernelSpec, LaunchSpec
@@ -14,6 +16,9 @@ from tuner.model import Configuration, Gpu, Problem, Value
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
+ALIGNMENT = 256
+"""Bytes of which the address of every tensor and scratch is a multiple, as cuMemAlloc gives them."""
+NULL_POINTER = ("scalar", "int64", 0)
 INTEGER_RANGES = {
     "int32": (-(2**31), 2**31 - 1),
     "uint32": (0, 2**32 - 1),
@@ -39,6 +44,9 @@ class Buffer:
     transposed: bool = False
     """Whether memory holds the transpose of what the kernel means by this tensor."""
     zeroed: bool = False
+    """Cleared before every run, inside the timing."""
+    zeroed_once: bool = False
+    """Zero before its first use; each run leaves it zero."""
 
     @property
     def count(self) -> int:
@@ -59,10 +67,13 @@ class Launch:
     block: tuple[int, int, int]
     shared_bytes: int
     arguments: tuple[tuple[str, str, Value], ...]
-    """Triples (kind, name or dtype, value): ``("buffer", "a", 0)`` or ``("scalar", "int64", 4096)``."""
+    """Triples (kind, name or dtype, value): ``("buffer", "a", 0)`` or ``("scalar", "int64", 4096)``. A tensor that
+    the problem does not have is a null pointer, ``("scalar", "int64", 0)``."""
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False
     carveout: int | None = None
+    alignment: int = 1
+    """Bytes of which every tensor's address must be a multiple."""
 
     @property
     def threads(self) -> int:
@@ -96,7 +107,7 @@ def launch_from_json(data: Mapping[str, Any]) -> Launch:
     cluster = tuple(data["cluster"]) if data["cluster"] else None
     return Launch(
         tuple(data["grid"]), tuple(data["block"]), data["shared_bytes"], arguments, cluster,
-        data["cooperative"], data["carveout"],
+        data["cooperative"], data["carveout"], data["alignment"],
     )  # fmt: skip
 
 
@@ -106,10 +117,14 @@ def buffer_from_json(data: Mapping[str, Any]) -> Buffer:
 
 
 def tensors_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[Buffer, ...]:
-    """Settle shape, dtype and layout of the problem's tensors."""
+    """Settle shape, dtype and layout of the tensors that the problem has.
+
+    Raises:
+        KernelError: a shape is not one, or none of them is an output.
+    """
     names = kernel.environment(problem, gpu)
     buffers = []
-    for tensor in kernel.tensors.values():
+    for tensor in kernel.present(problem).values():
         shape = tuple(_whole(dim, names, f"shape of {tensor.name}", least=1) for dim in tensor.shape)
         transposed = tensor.transposed is not None and bool(tensor.transposed.evaluate(names))
         buffers.append(
@@ -122,14 +137,16 @@ def tensors_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[Buffer, 
                 transposed,
             )
         )
+    if all(buffer.role == "input" for buffer in buffers):
+        raise KernelError(f"{problem} has no output", "correct the when of the outputs")
     return tuple(buffers)
 
 
 def scalars_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, tuple[str, Value]]:
-    """Settle dtype and value of the kernel's scalars."""
+    """Settle dtype and value of the kernel's scalars, the value as the dtype holds it."""
     names = kernel.environment(problem, gpu)
     return {
-        scalar.name: (dtype, _fits(scalar.value.evaluate(names), dtype, scalar.name))
+        scalar.name: (dtype, _rounded(_fits(scalar.value.evaluate(names), dtype, scalar.name), dtype))
         for scalar in kernel.scalars.values()
         for dtype in [problem.dtypes.get(scalar.dtype, scalar.dtype)]
     }
@@ -150,13 +167,20 @@ def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
             problem.dtypes.get(item.dtype, item.dtype),
             "scratch",
             zeroed=item.zeroed,
+            zeroed_once=item.zeroed_once,
         )
         for item in variant.scratch
     )
     scalars = scalars_of(kernel, problem, gpu)
-    buffers = {*kernel.tensors, *(item.name for item in scratch)}
+    buffers = {**_pointers(kernel, problem), **{item.name: True for item in scratch}}
     launches = tuple(_launch(launch, names, buffers, scalars, gpu) for launch in variant.launches)
     return Plan(launches, scratch)
+
+
+def _pointers(kernel: KernelSpec, problem: Problem) -> dict[str, bool]:
+    """Give the kernel's tensors by name, with whether the problem has them."""
+    present = kernel.present(problem)
+    return {name: name in present for name in kernel.tensors}
 
 
 def reference_launch(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch | None:
@@ -164,7 +188,11 @@ def reference_launch(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch |
     spec = kernel.reference.cuda
     if spec is None:
         return None
-    buffers = {f"{name}{suffix}" for name in kernel.tensors for suffix in ("", "_magnitude", "_initial")}
+    buffers = {
+        f"{name}{suffix}": present
+        for name, present in _pointers(kernel, problem).items()
+        for suffix in ("", "_magnitude", "_initial")
+    }
     return _launch(spec, kernel.environment(problem, gpu), buffers, scalars_of(kernel, problem, gpu), gpu)
 
 
@@ -175,13 +203,13 @@ def settle_launch(spec: LaunchSpec, kernel: KernelSpec, problem: Problem, gpu: G
         UnlaunchableError: a grid, block or amount of shared memory is beyond the device.
     """
     names = kernel.environment(problem, gpu)
-    return _launch(spec, names, set(kernel.tensors), scalars_of(kernel, problem, gpu), gpu)
+    return _launch(spec, names, _pointers(kernel, problem), scalars_of(kernel, problem, gpu), gpu)
 
 
 def _launch(
     spec: LaunchSpec,
     names: Mapping[str, Any],
-    buffers: set[str],
+    buffers: Mapping[str, bool],
     scalars: Mapping[str, tuple[str, Value]],
     gpu: Gpu,
 ) -> Launch:
@@ -208,7 +236,8 @@ def _launch(
             found = _fits(argument.value.evaluate(names), argument.dtype, argument.value.text)
             arguments.append(("scalar", argument.dtype, found))
         elif argument.name in buffers:
-            arguments.append(("buffer", argument.name, 0))
+            here = buffers[argument.name]
+            arguments.append(("buffer", argument.name, 0) if here else NULL_POINTER)
         elif argument.name in scalars:
             arguments.append(("scalar", *scalars[argument.name]))
         else:
@@ -216,7 +245,13 @@ def _launch(
             dtype = "float32" if isinstance(value, float) else "int32"
             arguments.append(("scalar", dtype, _fits(value, dtype, argument.name)))
     carveout = _whole(spec.carveout, names, "carveout") if spec.carveout is not None else None
-    return Launch(grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout)
+    alignment = _whole(spec.alignment, names, "alignment", least=1) if spec.alignment is not None else 1
+    if ALIGNMENT % alignment:
+        raise KernelError(
+            f"alignment: {spec.alignment.text if spec.alignment else ''} = {alignment}",
+            f"it is a power of two up to {ALIGNMENT}, of which all tensors here start at a multiple",
+        )
+    return Launch(grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout, alignment)
 
 
 def _triple(
@@ -236,6 +271,15 @@ def _whole(expression: Expression, names: Mapping[str, Any], what: str, least: i
             f"{what}: {expression.text} = {value}", f"it must be a whole number from {least} up"
         )
     return int(value)
+
+
+def _rounded(value: Value, dtype: str) -> Value:
+    """Give a scalar as its dtype holds it: the reference must not know it better than the kernel."""
+    if dtype == "bfloat16":
+        bits = int(np.float32(value).view(np.uint32))
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+        return float(np.uint32(bits & 0xFFFFFFFF).view(np.float32))
+    return float(np.dtype(dtype).type(value)) if dtype in ("float32", "float16") else value
 
 
 def _fits(value: Any, dtype: str, what: str) -> Value:

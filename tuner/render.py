@@ -1,16 +1,17 @@
 """Configuration -> source text: Jinja templates, and plain ``.cu`` files that take ``#define``s.
 
 A template sees its parameters, the dtype roles, the options, ``cc`` and ``problem`` (the sizes), and the filters
-``c_type`` (the type's name in the common header, ``templates/common/types.cuh.j2``) and ``itemsize``. The sandbox
-keeps a template from touching Python; it does not bound the output, so rendering belongs into a child process
-wherever a template may be hostile.
+``c_type`` (the type's name in the common header, ``templates/common/types.cuh.j2``) and ``itemsize``; of an option that
+is an element expression ``cuda``, ``cuda_double``, ``cuda_magnitude``, ``uses`` and ``operations``. The sandbox keeps a
+template from touching Python; it does not bound the output, so rendering belongs into a child process wherever a
+template may be hostile.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from jinja2 import meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tuner import paths
-from tuner.errors import KernelError
-from tuner.expressions import ITEMSIZE, ceil_div, round_up
+from tuner.element_code import cuda, cuda_double, cuda_macro, cuda_magnitude
+from tuner.errors import ExpressionError, KernelError
+from tuner.expressions import ITEMSIZE, ceil_div, operations, round_up, uses
 from tuner.kernel import KernelSpec, LaunchSpec
 from tuner.model import Configuration, Gpu, Problem, Value, digest
 
@@ -48,6 +50,16 @@ def _lookup(table: Mapping[str, Any], what: str) -> Any:
     return find
 
 
+def _of_element(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def apply(text: Any, *arguments: Any) -> Any:
+        try:
+            return function(str(text), *arguments)
+        except ExpressionError as error:
+            raise jinja2.TemplateRuntimeError(f"{name}: {error}") from None
+
+    return apply
+
+
 @functools.lru_cache(maxsize=16)
 def _environment(folder: Path) -> jinja2.Environment:
     environment = ImmutableSandboxedEnvironment(
@@ -60,6 +72,8 @@ def _environment(folder: Path) -> jinja2.Environment:
     )
     environment.filters["c_type"] = _lookup(C_TYPES, "c_type")
     environment.filters["itemsize"] = _lookup(ITEMSIZE, "itemsize")
+    for function in (cuda, cuda_double, cuda_magnitude, uses, operations):
+        environment.filters[function.__name__] = _of_element(function, function.__name__)
     environment.globals.update(ceil_div=ceil_div, round_up=round_up)
     return environment
 
@@ -101,7 +115,7 @@ def render_launch(
         if launch.template.suffix == ".j2":
             source = _template(kernel.folder, launch.template).render(names)
         else:
-            source = _with_defines(launch.template, problem, configuration)
+            source = _with_defines(kernel, launch.template, problem, configuration)
         entry = _environment(kernel.folder).from_string(launch.entry).render(names)
     except jinja2.TemplateSyntaxError as error:
         place = f"{error.name or launch.template.name} line {error.lineno}"
@@ -134,12 +148,19 @@ def render(
     return [render_launch(kernel, launch, problem, gpu, configuration) for launch in variant.launches]
 
 
-def _with_defines(template: Path, problem: Problem, configuration: Configuration) -> str:
-    """Put the parameters before a plain ``.cu``, and each dtype role as ``<role>_type`` of CUDA's own headers."""
-    lines = [
-        f"#define {name} {_literal(value)}"
-        for name, value in (*problem.options.items(), *configuration.parameters)
-    ]
+def _with_defines(kernel: KernelSpec, template: Path, problem: Problem, configuration: Configuration) -> str:
+    """Put the parameters before a plain ``.cu``, and each dtype role as ``<role>_type`` of CUDA's own headers.
+
+    An option that is an element expression becomes a macro of its names, with ``<option>_uses_<name>`` as 1 or 0.
+    """
+    lines = []
+    for name, value in (*problem.options.items(), *configuration.parameters):
+        if name in kernel.elements:
+            of = kernel.elements[name]
+            lines.append(cuda_macro(name, str(value), of))
+            lines += [f"#define {name}_uses_{item} {uses(value, item)}" for item in of]
+        else:
+            lines.append(f"#define {name} {_literal(value)}")
     lines += [f"#define {role}_type {CUDA_HEADER_TYPES[dtype]}" for role, dtype in problem.dtypes.items()]
     return "\n".join([*lines, f'#line 1 "{template.name}"', template.read_text()])
 

@@ -81,7 +81,7 @@ class Lab:
         scalars = {name: value for name, (_, value) in scalars_of(kernel, problem, self.gpu).items()}
         item = {
             "kind": BaselineKind.CALL,
-            "text": kernel.baselines["torch"],
+            "text": kernel.baselines["torch"][0].text,
             "file": None,
             "sizes": dict(problem.sizes),
             "scalars": scalars,

@@ -9,8 +9,9 @@ import click
 
 from tuner.cli.problems import assignments
 from tuner.database import Database, Filters
-from tuner.errors import DatabaseError
-from tuner.model import Problem
+from tuner.elements import parse_element
+from tuner.errors import DatabaseError, ExpressionError
+from tuner.model import Problem, Value
 from tuner.report.bench_table import history_as_json, show_history
 from tuner.report.tables import printable, show_json
 
@@ -21,14 +22,24 @@ def problem_filter(dtypes: Sequence[str], options: Sequence[str]) -> Callable[[P
     for text in dtypes:
         role, _, names = text.rpartition("=")
         roles.setdefault(role, set()).update(name.strip() for name in names.split(","))
-    values = [(name, value.lower()) for name, value in assignments(options, "--option")]
+    values = assignments(options, "--option")
 
     def fits(problem: Problem) -> bool:
         return all(
             (problem.dtypes.get(role) if role else problem.dtype) in names for role, names in roles.items()
-        ) and all(str(problem.options.get(name)).lower() == value for name, value in values)
+        ) and all(_means(text, problem.options.get(name)) for name, text in values)
 
     return fits
+
+
+def _means(text: str, value: Value | None) -> bool:
+    """Whether a text stands for an option's value; element expressions may be written in any way."""
+    if str(value).lower() == text.lower():
+        return True
+    try:
+        return parse_element(text).text == value
+    except ExpressionError:
+        return False
 
 
 def show_benches(

@@ -29,15 +29,27 @@ def whole_number(name: str, text: str) -> int:
 
 
 def assignments(texts: Iterable[str], what: str) -> list[tuple[str, str]]:
-    """Split ``name=value,name=value`` texts."""
+    """Split ``name=value,name=value`` texts; a comma within parentheses belongs to the value."""
     found = []
     for text in texts:
-        for part in text.split(","):
+        for part in _parts(text):
             name, equals, value = part.partition("=")
             if not equals or not name.strip() or not value.strip():
                 raise UsageError(f"{what} {text!r}", f"write {what} name=value")
             found.append((name.strip(), value.strip()))
     return found
+
+
+def _parts(text: str) -> list[str]:
+    """Split at the commas outside of parentheses."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
 
 
 @dataclass(frozen=True)
@@ -150,8 +162,8 @@ def _named(
 
 
 def option_value(kernel: KernelSpec, name: str, text: str) -> Value:
-    """Give the option's value that a text means."""
-    for value in kernel.options.get(name, ()):
+    """Give the option's value that a text means; of an element expression the text itself."""
+    for value in () if name in kernel.elements else kernel.options.get(name, ()):
         if str(value).lower() == text.lower():
             return value
     return text  # KernelSpec.problem says what would have been possible

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tuner.baselines import Baseline
+from tuner.answer import answer_of
+from tuner.baselines import Baseline, settle_baseline
 from tuner.compile_pool import Compilation, CompilePool
 from tuner.conditions import batch_of
 from tuner.errors import DeviceError
@@ -76,7 +77,12 @@ class Requests:
         }
 
     def baseline(self, baseline: Baseline, problem: Problem) -> dict[str, Any]:
-        """Describe a baseline that needs no compiler."""
+        """Describe a baseline that needs no compiler.
+
+        Raises:
+            UsageError: none of its calls fits the problem.
+        """
+        baseline = settle_baseline(baseline, self._kernel, problem)
         scalars = scalars_of(self._kernel, problem, self._gpu)
         return {
             "kind": baseline.kind,
@@ -89,19 +95,19 @@ class Requests:
     def _answer(self, problem: Problem) -> dict[str, Any]:
         """Describe the tensors of a problem, and how to find out what its outputs must be."""
         kernel, gpu = self._kernel, self._gpu
-        names = kernel.environment(problem, gpu)
-        reference = kernel.reference
+        answer = answer_of(kernel, problem, gpu)
         return {
             "tensors": [asdict(buffer) for buffer in tensors_of(kernel, problem, gpu)],
             "reference": {
-                "numpy": {output: expression.text for output, expression in reference.numpy.items()},
+                "numpy": {output: expression.text for output, expression in answer.numpy.items()},
                 "cuda": self._cuda(problem),
-                "golden": {output: str(path) for output, path in reference.golden.items()},
+                "golden": {output: str(path) for output, path in answer.golden.items()},
                 "sizes": dict(problem.sizes),
                 "scalars": {name: value for name, (_, value) in scalars_of(kernel, problem, gpu).items()},
-                "reduction": int(reference.reduction.evaluate(names)) if reference.reduction else 1,
-                "accumulate": problem.dtypes.get(reference.accumulate, reference.accumulate),
-                "tolerance": reference.tolerance,
+                "reduction": answer.reduction,
+                "accumulate": answer.accumulate,
+                "tolerance": answer.tolerance,
+                "operand_rounding": answer.operand_rounding,
                 "flops": roof_of(kernel, problem, gpu).flops,
             },
         }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tuner.errors import DatabaseError
+from tuner.elements import parse_element
+from tuner.errors import DatabaseError, ExpressionError
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _RESERVED = frozenset(
@@ -25,7 +26,8 @@ _RESERVED = frozenset(
         "errno", "stdin", "stdout", "stderr",
     )
 )  # fmt: skip
-_COMMENT = re.compile(r"[^A-Za-z0-9 ._,:;()+=%<>@#&|~^!'\"{}\[\]/-]", re.ASCII)
+_COMMENT = re.compile(r"\*/|/\*|[^A-Za-z0-9 ._,:;()+=%<>@#&|~^!'\"{}\[\]*/-]", re.ASCII)
+_EXPRESSION = re.compile(r"[A-Za-z0-9 _.,()<>=!+*/-]{1,500}", re.ASCII)
 _STRING = re.compile(r"[^A-Za-z0-9 ._,:;()+=/@#-]", re.ASCII)
 MAX_INTEGER = (1 << 63) - 1
 NAMESPACE = "kernel_tune"
@@ -54,6 +56,28 @@ def enumerator(value: object, what: str) -> str:
     return identifier(value, what)
 
 
+def is_expression(value: object) -> bool:
+    """Whether a value can only be an element expression: its canonical text, and no name."""
+    if not isinstance(value, str) or _IDENTIFIER.fullmatch(value) or not _EXPRESSION.fullmatch(value):
+        return False
+    try:
+        found = parse_element(value)
+    except ExpressionError:
+        return False
+    return found.text == value and bool(found.names)
+
+
+def expression(value: object, what: str) -> str:
+    """Give the inside of a string literal that holds an element expression.
+
+    Raises:
+        DatabaseError: it is none, or not in its canonical form.
+    """
+    if isinstance(value, str) and (_IDENTIFIER.fullmatch(value) or is_expression(value)):
+        return value
+    raise DatabaseError(f"{what} {str(value)[:80]!r} is no element expression", "leave it out with --kernel")
+
+
 def integer(value: object, what: str) -> int:
     """Give a whole number back if C++ has a literal for it.
 
@@ -69,7 +93,7 @@ def integer(value: object, what: str) -> int:
 
 
 def comment(text: object, limit: int = 200) -> str:
-    """Give text that cannot end a comment or join lines: printable ASCII without ``*``, ``\\`` and ``?``."""
+    """Give text that cannot begin or end a comment or join lines: printable ASCII without ``\\`` and ``?``."""
     return _COMMENT.sub("_", str(text)[:limit]).strip()
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +18,7 @@ import jinja2
 from tuner import paths
 from tuner.errors import DatabaseError
 from tuner.export import cpp
+from tuner.export.needs import KernelFiles, Needs, no_files
 from tuner.model import Configuration, Problem, Value, digest
 from tuner.records import StoredWinner
 from tuner.report.tables import duration, speedup
@@ -25,41 +26,70 @@ from tuner.report.tables import duration, speedup
 MARK = "// Written by tune export"
 """How a header begins that may be overwritten."""
 INT_MAX = (1 << 31) - 1
+TEXT = "const char*"
+"""The type of an element expression: its canonical text is the only name that it has."""
 _GUARD = "KERNEL_TUNE_GUARD_HPP"
 
 
 @dataclass(frozen=True)
 class Field:
-    """A member of a struct: ``int``, ``long long``, ``bool`` or an enumeration of its own."""
+    """A member of a struct: ``int``, ``long long``, ``bool``, an enumeration of its own, or an expression's text."""
 
     name: str
     type: str
     enumerators: tuple[str, ...] = ()
 
     @property
+    def is_text(self) -> bool:
+        """Whether it holds an element expression as text."""
+        return self.type == TEXT
+
+    @property
     def zero(self) -> str:
         """The value where a variant has no such parameter."""
         if self.enumerators:
             return f"{self.type}::{self.enumerators[0]}"
+        if self.is_text:
+            return "nullptr"
         return "false" if self.type == "bool" else "0"
 
     def literal(self, value: Value | None) -> str:
         """Give a value in C++; ``None`` is the zero."""
         if value is None:
             return self.zero
+        if self.is_text:
+            return f'"{cpp.expression(value, self.name)}"'
         if self.enumerators:
             return f"{self.type}::{cpp.enumerator(value, self.name)}"
         number = cpp.integer(value, self.name)
         return ("true" if number else "false") if self.type == "bool" else str(number)
 
 
-def make_field(name: str, values: Sequence[Value], suffix: str, *, optional: bool) -> Field:
+def _word(field: Field, value: Value | None) -> str:
+    """Give what stands for a value in the name of an entry."""
+    if field.is_text:
+        return digest(str(value))[:8]
+    return field.literal(value).rpartition("::")[2]
+
+
+def make_field(
+    name: str, values: Sequence[Value], suffix: str, *, optional: bool, element: bool = False
+) -> Field:
     """Find the type that holds all values of a parameter or option.
+
+    Args:
+        name: of it.
+        values: that it has.
+        suffix: of the name of its enumeration.
+        optional: whether it may be absent.
+        element: whether it is an element expression, also where every value could be a name.
 
     Raises:
         DatabaseError: a number with a fraction, or text together with numbers.
     """
     cpp.identifier(name, "the name")
+    if element or any(cpp.is_expression(value) for value in values):
+        return Field(name, TEXT)
     if any(isinstance(value, str) for value in values):
         if not all(isinstance(value, str) for value in values):
             raise DatabaseError(
@@ -93,13 +123,23 @@ def _ordered(names: Iterable[str]) -> list[str]:
 class _Kernel:
     """What the template needs to know about one kernel; every text in it went through ``cpp``."""
 
-    def __init__(self, name: str, winners: list[StoredWinner], fallback: Configuration) -> None:
+    def __init__(
+        self,
+        name: str,
+        winners: list[StoredWinner],
+        fallback: Configuration,
+        files: KernelFiles,
+    ) -> None:
         self.name = cpp.identifier(name, "the kernel")
         self._distinct("Match", [name])
         problems = [stored.run.problem for stored in winners]
+        elements = frozenset[str]().union(*(files.elements(stored.run) for stored in winners))
+        needs = [files.needs(stored.run, fallback) for stored in winners]
+        self.fallback_alignment = max(found.alignment for found in needs)
+        self.fallback_zeroed = max(found.zeroed_bytes for found in needs)
         configurations = [*(stored.winner.configuration for stored in winners), fallback]
         self.sizes = [cpp.identifier(n, "the size") for n in _ordered(n for p in problems for n in p.sizes)]
-        self.options = _fields("option", [p.options for p in problems], optional=False)
+        self.options = _fields("option", [p.options for p in problems], optional=False, elements=elements)
         self.types = sorted({_types_name(problem) for problem in problems})
         self.variants = _ordered(cpp.identifier(c.variant, "the variant") for c in configurations)
         self.parameters = _fields("value", [c.values for c in configurations], optional=True)
@@ -108,7 +148,7 @@ class _Kernel:
         if len(self.types) != len({tuple(sorted(p.dtypes.items())) for p in problems}):
             raise DatabaseError(f"two sets of dtypes of {name} have one name", "export one with --dtype")
         self.fallback = self.configuration(fallback)
-        self.entries = self._entries(winners)
+        self.entries = self._entries(winners, files)
 
     def _distinct(self, struct: str, names: list[str]) -> None:
         for name in names:
@@ -127,7 +167,7 @@ class _Kernel:
         options = [field.literal(problem.options.get(field.name)) for field in self.options]
         return ", ".join([*sizes, *options, f"Types::{_types_name(problem)}"])
 
-    def _entries(self, winners: list[StoredWinner]) -> list[dict[str, Any]]:
+    def _entries(self, winners: list[StoredWinner], files: KernelFiles) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = []
         names: set[str] = set()
         for stored in winners:
@@ -135,7 +175,7 @@ class _Kernel:
             problem = run.problem
             sizes = [f"{name}{cpp.integer(problem.sizes.get(name, 0), name)}" for name in self.sizes]
             options = [
-                f"{f.name}_{f.literal(problem.options.get(f.name)).rpartition('::')[2]}" for f in self.options
+                f"{field.name}_{_word(field, problem.options.get(field.name))}" for field in self.options
             ]
             cc = cpp.integer(run.gpu.cc, "the compute capability")
             base = "_".join([f"cc{cc}", *sizes, *options, _types_name(problem)]).replace("-", "minus")
@@ -145,6 +185,7 @@ class _Kernel:
                 count += 1
                 name = f"{base}_{count}"
             names.add(name)
+            needs = files.needs(run, stored.winner.configuration)
             entries.append(
                 {
                     "name": name,
@@ -153,18 +194,23 @@ class _Kernel:
                     "problem": self.problem(problem),
                     "configuration": self.configuration(stored.winner.configuration),
                     "replayed": "true" if run.replayed else "false",
-                    "comments": [cpp.comment(line) for line in _origin(stored)],
+                    "alignment": needs.alignment,
+                    "zeroed": cpp.integer(needs.zeroed_bytes, "the scratch memory"),
+                    "comments": [cpp.comment(line) for line in (*_origin(stored), *_needs_lines(needs))],
                 }
             )
         return entries
 
 
-def _fields(suffix: str, mappings: list[Mapping[str, Value]], *, optional: bool) -> list[Field]:
+def _fields(
+    suffix: str, mappings: list[Mapping[str, Value]], *, optional: bool, elements: Collection[str] = ()
+) -> list[Field]:
     fields = []
     for name in _ordered(name for mapping in mappings for name in mapping):
         values = [mapping[name] for mapping in mappings if name in mapping]
         missing = len(values) < len(mappings)
-        fields.append(make_field(name, values, suffix, optional=optional or missing))
+        is_element = name in elements
+        fields.append(make_field(name, values, suffix, optional=optional or missing, element=is_element))
     return fields
 
 
@@ -184,6 +230,21 @@ def _origin(stored: StoredWinner) -> list[str]:
         lines.append(f"versus the default configuration{default}: {versus}, {winner.verdict}")
     lines.append(_confirmation(stored))
     lines.append(f"trial {winner.trial_id} of run {run.id}")
+    return lines
+
+
+def _needs_lines(needs: Needs) -> list[str]:
+    """Say what a caller must take care of."""
+    if not needs.known:
+        return [
+            f"its kernel's file is gone: as when it was tuned, tensors start at multiples of {needs.alignment}"
+        ]
+    lines = []
+    if needs.alignment > 1:
+        lines.append(f"tensors start at multiples of {needs.alignment} bytes")
+    if needs.zeroed_once:
+        told = ", ".join(f"{name} ({size} bytes)" for name, size in needs.zeroed_once)
+        lines.append(f"zero {told} once, before the first launch; every launch leaves it zero")
     return lines
 
 
@@ -210,7 +271,10 @@ def _template() -> jinja2.Template:
 
 
 def render_header(
-    winners: Sequence[StoredWinner], fallbacks: Mapping[str, Configuration], namespace: str = cpp.NAMESPACE
+    winners: Sequence[StoredWinner],
+    fallbacks: Mapping[str, Configuration],
+    namespace: str = cpp.NAMESPACE,
+    files: KernelFiles | None = None,
 ) -> str:
     """Give the header's text.
 
@@ -218,6 +282,7 @@ def render_header(
         winners: what to export, one for each problem and GPU; comments say how each was timed.
         fallbacks: for each kernel the configuration for anything that does not match.
         namespace: what encloses all of it.
+        files: the kernels' files, for what the launches need of their caller.
 
     Raises:
         DatabaseError: a name or value that a header cannot hold.
@@ -225,8 +290,9 @@ def render_header(
     ordered = sorted(
         winners, key=lambda w: (w.run.problem.kernel, w.run.gpu.cc, w.run.gpu.name, w.run.problem.key)
     )
+    files = files or KernelFiles(no_files)
     kernels = [
-        _Kernel(name, list(group), fallbacks[name])
+        _Kernel(name, list(group), fallbacks[name], files)
         for name, group in groupby(ordered, key=lambda stored: stored.run.problem.kernel)
     ]
     cpp.identifier(namespace, "the namespace")

@@ -15,7 +15,7 @@ from cuda.bindings import driver as cu
 from tuner.compiler import compile_source
 from tuner.cubin_cache import CubinCache
 from tuner.expressions import ITEMSIZE
-from tuner.gpu.driver import Context, check
+from tuner.gpu.driver import Context, check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
 from tuner.plan import Buffer, Launch
 from tuner.render import render_helpers
@@ -103,9 +103,15 @@ class Helpers:
 
 
 class Memory:
-    """Allocations by name, freed together."""
+    """Allocations by name, freed together.
 
-    def __init__(self) -> None:
+    Args:
+        guarded: whether there are guard zones at all. Without them every allocation is as long as was asked, so that
+            a tool that watches allocations (Compute Sanitizer) sees an access that is one byte beyond.
+    """
+
+    def __init__(self, *, guarded: bool = True) -> None:
+        self.guarded = guarded
         self.addresses: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._guarded: dict[str, int] = {}
@@ -119,13 +125,16 @@ class Memory:
         return self.addresses[name]
 
     def allocate_guarded(self, name: str, size_bytes: int) -> int:
-        """Give new memory between two guard zones."""
+        """Give new memory between two guard zones, where there are any."""
+        if not self.guarded:
+            self.addresses[name] = int(check(cu.cuMemAlloc(size_bytes)))
+            return self.addresses[name]
         padded = -(-size_bytes // 16) * 16
         base = int(check(cu.cuMemAlloc(padded + 2 * GUARD_BYTES)))
         self._guarded[name] = size_bytes
         self.addresses[name] = base + GUARD_BYTES
-        check(cu.cuMemsetD8(base, 0xFF, GUARD_BYTES))
-        check(cu.cuMemsetD8(base + GUARD_BYTES + size_bytes, 0xFF, padded - size_bytes + GUARD_BYTES))
+        fill_bytes(base, 0xFF, GUARD_BYTES)
+        fill_bytes(base + GUARD_BYTES + size_bytes, 0xFF, padded - size_bytes + GUARD_BYTES)
         return base + GUARD_BYTES
 
     def take(self, other: Memory, name: str, prefix: str = "") -> int:
@@ -185,13 +194,15 @@ class ProblemData:
         gpu_l2_bytes: int,
         sm_count: int,
         copies: int = 1,
+        *,
+        guarded: bool = True,
     ) -> None:
         self.helpers = helpers
         self.tensors = tensors
         self.copies = copies
         self._replicas: dict[str, tuple[int, int]] = {}
         """By tensor: address of copy number 1, and bytes from one copy to the next."""
-        self.memory = Memory()
+        self.memory = Memory(guarded=guarded)
         self._sealed = 0
         self._sm_count = sm_count
         try:
@@ -200,7 +211,7 @@ class ProblemData:
             self._replicate()
             flush_bytes = max(FLUSH_FACTOR * gpu_l2_bytes, 1 << 24)
             flush = self.memory.allocate("flush", flush_bytes + 16)
-            check(cu.cuMemsetD8(flush, 0, flush_bytes + 16))
+            fill_bytes(flush, 0, flush_bytes + 16)
             count = flush_bytes // 16
             arguments = [("pointer", flush), ("int64", count), ("pointer", flush + flush_bytes)]
             self.flush = helpers.kernel("read_sweep", 4 * sm_count, 512, arguments)
@@ -238,7 +249,7 @@ class ProblemData:
             whole = stride * (self.copies - 1)
             base = self.memory.allocate(f"{tensor.name} copies", whole)
             self._replicas[tensor.name] = (base, stride)
-            check(cu.cuMemsetD8(base, 0xFF, whole))  # reading past the end of a copy gives NaN
+            fill_bytes(base, 0xFF, whole)  # reading past the end of a copy gives NaN
             if tensor.role == "input":
                 for number in range(1, self.copies):
                     source = self.memory.addresses[tensor.name]
@@ -272,14 +283,14 @@ class ProblemData:
         return [(name, size) for name, size in constant if name in self.memory.addresses]
 
     def _checksum(self) -> int:
-        check(cu.cuMemsetD8(self._result, 0, 8))
+        fill_bytes(self._result, 0, 8)
         graph = Graph(self.helpers.context)
         kernels = []
         try:
             for name, size_bytes in self._constant():
-                words = math.ceil(
-                    size_bytes / 4
-                )  # the last may reach into the zone behind, which is constant, too
+                # The last word may reach into the zone behind, which is constant, too; where there is none, the up
+                # to three bytes of it are left out.
+                words = math.ceil(size_bytes / 4) if self.memory.guarded else size_bytes // 4
                 arguments = [
                     ("pointer", self.memory.addresses[name]),
                     ("int64", words),

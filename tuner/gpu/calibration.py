@@ -30,6 +30,12 @@ MEMORY_FLOATS = 1 << 27
 """512 MiB: several times the L2 of any GPU, and long enough for the events not to matter."""
 SHORT_FLOATS = 1 << 20
 """4 MiB: a kernel of a few microseconds."""
+LEAST_VECTORS = 32
+"""Vectors of 16 bytes that the least kernel copies: one for each thread of its only warp."""
+LEAST_STRIDE = 1 << 16
+"""Bytes from one call's to the next one's in a tensor: they share no page of the memory."""
+LEAST_NS = 2e3
+"""What it takes, roughly: so many calls share a pair of events that these cost it a few hundredths of a microsecond."""
 MATRIX_ROUNDS = 320
 """Some 200 us on an H200."""
 PAIRS = 12
@@ -105,9 +111,12 @@ class Calibrator:
             noise = self._noise(large, self._copy, heavy=False) + self._noise(
                 large, self._matrix_again, heavy=True
             )
-            short_noise_ns = {}
-            for mode in (Mode.COLD, Mode.ROTATING):
+            short_noise_ns, launch_ns = {}, {}
+            for mode in Mode:
                 with _closing(self._stand(SHORT_FLOATS, mode)) as short:
+                    launch_ns[str(mode)] = self._time(short, self._least(short), LEAST_NS)
+                    if mode is Mode.WARM:
+                        continue
                     short_ns = self._time(short, self._copy(short, self._ceilings))
                     alone = self._noise(short, self._copy, heavy=False)
                 short_noise_ns[str(mode)] = short_ns * float(np.quantile(alone, NOISE_QUANTILE))
@@ -124,6 +133,7 @@ class Calibrator:
             matrix_flops=0.0 if self._gpu.cc in (100, 103) else self._matrix_work() / times["matrix"] * 1e9,
             vector_flops=2.0 * 64 * VECTOR_ROUNDS * 2048 * self._gpu.sm_count / times["vector"] * 1e9,
             event_ns=times["nothing"],
+            launch_ns=launch_ns,
             sm_clock_hz=clock,
             measured=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             notes=self._clock_note(clock),
@@ -166,6 +176,19 @@ class Calibrator:
             ]
         )
 
+    def _least(self, stand: Stand) -> Timed:
+        """Give the least kernel that moves anything; in rotation each call of a batch moves bytes of its own."""
+        data = stand.data
+        places = stand.batch.calls if stand.conditions.mode is Mode.ROTATING else 1
+        kernels = []
+        for place in range(places):
+            turn, copy = divmod(place, data.copies)
+            ends = [data.address(name, copy) + turn * LEAST_STRIDE for name in ("x", "y")]
+            pointers = [("pointer", end) for end in ends]
+            arguments = [*pointers, ("int64", LEAST_VECTORS)]
+            kernels.append(self._ceilings.kernel("copy_sweep", 1, LEAST_VECTORS, arguments))
+        return _Turns(kernels)
+
     def _read(self, stand: Stand) -> Timed:
         tensor = stand.data.tensors[0]
         arguments = [
@@ -201,12 +224,12 @@ class Calibrator:
 
     # -- the measurements -------------------------------------------------------------------------------------------
 
-    def _time(self, stand: Stand, timed: Timed, *, heavy: bool = False) -> float:
+    def _time(self, stand: Stand, timed: Timed, estimate_ns: float = 2e5, *, heavy: bool = False) -> float:
         stand = _as_heavy(stand) if heavy else stand
-        graph = stand.graph(timed, 12, 2e5)
+        graph = stand.graph(timed, 12, estimate_ns)
         try:
-            stand.take(graph, 2e5)
-            return statistics.median(stand.take(graph, 2e5).times_ns)
+            stand.take(graph, estimate_ns)
+            return statistics.median(stand.take(graph, estimate_ns).times_ns)
         finally:
             graph.close()
 
@@ -246,6 +269,21 @@ class _Copies:
 
     def add_to(self, graph: Graph, copy: int) -> None:
         self.kernels[copy].add_to(graph)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class _Turns:
+    """Kernels of which each call takes the next, whatever copy of the tensors it is for."""
+
+    kernels: list[Kernel]
+    turn: int = 0
+
+    def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - each knows its place
+        self.kernels[self.turn % len(self.kernels)].add_to(graph)
+        self.turn += 1
 
     def close(self) -> None:
         pass

@@ -9,9 +9,12 @@ from typing import Any, Protocol
 from cuda.bindings import driver as cu
 
 from tuner.gpu.buffers import Memory, ProblemData
-from tuner.gpu.driver import check
+from tuner.gpu.driver import check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
 from tuner.plan import Buffer
+
+LOOK_BYTES = 1 << 20
+"""Of scratch that are looked at in one piece."""
 
 
 class Timed(Protocol):
@@ -46,6 +49,8 @@ class Loaded:
     """Names of its own allocations: candidates in one race must not share them."""
     zeroed: list[tuple[int, int]] = field(default_factory=list)
     """Address and bytes of scratch that is cleared inside the timing, because the kernel needs it so."""
+    kept_zero: list[tuple[str, int, int]] = field(default_factory=list)
+    """Name, address and bytes of scratch that was zero before the first run, and must be after each."""
 
     def add_to(self, graph: Graph, copy: int) -> None:
         """Append all of its launches."""
@@ -53,6 +58,19 @@ class Loaded:
             graph.memset(address, 0, size)
         for kernel in self.kernels[copy]:
             kernel.add_to(graph)
+
+    def untidy(self) -> str:
+        """Name scratch that must be zero between two runs and is not; empty if there is none.
+
+        A run that finds it so may do nothing at all, and the outputs that are compared may be those of the run before.
+        """
+        for name, address, size in self.kept_zero:
+            for start in range(0, size, LOOK_BYTES):
+                part = bytearray(min(LOOK_BYTES, size - start))
+                check(cu.cuMemcpyDtoH(part, address + start, len(part)))
+                if any(part):
+                    return name
+        return ""
 
     def close(self) -> None:
         """Unload, and give back the scratch; harmless after a fault."""
@@ -77,10 +95,12 @@ def load(
             loaded.scratch.append(data.memory.unused(f"scratch {buffer.name}"))
             address = data.memory.allocate_guarded(loaded.scratch[-1], buffer.size_bytes)
             # What the candidate before left there could be the right partial sums.
-            check(cu.cuMemsetD8(address, 0xFF, buffer.size_bytes))
+            fill_bytes(address, 0 if buffer.zeroed_once else 0xFF, buffer.size_bytes)
             own[buffer.name] = address
             if buffer.zeroed:
                 loaded.zeroed.append((address, buffer.size_bytes))
+            if buffer.zeroed_once:
+                loaded.kept_zero.append((buffer.name, address, buffer.size_bytes))
         loaded.modules += [check(cu.cuModuleLoadData(cubin)) for cubin in cubins]
         for copy in range(data.copies):
             addresses = {**data.addresses(copy), **own}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver as cu
 
-from tuner.gpu.driver import check
+from tuner.gpu.driver import check, fill_bytes
 
 if TYPE_CHECKING:
     from tuner.gpu.buffers import Helpers, Memory
@@ -94,7 +94,7 @@ class Stamps:
         self._bytes = 16 * sm_count
         self._sides = [memory.allocate(f"stamps {side}", self._bytes) for side in ("before", "after")]
         for address in self._sides:
-            check(cu.cuMemsetD8(address, 0, self._bytes))
+            fill_bytes(address, 0, self._bytes)
         self._kernels = [
             helpers.kernel("stamp", sm_count, 32, [("pointer", address), ("int32", sm_count)])
             for address in self._sides

@@ -51,6 +51,15 @@ def check(result: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
+def fill_bytes(address: int, byte: int, size_bytes: int) -> None:
+    """Set memory to a byte, and wait until it is.
+
+    The driver's own call returns before it is done, and our stream does not wait for the default one.
+    """
+    check(cu.cuMemsetD8(address, byte, size_bytes))
+    check(cu.cuStreamSynchronize(0))
+
+
 class Context:
     """The primary context of one GPU, current in this thread, and a stream."""
 

@@ -60,7 +60,7 @@ class Kernel:
         params.kernelParams = ctypes.addressof(self._pointers)
         node = graph.append(cu.cuGraphAddKernelNode, params)
         if launch.cluster is not None:
-            value = cu.CUlaunchAttributeValue()
+            value = cu.CUkernelNodeAttrValue()
             value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = launch.cluster
             check(
                 cu.cuGraphKernelNodeSetAttribute(
@@ -68,7 +68,7 @@ class Kernel:
                 )
             )
         if launch.cooperative:
-            value = cu.CUlaunchAttributeValue()
+            value = cu.CUkernelNodeAttrValue()
             value.cooperative = 1
             check(cu.cuGraphKernelNodeSetAttribute(node, _ATTRIBUTE.CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value))
 

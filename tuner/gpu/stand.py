@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.conditions import Batch
 from tuner.gpu.buffers import Helpers, ProblemData
-from tuner.gpu.candidate import Timed
+from tuner.gpu.candidate import Loaded, Timed
 from tuner.gpu.clocks import Stamps
 from tuner.gpu.sampling import SampleGraph, run_once
 from tuner.gpu.timing import MOST_WAITING_S, Limits, Samples, Timer, group_size
@@ -78,7 +78,7 @@ class Stand:
         unknown = FIRST_LAUNCH_S + FIRST_LAUNCH_FLOORS * self.limits.floor_ns * 1e-9
         self.allow(max(KNOWN_LAUNCH_S, 100 * known_ns * 1e-9) if known_ns else unknown)
         first_ns = run_once(self.data, timed)
-        return first_ns, self.check()
+        return first_ns, self._tidy(timed, self.check())
 
     def check(self, copy: int = 0) -> Verification:
         """Compare the outputs as they are, and look for damage."""
@@ -89,6 +89,14 @@ class Stand:
             return Verification(False, message=f"the kernel {damage}")
         return self.verifier.check(copy)
 
+    def _tidy(self, timed: Timed, found: Verification) -> Verification:
+        """Insist that scratch which must stay zero is zero, whatever the outputs are."""
+        name = timed.untidy() if isinstance(timed, Loaded) and not self.damaged else ""
+        if not name or (found.checked and not found.passed):
+            return found
+        message = f"scratch {name} is not zero after a run, which zeroed = 'once' promises"
+        return replace(found, passed=False, checked=True, message=message)
+
     def check_after(self, timed: Timed, calls: int) -> Verification:
         """Compare what the last timed run has left; of several copies the first and the last that it was called on.
 
@@ -98,7 +106,7 @@ class Stand:
         in_place = any(tensor.role == "inout" for tensor in self.data.tensors)
         if in_place and calls > self.data.copies:
             return self.first_run(timed, 0.0)[1]
-        found = self.check()
+        found = self._tidy(timed, self.check())
         last = min(calls, self.data.copies) - 1
         if last and (found.passed or not found.checked):
             other = self.check(last)

@@ -16,7 +16,7 @@ from cuda.bindings import driver as cu
 
 from tuner.errors import KernelError
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
-from tuner.gpu.driver import check
+from tuner.gpu.driver import check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
 from tuner.model import Gpu, Verification
 from tuner.plan import Buffer, buffer_from_json, launch_from_json
@@ -26,6 +26,8 @@ _COMPARISON = struct.Struct("<QQddd")
 CROSS_CHECK_ELEMENTS = 1 << 20
 CROSS_CHECK_WORK = 1 << 28
 """Up to these sizes a CUDA reference is compared with the NumPy one at every start: it takes milliseconds."""
+MOST_UNKNOWN = 0.5
+"""Share of an output that may be beyond judgement; the rest still tells a right kernel from a wrong one."""
 
 
 class Verifier:
@@ -34,10 +36,11 @@ class Verifier:
     Args:
         data: the tensors.
         request: ``numpy`` (texts by output), ``cuda`` (launch, cubin, entry), ``golden`` (files by output),
-            ``scalars`` and ``sizes`` by name, ``reduction``, ``accumulate``, ``tolerance``, ``flops``.
+            ``scalars`` and ``sizes`` by name, ``reduction``, ``accumulate``, ``tolerance``, ``operand_rounding``,
+            ``flops``.
 
     Raises:
-        KernelError: the references contradict each other, or one does not fit its output.
+        KernelError: the references contradict each other, one does not fit its output, or gives no numbers.
     """
 
     def __init__(self, data: ProblemData, request: Mapping[str, Any]) -> None:
@@ -47,7 +50,11 @@ class Verifier:
         self._truth: dict[str, int] = {}
         self._tolerances: dict[str, Tolerance] = {
             tensor.name: tolerance(
-                request["reduction"], request["accumulate"], tensor.dtype, request["tolerance"]
+                request["reduction"],
+                request["accumulate"],
+                tensor.dtype,
+                request["tolerance"],
+                request.get("operand_rounding", 0.0),
             )
             for tensor in data.outputs
         }
@@ -63,6 +70,9 @@ class Verifier:
             )
             if small or not self._expected:
                 self._run_numpy(request)
+        for tensor in data.outputs:
+            if tensor.name in self._expected:
+                self._insist_on_numbers(tensor)
 
     @property
     def possible(self) -> bool:
@@ -187,13 +197,40 @@ class Verifier:
         magnitude = self._data.memory.allocate(f"{tensor.name} magnitude", tensor.count * 4)
         return expected, magnitude
 
+    def _insist_on_numbers(self, tensor: Buffer) -> None:
+        """Refuse a reference that says nothing: not a number, or elements whose value rounding alone decides.
+
+        Raises:
+            KernelError: it does.
+        """
+        addresses = self._data.memory.addresses
+        expected, weights = addresses[f"{tensor.name} expected"], addresses[f"{tensor.name} magnitude"]
+
+        def wrong(coefficient: float) -> tuple[int, int]:
+            bound = Tolerance(coefficient, 0.0, 1.0, 0.0, math.inf)
+            return self._launch("float64", expected, expected, weights, tensor.count, bound)[:2]
+
+        count, first = wrong(1.0)
+        if count:
+            place = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
+            raise KernelError(
+                f"the reference of {tensor.name} is not a number in {count} of {tensor.count} elements ([{place}])",
+                "it must be defined for its inputs: change the expression, or the inputs' init",
+            )
+        count = wrong(0.0)[0]  # nothing times infinity is not a number
+        if count > MOST_UNKNOWN * tensor.count:
+            raise KernelError(
+                f"rounding alone decides {count} of {tensor.count} elements of {tensor.name}",
+                "there is no right answer to compare with: change the expression, or the inputs' init",
+            )
+
     def _run_cuda(self, request: Mapping[str, Any]) -> None:
         addresses = dict(self._data.memory.addresses)
         for tensor in self._data.outputs:
             expected, magnitude = self._allocate(tensor)
             addresses[tensor.name], addresses[f"{tensor.name}_magnitude"] = expected, magnitude
-            check(cu.cuMemsetD8(expected, 0xFF, tensor.count * 8))
-            check(cu.cuMemsetD8(magnitude, 0xFF, tensor.count * 4))
+            fill_bytes(expected, 0xFF, tensor.count * 8)
+            fill_bytes(magnitude, 0xFF, tensor.count * 4)
             self._expected.add(tensor.name)
         module = check(cu.cuModuleLoadData(base64.b64decode(request["cubin"])))
         graph = Graph(self._context)
@@ -238,7 +275,9 @@ class Verifier:
         )
         bound = self._tolerances[tensor.name]
         # Both are float64: a tenth of the kernel's allowance is far beyond their rounding.
-        off = ~(np.abs(cuda - value) <= 0.1 * bound.coefficient * magnitude + 1e-9 * np.abs(value) + 1e-300)
+        with np.errstate(all="ignore"):
+            near = np.abs(cuda - value) <= 0.1 * bound.coefficient * magnitude + 1e-9 * np.abs(value) + 1e-300
+        off = ~(near | (cuda == value) | (np.isnan(cuda) & np.isnan(value)))
         if off.any():
             place = tuple(int(i) for i in np.argwhere(off)[0])
             raise KernelError(
@@ -267,7 +306,8 @@ class Verifier:
     ) -> None:
         expected, weights = self._allocate(tensor)
         host_value = np.ascontiguousarray(value, np.float64)
-        host_magnitude = np.ascontiguousarray(magnitude, np.float32)
+        with np.errstate(over="ignore"):
+            host_magnitude = np.ascontiguousarray(magnitude, np.float32)
         check(cu.cuMemcpyHtoD(expected, host_value.ctypes.data, host_value.nbytes))
         check(cu.cuMemcpyHtoD(weights, host_magnitude.ctypes.data, host_magnitude.nbytes))
         self._expected.add(tensor.name)

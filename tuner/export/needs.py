@@ -1,0 +1,75 @@
+"""What a winner's launches need of their caller beyond parameters: aligned tensors, memory that starts as zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuner.errors import TunerError
+from tuner.kernel import KernelSpec
+from tuner.model import Configuration, Run
+from tuner.plan import ALIGNMENT, make_plan
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Of one configuration for one problem.
+
+    Attributes:
+        alignment: bytes of which every tensor's address must be a multiple.
+        zeroed_once: name and bytes of scratch memory that is zero before its first use, and left zero by every run.
+        known: whether the kernel's file said so; what was only measured had tensors that start at multiples of 256.
+    """
+
+    alignment: int = ALIGNMENT
+    zeroed_once: tuple[tuple[str, int], ...] = ()
+    known: bool = False
+
+    @property
+    def zeroed_bytes(self) -> int:
+        """Of all scratch that starts as zeros."""
+        return sum(size for _, size in self.zeroed_once)
+
+
+class KernelFiles:
+    """The files of the kernels that are exported, as far as they are still there.
+
+    Args:
+        load: gives a run's kernel.
+    """
+
+    def __init__(self, load: Callable[[Run], KernelSpec]) -> None:
+        self._load = load
+        self._kernels: dict[tuple[str, str], KernelSpec | None] = {}
+
+    def needs(self, run: Run, configuration: Configuration) -> Needs:
+        """Ask the kernel's file; where it has no such configuration any more, give the most careful answer."""
+        kernel = self._kernel(run)
+        variant = kernel.variants.get(configuration.variant) if kernel is not None else None
+        if kernel is None or variant is None or variant.parameters.keys() != configuration.values.keys():
+            return Needs()
+        try:
+            plan = make_plan(kernel, run.problem, run.gpu, configuration)
+        except TunerError:
+            return Needs()
+        zeroed = tuple((item.name, item.size_bytes) for item in plan.scratch if item.zeroed_once)
+        return Needs(max(launch.alignment for launch in plan.launches), zeroed, known=True)
+
+    def elements(self, run: Run) -> frozenset[str]:
+        """Give the options that are element expressions."""
+        kernel = self._kernel(run)
+        return frozenset(kernel.elements) if kernel is not None else frozenset()
+
+    def _kernel(self, run: Run) -> KernelSpec | None:
+        key = (run.problem.kernel, run.kernel_file)
+        if key not in self._kernels:
+            try:
+                self._kernels[key] = self._load(run)
+            except TunerError:
+                self._kernels[key] = None
+        return self._kernels[key]
+
+
+def no_files(run: Run) -> KernelSpec:
+    """Load nothing."""
+    raise TunerError(f"no file of {run.problem.kernel}")

@@ -1,0 +1,151 @@
+"""The terms of a kernel's file: names, dtypes, lists of values, expressions; each wrong one is refused in one line."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import ExpressionError
+from tuner.expressions import FUNCTION_NAMES, ITEMSIZE, Expression, parse
+from tuner.kernel import DEVICE_LIMITS, RESOURCE_NAMES, suggestion
+from tuner.model import Value
+from tuner.toml_table import Table
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
+RESERVED = (*DEVICE_LIMITS, *RESOURCE_NAMES, "problem")
+"""Names that expressions or templates already know; nothing else may have them."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a kernel's file has named so far."""
+
+    sizes: Mapping[str, int]
+    dtypes: Mapping[str, tuple[str, ...] | str]
+    options: Mapping[str, tuple[Value, ...]]
+    elements: Mapping[str, tuple[str, ...]]
+    """The options that are element expressions, with the names that each may use."""
+    arguments: frozenset[str] = frozenset()
+    """What a kernel can be given by name: sizes, tensors and scalars; in a variant its scratch and parameters, too."""
+    more: frozenset[str] = field(default_factory=frozenset)
+    """Further names that expressions may use, such as a variant's parameters."""
+
+    @property
+    def of_problem(self) -> frozenset[str]:
+        """What a problem settles by itself, on any GPU."""
+        return frozenset({*self.sizes, *self.dtypes, *self.options})
+
+    @property
+    def known(self) -> frozenset[str]:
+        """What expressions may use."""
+        return frozenset({*self.of_problem, *DEVICE_LIMITS, *self.more})
+
+
+def identifier(table: Table, name: str) -> str:
+    """Give a name back if it can be one."""
+    if not IDENTIFIER.match(name) or name in FUNCTION_NAMES:
+        table.fail(
+            f"{name!r} cannot be a name", "use letters, digits and _, at most 64, and no function's name"
+        )
+    return name
+
+
+def unique(table: Table, *groups: Iterable[str]) -> None:
+    """Insist that no name is in two of the groups."""
+    seen: set[str] = set()
+    for group in groups:
+        for name in group:
+            if name in seen:
+                table.fail(f"{name!r} names two things", "rename one of them")
+            seen.add(name)
+
+
+def value_list(table: Table, key: str) -> tuple[Value, ...]:
+    """Read a list of different values of one type."""
+    values = table.get(key, list)
+    kinds = {type(value) for value in values}
+    if not values or len(kinds) != 1 or kinds.pop() not in (int, float, bool, str):
+        table.fail(
+            f"{key} = {values!r}",
+            "give at least one value, all of one type: integers, numbers, booleans or text",
+        )
+    if not all(math.isfinite(value) for value in values if isinstance(value, float)):
+        table.fail(f"{key} = {values!r}", "give finite numbers")
+    if len(set(values)) != len(values):
+        table.fail(f"{key} = {values!r} names a value twice", "leave one of them out")
+    return tuple(values)
+
+
+def dtype(table: Table, dtypes: Mapping[str, Any]) -> str:
+    """Read a dtype, or the role that has one."""
+    found: str = table.get("dtype", str)
+    if found not in dtypes and found not in ITEMSIZE:
+        table.fail(f"dtype = {found!r}", suggestion(found, [*dtypes, *ITEMSIZE]))
+    return found
+
+
+def choice(table: Table, key: str, choices: tuple[str, ...], default: str) -> str:
+    """Read one of a few words."""
+    value: str = table.get(key, str, default)
+    if value not in choices:
+        table.fail(f"{key} = {value!r}", suggestion(value, choices))
+    return value
+
+
+def expressions(table: Table, key: str, names: Names) -> tuple[Expression, ...]:
+    """Read an expression, or a list of them."""
+    items = table.get(key, (list, str, int))
+    items = items if isinstance(items, list) else [items]
+    if not items:
+        table.fail(f"{key} is empty", "give at least one expression")
+    return tuple(checked(table, key, str(item), names) for item in items)
+
+
+def expression(table: Table, key: str, names: Names, default: Any = ...) -> Expression:
+    """Read an expression; a number is one, too."""
+    return checked(table, key, str(table.get(key, (str, int, float), default)), names)
+
+
+def optional(table: Table, key: str, names: Names) -> Expression | None:
+    """Read an expression that may be absent."""
+    return expression(table, key, names) if key in table.data else None
+
+
+def checked(
+    table: Table, key: str, text: str, names: Names, known: frozenset[str] | None = None
+) -> Expression:
+    """Parse an expression that uses nothing but what is known here: all of the names, unless fewer are given."""
+    known = names.known if known is None else known
+    try:
+        found = parse(text)
+    except ExpressionError as error:
+        table.fail(f"{key}: {error}")
+    except RecursionError:
+        table.fail(f"{key} = {text[:40]!r}... is nested too deeply", "split or simplify it")
+    unknown = found.names - known
+    if unknown:
+        name = min(unknown)
+        table.fail(f"{key} = {text!r} uses unknown name {name!r}", suggestion(name, sorted(known)))
+    for option, wanted in found.asks_of_elements:
+        if option not in names.elements:
+            table.fail(
+                f"{key} = {text!r}: {option!r} is no element expression", suggestion(option, names.elements)
+            )
+        if wanted is not None and wanted not in names.elements[option]:
+            table.fail(
+                f"{key} = {text!r}: {option} has no name {wanted!r}",
+                suggestion(wanted, names.elements[option]),
+            )
+    return found
+
+
+def exists(path: Path) -> bool:
+    """Whether there is such a file or folder; a name that cannot be one is none."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long, or with a zero in it
+        return False
