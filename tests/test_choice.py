@@ -1,0 +1,167 @@
+"""One configuration of one problem, named in each of the ways that the command line has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tests.faults.bench_device import remember
+from tests.faults.kernels import configuration, scale_kernel
+from tuner.cli.choice import Asked, choice_options, choose, gpu_here, number_of, parse_configuration
+from tuner.database import Database
+from tuner.devices.choose import has_gpu
+from tuner.errors import NoGpuError, UsageError
+from tuner.kernel import KernelSpec
+from tuner.model import Conditions, Mode
+from tuner.roofline import ARCHITECTURES
+
+GPU = ARCHITECTURES[90]
+BEST = configuration("ok", 256, 2)
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KernelSpec:
+    monkeypatch.chdir(tmp_path)
+    return scale_kernel(tmp_path / "kernel")
+
+
+def know(kernel: KernelSpec, n: int = 1024, **changes: object) -> None:
+    with Database.open("results/tuning.db") as database:
+        remember(database, kernel, kernel.problem({"n": n}), BEST, 5e4, **changes)  # type: ignore[arg-type]
+
+
+def test_the_default_where_nothing_was_tuned(kernel: KernelSpec) -> None:
+    choice = choose(Asked(str(kernel.file)), GPU)
+    assert choice.configuration == configuration("ok", 32, 1)
+    assert choice.source == "default" and choice.time_ns is None
+    assert "nothing was tuned" in choice.notes[0] and not Path("results").exists()
+
+
+def test_the_winner_of_this_very_problem(kernel: KernelSpec) -> None:
+    know(kernel, conditions=Conditions(Mode.WARM))
+    choice = choose(Asked(str(kernel.file)), GPU)
+    assert (choice.configuration, choice.source, choice.trial_id) == (BEST, "winner, trial 1", 1)
+    assert choice.time_ns == 5e4 and choice.conditions == Conditions(Mode.WARM) and not choice.notes
+    assert choose(Asked(str(kernel.file), sizes=("n=2048",)), GPU).source == "default"
+
+
+def test_the_winner_of_another_gpu_is_none(kernel: KernelSpec) -> None:
+    know(kernel, gpu=replace(GPU, name="NVIDIA A100"))
+    assert choose(Asked(str(kernel.file)), GPU).source == "default"
+    anywhere = choose(Asked(str(kernel.file)), None)
+    assert anywhere.gpu.name == "NVIDIA A100" and anywhere.configuration == BEST
+
+
+def test_without_any_gpu_a_typical_one_is_named(kernel: KernelSpec) -> None:
+    choice = choose(Asked(str(kernel.file)), None)
+    assert choice.gpu == GPU and "NVIDIA H200" in choice.notes[0]
+
+
+def test_default_can_be_asked_for(kernel: KernelSpec) -> None:
+    know(kernel)
+    choice = choose(Asked(str(kernel.file), config="default"), GPU)
+    assert choice.source == "default" and choice.configuration == configuration("ok", 32, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["plain block_size=256 items=2", "plain,fault=ok,block_size=256,items=2", "items=2 block_size=256"],
+)
+def test_a_configuration_as_tables_print_it(kernel: KernelSpec, text: str) -> None:
+    choice = choose(Asked(str(kernel.file), config=text), GPU)
+    assert choice.configuration == BEST and choice.source == "as given"
+    assert parse_configuration(kernel, str(BEST)) == BEST
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("plane block_size=256", "did you mean plain"),
+        ("plain blocksize=256", "block_size"),
+        ("plain block_size=257", "256"),
+        ("plain other", "2 variants"),
+    ],
+)
+def test_what_the_kernel_does_not_have_is_refused(kernel: KernelSpec, text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        choose(Asked(str(kernel.file), config=text), GPU)
+
+
+def test_a_configuration_that_is_not_valid_is_refused_with_the_reason(tmp_path: Path) -> None:
+    extra = '[variants.plain.constraints]\n"only short blocks" = "block_size <= 64"\n'
+    kernel = scale_kernel(tmp_path / "kernel", extra=extra)
+    with pytest.raises(UsageError, match="only short blocks"):
+        choose(Asked(str(kernel.file), config="block_size=128"), GPU)
+
+
+def test_a_trial_brings_its_kernel_and_problem(kernel: KernelSpec) -> None:
+    know(kernel, n=4096)
+    choice = choose(Asked("", trial=1), GPU)
+    assert choice.kernel.file == kernel.file and choice.problem.sizes["n"] == 4096
+    assert choice.configuration == BEST and choice.time_ns == 5e4 and choice.source == "trial 1"
+
+
+def test_a_trial_at_another_size_has_no_time(kernel: KernelSpec) -> None:
+    know(kernel)
+    choice = choose(Asked("", sizes=("n=77",), trial=1), GPU)
+    assert choice.problem.sizes["n"] == 77 and choice.time_ns is None
+    assert "the trial was of scale n=1024" in choice.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (Asked(""), "no kernel is named"),
+        (Asked("", config="plain", trial=1), "exclude"),
+        (Asked("gemm", trial=1), "not of gemm"),
+    ],
+)
+def test_contradictions_are_one_line(kernel: KernelSpec, asked: Asked, words: str) -> None:
+    know(kernel)
+    with pytest.raises(UsageError, match=words):
+        choose(asked, GPU)
+
+
+def test_a_winner_that_cannot_be_run_any_more_is_said(kernel: KernelSpec, tmp_path: Path) -> None:
+    know(kernel)
+    changed = scale_kernel(tmp_path / "kernel", blocks=(32, 64))
+    choice = choose(Asked(str(changed.file)), GPU)
+    assert choice.source == "default" and "cannot be run any more" in choice.notes[0]
+
+
+def test_a_changed_kernel_is_said(kernel: KernelSpec, tmp_path: Path) -> None:
+    know(kernel)
+    changed = scale_kernel(tmp_path / "kernel", items=(1, 2))
+    assert choose(Asked(str(changed.file)), GPU).notes == ("the kernel has changed since it was tuned",)
+
+
+def test_options_arrive_together() -> None:
+    found: list[Asked] = []
+
+    @click.command()
+    @choice_options
+    @click.option("--other", default=3)
+    def command(asked: Asked, other: int) -> None:
+        found.append(asked)
+
+    line = ["gemm", "-s", "m=1", "--size", "n=2", "--dtype", "float16", "--preset", "p", "--config", "x y=1"]
+    done = CliRunner().invoke(command, line)
+    assert done.exit_code == 0, done.output
+    assert found == [Asked("gemm", ("m=1", "n=2"), ("float16",), (), "p", "x y=1")]
+    assert "--trial" in CliRunner().invoke(command, ["--help"]).output
+
+
+@pytest.mark.skipif(has_gpu(), reason="there is a GPU")
+def test_without_a_gpu_the_remedy_is_a_gpu() -> None:
+    with pytest.raises(NoGpuError, match="run it on a machine with one"):
+        gpu_here()
+    with pytest.raises(UsageError, match="use cuda or cuda:N"):
+        gpu_here("replay:vector_add-H200")
+
+
+def test_devices_have_numbers() -> None:
+    assert [number_of(text) for text in ("cuda", "cuda:0", "cuda:3")] == [0, 0, 3]

@@ -1,0 +1,179 @@
+"""What ``tune profile`` found: the figures of each launch, and why its warps wait."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.model import Conditions, Configuration, Gpu, Problem
+from tuner.report.tables import duration, printable, problem_text, show_pairs
+from tuner.tools.figures import Figures, figures_of, limit_of
+from tuner.tools.nsight import LaunchMetrics
+from tuner.tools.stalls import Stall, top_stalls, worth_looking_at
+
+WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A configuration with what Nsight Compute counted."""
+
+    problem: Problem
+    gpu: Gpu
+    configuration: Configuration
+    source: str
+    """Where the configuration comes from."""
+    time_ns: float | None
+    """Its time as the tuner measured it, if it did."""
+    conditions: Conditions | None
+    warm: bool
+    spill_bytes: int
+    """That the compiler said."""
+    report: Path
+    launches: Sequence[LaunchMetrics]
+    notes: Sequence[str] = ()
+
+    @property
+    def caches(self) -> str:
+        """What the caches hold when a launch starts."""
+        if self.warm:
+            return "as the launch before left them (--cache-control none)"
+        return "emptied before each pass (--cache-control all)"
+
+
+def profile_as_json(found: Profile) -> dict[str, Any]:
+    """Give everything as plain data; percentages are numbers up to 100."""
+    return {
+        "kernel": found.problem.kernel,
+        "sizes": dict(found.problem.sizes),
+        "dtypes": dict(found.problem.dtypes),
+        "options": dict(found.problem.options),
+        "gpu": found.gpu.name,
+        "variant": found.configuration.variant,
+        "parameters": found.configuration.values,
+        "source": found.source,
+        "time_ns": found.time_ns,
+        "mode": str(found.conditions.mode) if found.conditions else None,
+        "caches": "warm" if found.warm else "cold",
+        "clock_control": "none",
+        "spill_bytes": found.spill_bytes,
+        "report": str(found.report),
+        "launches": [_launch_as_json(launch) for launch in found.launches],
+        "notes": list(found.notes),
+    }
+
+
+def _launch_as_json(launch: LaunchMetrics) -> dict[str, Any]:
+    figures = figures_of(launch.metrics)
+    return {
+        "kernel": launch.kernel,
+        "grid": launch.grid,
+        "block": launch.block,
+        "limit": limit_of(figures),
+        "figures": asdict(figures),
+        "stalls": [asdict(stall) for stall in top_stalls(launch.metrics, figures)],
+    }
+
+
+def show_profile(found: Profile) -> None:
+    """Print the figures for people."""
+    timed = f"{duration(found.time_ns)} ({found.conditions})" if found.time_ns else ""
+    show_pairs(
+        [
+            ("problem", f"{found.problem.kernel} {problem_text(found.problem)}"),
+            ("GPU", found.gpu.name),
+            ("configuration", f"{found.configuration} ({found.source})"),
+            ("time as tuned", timed),
+            ("caches", found.caches),
+            ("clocks", "as they are (--clock-control none)"),
+            *(("note", note) for note in found.notes),
+        ]
+    )
+    for number, launch in enumerate(found.launches, 1):
+        click.echo()
+        place = f"launch {number} of {len(found.launches)}: " if len(found.launches) > 1 else ""
+        click.echo(printable(f"{place}{launch.kernel} <<<{launch.grid}, {launch.block}>>>"))
+        figures = figures_of(launch.metrics)
+        _show_figures(figures, found.spill_bytes)
+        _show_stalls(top_stalls(launch.metrics, figures), figures)
+    click.echo(f"\nreport  {printable(found.report)}")
+
+
+def _show_figures(figures: Figures, spill_bytes: int) -> None:
+    clock = f" at {figures.sm_clock_hz / 1e9:.2f} GHz" if figures.sm_clock_hz else ""
+    rate = f" ({figures.dram_bytes_per_s / 1e9:.0f} GB/s)" if figures.dram_bytes_per_s is not None else ""
+    show_pairs(
+        [
+            ("  duration", f"{duration(figures.duration_ns)}{clock}" if figures.duration_ns else ""),
+            ("  limit", limit_of(figures)),
+            ("  DRAM throughput", _percent(figures.dram_percent, rate)),
+            ("  L2 throughput", _percent(figures.l2_percent, _hits(figures.l2_hit_percent))),
+            ("  L1 throughput", _percent(figures.l1_percent, _hits(figures.l1_hit_percent))),
+            ("  SM throughput", _percent(figures.sm_percent)),
+            ("  tensor pipe", _percent(figures.tensor_percent, " of the cycles busy")),
+            ("  issue slots", _percent(figures.issue_percent, " of the cycles used")),
+            ("  occupancy", _occupancy(figures)),
+            ("  registers", _plain(figures.registers, " a thread")),
+            ("  shared memory", _plain(figures.shared_bytes, " bytes a block")),
+            ("  local memory", _local(figures.local_bytes, spill_bytes)),
+            ("  global loads", _access(figures.load_efficiency_percent, figures.sectors_per_load)),
+            ("  global stores", _access(figures.store_efficiency_percent, figures.sectors_per_store)),
+            ("  bank conflicts", _percent(figures.bank_conflict_percent, " of shared memory's wavefronts")),
+        ]
+    )
+
+
+def _show_stalls(stalls: Iterable[Stall], figures: Figures) -> None:
+    lines = list(stalls)
+    if not lines:
+        return
+    head = "  why warps wait, in cycles for each instruction"
+    if not worth_looking_at(figures):
+        head += f" (which costs little: {figures.issue_percent:.0f} % of the cycles issue one)"
+    click.echo(head)
+    for stall in lines:
+        click.echo(f"    {stall.cycles:6.1f}  {100 * stall.share:3.0f} %  {stall.reason}: {stall.meaning}")
+        click.echo(
+            textwrap.fill(f"-> {stall.remedy}", WIDTH, initial_indent=" " * 20, subsequent_indent=" " * 23)
+        )
+
+
+def _percent(value: float | None, more: str = "") -> str:
+    return "" if value is None else f"{value:.1f} %{more}"
+
+
+def _hits(value: float | None) -> str:
+    return "" if value is None else f", {value:.1f} % hits"
+
+
+def _plain(value: float | None, unit: str) -> str:
+    return "" if value is None else f"{value:.0f}{unit}"
+
+
+def _occupancy(figures: Figures) -> str:
+    achieved, possible = figures.achieved_occupancy_percent, figures.theoretical_occupancy_percent
+    waves = f", {figures.waves:.2f} waves" if figures.waves is not None else ""
+    if achieved is None:
+        return _percent(possible, f" possible{waves}")
+    return (
+        f"{achieved:.1f} % achieved"
+        + (f" of {possible:.1f} % possible" if possible is not None else "")
+        + waves
+    )
+
+
+def _local(moved: float | None, spill_bytes: int) -> str:
+    spilled = f"the compiler spills {spill_bytes} bytes a thread" if spill_bytes else "no spills"
+    return spilled if moved is None else f"{moved:.0f} bytes moved; {spilled}"
+
+
+def _access(efficiency: float | None, sectors: float | None) -> str:
+    if efficiency is None:
+        return ""
+    requests = f", {sectors:.1f} sectors a request" if sectors is not None else ""
+    return f"{efficiency:.0f} % of the bytes moved are used{requests}"

@@ -1,0 +1,135 @@
+"""Configurations at sizes, planned and compiled for a process that a tool watches."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tuner.compile_pool import Compilation, CompilePool
+from tuner.devices.requests import Requests, candidate_request
+from tuner.errors import DeviceError, TunerError
+from tuner.kernel import KernelSpec
+from tuner.model import Conditions, Configuration, Gpu, Problem, Resources, Status
+from tuner.plan import Plan, make_plan
+
+
+@dataclass(frozen=True)
+class Case:
+    """A configuration, and the problem that it is to compute."""
+
+    problem: Problem
+    configuration: Configuration
+
+    def __str__(self) -> str:
+        sizes = " ".join(f"{name}={size}" for name, size in self.problem.sizes.items())
+        return f"{self.configuration} at {sizes}"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A case that can be run."""
+
+    number: int
+    case: Case
+    request: dict[str, Any]
+    """``plan``, ``cubins`` and ``entries``."""
+    setup: dict[str, Any]
+    """``tensors`` and ``reference``."""
+    resources: tuple[Resources, ...] = ()
+    """Of each launch."""
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Its kernels' names in the cubins."""
+        return tuple(self.request["entries"])
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A case that cannot be run, and why."""
+
+    case: Case
+    reason: str
+
+
+def compile_cases(
+    kernel: KernelSpec, gpu: Gpu, pool: CompilePool, cases: Sequence[Case], golden: Problem
+) -> tuple[list[Unit], list[LeftOut]]:
+    """Plan and compile cases, all of them at once.
+
+    Args:
+        kernel: whose configurations they are.
+        gpu: that they are for.
+        pool: compiles them.
+        cases: numbered from 0 in this order.
+        golden: the problem that the kernel's golden files are about, if it has any: they are of one size.
+
+    Raises:
+        DeviceError: the kernel's CUDA reference does not compile.
+    """
+    answers: queue.SimpleQueue[tuple[int, Compilation]] = queue.SimpleQueue()
+    plans: dict[int, Plan] = {}
+    left_out: list[LeftOut] = []
+    for number, case in enumerate(cases):
+        try:
+            plans[number] = make_plan(kernel, case.problem, gpu, case.configuration)
+        except TunerError as error:
+            left_out.append(LeftOut(case, str(error)))
+            continue
+        done = partial(_answer, answers, number)
+        pool.submit(kernel.file, case.problem, gpu, case.configuration, done)
+    requests = Requests(kernel, gpu, pool)
+    setups: dict[str, dict[str, Any] | str] = {}
+    units = []
+    for _ in plans:
+        number, compilation = answers.get()
+        case = cases[number]
+        if compilation.status is not Status.OK:
+            left_out.append(LeftOut(case, f"{compilation.status}: {compilation.error}"))
+            continue
+        key = case.problem.key
+        if key not in setups:
+            setups[key] = _setup(requests, case.problem, with_golden=case.problem == golden)
+        setup = setups[key]
+        if isinstance(setup, str):
+            left_out.append(LeftOut(case, setup))
+            continue
+        request = candidate_request(plans[number], compilation)
+        units.append(Unit(number, case, request, setup, compilation.resources))
+    return sorted(units, key=lambda unit: unit.number), left_out
+
+
+def _answer(
+    answers: queue.SimpleQueue[tuple[int, Compilation]], number: int, compilation: Compilation
+) -> None:
+    answers.put((number, compilation))
+
+
+def _setup(requests: Requests, problem: Problem, *, with_golden: bool) -> dict[str, Any] | str:
+    """Describe tensors and reference of a problem, or say why there are none."""
+    try:
+        request = requests.setup(problem, 0, Conditions(), timed=False)
+    except DeviceError:
+        raise
+    except TunerError as error:
+        return str(error)
+    reference = dict(request["reference"])
+    if not with_golden:
+        reference["golden"] = {}
+    return {"tensors": request["tensors"], "reference": reference}
+
+
+def as_runs(units: Sequence[Unit]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Give units as ``setups`` and ``runs`` of a job; units of one problem share its setup."""
+    setups: list[dict[str, Any]] = []
+    places: dict[int, int] = {}
+    runs = []
+    for unit in units:
+        if id(unit.setup) not in places:
+            places[id(unit.setup)] = len(setups)
+            setups.append(unit.setup)
+        runs.append({"number": unit.number, "setup": places[id(unit.setup)], **unit.request})
+    return setups, runs

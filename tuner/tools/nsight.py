@@ -1,0 +1,258 @@
+"""Nsight Compute on one configuration: its command line, what it prints, and its counters by name."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import TunerError
+from tuner.tools.job import Job, Outcome
+from tuner.tools.locate import NCU, ToolMissingError
+from tuner.tools.watched import Watched, watch
+
+EXTRA_METRICS = (
+    "gpu__time_duration.sum",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio",
+    "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+)
+"""Asked for by name besides the full set of sections, which lacks some of them on some architectures. One that an
+architecture does not have makes ncu give up, so it is then left out and the rest asked for again."""
+IMPORT_S = 120.0
+_MISSING = re.compile(r"==ERROR==.*[Ff]ailed to find metric.*")
+_ERROR = re.compile(r"^==ERROR==\s*(.+)$", re.MULTILINE)
+_TIMES = {"second": 1.0, "s": 1.0, "msecond": 1e-3, "ms": 1e-3, "usecond": 1e-6, "us": 1e-6}
+_TIMES |= {"nsecond": 1e-9, "ns": 1e-9}
+_PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_TEXTS = ("Kernel Name", "Block Size", "Grid Size")
+
+
+@dataclass(frozen=True)
+class LaunchMetrics:
+    """The counters of one kernel launch."""
+
+    kernel: str
+    grid: str
+    block: str
+    metrics: Mapping[str, float]
+    """By ncu's names; seconds, bytes, bytes a second, Hz, percent, or a plain number."""
+
+
+def ncu_command(ncu: Path, report: Path, metrics: Sequence[str], *, warm: bool) -> list[str]:
+    """Give ncu's command line up to the command that it runs.
+
+    Clocks stay as they are: locking them is the owner's business, and the tuner's own times were taken without. Between
+    the passes that it needs for all counters, ncu empties the caches, unless they are to be warm.
+    """
+    command = [str(ncu), "--target-processes", "application-only", "--profile-from-start", "off"]
+    command += ["--clock-control", "none", "--cache-control", "none" if warm else "all", "--set", "full"]
+    if metrics:
+        command += ["--metrics", ",".join(metrics)]
+    return [*command, "--force-overwrite", "--export", str(report)]
+
+
+def profile(ncu: Path, job: Job, report: Path, step_s: float, *, warm: bool) -> list[LaunchMetrics]:
+    """Profile the only configuration of a job; the report lies in its file then.
+
+    Args:
+        ncu: the executable.
+        job: one configuration, with ``profiled``.
+        report: where the report goes; its folder exists. A file of this name is replaced once there is a new one.
+        step_s: seconds that it may take.
+        warm: whether caches keep what the call before left there.
+
+    Returns:
+        The counters of each of its launches, in their order.
+
+    Raises:
+        ToolMissingError: ncu may not read the counters.
+        TunerError: it cannot be profiled.
+    """
+    partial = report.with_name(f"{report.stem}.partial{report.suffix}")
+    try:
+        _run(ncu, job, partial, step_s, warm=warm)
+        launches = read_report(ncu, partial)
+        partial.replace(report)
+    finally:
+        partial.unlink(missing_ok=True)
+    return launches
+
+
+def _run(ncu: Path, job: Job, report: Path, step_s: float, *, warm: bool) -> None:
+    metrics = list(EXTRA_METRICS)
+    while True:
+        command = ncu_command(ncu, report, metrics, warm=warm)
+        try:
+            seen = watch(command, job, report.parent, report.stem, step_s)
+        except OSError as error:
+            raise ToolMissingError(f"{ncu} cannot be started: {error.strerror}", NCU.source) from None
+        missing = _missing_metrics(seen.output, metrics)
+        if not missing:
+            break
+        metrics = [name for name in metrics if name not in missing]
+    _complain(seen, report, step_s)
+
+
+def read_report(ncu: Path, report: Path) -> list[LaunchMetrics]:
+    """Give the counters in a report.
+
+    Raises:
+        TunerError: ncu cannot read it, or nothing was profiled.
+    """
+    command = [str(ncu), "--import", str(report), "--page", "raw", "--csv", "--print-units", "base"]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=IMPORT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise TunerError(
+            f"ncu cannot print {report}: {error}", "open it in Nsight Compute's own window"
+        ) from None
+    text = done.stdout.decode(errors="replace")
+    found = parse_csv(text)
+    if not found:
+        reason = _first_error(text + done.stderr.decode(errors="replace")) or "it prints no launch"
+        raise TunerError(f"ncu cannot print {report}: {reason}", "open it in Nsight Compute's own window")
+    return found
+
+
+def parse_csv(text: str) -> list[LaunchMetrics]:
+    """Read what ``ncu --csv`` prints: a column or a row for each counter; whatever else was printed is passed over."""
+    rows = list(csv.reader(io.StringIO(_without_messages(text))))
+    heads = [i for i, row in enumerate(rows) if "ID" in row and "Kernel Name" in row]
+    if not heads:
+        return []
+    columns, body = rows[heads[0]], [row for row in rows[heads[0] + 1 :] if len(row) == len(rows[heads[0]])]
+    if "Metric Name" in columns:
+        return list(_from_long(columns, body))
+    units: Sequence[str] = [""] * len(columns)
+    place = columns.index("ID")
+    if body and not body[0][place].strip():
+        units, body = body[0], body[1:]
+    return [_launch(columns, units, row) for row in body if row[place].strip()]
+
+
+def _launch(columns: Sequence[str], units: Sequence[str], row: Sequence[str]) -> LaunchMetrics:
+    cells = dict(zip(columns, row, strict=True))
+    metrics = {}
+    for name, unit, cell in zip(columns, units, row, strict=True):
+        value = number(cell, unit) if "__" in name else None
+        if value is not None:
+            metrics[name] = value
+    kernel, block, grid = (cells.get(name, "") for name in _TEXTS)
+    return LaunchMetrics(kernel, grid, block, metrics)
+
+
+def _from_long(columns: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[LaunchMetrics]:
+    launches: dict[str, tuple[dict[str, str], dict[str, float]]] = {}
+    for row in body:
+        cells = dict(zip(columns, row, strict=True))
+        value = number(cells.get("Metric Value", ""), cells.get("Metric Unit", ""))
+        _, metrics = launches.setdefault(cells["ID"], (cells, {}))
+        if value is not None:
+            metrics[cells["Metric Name"]] = value
+    for cells, metrics in launches.values():
+        kernel, block, grid = (cells.get(name, "") for name in _TEXTS)
+        yield LaunchMetrics(kernel, grid, block, metrics)
+
+
+def number(text: str, unit: str) -> float | None:
+    """Read a cell in its unit, with or without commas between the thousands; None for what is no number."""
+    try:
+        return float(text.strip().replace(",", "")) * _factor(unit)
+    except ValueError:
+        return None
+
+
+def _factor(unit: str) -> float:
+    above, _, below = unit.strip().partition("/")
+    return _scale(above) / (_scale(below) if below.strip() in _TIMES else 1.0)
+
+
+def _scale(unit: str) -> float:
+    unit = unit.strip()
+    if unit in _TIMES:
+        return _TIMES[unit]
+    for base in ("byte", "hz", "Hz"):
+        if unit.endswith(base) and unit.removesuffix(base) in _PREFIXES:
+            return _PREFIXES[unit.removesuffix(base)]
+    return 1.0
+
+
+def _without_messages(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.startswith("=="))
+
+
+def _missing_metrics(output: str, asked: Sequence[str]) -> list[str]:
+    """Give those of our metrics that ncu does not know; all of them when it does not say which."""
+    complaints = [line.replace("\\", "") for line in _MISSING.findall(output)]
+    if not complaints:
+        return []
+    named = [
+        name
+        for name in asked
+        for line in complaints
+        if name in line or f"^{name.split('.')[0]}." in line or f"^{name.split('.')[0]}(" in line
+    ]
+    return named or list(asked)
+
+
+def _first_error(output: str) -> str:
+    match = _ERROR.search(output)
+    return match[1].strip() if match else ""
+
+
+def _complain(seen: Watched, report: Path, step_s: float) -> None:
+    """Raise what went wrong, in the words of whoever knows best."""
+    if "ERR_NVGPUCTRPERM" in seen.output:
+        raise ToolMissingError(
+            "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)",
+            "run it as root, or have the driver loaded with NVreg_RestrictProfilingToAdminUsers=0 (a container also "
+            "needs --cap-add SYS_ADMIN); NVIDIA's page: developer.nvidia.com/ERR_NVGPUCTRPERM",
+        )
+    if seen.locked_out:
+        raise TunerError("another tuner keeps the GPU to itself", "wait for it, or end it")
+    if seen.late:
+        raise TunerError(
+            f"ncu did not end within {step_s:g} s", "allow more with --deadline, or take a smaller --size"
+        )
+    ended = next((entry for entry in seen.entries if "ended" in entry), None)
+    if ended is not None and ended["outcome"] not in (Outcome.OK, Outcome.WRONG, Outcome.UNVERIFIED):
+        raise TunerError(f"the configuration cannot be run: {ended['outcome']}: {ended['error']}")
+    if ended is not None and ended["outcome"] == Outcome.WRONG:
+        raise TunerError(f"the configuration is wrong, so its profile says nothing: {ended['error']}")
+    if seen.complaint:
+        raise TunerError(f"the process to be profiled could not begin: {seen.complaint}", "run `tune doctor`")
+    error = _first_error(seen.output)
+    if "resource was unavailable" in error:
+        raise TunerError(
+            "another tool holds the GPU's performance counters", "end it (DCGM's exporter, another profiler)"
+        )
+    if ended is None or not report.is_file():
+        last = seen.output.strip().splitlines()
+        reason = error or (last[-1] if last else f"exit status {seen.status}")
+        raise TunerError(
+            f"ncu made no report: {reason}", f"try {NCU.name} on another program, or a newer one"
+        )
