@@ -13,6 +13,7 @@ from tests.faults.stub_device import StubDevice, good
 from tuner.devices.base import Contestant, RaceRound
 from tuner.elimination import HEATS
 from tuner.model import (
+    Calibration,
     Conditions,
     Configuration,
     Measurement,
@@ -143,6 +144,22 @@ def test_simplest_of_the_equal_wins() -> None:
     assert found is not None
     assert found.winner.number == 1
     assert found.tied == 3
+
+
+@pytest.mark.parametrize(
+    ("launch_us", "default_us", "winner"),
+    [(1.0, 1.6, 0), (1.0, 1.7, 1), (0.5, 1.6, 1), (0.0, 1.555, 1)],
+)
+def test_where_the_launch_decides_the_default_wins_unless_it_is_beaten(
+    launch_us: float, default_us: float, winner: int
+) -> None:
+    device = Track(noise=1e-4)
+    device.conditions = Conditions(Mode.ROTATING)
+    device.calibration = Calibration({}, {}, launch_ns={"rotating": launch_us * 1e3})
+    default = trial(0, default_us, registers=128)
+    found = finish(device, [default, trial(1, 1.55, registers=16)], default)
+    assert found is not None
+    assert found.winner.number == winner
 
 
 @pytest.mark.parametrize(
@@ -402,6 +419,9 @@ def test_short_kernels_may_be_further_apart() -> None:
         (1.2, Mode.COLD, 2.0, True),  # half a microsecond is what events resolve
         (1.2, Mode.ROTATING, 2.0, False),  # but not where many calls share them
         (1.04, Mode.ROTATING, 2.0, True),
+        (0.87, Mode.ROTATING, 20.0, True),  # alone, without eight others in turn
+        (0.84, Mode.ROTATING, 20.0, False),
+        (1.03, Mode.ROTATING, 20.0, False),
     ],
 )
 def test_how_far_a_fresh_process_may_be(factor: float, mode: Mode, us: float, confirmed: bool) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tuner.model import Calibration, Gpu, digest
 from tuner.render import render_ceilings, render_helpers
 
-VERSION = 2
+VERSION = 3
 """Of how calibrations are taken."""
 
 

@@ -34,8 +34,9 @@ from tuner.model import (
     Status,
     digest,
 )
+from tuner.occupancy import occupancy
 from tuner.plan import Plan, UnlaunchableError, make_plan
-from tuner.roofline import occupancy, roof_of
+from tuner.roofline import roof_of
 
 RECALIBRATE = 0.03
 """A reference kernel that is so much off what it took when the card was calibrated says that the card was changed."""
@@ -358,7 +359,7 @@ class LocalDevice(Device):
         refusal = None
         for launch, found in zip(plan.launches, compilation.resources, strict=True):
             shared = found.static_shared_bytes + launch.shared_bytes
-            fit = occupancy(self.gpu, launch.threads, found.registers, shared)
+            fit = occupancy(self.gpu, launch.threads, found.registers, shared, carveout=launch.carveout)
             if fit.active_blocks == 0 and refusal is None:
                 refusal = Measurement(
                     Status.LAUNCH_ERROR, error=f"not one block fits on an SM: too many {fit.limiter}"

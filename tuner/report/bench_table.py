@@ -11,6 +11,7 @@ import click
 from tuner.bench import Bench, Check, Entry
 from tuner.model import Configuration
 from tuner.records import Benchmark
+from tuner.report.launch import launch_note
 from tuner.report.plots import Bar, BarGroup, plot_times
 from tuner.report.tables import (
     duration,
@@ -64,6 +65,21 @@ def show_bench(found: Bench) -> None:
         for entry in found.entries
     ]
     show(heads, rows, right=("time", "rate", "of peak"))
+    note = launch_note(found.calibration, target.conditions, found.entries[0].time_ns, tied=_tied(found))
+    if found.reference and note:
+        click.echo(f"  {note}")
+
+
+def _tied(found: Bench) -> bool:
+    """Whether something else cannot be told from the reference."""
+    return any(entry.verdict in UNDECIDED for entry in found.entries[1:])
+
+
+def _launch_decides(found: Bench) -> bool:
+    if found.calibration is None or not found.reference:
+        return False
+    conditions, first = found.target.conditions, found.entries[0]
+    return found.calibration.launch_decides(conditions, first.time_ns, tied=_tied(found))
 
 
 def _roof(found: Bench) -> Roof:
@@ -127,6 +143,7 @@ def bench_as_json(found: Bench, checked: Check | None) -> dict[str, Any]:
         "notes": list(found.notes),
         "tags": list(found.tags),
         "reference": found.reference or None,
+        "launch_decides": _launch_decides(found),
         "tuned_for": tuned_for.to_json() if tuned_for is not None else None,
         "contestants": [_entry(found, entry) for entry in found.entries],
         "failed": [{"contestant": f.name, "what": f.text, "error": f.error} for f in found.failures],

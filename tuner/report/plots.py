@@ -95,7 +95,7 @@ def plot_times(groups: Sequence[BarGroup], title: str, path: Path) -> None:
     logarithmic = bool(times) and max(times) > LOG_FROM * min(times)
     unit, size = _unit(min(times) if logarithmic else max(times, default=1.0))
     bars = sum(len(group.bars) for group in groups)
-    with _figure(path, 9.0, 1.6 + 0.3 * bars + 0.3 * len(groups)) as (figure, axes):
+    with sheet(path, 9.0, 1.6 + 0.3 * bars + 0.3 * len(groups)) as (figure, (axes,)):
         place, ticks = 0.0, []
         for group in groups:
             first = place
@@ -113,12 +113,12 @@ def plot_times(groups: Sequence[BarGroup], title: str, path: Path) -> None:
                 )
             place += 0.8
         if logarithmic:
-            _make_logarithmic(axes, "x")
+            make_logarithmic(axes, "x")
         axes.margins(x=0.12)
-        axes.set_yticks(ticks, ["\n".join(textwrap.wrap(_label(group.label), 32)) for group in groups])
+        axes.set_yticks(ticks, ["\n".join(textwrap.wrap(short(group.label), 32)) for group in groups])
         axes.invert_yaxis()
         axes.set_xlabel(f"time ({unit}){', logarithmic' if logarithmic else ''}; shorter is better")
-        axes.set_title(_label(title))
+        axes.set_title(short(title))
         _times_legend(figure, names, any(group.speed_of_light_ns > 0 for group in groups))
 
 
@@ -147,7 +147,7 @@ def _times_legend(figure: Figure, names: Sequence[str], limit: bool) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Any] = [
-        Patch(color=COLOURS[i % len(COLOURS)], label=_label(name)) for i, name in enumerate(names)
+        Patch(color=COLOURS[i % len(COLOURS)], label=short(name)) for i, name in enumerate(names)
     ]
     if limit:
         handles.append(Line2D([], [], color="black", linestyle="dashed", label="speed of light"))
@@ -176,7 +176,7 @@ def plot_pareto(
     positive = [point.error for point in points if point.error > 0]
     least = min(positive, default=1e-16) / 2
     series = list(dict.fromkeys(point.series for point in points))
-    with _figure(path, 8.0, 5.5) as (_, axes):
+    with sheet(path, 8.0, 5.5) as (_, (axes,)):
         for i, name in enumerate(series):
             look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
             own = [point for point in points if point.series == name]
@@ -187,7 +187,7 @@ def plot_pareto(
                     [max(point.error, least) for point in drawn],
                     s=55 if front else 14,
                     alpha=1.0 if front else 0.35,
-                    label=_label(name) if front or not any(point.front for point in own) else None,
+                    label=short(name) if front or not any(point.front for point in own) else None,
                     zorder=3 if front else 2,
                     **look,
                 )
@@ -218,15 +218,15 @@ def plot_pareto(
             axes.axhline(
                 max_error, color="#d55e00", linestyle="dashed", label=f"error allowed: {max_error:g}"
             )
-        _make_logarithmic(axes, "x")
-        _make_logarithmic(axes, "y")
+        make_logarithmic(axes, "x")
+        make_logarithmic(axes, "y")
         axes.set_xlabel(f"time ({unit}), logarithmic; further left is faster")
         axes.set_ylabel("error relative to the true result, logarithmic")
-        axes.set_title(_label(title))
+        axes.set_title(short(title))
         axes.legend(frameon=False)
 
 
-def _make_logarithmic(axes: Axes, which: str) -> None:
+def make_logarithmic(axes: Axes, which: str) -> None:
     """Scale one axis by powers of ten, with plain numbers beside it; times, whose range is narrow, get 2 and 5, too."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -245,14 +245,28 @@ def _unit(ns: float) -> tuple[str, float]:
     return "s", 1e9
 
 
-def _label(text: str) -> str:
+def short(text: str) -> str:
+    """Give a label that fits, without what a renderer would choke on."""
     text = printable(text)
     return text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 3]}..."
 
 
 @contextmanager
-def _figure(path: Path, width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
-    """Give an empty figure, and write it at the end; the same content gives the same SVG."""
+def sheet(
+    path: Path, width: float, height: float, rows: int = 1, grid: str = "x"
+) -> Iterator[tuple[Figure, Sequence[Axes]]]:
+    """Give an empty figure of panels below each other, and write it at the end; equal content gives an equal SVG.
+
+    Args:
+        path: a ``.png`` or ``.svg`` file, which is replaced.
+        width: in inches, as the height.
+        height: of all panels together.
+        rows: panels, which share what is to the left and right.
+        grid: ``x``, ``y`` or ``both``: the lines behind the data.
+
+    Raises:
+        UsageError, TunerError: as :func:`check_plot`.
+    """
     check_plot(path)
     from matplotlib import style
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -263,11 +277,12 @@ def _figure(path: Path, width: float, height: float) -> Iterator[tuple[Figure, A
         # Not by pyplot: nothing global is left behind, and no display is looked for.
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        axes.grid(axis="x", color="#dddddd")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        yield figure, axes
+        panels = figure.subplots(rows, 1, squeeze=False, sharex=True)[:, 0]
+        for axes in panels:
+            axes.grid(axis=grid, color="#dddddd")
+            axes.set_axisbelow(True)
+            axes.spines[["top", "right"]].set_visible(False)
+        yield figure, panels
         kind = path.suffix.lower().removeprefix(".")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a glyph that the font lacks is drawn as a box

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.model import Status, Trial
 from tuner.race import Finish
+from tuner.report.launch import launch_note
 from tuner.report.tables import duration, percent, printable, throughput
 from tuner.state import Result, State, metrics
 from tuner.stats import Ratio, Verdict
@@ -39,6 +40,8 @@ def summary(result: Result, database: Path) -> str:
             if finish.race_verdict is Verdict.SAME
             else f"             {finish.tied - 1} other finalist(s) could not be told from it"
         )
+    if note := launch_note(run.calibration, run.conditions, finish.time_ns, tied=finish.tied > 1):
+        lines.append(f"             {note}")
     lines.append(f"  timed      {_how(state, finish)}")
     lines += [f"  rejected   trial {trial.id}: {reason}" for trial, reason in finish.unstable]
     if state.failures:
@@ -192,6 +195,7 @@ def result_as_json(result: Result) -> dict[str, Any]:
         "exportable": finish.exportable,
         "reason": finish.reason,
         "tied": finish.tied,
+        "launch_decides": _launch_decides(state, finish),
         "ceiling": state.ceiling.name if state.ceiling and of_ceiling is not None else None,
         "of_ceiling": of_ceiling,
         "sm_clock_hz": finish.winner.sm_clock_hz,
@@ -220,6 +224,13 @@ def result_as_json(result: Result) -> dict[str, Any]:
         data["default"] = {**_trial(finish.default), "time_ns": finish.default_ns}
         data["versus_default"] = _comparison(finish.ratio, finish.verdict)
     return data
+
+
+def _launch_decides(state: State, finish: Finish) -> bool:
+    run = state.run
+    return run.calibration is not None and run.calibration.launch_decides(
+        run.conditions, finish.time_ns, tied=finish.tied > 1
+    )
 
 
 def _comparison(ratio: Ratio, verdict: Verdict) -> dict[str, Any]:

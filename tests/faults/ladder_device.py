@@ -1,0 +1,136 @@
+"""For ``tune ladder``: a kernel with a story, and a device on which it can be climbed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.faults.bench_device import BASELINES, BenchDevice
+from tests.faults.kernels import configuration, scale_kernel
+from tests.faults.stub_device import time_of
+from tuner.devices.base import Contestant, RaceRound
+from tuner.errors import DeviceError
+from tuner.kernel import KernelSpec
+from tuner.model import Calibration, Configuration, Problem
+
+STORY = """
+[[ladder]]
+name = "one warp"
+variant = "plain"
+parameters = { block_size = 32 }
+doc = "32 threads a block"
+
+[[ladder]]
+name = "more"
+variant = "plain"
+parameters = { block_size = [128, 256] }
+
+[[ladder]]
+name = "half"
+variant = "plain"
+dtypes = { input = "float16" }
+
+[[ladder]]
+name = "tomorrow"
+variant = "tomorrow"
+
+[variants.tomorrow]
+requires = "cc >= 990"
+
+[variants.tomorrow.parameters]
+block_size = { values = [32] }
+
+[[variants.tomorrow.launches]]
+template = "scale.cu.j2"
+entry = "scale__ok"
+arguments = ["x", "y", { value = "n", dtype = "int64" }]
+grid = ["n"]
+block = ["block_size"]
+
+"""
+RUNGS = ("one warp", "more", "half", "tomorrow")
+LAUNCH_NS = 1000.0
+
+
+def kernel_with_ladder(folder: Path, story: str = STORY, **changes: object) -> KernelSpec:
+    return scale_kernel(folder, extra=BASELINES + story, **changes)
+
+
+class Times(dict[Configuration | str, float]):
+    """What the search says of a configuration holds in the contest, too, unless something else is asked for."""
+
+    def __missing__(self, name: Configuration | str) -> float:
+        assert isinstance(name, Configuration), name
+        return time_of(name)
+
+
+class LadderDevice(BenchDevice):
+    """Searches, races, remembers what it was prepared for; problems of more than ``full`` elements do not fit."""
+
+    def __init__(self) -> None:
+        super().__init__(Times(torch=2.5e5, cupy=3e5, numpy=1e7), noise=0.0005)
+        self.calibration = Calibration(
+            {"cold, rested": 0.004},
+            read_bytes_per_s=4.4e12,
+            copy_bytes_per_s=4.2e12,
+            vector_flops=6e13,
+            matrix_flops=8e14,
+            launch_ns={"cold": LAUNCH_NS},
+        )
+        self.full = 10**9
+        self.prepared_problem: Problem | None = None
+
+    def prepare(self, kernel: KernelSpec, problem: Problem, *others: object) -> None:  # type: ignore[override]
+        self.prepared_problem = None
+        super().prepare(kernel, problem, *others)  # type: ignore[arg-type]
+        self.prepared.append(problem)
+        if problem.sizes["n"] > self.full:
+            raise DeviceError(f"{problem}: this problem does not fit on the GPU")
+        self.prepared_problem = problem
+
+    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+        assert self.prepared_problem is not None
+        return super().race(contestants, rounds, samples, seed)
+
+
+BEST = {
+    "one warp": min((configuration("ok", 32, items) for items in (1, 2, 3, 4)), key=time_of),
+    "more": min(
+        (configuration("ok", block, items) for block in (128, 256) for items in (1, 2, 3, 4)), key=time_of
+    ),
+}
+"""Of the rungs in float32."""
+
+
+class Recorder:
+    """Progress that remembers, and an observer of nothing."""
+
+    def __init__(self) -> None:
+        self.steps = self.ended = self.rests = 0
+        self.begun: list[str] = []
+
+    def expect(self, steps: int) -> None:
+        self.steps = steps
+
+    def rung(self, sizes: object, name: str) -> Recorder:
+        self.begun.append(name)
+        return self
+
+    def contest(self, sizes: object, count: int) -> None:
+        self.begun.append(f"contest of {count}")
+
+    def done(self, steps: int = 1) -> None:
+        self.ended += steps
+
+    def rest(self) -> None:
+        self.rests += 1
+
+    def started(self, state: object) -> None: ...
+
+    def trial(self, state: object, trial: object) -> None: ...
+
+    def phase(self, state: object, what: str) -> None: ...
+
+    def tick(self, state: object) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,529 @@
+"""The climb: what is searched, what is known, who races whom, and what it all means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.kernels import configuration
+from tests.faults.ladder_device import BEST, LAUNCH_NS, RUNGS, LadderDevice, Recorder, kernel_with_ladder
+from tests.faults.stub_device import good, time_of
+from tuner.baselines import baselines_of
+from tuner.climb import CONTEST_NS, climb
+from tuner.database import Database, Filters
+from tuner.devices.base import Device
+from tuner.errors import Interrupted, UsageError
+from tuner.kernel import KernelSpec
+from tuner.ladder import STOPPED, Climb, Contest, Level, choose_rungs, problem_of
+from tuner.model import (
+    ABOUT_A_LAUNCH,
+    TIED_AT_LAUNCH,
+    Conditions,
+    Configuration,
+    Measurement,
+    Mode,
+    Problem,
+    Status,
+)
+from tuner.rungs import AHEAD, LONG_NS, KeptDevice
+from tuner.session import tune
+from tuner.space import SearchSpace
+from tuner.state import Request
+from tuner.stats import Verdict
+from tuner.targets import Against
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> KernelSpec:
+    return kernel_with_ladder(tmp_path / "kernel")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database.open(tmp_path / "tuning.db") as database:
+        yield database
+
+
+@pytest.fixture
+def device() -> LadderDevice:
+    return LadderDevice()
+
+
+def asked(kernel: KernelSpec, *sizes: int, **changes: object) -> Climb:
+    against = Against(default=False, baselines=tuple(baselines_of(kernel)), asked=False)
+    levels = tuple({"n": n} for n in sizes or (1024,))
+    return replace(Climb(kernel, kernel.problem(), levels, kernel.rungs, against), **changes)  # type: ignore[arg-type]
+
+
+def up(
+    what: Climb,
+    device: Device,
+    database: Database,
+    stop: Callable[[], bool] = lambda: False,
+    recorder: Recorder | None = None,
+) -> list[Level]:
+    return list(climb(what, device, database, recorder or Recorder(), stop))
+
+
+# -- what is searched
+
+
+def test_every_rung_at_its_best_beside_the_others(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    recorder = Recorder()
+    (level,) = up(asked(kernel), device, database, recorder=recorder)
+    singles, halves = level.contests
+    assert [place.name for place in singles.places] == ["one warp", "more", "torch", "cupy", "numpy"]
+    assert [place.name for place in halves.places] == ["half", "torch", "cupy", "numpy"]
+    for name, best in BEST.items():
+        found = level.find(name)
+        assert found is not None and found[1].tuned is not None
+        assert found[1].tuned.configuration == best
+    assert level.absent["tomorrow"].reason == "requires cc >= 990"
+    assert not level.absent["tomorrow"].failed
+    assert recorder.begun == ["one warp", "more", "tomorrow", "contest of 5", "half", "contest of 4"]
+    assert recorder.ended == recorder.steps == 6
+
+
+def test_problem_is_prepared_once_for_all_of_its_rungs(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    up(asked(kernel, 1024, 2048), device, database)
+    assert [(problem.sizes["n"], problem.dtype) for problem in device.prepared] == [
+        (1024, "float32"),
+        (1024, "float16"),
+        (2048, "float32"),
+        (2048, "float16"),
+    ]
+
+
+def test_trials_are_ordinary_runs(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
+    up(asked(kernel), device, database)
+    problem = kernel.problem({"n": 1024})
+    stored = database.query(Filters(problem_key=problem.key)).rows
+    narrowed = {tuple(row.run.narrowing["fixed"].get("block_size", ())) for row in stored}
+    assert {(32,), (128, 256)} <= narrowed
+    assert all(database.run_state(row.run.id)["state"] == "finished" for row in stored)
+    known = database.best_known(problem, device.gpu.name)
+    assert known is not None
+    assert known[0] == min(BEST.values(), key=time_of)
+
+
+def test_second_time_nothing_is_searched(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    first = up(asked(kernel, 1024, 2048), device, database)
+    device.asked.clear()
+    again = up(asked(kernel, 1024, 2048), device, database)
+    assert device.asked == []
+    assert len(device.fields) == 8  # but all are timed again
+    for level, before in zip(again, first, strict=True):
+        for name in ("one warp", "more", "half"):
+            now, then = level.find(name), before.find(name)
+            assert now is not None and now[1].tuned is not None and now[1].tuned.known
+            assert then is not None and then[1].tuned is not None and not then[1].tuned.known
+            assert now[1].text == then[1].text
+    up(asked(kernel, from_scratch=True), device, database)
+    assert device.asked
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"trials": 6},
+        {"mode": Mode.WARM},
+        {"base": {"order": "down"}},
+    ],
+)
+def test_other_request_is_another_search(
+    kernel: KernelSpec, device: LadderDevice, database: Database, changes: dict[str, object]
+) -> None:
+    what = asked(kernel, rungs=choose_rungs(kernel, ["more"]), trials=3, time_s=1e6)
+    up(what, device, database)
+    device.asked.clear()
+    up(what, device, database)
+    assert device.asked == []
+    if "base" in changes:
+        changes = {"base": kernel.problem(options={"order": "down"})}
+    up(replace(what, **changes), device, database)  # type: ignore[arg-type]
+    assert device.asked
+
+
+def test_fewer_trials_than_before_are_no_reason_to_search(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    what = asked(kernel, rungs=choose_rungs(kernel, ["more"]), trials=5, time_s=1e6)
+    up(what, device, database)
+    device.asked.clear()
+    up(replace(what, trials=4), device, database)
+    assert device.asked == []
+
+
+def test_run_that_was_cut_off_does_not_count(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    what = asked(kernel, rungs=choose_rungs(kernel, ["more"]))
+    with pytest.raises(Interrupted):
+        up(what, device, database, stop=lambda: len(device.asked) > 3)
+    device.asked.clear()
+    up(what, device, database)
+    assert device.asked
+
+
+def test_changed_kernel_is_searched_again(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    up(asked(kernel), device, database)
+    device.asked.clear()
+    source = kernel.folder / "scale.cu.j2"
+    source.write_text(source.read_text() + "\n// changed\n")
+    up(asked(kernel), device, database)
+    assert device.asked
+
+
+def test_best_below_is_tried_first(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
+    """What was best one rung or one size below is worth a trial, as far as the rung allows its values."""
+    up(asked(kernel, 1024, 2048, rungs=choose_rungs(kernel, ["one warp", "more"])), device, database)
+    items = BEST["one warp"].values["items"]
+    runs = [
+        stored.run.narrowing["fixed"]
+        for stored in database.query().rows
+        if stored.run.problem.sizes["n"] == 1024 and stored.run.trials == 1
+    ]
+    assert runs == [{"block_size": [128, 256], "fault": ["ok"], "items": [items]}]
+    upper = [
+        stored.trial.configuration
+        for stored in database.query().rows
+        if stored.run.problem.sizes["n"] == 2048 and stored.run.trials == 1
+    ]
+    assert BEST["more"] in upper and BEST["one warp"] in upper
+
+
+def test_hint_that_is_not_valid_is_no_failure(
+    tmp_path: Path, device: LadderDevice, database: Database
+) -> None:
+    story = """
+[[ladder]]
+name = "a"
+variant = "plain"
+parameters = { block_size = 256 }
+
+[[ladder]]
+name = "b"
+variant = "plain"
+parameters = { block_size = 32 }
+
+[variants.plain.constraints]
+"no large items" = "items <= 1 if block_size < 256 else items >= 2"
+
+"""
+    kernel = kernel_with_ladder(tmp_path / "constrained", story)
+    (level,) = up(asked(kernel), device, database)
+    assert level.absent == {}
+
+
+def test_best_of_an_earlier_run_is_found_again(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    """Another search of the whole space has tried it, so that the rung's own search would not."""
+    request = Request(kernel, kernel.problem(), 24, "brute-force")
+    tune(request, device, database, Recorder(), finish=False)
+    (level,) = up(asked(kernel, rungs=choose_rungs(kernel, ["more"])), device, database)
+    found = level.find("more")
+    assert found is not None and found[1].tuned is not None
+    assert found[1].tuned.configuration == BEST["more"]
+    assert not found[1].tuned.known
+
+
+# -- what can go wrong
+
+
+def test_rung_of_which_nothing_is_right(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
+    def answer(found: Configuration) -> Measurement:
+        if found.values["block_size"] == 32:
+            return Measurement(Status.WRONG_RESULT, (1.0,), "y[5] is 1, expected 2\nand more")
+        return good(time_of(found))
+
+    device.answer = answer
+    (level,) = up(asked(kernel), device, database)
+    absence = level.absent["one warp"]
+    assert absence.failed
+    assert absence.reason == "none of 4 configurations could be verified; wrong_result: y[5] is 1, expected 2"
+    assert level.first(kernel.rungs) == "more"
+    assert level.find("more") is not None and level.find("half") is not None
+
+
+def test_size_that_does_not_fit(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
+    device.full = 1024
+    fits, too_large = up(asked(kernel, 1024, 2048), device, database)
+    assert fits.contests
+    assert too_large.contests == ()
+    assert {name for name, absence in too_large.absent.items() if absence.failed} == {
+        "one warp",
+        "more",
+        "half",
+    }
+    assert "does not fit" in too_large.absent["more"].reason
+    assert sum(problem.sizes["n"] == 2048 for problem in device.prepared) == 2  # asked once a problem
+
+
+def test_winner_that_fails_in_the_contest(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    device.absent = {BEST["more"]: "an illegal address"}
+    (level,) = up(asked(kernel), device, database)
+    assert "an illegal address" in level.absent["more"].reason
+    found = level.find("one warp")
+    assert found is not None
+    assert [place.name for place in found[0].places] == ["one warp", "torch", "cupy", "numpy"]
+
+
+def test_library_that_is_not_installed_is_asked_once(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    device.absent = {"torch": "torch is not installed", "cupy": "it does not capture"}
+    levels = up(asked(kernel, 1024, 2048), device, database)
+    for level in levels:
+        for contest in level.contests:
+            assert [place.name for place in contest.baselines] == ["numpy"]
+            assert [failure.name for failure in contest.failures] == ["cupy"]
+    assert sum("torch" in field for field in device.fields) == 1
+    what = asked(kernel)
+    what = replace(what, against=replace(what.against, asked=True))
+    (level,) = up(what, device, database)
+    assert {failure.name for failure in level.contests[0].failures} == {"torch", "cupy"}
+
+
+def test_numpy_is_left_out_where_it_takes_too_long(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    device.times_ns["numpy"] = 6e9
+    small, large = up(asked(kernel, 1024, 2048, rungs=choose_rungs(kernel, ["more"])), device, database)
+    assert [place.name for place in small.contests[0].baselines] == ["torch", "cupy", "numpy"]
+    assert [place.name for place in large.contests[0].baselines] == ["torch", "cupy"]
+    assert large.contests[0].failures[0].error == "it would take some 12 s"
+
+
+def test_stop_keeps_what_was_timed(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
+    climbing = climb(asked(kernel, 1024, 2048), device, database, Recorder(), lambda: len(device.fields) >= 3)
+    whole, part = next(climbing), next(climbing)
+    with pytest.raises(Interrupted):
+        next(climbing)
+    assert STOPPED not in whole.absent.values()
+    assert [contest.problem.dtype for contest in part.contests] == ["float32"]
+    assert part.absent["half"] == STOPPED
+    assert part.absent["tomorrow"] != STOPPED
+
+
+def test_long_kernels_get_fewer_rounds(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
+    slow = CONTEST_NS / 10
+    device.answer = lambda found: good(slow)
+    (level,) = up(asked(kernel, rungs=choose_rungs(kernel, ["more"])), device, database)
+    found = level.find("more")
+    assert found is not None
+    assert len(found[1].medians_ns) == 10
+
+
+# -- what the device is told
+
+
+def test_device_is_the_device(kernel: KernelSpec, device: LadderDevice) -> None:
+    kept, same = KeptDevice.of(device)
+    same.incumbent_ns = 5.0
+    assert device.incumbent_ns == 5.0
+    assert same.gpu is device.gpu
+    assert not hasattr(device, "expected_ns")
+    device.lookahead = 40
+    device.incumbent_ns = None
+    assert same.lookahead == 40
+    kept.expected_ns = LONG_NS
+    assert same.lookahead == AHEAD
+    assert not hasattr(device, "expected_ns")
+    kept.expected_ns, device.incumbent_ns = 0.0, LONG_NS
+    assert same.lookahead == AHEAD
+    device.lookahead = 1
+    assert same.lookahead == 1
+
+
+def test_refusal_is_remembered(kernel: KernelSpec, device: LadderDevice) -> None:
+    _, same = KeptDevice.of(device)
+    device.full = 10
+    for _ in range(2):
+        with pytest.raises(Exception, match="does not fit"):
+            same.prepare(kernel, kernel.problem(), 0, Conditions())
+    assert len(device.prepared) == 1
+    small = kernel.problem({"n": 4})
+    same.prepare(kernel, small, 0, Conditions())
+    same.prepare(kernel, small, 1, Conditions())
+    same.prepare(kernel, small, 1, Conditions(Mode.WARM))
+    assert len(device.prepared) == 4
+
+
+# -- what it means
+
+
+def contest_of(
+    kernel: KernelSpec, device: LadderDevice, database: Database, times_ns: dict[str, float]
+) -> Contest:
+    """Give the contest of the float32 rungs with these times."""
+    for name, time_ns in times_ns.items():
+        device.times_ns[BEST.get(name, name)] = time_ns
+    (level,) = up(asked(kernel), device, database)
+    found = level.find("one warp")
+    assert found is not None
+    return found[0]
+
+
+def test_comparison_with_the_best_baseline(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    times = {"one warp": 2e5, "more": 1e5, "torch": 1.5e5, "cupy": 1.2e5, "numpy": 1e4}
+    contest = contest_of(kernel, device, database, times)
+    one, more, *_ = contest.places
+    assert contest.fastest is more
+    assert contest.rival is not None and contest.rival.name == "cupy"  # NumPy was not timed on the GPU
+    found = contest.against(more, contest.rival)
+    assert found.verdict is Verdict.FASTER
+    assert found.ratio.median == pytest.approx(1.2, rel=0.01)
+    assert contest.against(one, contest.rival).verdict is Verdict.SLOWER
+    assert contest.tied == []
+
+
+def test_baseline_that_is_wrong_is_no_rival(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    device.wrong = {"cupy"}
+    contest = contest_of(kernel, device, database, {"cupy": 1e4})
+    assert contest.rival is not None and contest.rival.name == "torch"
+
+
+def test_only_the_host_is_left_to_compare_with(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    device.absent = {"torch": "torch is not installed", "cupy": "cupy is not installed"}
+    contest = contest_of(kernel, device, database, {})
+    assert contest.rival is not None and contest.rival.on_host
+    found = contest.against(contest.places[0], contest.rival)
+    assert found.verdict is Verdict.FASTER
+    assert found.ratio.low < found.ratio.median < found.ratio.high
+
+
+def test_speed_up_over_the_first_rung(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
+    device.times_ns[BEST["one warp"]], device.times_ns[BEST["more"]] = 3e5, 1e5
+    (level,) = up(asked(kernel), device, database)
+    first = level.first(kernel.rungs)
+    assert first == "one warp"
+
+    def speed_up(name: str) -> tuple[float, bool]:
+        found = level.find(name)
+        assert found is not None
+        over = level.speed_up(*found, first)
+        assert over is not None
+        return over.ratio.median, over.paired
+
+    assert speed_up("one warp") == (pytest.approx(1.0), True)
+    assert speed_up("more") == (pytest.approx(3.0, rel=0.01), True)
+    half = level.find("half")
+    assert half is not None
+    assert speed_up("half") == (pytest.approx(3e5 / half[1].time_ns, rel=0.01), False)
+
+
+@pytest.mark.parametrize(
+    ("one", "more", "tied", "decides"),
+    [
+        (2.9, 0.99 * ABOUT_A_LAUNCH, False, True),
+        (2.9, 1.01 * ABOUT_A_LAUNCH, False, False),
+        (1.0002 * 1.9, 1.9, True, True),
+        (1.0002 * 1.01 * TIED_AT_LAUNCH, 1.01 * TIED_AT_LAUNCH, True, False),
+    ],
+)
+def test_where_launch_latency_decides(
+    kernel: KernelSpec,
+    device: LadderDevice,
+    database: Database,
+    one: float,
+    more: float,
+    tied: bool,
+    decides: bool,
+) -> None:
+    contest = contest_of(kernel, device, database, {"one warp": one * LAUNCH_NS, "more": more * LAUNCH_NS})
+    assert bool(contest.tied) is tied
+    assert contest.launch_decides is decides
+    assert contest.fastest is not None
+    assert contest.by_launch(contest.fastest) is decides
+    host = next(place for place in contest.places if place.on_host)
+    assert not contest.by_launch(host)
+
+
+def test_nobody_knows_what_a_launch_takes(
+    kernel: KernelSpec, device: LadderDevice, database: Database
+) -> None:
+    device.calibration = None
+    contest = contest_of(kernel, device, database, {"more": 1.0})
+    assert not contest.launch_decides
+
+
+def test_contests_are_kept(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
+    up(asked(kernel), device, database)
+    rows = database.benchmarks().rows
+    assert len(rows) == 9
+    assert len({row.bench for row in rows}) == 1
+    singles = {row.contestant: row for row in rows if row.problem.dtype == "float32"}
+    assert set(singles) == {"rung:one warp", "rung:more", "torch", "cupy", "numpy"}
+    fastest = min(("rung:one warp", "rung:more"), key=lambda name: singles[name].time_ns)
+    other = "rung:one warp" if fastest == "rung:more" else "rung:more"
+    assert singles[fastest].ratio is None
+    assert singles[fastest].configuration == min(BEST.values(), key=time_of)
+    ratio = singles[other].ratio
+    assert ratio is not None and ratio > 1
+    assert singles[other].verdict == "faster"
+    assert singles["torch"].ratio == pytest.approx(2.5e5 / singles[fastest].time_ns, rel=0.01)
+    assert all("ladder" in row.tags for row in rows)
+    assert not database.check().problems
+
+
+# -- problems and rungs
+
+
+def test_rung_comes_before_the_user(kernel: KernelSpec) -> None:
+    base = kernel.problem({"n": 7}, {"": "float16"}, {"order": "down"})
+    rungs = {rung.name: rung for rung in kernel.rungs}
+    assert tuple(rungs) == RUNGS
+    found = problem_of(kernel, base, {"n": 64}, rungs["more"])
+    assert found == Problem("scale", {"n": 64}, {"input": "float16", "output": "float16"}, {"order": "down"})
+    other = replace(rungs["more"], dtypes={"input": "float32"}, options={"order": "up"})
+    found = problem_of(kernel, base, {"n": 64}, other)
+    assert found == Problem("scale", {"n": 64}, {"input": "float32", "output": "float32"}, {"order": "up"})
+
+
+def test_rungs_by_name(kernel: KernelSpec) -> None:
+    assert [rung.name for rung in choose_rungs(kernel, ["more", "one warp"])] == ["one warp", "more"]
+    assert choose_rungs(kernel, []) == kernel.rungs
+    with pytest.raises(UsageError, match="did you mean more"):
+        choose_rungs(kernel, ["moer"])
+
+
+def test_every_rung_of_the_built_in_kernels_has_a_space() -> None:
+    from tuner.kernel_file import builtin_kernels, load_kernel
+    from tuner.roofline import ARCHITECTURES
+
+    for name in builtin_kernels():
+        kernel = load_kernel(name)
+        small = {size: min(default, 4096) for size, default in kernel.sizes.items()}
+        for rung in kernel.rungs:
+            problem = problem_of(kernel, kernel.problem(small), {}, rung)
+            space = SearchSpace.from_kernel(
+                kernel, problem, ARCHITECTURES[90], (rung.variant,), rung.parameters
+            )
+            assert len(space), (name, rung.name)
+            assert not rung.doc.endswith("."), (name, rung.name)
+
+
+def test_configurations_of_the_tests_are_what_they_think(kernel: KernelSpec, device: LadderDevice) -> None:
+    space = SearchSpace.from_kernel(kernel, kernel.problem(), device.gpu, ("plain",))
+    assert space.contains(configuration("ok", 32, 4))
+    assert all(space.contains(best) for best in BEST.values())
