@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 
 from tuner.kernel_file import load_kernel
-from tuner.roofline import ARCHITECTURES, Roof, occupancy, peak_flops, roof_of
+from tuner.occupancy import occupancy
+from tuner.roofline import ARCHITECTURES, Roof, peak_flops, roof_of
 
 
 @pytest.mark.parametrize(

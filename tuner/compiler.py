@@ -43,6 +43,10 @@ class Compiled:
     """The entry's name in the cubin: mangled for C++ templates."""
     resources: Resources
     log: str
+    ptx: str = ""
+    """What ptxas made the cubin of; only where it was asked for."""
+    barriers: int = 0
+    """Named barriers of a block; 0 where nobody asked."""
 
 
 @functools.cache
@@ -110,7 +114,13 @@ def compile_options(
 
 
 def compile_source(
-    source: str, entry: str, arch: str, options: tuple[str, ...] = (), include: tuple[Path, ...] = ()
+    source: str,
+    entry: str,
+    arch: str,
+    options: tuple[str, ...] = (),
+    include: tuple[Path, ...] = (),
+    *,
+    listing: bool = False,
 ) -> Compiled:
     """Compile one source to a cubin.
 
@@ -120,6 +130,7 @@ def compile_source(
         arch: NVRTC's target, such as ``sm_90a``.
         options: further NVRTC options.
         include: folders of the kernel's own headers.
+        listing: give the PTX, too, and the number of barriers: for whoever reads the code, not for tuning.
 
     Raises:
         SourceRejected: the source does not compile, or has no such entry.
@@ -143,6 +154,7 @@ def compile_source(
             _check(bindings, error)
             lowered = name.decode()
         cubin = _read(bindings, program, "CUBIN")
+        ptx = _read(bindings, program, "PTX").rstrip(b"\0").decode(errors="replace") if listing else ""
     finally:
         bindings.nvrtcDestroyProgram(program)
     blocks = _log_by_entry(log)
@@ -151,7 +163,10 @@ def compile_source(
         raise SourceRejected(
             f'error: no kernel named {entry!r} in the source (found: {found}); is it extern "C"?'
         )
-    return Compiled(cubin, lowered, _resources(blocks[lowered]), log)
+    barriers = _BARRIERS.search(blocks[lowered]) if listing else None
+    return Compiled(
+        cubin, lowered, _resources(blocks[lowered]), log, ptx, int(barriers.group(1)) if barriers else 0
+    )
 
 
 def _read(bindings: Any, program: Any, what: str) -> bytes:
@@ -171,6 +186,7 @@ def _check(bindings: Any, error: Any) -> None:
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for")
 _REGISTERS = re.compile(r"Used (\d+) registers")
+_BARRIERS = re.compile(r"used (\d+) barriers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 

@@ -1,11 +1,10 @@
-"""Work and ceilings -> what bounds a problem and how fast it could be; and how full a kernel fills an SM."""
+"""Work and ceilings -> what bounds a problem, how fast it could be, and how many bytes that keeps under way."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from tuner.expressions import ceil_div, round_up
 from tuner.kernel import KernelSpec
 from tuner.model import Gpu, Problem
 
@@ -71,12 +70,20 @@ def peak_flops(gpu: Gpu, dtype: str, pipe: str) -> float:
     """
     if not gpu.clock_hz:
         return math.inf
-    cc = max((known for known in _VECTOR if known <= gpu.cc), default=min(_VECTOR))
-    if pipe == "matrix" and dtype in ("float16", "bfloat16") and (cc, dtype) != (75, "bfloat16"):
-        rate = _MATRIX[cc]
-    else:
-        rate = _VECTOR[cc][_COLUMNS.get(dtype, 0)]
+    cc = _nearest(gpu)
+    matrix = pipe_of(gpu, dtype, pipe) == "matrix"
+    rate = _MATRIX[cc] if matrix else _VECTOR[cc][_COLUMNS.get(dtype, 0)]
     return rate * gpu.sm_count * gpu.clock_hz
+
+
+def pipe_of(gpu: Gpu, dtype: str, pipe: str) -> str:
+    """Give the units whose rate is the roof: ``matrix`` only where they take this dtype, else ``vector``."""
+    takes = dtype in ("float16", "bfloat16") and (_nearest(gpu), dtype) != (75, "bfloat16")
+    return "matrix" if pipe == "matrix" and takes else "vector"
+
+
+def _nearest(gpu: Gpu) -> int:
+    return max((known for known in _VECTOR if known <= gpu.cc), default=min(_VECTOR))
 
 
 @dataclass(frozen=True)
@@ -123,49 +130,26 @@ def roof_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Roof:
     )
 
 
-WARP = 32
-PARTITIONS = 4
-"""An SM's registers and schedulers come in four parts, and a warp lives in one of them."""
-REGISTER_UNIT = 256
-"""Registers are given to a warp in units of this many."""
+# -- Little's law: what is under way = rate x latency
+
+LATENCY_NS = (600.0, 800.0)
+"""From a load of a busy GPU to its data in DRAM and back: what is commonly seen on data-centre cards at full bandwidth.
+An idle memory answers sooner. Nothing here measures it, so that what follows from it is an order of magnitude."""
 
 
-@dataclass(frozen=True)
-class Occupancy:
-    """How many blocks of a kernel an SM holds at once, and what keeps it from holding more."""
-
-    active_blocks: int
-    limiter: str
-    """``threads``, ``blocks``, ``registers`` or ``shared memory``."""
-    fraction: float
-    """Active warps over the most that the SM can hold."""
+def bytes_in_flight(bytes_per_s: float, latency_ns: float, sm_count: int) -> float:
+    """Give the bytes that each SM must have asked for at any time, if the memory is never to wait (Little 1961)."""
+    return bytes_per_s * latency_ns * 1e-9 / sm_count
 
 
-def occupancy(gpu: Gpu, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Count the blocks that fit on one SM, by the rules of NVIDIA's ``cuda_occupancy.h``.
+def customary_bytes_in_flight(gpu: Gpu) -> int:
+    """Give the bytes in flight of an SM for which CUB chooses the items of a thread: a rule of thumb.
 
-    Args:
-        gpu: its limits.
-        threads: of one block.
-        registers: of one thread.
-        shared_bytes: of one block, static and dynamic together; the largest carve-out is assumed.
+    Source: NVIDIA CCCL, ``cub/device/dispatch/tuning/tuning_transform.cuh``, ``arch_to_min_bytes_in_flight``: 12 KB up
+    to V100, 16 KB for A100, 48 KB for H200 (32 for H100, by its comment), 64 KB for B200 and later.
     """
-    warps = ceil_div(threads, WARP)
-    registers_a_warp = round_up(registers * WARP, REGISTER_UNIT)
-    limits = {
-        "threads": gpu.max_threads_per_sm // WARP // warps if threads <= gpu.max_threads_per_block else 0,
-        "blocks": gpu.max_blocks_per_sm,
-    }
-    if registers:
-        # A launch is checked as if its warps filled all partitions evenly.
-        fits = registers_a_warp * round_up(warps, PARTITIONS) <= gpu.registers_per_sm
-        warps_that_fit = gpu.registers_per_sm // PARTITIONS // registers_a_warp * PARTITIONS
-        limits["registers"] = warps_that_fit // warps if fits else 0
-    if shared_bytes > gpu.shared_bytes_optin:
-        limits["shared memory"] = 0
-    else:
-        taken = round_up(shared_bytes + gpu.reserved_shared_bytes, 128 if gpu.cc >= 80 else 256)
-        limits["shared memory"] = gpu.shared_bytes_per_sm // taken if taken else gpu.max_blocks_per_sm
-    limiter = min(limits, key=lambda name: limits[name])
-    active = limits[limiter]
-    return Occupancy(active, limiter, active * warps * WARP / gpu.max_threads_per_sm)
+    if gpu.cc >= 100:
+        return 64 * KIB
+    if gpu.cc >= 90:
+        return (32 if "H100" in gpu.name else 48) * KIB
+    return (16 if gpu.cc >= 80 else 12) * KIB

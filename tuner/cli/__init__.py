@@ -19,6 +19,13 @@ COMMANDS = {
         "tuner.cli.bench:bench",
         "Time the best again, beside the default, libraries, your own kernel.",
     ),
+    "ladder": (
+        "tuner.cli.ladder:ladder",
+        "Show what each step of a kernel's optimisation is worth, over sizes.",
+    ),
+    "explain": ("tuner.cli.explain:explain", "Say why a configuration is as fast as it is."),
+    "profile": ("tuner.cli.profile:profile", "Profile one configuration with Nsight Compute."),
+    "sanitize": ("tuner.cli.sanitize:sanitize", "Run the Compute Sanitizer's tools over configurations."),
     "best": ("tuner.cli.data:best", "Show the best configurations known."),
     "query": ("tuner.cli.data:query", "List trials: filter, sort, JSON, CSV, SQL."),
     "trial": ("tuner.cli.data:trial", "Show everything about one trial; measure it again."),

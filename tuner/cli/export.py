@@ -67,6 +67,8 @@ def export(
       tune export --mode warm -o warm.hpp
     """
     from tuner.export.header import render_header, write_header
+    from tuner.export.needs import KernelFiles
+    from tuner.targets import kernel_of
 
     try:
         identifier(namespace, "the namespace")
@@ -90,7 +92,7 @@ def export(
             f"{several} of {len(chosen)} problems were tuned in several modes: took the last; --mode names one",
             err=True,
         )
-    text = render_header(chosen, fallbacks, namespace)
+    text = render_header(chosen, fallbacks, namespace, KernelFiles(kernel_of))
     if str(output) == "-":
         click.echo(text, nl=False)
         return

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from tuner.kernel import KernelSpec, VariantSpec
+    from collections.abc import Sequence
+
+    from tuner.kernel import KernelSpec, RungSpec, VariantSpec
     from tuner.model import Gpu, Problem
 
 
@@ -48,6 +50,12 @@ def list_kernels(as_json: bool) -> None:
     show_default=True,
     help="Compute capability, times ten, of the GPU whose limits count.",
 )
+@click.option(
+    "--rules",
+    multiple=True,
+    metavar="NAME[,NAME...]",
+    help="Count what rules of thumb exclude: warp_multiple, occupancy, divides_sm, registers, all.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def show(
     kernel_name: str,
@@ -56,6 +64,7 @@ def show(
     options: tuple[str, ...],
     preset: str | None,
     cc: int,
+    rules: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Show a kernel: problem, presets, variants, parameters, constraints with their reasons, and the space's size."""
@@ -63,27 +72,31 @@ def show(
     from tuner.errors import TunerError, UsageError
     from tuner.kernel_file import load_kernel
     from tuner.roofline import ARCHITECTURES
+    from tuner.rules import parse_rules
 
     if cc not in ARCHITECTURES:
         raise UsageError(f"no compute capability {cc}", f"choose from: {', '.join(map(str, ARCHITECTURES))}")
     kernel, gpu = load_kernel(kernel_name), ARCHITECTURES[cc]
     problem = make_problems(kernel, sizes, dtypes, options, [preset] if preset else [], [], None)[0]
-    data = _describe(kernel, problem, gpu)
+    data = _describe(kernel, problem, gpu, parse_rules(rules))
     for line in [json.dumps(data, indent=2)] if as_json else _lines(data, kernel):
         click.echo(line)
-    if not data["space"]["valid"]:
+    if not data["space"].get("left_by_rules", data["space"]["valid"]):
         raise TunerError(f"no configuration is valid for {problem} on {gpu.name}", "change the problem")
 
 
-def _describe(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, Any]:
+def _describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str]) -> dict[str, Any]:
     import numpy as np
 
     from tuner.enumeration import enumerate_valid
+    from tuner.rules import excluded
 
     usable, refused = kernel.usable_variants(problem, gpu)
     constants, rng = kernel.environment(problem, gpu), np.random.default_rng(0)
     variants = []
-    whole = {"before": 0, "valid": 0, "sampled": False}
+    whole: dict[str, Any] = {"before": 0, "valid": 0, "sampled": False}
+    if rules:
+        whole["left_by_rules"] = 0
     for variant in kernel.variants.values():
         size: dict[str, Any] = {"left_out": refused.get(variant.name, "")}
         if variant in usable:
@@ -96,6 +109,10 @@ def _describe(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, Any]:
             whole["sampled"] |= found.sampled
             if not size["valid"]:
                 size["left_out"] = found.excluded_by
+            if rules:
+                by_rules = excluded(variant, found.matrix, constants, rules)
+                size |= {"excluded_by_rules": dict(by_rules.by), "left_by_rules": by_rules.left}
+                whole["left_by_rules"] += by_rules.left
         variants.append(_describe_variant(variant, size))
     return {
         "kernel": kernel.name,
@@ -106,9 +123,38 @@ def _describe(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, Any]:
         "sizes": dict(kernel.sizes),
         "dtypes": {role: list(c) if isinstance(c, tuple) else c for role, c in kernel.dtypes.items()},
         "options": {name: list(values) for name, values in kernel.options.items()},
+        "elements": {name: list(of) for name, of in kernel.elements.items()},
+        "tensors": _describe_tensors(kernel, problem),
         "presets": {name: dict(values) for name, values in kernel.presets.items()},
+        "ladder": [_describe_rung(rung) for rung in kernel.ladder],
         "variants": variants,
         "space": whole,
+    }
+
+
+def _describe_tensors(kernel: KernelSpec, problem: Problem) -> list[dict[str, Any]]:
+    present = kernel.present(problem)
+    return [
+        {
+            "name": tensor.name,
+            "role": tensor.role,
+            "dtype": problem.dtypes.get(tensor.dtype, tensor.dtype),
+            "shape": [expression.text for expression in tensor.shape],
+            "when": tensor.when.text if tensor.when else "",
+            "present": tensor.name in present,
+        }
+        for tensor in kernel.tensors.values()
+    ]
+
+
+def _describe_rung(rung: RungSpec) -> dict[str, Any]:
+    return {
+        "name": rung.name,
+        "variant": rung.variant,
+        "parameters": {name: list(values) for name, values in rung.parameters.items()},
+        "dtypes": dict(rung.dtypes),
+        "options": dict(rung.options),
+        "doc": rung.doc,
     }
 
 
@@ -135,13 +181,16 @@ def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
     lines.append(
         "  dtypes   " + "; ".join(f"{role}: {_choices(choices)}" for role, choices in data["dtypes"].items())
     )
-    if data["options"]:
-        lines.append(
-            "  options  "
-            + "; ".join(f"{name}: {_choices(values)}" for name, values in data["options"].items())
-        )
+    chosen = {name: values for name, values in data["options"].items() if name not in data["elements"]}
+    if chosen:
+        lines.append("  options  " + "; ".join(f"{n}: {_choices(values)}" for n, values in chosen.items()))
+    for name, of in data["elements"].items():
+        lines.append(f"  option   {name}: {data['options'][name][0]}, or any expression of {', '.join(of)}")
+    if absent := [tensor["name"] for tensor in data["tensors"] if not tensor["present"]]:
+        lines.append(f"  absent   {', '.join(absent)}: this problem has no such tensor")
     for name, values in data["presets"].items():
         lines.append(f"  preset   {name}: " + ", ".join(f"{k}={v}" for k, v in values.items()))
+    lines += [f"  ladder   {_rung_line(i, rung)}" for i, rung in enumerate(data["ladder"], 1)]
     space = _size(data["space"])
     lines.append(f"\nspace for {kernel.problem(**_settled(data))} on {data['gpu']}: {space}")
     for variant in data["variants"]:
@@ -156,13 +205,30 @@ def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
             for p in variant["parameters"]
         ]
         lines += [f"  - {c['reason']}:  {c['condition']}" for c in variant["constraints"]]
+        lines += [
+            f"  - rule of thumb {name}: {_excluded(count)}"
+            for name, count in variant["space"].get("excluded_by_rules", {}).items()
+        ]
     return lines
+
+
+def _excluded(count: int | None) -> str:
+    return "judged after compiling" if count is None else f"excludes {count}"
+
+
+def _rung_line(number: int, rung: dict[str, Any]) -> str:
+    narrowed = {name: "/".join(map(str, values)) for name, values in rung["parameters"].items()}
+    told = [f"{name}={value}" for name, value in {**narrowed, **rung["dtypes"], **rung["options"]}.items()]
+    text = f"{number}. {rung['name']}: {' '.join([rung['variant'], *told])}"
+    return f"{text}  ({rung['doc']})" if rung["doc"] else text
 
 
 def _size(size: dict[str, Any]) -> str:
     if "valid" not in size:
         return f"left out: {size['left_out']}"
     text = f"{size['valid']} valid of {size['before']}" + (" (a sample)" if size["sampled"] else "")
+    if "left_by_rules" in size:
+        text += f"; the rules of thumb leave {size['left_by_rules']}"
     return f"{text}: {size['left_out']}" if size.get("left_out") else text
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -89,6 +86,12 @@ Examples:
     "--fix", "fixes", multiple=True, metavar="NAME=V[,V...]", help="Allow only these values of a parameter."
 )
 @click.option(
+    "--rules",
+    multiple=True,
+    metavar="NAME[,NAME...]",
+    help="Narrow the space by rules of thumb: warp_multiple, occupancy, divides_sm, registers, all.",
+)
+@click.option(
     "--mode",
     "mode_name",
     default="auto",
@@ -157,6 +160,7 @@ def run(
     problem_file: Path | None,
     variants: tuple[str, ...],
     fixes: tuple[str, ...],
+    rules: tuple[str, ...],
     mode_name: str,
     regime_name: str,
     device_name: str,
@@ -178,14 +182,17 @@ def run(
     """
     from tuner import paths  # everything heavy waits until the command is used
     from tuner.cli import batch
+    from tuner.cli.stopping import stopping
     from tuner.database import Database
     from tuner.devices.choose import open_device
     from tuner.kernel_file import load_kernel
     from tuner.model import Mode, Regime
     from tuner.report.tables import say
+    from tuner.rules import RULES, parse_rules, with_rules
     from tuner.state import Request
 
-    kernel = load_kernel(kernel_name)
+    rule_names = parse_rules(rules)
+    kernel = with_rules(load_kernel(kernel_name), rule_names)
     to_do = batch.make_jobs(kernel, sizes, dtypes, options, presets, problem_texts, problem_file, max_error)
     batch.check_figure(plot, to_do)
     asked = Request(
@@ -205,8 +212,10 @@ def run(
     cache = None if no_cache else paths.cache() / "cubins"
     failed = False
     try:
-        with _stopping() as stop, closing(open_device(device_name, kernel.name, jobs, cache)) as device:
+        with stopping() as stop, closing(open_device(device_name, kernel.name, jobs, cache)) as device:
             batch.refuse_recording(device, max_error)
+            if device.recorded and (unjudged := [name for name in rule_names if RULES[name].compiled]):
+                say(f"a recording compiles nothing: the rule of thumb {', '.join(unjudged)} is not judged")
             if not quiet:
                 device.say = say
                 if device.note:
@@ -244,30 +253,3 @@ def _fixed(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
             value.strip() for value in values.split(",")
         )
     return fixed
-
-
-class _Stop:
-    """Ctrl-C once: finish what is being measured. Twice: now."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def __call__(self) -> bool:
-        return self.asked
-
-    def signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal's signature
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-        click.echo("\ntune: stopping after the current measurement; Ctrl-C again stops at once", err=True)
-
-
-@contextmanager
-def _stopping() -> Iterator[_Stop]:
-    stop = _Stop()
-    before = {number: signal.signal(number, stop.signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -14,6 +14,7 @@ from tuner.devices.choose import has_gpu
 from tuner.devices.local import LocalDevice
 from tuner.errors import TunerError
 from tuner.model import Gpu
+from tuner.tools.locate import NCU, SANITIZER, ToolMissingError, find
 
 WAL_FIXED = (3, 51, 3)
 
@@ -151,7 +152,10 @@ def _sqlite() -> Finding:
 
 def _tools() -> list[Finding]:
     found = []
-    for tool in ("ncu", "compute-sanitizer", "nvcc"):
-        path = shutil.which(tool)
-        found.append(Finding(tool, "ok" if path else "note", path or "not installed; nothing here needs it"))
-    return found
+    for tool, command in ((NCU, "tune profile"), (SANITIZER, "tune sanitize")):
+        try:
+            found.append(Finding(tool.name, "ok", str(find(tool))))
+        except ToolMissingError:
+            found.append(Finding(tool.name, "note", f"not installed; {command} needs it: {tool.source}"))
+    nvcc = shutil.which("nvcc")
+    return [*found, Finding("nvcc", "ok" if nvcc else "note", nvcc or "not installed; no command needs it")]

@@ -1,0 +1,217 @@
+"""A kernel's instructions as basic blocks, whichever language they were read from: PTX or SASS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What an instruction does, as far as this tuner cares."""
+
+    GLOBAL_LOAD = "global load"
+    GLOBAL_STORE = "global store"
+    ATOMIC = "atomic"
+    ASYNC_COPY = "asynchronous copy"
+    """Global to shared memory, a few bytes for each thread: ``cp.async``, ``LDGSTS``."""
+    BULK_COPY = "bulk copy"
+    """Global to shared memory by the copy engine: ``cp.async.bulk`` and its tensor form, TMA."""
+    BULK_STORE = "bulk store"
+    SHARED_LOAD = "shared load"
+    SHARED_STORE = "shared store"
+    LOCAL_LOAD = "local load"
+    """Of a thread's stack: spilled registers, and arrays whose index is not known when compiling."""
+    LOCAL_STORE = "local store"
+    MATRIX = "matrix"
+    """Tensor cores."""
+    FLOAT = "float"
+    """Floating-point arithmetic outside of tensor cores."""
+    BARRIER = "barrier"
+    """Threads wait for each other, or memory is put in order: nothing is moved across it."""
+    COMMIT = "commit"
+    """Asynchronous copies so far are one group."""
+    WAIT = "wait"
+    """Until at most :attr:`Instruction.groups` groups are under way."""
+    CALL = "call"
+    OTHER = "other"
+
+
+MEMORY = (
+    Kind.GLOBAL_LOAD,
+    Kind.GLOBAL_STORE,
+    Kind.ATOMIC,
+    Kind.ASYNC_COPY,
+    Kind.BULK_COPY,
+    Kind.BULK_STORE,
+    Kind.SHARED_LOAD,
+    Kind.SHARED_STORE,
+    Kind.LOCAL_LOAD,
+    Kind.LOCAL_STORE,
+)
+"""Kinds that move bytes."""
+BULK = (Kind.BULK_COPY, Kind.BULK_STORE)
+"""Kinds of which the code does not say how many bytes they move."""
+GLOBAL = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.ATOMIC, Kind.ASYNC_COPY)
+"""Kinds that move bytes between a thread and global memory, and say how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction."""
+
+    opcode: str
+    kind: Kind = Kind.OTHER
+    width: int = 0
+    """Bytes that one thread moves with it; 0 where the code does not say."""
+    writes: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    """Registers, those of an address and of the predicate before the instruction included."""
+    targets: tuple[str, ...] = ()
+    """Labels to which it may jump."""
+    ends: bool = False
+    """Whether what follows is reached only by a jump."""
+    groups: int = 0
+    """Of a wait: groups of asynchronous copies that may be under way after it."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Instructions that run one after the other; only the last one jumps."""
+
+    instructions: tuple[Instruction, ...]
+    successors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A natural loop: blocks from which its header is reached again without leaving it."""
+
+    header: int
+    blocks: frozenset[int]
+    depth: int
+    """1 for a loop that is in no other."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """The reachable blocks of one kernel; the first is where it starts."""
+
+    blocks: tuple[Block, ...]
+    ordered: bool
+    """Whether the instructions run in this order (SASS), or a compiler will still arrange them (PTX)."""
+    order: tuple[int, ...] = field(default=(), compare=False)
+    """The blocks, each after all that lead to it without a jump back."""
+
+    def instructions(self, blocks: Iterable[int] | None = None) -> Iterator[Instruction]:
+        """Give the instructions of some blocks, or of all."""
+        for number in sorted(blocks) if blocks is not None else range(len(self.blocks)):
+            yield from self.blocks[number].instructions
+
+
+def build(items: Sequence[str | Instruction], *, ordered: bool) -> Code:
+    """Make blocks of a listing.
+
+    Args:
+        items: instructions and, as text, the labels between them. A jump to a label that is not there ends the kernel.
+        ordered: as in :class:`Code`.
+    """
+    groups: list[list[Instruction]] = [[]]
+    labels: dict[str, int] = {}
+    for item in items:
+        if isinstance(item, str):
+            if groups[-1]:
+                groups.append([])
+            labels[item] = len(groups) - 1
+            continue
+        groups[-1].append(item)
+        if item.targets or item.ends:
+            groups.append([])
+    jumps: list[list[int]] = []
+    for number, group in enumerate(groups):
+        last = group[-1] if group else None
+        found = [labels[name] for name in last.targets if name in labels] if last else []
+        if not (last and last.ends) and number + 1 < len(groups):
+            found.append(number + 1)
+        jumps.append(list(dict.fromkeys(found)))
+    kept = sorted(_reached(jumps))
+    names = {old: new for new, old in enumerate(kept)}
+    blocks = tuple(Block(tuple(groups[n]), tuple(names[t] for t in jumps[n])) for n in kept)
+    return Code(blocks, ordered, _order([block.successors for block in blocks]))
+
+
+def _reached(jumps: Sequence[Sequence[int]]) -> set[int]:
+    seen, pending = {0}, [0]
+    while pending:
+        for target in jumps[pending.pop()]:
+            if target not in seen:
+                seen.add(target)
+                pending.append(target)
+    return seen
+
+
+def _order(jumps: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Give the reverse postorder of a depth-first walk."""
+    done: list[int] = []
+    seen = {0}
+    stack = [(0, iter(jumps[0]))]
+    while stack:
+        node, rest = stack[-1]
+        following = next((target for target in rest if target not in seen), None)
+        if following is None:
+            done.append(node)
+            stack.pop()
+        else:
+            seen.add(following)
+            stack.append((following, iter(jumps[following])))
+    return tuple(reversed(done))
+
+
+def loops(code: Code) -> tuple[Loop, ...]:
+    """Find the natural loops, outer ones before those in them; jumps back to one header make one loop."""
+    above, before = dominators(code), predecessors(code)
+    bodies: dict[int, set[int]] = {}
+    for number, block in enumerate(code.blocks):
+        for header in block.successors:
+            if above[number] >> header & 1:
+                body = bodies.setdefault(header, {header})
+                pending = [number]
+                while pending:
+                    inside = pending.pop()
+                    if inside not in body:
+                        body.add(inside)
+                        pending += before[inside]
+    found = [
+        Loop(header, frozenset(body), sum(header in other for other in bodies.values()))
+        for header, body in bodies.items()
+    ]
+    place = {number: i for i, number in enumerate(code.order)}
+    return tuple(sorted(found, key=lambda loop: (place[loop.header], loop.depth)))
+
+
+def dominators(code: Code) -> list[int]:
+    """Give for each block, as bits, the blocks that are on every way to it, itself included (the plain fixed point)."""
+    before = predecessors(code)
+    everything = (1 << len(code.blocks)) - 1
+    above = [everything for _ in code.blocks]
+    above[0] = 1
+    changed = True
+    while changed:
+        changed = False
+        for number in code.order[1:]:
+            new = everything
+            for other in before[number]:
+                new &= above[other]
+            new |= 1 << number
+            if new != above[number]:
+                above[number], changed = new, True
+    return above
+
+
+def predecessors(code: Code) -> list[list[int]]:
+    """Give for each block those that lead to it."""
+    before: list[list[int]] = [[] for _ in code.blocks]
+    for number, block in enumerate(code.blocks):
+        for target in block.successors:
+            before[target].append(number)
+    return before
