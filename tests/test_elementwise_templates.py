@@ -1,4 +1,4 @@
-"""The templates of vector_add and saxpy, compiled for every architecture, which needs no GPU."""
+"""The templates of the maps (vector_add, saxpy, transform), compiled for every architecture, which needs no GPU."""
 
 from __future__ import annotations
 
@@ -8,29 +8,36 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+import jinja2
 import pytest
 
-from tuner.compiler import compile_source
+from tuner import paths
+from tuner.compiler import Compiled, compile_source
 from tuner.expressions import ITEMSIZE
 from tuner.kernel import KernelSpec, VariantSpec
 from tuner.kernel_file import load_kernel
-from tuner.model import Configuration, Gpu, Problem
+from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.plan import make_plan, reference_launch
 from tuner.render import render, render_launch
 
-KERNELS = ("vector_add", "saxpy")
+KERNELS = ("vector_add", "saxpy", "transform")
 DTYPES = ("float32", "float16", "bfloat16")
 THREADS_PER_SM = {75: 1024, 80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 120: 1536}
-SAMPLES = 3
-"""Configurations of each kernel, variant, dtype and architecture."""
+SHARED_KIB = {75: 64, 80: 163, 90: 227, 100: 227}
+"""Most that a block may have; 99 on the others."""
+OPERATIONS = ("x + 0.5 * (20 - x)", "x * y + z", "where(x > z, exp(x), tanh(y))")
+SAMPLES = 1
+"""Configurations of each kernel, variant, dtype and architecture, beside the default one."""
 
-LDG, STG = (0x381, 0x981), (0x386, 0x986)
+LDG, STG, LDGSTS, UBLKCP = (0x381, 0x981), (0x386, 0x986), (0xFAE,), (0x3BA,)
 SIZES = {2: 2, 3: 2, 4: 4, 5: 8, 6: 16}
 
 
 def gpu(cc: int = 90) -> Gpu:
-    threads = THREADS_PER_SM[cc]
-    return Gpu(f"sm_{cc}", cc, 132, 60 << 20, 141 << 30, 99 << 10, 100 << 10, max_threads_per_sm=threads)
+    shared = SHARED_KIB.get(cc, 99) << 10
+    return Gpu(
+        f"sm_{cc}", cc, 132, 60 << 20, 141 << 30, shared, shared + 1024, max_threads_per_sm=THREADS_PER_SM[cc]
+    )
 
 
 def sample(
@@ -65,47 +72,94 @@ def moves(cubin: bytes, opcodes: tuple[int, ...]) -> Iterator[int]:
             yield SIZES[high >> 9 & 7]
 
 
+def count_of(cubin: bytes, opcodes: tuple[int, ...]) -> int:
+    """Count the instructions of an opcode."""
+    return sum(low & 0xFFF in opcodes for low, _ in struct.iter_unpack("<QQ", code_of(cubin)))
+
+
+def problem_of(kernel: KernelSpec, dtype: str, op: str | None = None, n: int = 1 << 20) -> Problem:
+    options: dict[str, Value] = {"op": op} if op is not None and "op" in kernel.options else {}
+    return kernel.problem({"n": n}, {"": dtype}, options)
+
+
+def compiled(kernel: KernelSpec, problem: Problem, device: Gpu, configuration: Configuration) -> Compiled:
+    ((source, entry),) = render(kernel, problem, device, configuration)
+    return compile_source(source, entry, device.arch)
+
+
+def inputs_of(kernel: KernelSpec, problem: Problem) -> int:
+    return sum(tensor.role != "output" for tensor in kernel.present(problem).values())
+
+
 @pytest.mark.parametrize("cc", THREADS_PER_SM)
 @pytest.mark.parametrize("name", KERNELS)
-def test_sample_compiles_and_loads_whole_vectors(name: str, cc: int) -> None:
+def test_sample_compiles_and_moves_whole_vectors(name: str, cc: int) -> None:
     kernel, device, rng = load_kernel(name), gpu(cc), random.Random(f"{name} {cc}")
-    spilled: list[str] = []
-    for dtype, variant in itertools.product(DTYPES, kernel.variants.values()):
-        problem = kernel.problem(dtypes={"input": dtype})
-        for parameters in sample(kernel, variant, problem, device, rng, SAMPLES):
-            configuration = Configuration.of(variant.name, parameters)
-            plan = make_plan(kernel, problem, device, configuration)
-            ((source, entry),) = render(kernel, problem, device, configuration)
-            compiled = compile_source(source, entry, device.arch)
-            resources, where = compiled.resources, f"{configuration} {dtype}"
-            if resources.spill_bytes:
-                names = {**kernel.environment(problem, device), **parameters, "spill_bytes": 4}
-                assert not all(c.evaluate(names) for _, c in variant.constraints_after), where
-                spilled.append(where)
-                continue
-            assert resources.stack_bytes == 0, where
-            threads = plan.launches[0].threads * max(int(parameters["min_blocks"]), 1)
-            assert 0 < resources.registers * threads <= device.registers_per_sm, where
-            width = int(parameters["vector_width"]) * ITEMSIZE[dtype]
-            items = int(parameters["items_per_thread"])
-            assert list(moves(compiled.cubin, LDG)).count(width) >= 2 * items, where
-            assert list(moves(compiled.cubin, STG)).count(width) >= items, where
-    assert len(spilled) <= 1, spilled
+    tried, spilled = 0, []
+    for turn, dtype in enumerate(DTYPES):
+        problem = problem_of(kernel, dtype, OPERATIONS[(turn + cc) % 3])
+        for variant in kernel.usable_variants(problem, device)[0]:
+            chosen = sample(kernel, variant, problem, device, rng, SAMPLES)
+            names = {**kernel.environment(problem, device), **variant.defaults}
+            if turn == 0 and all(c.evaluate(names) for _, c in variant.constraints_before):
+                chosen.append(variant.defaults)
+            for parameters in chosen:
+                tried += 1
+                configuration = Configuration.of(variant.name, parameters)
+                where = f"{configuration} {problem}"
+                threads = make_plan(kernel, problem, device, configuration).launches[0].threads
+                result = compiled(kernel, problem, device, configuration)
+                resources = result.resources
+                assert "warning" not in result.log.lower(), f"{where}: {result.log}"
+                if resources.spill_bytes:
+                    assert parameters != variant.defaults, where
+                    names = {**kernel.environment(problem, device), **parameters, "spill_bytes": 4}
+                    assert not all(c.evaluate(names) for _, c in variant.constraints_after), where
+                    spilled.append(where)
+                    continue
+                assert resources.stack_bytes == 0, where
+                threads *= max(int(parameters.get("min_blocks", 1)), 1)
+                assert 0 < resources.registers * max(threads, 32) <= device.registers_per_sm, where
+                _check_moves(variant.name, parameters, inputs_of(kernel, problem), dtype, result.cubin, where)
+    assert len(spilled) <= tried / 20, spilled
+
+
+def _check_moves(
+    variant: str, parameters: dict[str, Any], inputs: int, dtype: str, cubin: bytes, where: str
+) -> None:
+    """The code loads and stores as many vectors of the width that the parameters say."""
+    width = int(parameters.get("vector_width", 1)) * ITEMSIZE[dtype]
+    items = int(parameters.get("unroll", parameters.get("items_per_thread", 1)))
+    loads, stores = list(moves(cubin, LDG)).count(width), list(moves(cubin, STG)).count(width)
+    if variant == "bulk":
+        assert count_of(cubin, UBLKCP) >= inputs + parameters["bulk_store"], where
+        items = int(parameters["tile_bytes"]) // (16 * int(parameters["block_size"]))
+        through_registers = items * (
+            1 if parameters["bulk_store"] else 2
+        )  # what is left over goes there, too
+        assert list(moves(cubin, STG)).count(16) >= through_registers, where
+    elif variant == "staged":
+        assert count_of(cubin, LDGSTS) >= items * inputs * parameters["stages"], where
+        assert stores >= items, where
+    else:
+        assert loads >= inputs * items, where
+        assert stores >= items, where
 
 
 @pytest.mark.parametrize(("cc", "dtype"), ((75, "bfloat16"), (90, "float32")))
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_hint_reaches_the_machine_code(name: str, dtype: str, cc: int) -> None:
     kernel, device = load_kernel(name), gpu(cc)
-    variant = kernel.variants["vectorized"]
+    variant, problem = kernel.variants["vectorized"], problem_of(kernel, dtype)
+    names = {**kernel.environment(problem, device), **variant.defaults, "vector_width": 4}
     codes = {}
     hints = [variant.parameters[hint].values for hint in ("load_hint", "store_hint")]
     for load, store in itertools.product(*hints):
-        parameters = {**variant.defaults, "load_hint": load, "store_hint": store}
-        configuration = Configuration.of("vectorized", parameters)
-        ((source, entry),) = render(kernel, kernel.problem(dtypes={"": dtype}), device, configuration)
-        codes[load, store] = code_of(compile_source(source, entry, device.arch).cubin)
-    assert len(set(codes.values())) == len(codes)
+        parameters = {**variant.defaults, "vector_width": 4, "load_hint": load, "store_hint": store}
+        if all(c.evaluate({**names, **parameters}) for _, c in variant.constraints_before):
+            configuration = Configuration.of("vectorized", parameters)
+            codes[load, store] = code_of(compiled(kernel, problem, device, configuration).cubin)
+    assert len(set(codes.values())) == len(codes) == (15 if cc >= 80 else 9)
 
 
 @pytest.mark.parametrize("cc", (75, 90))
@@ -113,47 +167,158 @@ def test_every_hint_reaches_the_machine_code(name: str, dtype: str, cc: int) -> 
 @pytest.mark.parametrize("name", KERNELS)
 def test_reference_compiles(name: str, dtype: str, cc: int) -> None:
     kernel, device = load_kernel(name), gpu(cc)
-    problem = kernel.problem(dtypes={"": dtype})
     assert kernel.reference.cuda is not None
-    source, entry = render_launch(kernel, kernel.reference.cuda, problem, device, Configuration("", ()))
-    compiled = compile_source(source, entry, device.arch)
-    assert compiled.resources.spill_bytes == 0
-    launch = reference_launch(kernel, problem, device)
-    assert launch is not None
-    assert launch.threads == 256
+    for op in OPERATIONS if name == "transform" else OPERATIONS[:1]:
+        problem = problem_of(kernel, dtype, op)
+        source, entry = render_launch(kernel, kernel.reference.cuda, problem, device, Configuration("", ()))
+        assert compile_source(source, entry, device.arch).resources.spill_bytes == 0
+        launch = reference_launch(kernel, problem, device)
+        assert launch is not None
+        assert launch.threads == 256
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_space_holds_the_plain_kernel(name: str) -> None:
     """16 bytes a load, one vector a thread, 256 threads, no hints: what everybody compares with."""
-    kernel, device = load_kernel(name), gpu()
-    assert kernel.variants["vectorized"].defaults == {
+    kernel = load_kernel(name)
+    defaults = kernel.variants["vectorized"].defaults
+    arrangement = {"arrangement": "striped"} if "arrangement" in defaults else {}
+    assert defaults == {
         "block_size": 256,
-        "vector_width": 4,
+        "vector_width": 8 if name == "transform" else 4,
         "items_per_thread": 1,
         "min_blocks": 0,
         "load_hint": "none",
         "store_hint": "none",
+        **arrangement,
     }
-    configuration = Configuration.of("vectorized", kernel.variants["vectorized"].defaults)
-    ((source, entry),) = render(kernel, kernel.problem(), device, configuration)
-    code = code_of(compile_source(source, entry, device.arch).cubin)
-    assert len(code) <= 64 * 16 * 2  # a division of 64-bit integers alone would take more
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_nothing_stands_before_the_first_load(name: str) -> None:
+    """When n is small, the time is one trip to memory: the straight way through the code must be short."""
+    kernel, device = load_kernel(name), gpu()
+    parameters = {**kernel.variants["vectorized"].defaults, "vector_width": 4}
+    configuration = Configuration.of("vectorized", parameters)
+    cubin = compiled(kernel, problem_of(kernel, "float32"), device, configuration).cubin
+    opcodes = [low & 0xFFF for low, _ in struct.iter_unpack("<QQ", code_of(cubin))]
+    loads = [i for i, opcode in enumerate(opcodes) if opcode in LDG]
+    stores = [i for i, opcode in enumerate(opcodes) if opcode in STG]
+    assert loads[0] < 14
+    assert stores[0] < 30
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_packed_arithmetic_where_there_is_some(name: str) -> None:
+    """Two additions by one instruction, and no conversion on the way of whole vectors."""
+    if name == "transform":
+        pytest.skip("an expression is computed in float")
+    kernel, device = load_kernel(name), gpu()
+    parameters = {**kernel.variants["vectorized"].defaults, "vector_width": 8}
+    sizes = {}
+    for dtype in ("float16", "bfloat16"):
+        problem = problem_of(kernel, dtype)
+        cubin = compiled(kernel, problem, device, Configuration.of("vectorized", parameters)).cubin
+        opcodes = [low & 0xFFF for low, _ in struct.iter_unpack("<QQ", code_of(cubin))]
+        first_store = next(i for i, opcode in enumerate(opcodes) if opcode in STG)
+        sizes[dtype] = first_store
+    assert max(sizes.values()) < 30, sizes
+
+
+PIECES = {
+    80: """
+    __shared__ __align__(16) float stage[4][1024];
+    copy_async<16>(stage[0] + 4 * threadIdx.x, from + 4 * threadIdx.x);
+    copy_async<8>(stage[1] + 2 * threadIdx.x, from + 2 * threadIdx.x);
+    copy_async_or_zero<4>(stage[2] + threadIdx.x, from + threadIdx.x, threadIdx.x < n);
+    commit_copies();
+    copy_async_or_zero<16>(stage[3] + 4 * threadIdx.x, from + 4 * threadIdx.x, threadIdx.x < n);
+    commit_copies();
+    wait_copies<1>();
+    wait_copies<0>();
+    __syncthreads();
+    to[threadIdx.x] = stage[0][threadIdx.x] + stage[1][threadIdx.x] + stage[2][threadIdx.x] + stage[3][threadIdx.x];
+""",
+    90: """
+    __shared__ __align__(128) float stage[2][1024];
+    __shared__ Barrier barrier;
+    if (threadIdx.x == 0) {
+        init_barrier(&barrier, 2);
+        publish_barriers();
+        expect_bytes(&barrier, 8192);
+        bulk_load(stage[0], from, 4096, &barrier);
+        bulk_load(stage[1], from + 1024, 4096, &barrier, keep_first_out());
+        arrive(&barrier);
+    }
+    __syncthreads();
+    wait_barrier(&barrier, 0);
+    stage[0][threadIdx.x] += stage[1][threadIdx.x];
+    publish_to_bulk();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        bulk_store(to, stage[0], 4096);
+        bulk_store(to + 1024, stage[1], 4096, keep_first_out());
+        commit_bulk_stores();
+        wait_bulk_reads<0>();
+        wait_bulk_stores<0>();
+    }
+""",
+}
+"""Every function of common/async_copy.cuh.j2, from the compute capability on that has it."""
+
+
+@pytest.mark.parametrize("cc", [cc for cc in THREADS_PER_SM if cc >= 80])
+def test_every_asynchronous_copy_compiles(cc: int) -> None:
+    loader = jinja2.FileSystemLoader(paths.templates())
+    header = jinja2.Environment(loader=loader).get_template("common/async_copy.cuh.j2").render()
+    for least, body in PIECES.items():
+        if cc >= least:
+            source = f'{header}\nextern "C" __global__ void k(const float* from, float* to, int n) {{{body}}}'
+            found = compile_source(source, "k", gpu(cc).arch)
+            assert "warning" not in found.log.lower()
+            assert count_of(found.cubin, LDGSTS if least == 80 else UBLKCP) == 4
 
 
 @pytest.mark.parametrize("n", (1, 3, 255, 257, 4099, 2**28, 2**31 + 5, 2**33))
 @pytest.mark.parametrize("name", KERNELS)
 def test_grid_covers_every_element(name: str, n: int) -> None:
     kernel, device, rng = load_kernel(name), gpu(), random.Random(n)
-    for variant in kernel.variants.values():
-        problem = kernel.problem(sizes={"n": n})
-        for parameters in sample(kernel, variant, problem, device, rng, 20):
-            configuration = Configuration.of(variant.name, parameters)
-            (launch,) = make_plan(kernel, problem, device, configuration).launches
-            tile = parameters["block_size"] * parameters["vector_width"] * parameters["items_per_thread"]
-            tiles = -(-n // tile)
-            if variant.name == "vectorized":
-                assert launch.grid == (tiles, 1, 1)
-            else:
-                assert launch.grid == (min(tiles, device.sm_count * parameters["blocks_per_sm"]), 1, 1)
-            assert launch.arguments[-1] == ("scalar", "int64", n)
+    for dtype in ("float16", "float32"):
+        problem = problem_of(kernel, dtype, n=n)
+        for variant in kernel.usable_variants(problem, device)[0]:
+            if variant.name in ("one_block", "one_element", "several_items") and n >= 2**32:
+                names = {**kernel.environment(problem, device), **variant.defaults}
+                assert not all(c.evaluate(names) for _, c in variant.constraints_before)
+                continue
+            for parameters in sample(kernel, variant, problem, device, rng, 10):
+                configuration = Configuration.of(variant.name, parameters)
+                (launch,) = make_plan(kernel, problem, device, configuration).launches
+                _check_launch(variant.name, parameters, n, dtype, device, launch)
+
+
+def _check_launch(
+    variant: str, parameters: dict[str, Any], n: int, dtype: str, device: Gpu, launch: Any
+) -> None:
+    blocks, last = launch.grid[0], [value for _, _, value in launch.arguments]
+    assert launch.grid[1:] == (1, 1)
+    if variant in ("one_thread", "one_block", "one_element"):
+        assert last[-1] == n
+        assert blocks == (-(-n // parameters["block_size"]) if variant == "one_element" else 1)
+        return
+    width = parameters.get("vector_width", 16 // ITEMSIZE[dtype] if variant == "bulk" else 1)
+    tile = (
+        parameters["tile_bytes"] // ITEMSIZE[dtype]
+        if variant == "bulk"
+        else parameters["block_size"] * width * parameters["items_per_thread"]
+    )
+    assert last[-2] * tile + last[-1] == n
+    assert 0 <= last[-1] < tile
+    assert n // width + tile < 2**32  # the number of any vector that a thread may think of
+    assert launch.alignment == width * ITEMSIZE[dtype]
+    tiles = -(-n // tile)
+    per_sm = parameters.get("blocks_per_sm", 0)
+    assert blocks == (min(tiles, device.sm_count * per_sm) if per_sm else tiles)
+    if "stages" in parameters:
+        share = (launch.shared_bytes + 1024) * max(per_sm, 1)
+        assert share <= device.shared_bytes_per_sm
+        assert launch.shared_bytes > 0
