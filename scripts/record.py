@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,7 +34,7 @@ class Lattice:
     """The values recorded of one variant."""
 
     variant: str
-    fixed: dict[str, tuple[int | str, ...]]
+    fixed: dict[str, tuple[int | str | bool, ...]]
 
 
 @dataclass(frozen=True)
@@ -45,28 +45,115 @@ class Plan:
     lattices: list[Lattice] = field(default_factory=list)
 
 
+VECTORIZED = Lattice(
+    "vectorized",
+    {
+        "block_size": (128, 256, 512),
+        "vector_width": (1, 4, 8),
+        "items_per_thread": (1, 2, 4),
+        "min_blocks": (0,),
+        "load_hint": ("none", "l2_evict_first"),
+        "store_hint": ("none", "cs"),
+    },
+)
+GRID_STRIDE = Lattice(
+    "grid_stride",
+    {
+        "block_size": (256, 512),
+        "vector_width": (1, 4, 8),
+        "items_per_thread": (1, 2),
+        "blocks_per_sm": (4, 8),
+        "min_blocks": (0,),
+        "load_hint": ("none",),
+        "store_hint": ("none", "cs"),
+    },
+)
+BULK = Lattice(
+    "bulk",
+    {
+        "block_size": (128, 256),
+        "tile_bytes": (2048, 4096, 8192),
+        "stages": (1, 2, 4),
+        "blocks_per_sm": (0, 2, 4, 8),
+        "l2_evict_first": (False,),
+        "store_hint": ("none",),
+    },
+)
 ELEMENTWISE = [
+    replace(VECTORIZED, fixed={**VECTORIZED.fixed, "arrangement": ("striped",)}),
+    GRID_STRIDE,
+    BULK,
+]
+TRANSFORM = [
+    VECTORIZED,
+    GRID_STRIDE,
+    BULK,
+    Lattice("one_element", {}),
+    Lattice("several_items", {"min_blocks": (0,)}),
     Lattice(
-        "vectorized",
+        "staged",
+        {"vector_width": (4, 8), "stages": (2, 4), "blocks_per_sm": (1, 2, 4), "store_hint": ("none",)},
+    ),
+]
+REDUCE = [
+    Lattice(
+        "ticket",
         {
-            "block_size": (128, 256, 512),
-            "vector_width": (1, 4, 8),
-            "items_per_thread": (1, 2, 4),
+            "block_size": (256, 512, 1024),
+            "vector_width": (1, 4),
+            "items_per_thread": (4, 8),
+            "batches_per_block": (1, 4, 16),
             "min_blocks": (0,),
             "load_hint": ("none", "no_allocate"),
-            "store_hint": ("none", "cs"),
         },
     ),
     Lattice(
-        "grid_stride",
+        "mailbox",
         {
-            "block_size": (256, 512),
-            "vector_width": (1, 4, 8),
-            "items_per_thread": (1, 2),
-            "blocks_per_sm": (4, 8),
-            "min_blocks": (0,),
-            "load_hint": ("none",),
-            "store_hint": ("none", "cs"),
+            "block_size": (256, 512, 1024),
+            "vector_width": (4,),
+            "items_per_thread": (2, 4, 8),
+            "blocks_per_sm": (1, 2, 4),
+            "prefetch": (False,),
+            "load_hint": ("none", "no_allocate"),
+        },
+    ),
+    Lattice("bulk", {"stages": (2, 4, 6, 8), "blocks_per_sm": (1, 2), "load_hint": ("none",)}),
+    Lattice("cluster", {"vector_width": (4,), "load_hint": ("none",), "cluster_size": (8, 16)}),
+    Lattice("two_pass", {"vector_width": (4,), "load_hint": ("none",), "blocks_per_sm": (2, 4, 8)}),
+]
+MEAN_MATVEC = [
+    Lattice(
+        "mean_then_product",
+        {
+            "slice": (512, 1024),
+            "vector_width": (4,),
+            "unroll": (8, 16),
+            "parts": (1, 2, 4),
+            "load_hint": ("no_allocate",),
+            "block_m": (64,),
+            "block_n": (64,),
+            "block_k": (32,),
+            "warps_m": (2,),
+            "warps_n": (2,),
+            "warps_k": (2,),
+        },
+    ),
+    Lattice(
+        "fused",
+        {
+            "blocks_per_sm": (1, 2),
+            "slice": (512, 1024),
+            "vector_width": (4,),
+            "unroll": (8, 16),
+            "parts": (1, 4, 8),
+            "load_hint": ("no_allocate",),
+            "block_m": (32,),
+            "block_n": (32,),
+            "block_k": (64,),
+            "warps_m": (1,),
+            "warps_n": (1,),
+            "warps_k": (8,),
         },
     ),
 ]
@@ -139,6 +226,15 @@ PLANS = {
         ELEMENTWISE,
     ),
     "saxpy": Plan([{"n": n, "dtype": d} for n, d in [(2**26, "float32"), (2**26, "float16")]], ELEMENTWISE),
+    "transform": Plan([{"n": n, "dtype": "float16"} for n in (2**24, 2**28)], TRANSFORM),
+    "reduce": Plan([{"n": n, "dtype": "float32"} for n in (2**20, 2**28)], REDUCE),
+    "mean_matvec": Plan(
+        [
+            {"groups": 1024, "vectors": 1024, "length": 1024, "dtype": "float32", "product": product}
+            for product in ("float32", "tf32")
+        ],
+        MEAN_MATVEC,
+    ),
     "gemm": Plan(
         [
             {"m": 4096, "n": 4096, "k": 4096, "dtype": "float16"},
@@ -170,9 +266,10 @@ def _record(name: str, plan: Plan, db: Path, out: Path) -> None:
     try:
         with Database.open(db) as database:
             for sizes in plan.problems:
-                dtype = str(sizes["dtype"])
                 problem = kernel.problem(
-                    {k: int(str(v)) for k, v in sizes.items() if k != "dtype"}, {"": dtype}
+                    {k: int(str(v)) for k, v in sizes.items() if k in kernel.sizes},
+                    {"": str(sizes["dtype"])},
+                    {k: str(v) for k, v in sizes.items() if k in kernel.options},
                 )
                 rows = {}
                 for lattice in plan.lattices:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -12,7 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.baselines import Baseline, BaselineKind, baselines_of, launch_of, parse_baseline, source_of
+from tuner.answer import numpy_of
+from tuner.baselines import (
+    Baseline,
+    BaselineKind,
+    baselines_of,
+    launch_of,
+    parse_baseline,
+    settle_baseline,
+    source_of,
+)
 from tuner.calls import FUNCTIONS, LibraryCall
 from tuner.errors import ExpressionError, TunerError, UsageError
 from tuner.gpu import arrays
@@ -21,7 +32,7 @@ from tuner.gpu.baselines import Captured, make_call
 from tuner.gpu.functions import arguments_for, load_function
 from tuner.gpu.rivals import numpy_time_ns
 from tuner.kernel_file import builtin_kernels, load_kernel
-from tuner.model import Gpu
+from tuner.model import Gpu, Problem
 from tuner.plan import UnlaunchableError
 from tuner.reference import ArrayExpression
 
@@ -145,25 +156,52 @@ def test_a_call_gets_values_numbers_and_keywords() -> None:
 
 def torch_on_numpy() -> SimpleNamespace:
     def add(x: Any, y: Any, alpha: float = 1, *, out: Any) -> None:
-        out[...] = x + x.dtype.type(alpha) * y
+        out[...] = x + out.dtype.type(alpha) * y
 
     def mm(x: Any, y: Any, *, out: Any) -> None:
         np.matmul(x, y, out=out)
 
-    return SimpleNamespace(add=add, mm=mm)
+    def reduction(function: Any) -> Any:
+        def reduce(x: Any, dim: int, *, keepdim: bool = False, dtype: Any = None, out: Any = None) -> Any:
+            more = {} if dtype is None else {"dtype": dtype}
+            return function(x, axis=dim, keepdims=keepdim, out=out, **more)
+
+        return reduce
+
+    return SimpleNamespace(
+        add=add,
+        mm=mm,
+        transpose=np.swapaxes,
+        sum=reduction(np.sum),
+        mean=reduction(np.mean),
+        amax=reduction(np.amax),
+        float32=np.float32,
+    )
 
 
-@pytest.mark.parametrize("name", builtin_kernels())
-def test_baselines_of_builtin_kernels_compute_the_reference(name: str) -> None:
+def problems_of(name: str) -> Iterator[Problem]:
+    """Give a small problem of a built-in kernel for each choice of its options."""
     kernel = load_kernel(name)
-    problem = kernel.problem({size: 5 + i for i, size in enumerate(kernel.sizes)})
+    for values in itertools.product(*kernel.options.values()):
+        options = dict(zip(kernel.options, values, strict=True))
+        yield kernel.problem({size: 5 + i for i, size in enumerate(kernel.sizes)}, options=options)
+
+
+@pytest.mark.parametrize("problem", [p for name in builtin_kernels() for p in problems_of(name)], ids=str)
+def test_baselines_of_builtin_kernels_compute_the_reference(problem: Problem) -> None:
+    kernel = load_kernel(problem.kernel)
     names = kernel.environment(problem, GPU)
     rng = np.random.default_rng(0)
     libraries = {"torch": torch_on_numpy(), "cupy": np}
-    assert {baseline.name for baseline in baselines_of(kernel)} >= {"torch", "numpy"}
-    for baseline in baselines_of(kernel):
+    found = []
+    for each in baselines_of(kernel):
+        try:
+            baseline = settle_baseline(each, kernel, problem)
+        except UsageError:
+            continue  # the file names no call for this problem
+        found.append(baseline.name)
         values: dict[str, Any] = {s.name: s.value.evaluate(names) for s in kernel.scalars.values()}
-        for tensor in kernel.tensors.values():
+        for tensor in kernel.present(problem).values():
             shape = tuple(int(dim.evaluate(names)) for dim in tensor.shape)
             values[tensor.name] = rng.standard_normal(shape).astype(np.float32)
         if baseline.kind is BaselineKind.NUMPY:
@@ -171,11 +209,47 @@ def test_baselines_of_builtin_kernels_compute_the_reference(name: str) -> None:
             assert baseline.library == ""
             continue
         (output,) = (t.name for t in kernel.tensors.values() if t.role != "input")
-        expected = kernel.reference.numpy[output].evaluate(values)[0]
+        expected = numpy_of(kernel, problem)[output].evaluate(values)[0]
         call = LibraryCall(baseline.text)
-        assert call.library == baseline.library
+        assert call.library == baseline.library == each.library
         call.bind(libraries[call.library])(values)
-        np.testing.assert_allclose(values[output], expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            values[output], expected.reshape(values[output].shape), rtol=1e-5, atol=1e-5
+        )
+    assert set(found) >= {"torch", "numpy"}
+
+
+def test_the_call_that_fits_a_problem_is_made() -> None:
+    kernel = load_kernel("reduce")
+    torch = next(baseline for baseline in baselines_of(kernel) if baseline.name == "torch")
+    assert torch.library == "torch"
+
+    def text(dtype: str, op: str) -> str:
+        problem = kernel.problem(dtypes={"": dtype}, options={"op": op})
+        return settle_baseline(torch, kernel, problem).text
+
+    assert text("float16", "sum") == "torch.sum(x, 0, keepdim=True, out=out)"
+    assert text("float32", "max") == "torch.amax(x, 0, keepdim=True, out=out)"
+    assert "dtype=float32" in text("bfloat16", "mean")
+    with pytest.raises(UsageError, match="torch has no call for reduce n=67108864 float16 op=max"):
+        text("float16", "max")
+    # In the measuring process there is only what fits.
+    answer = settle_baseline(torch, kernel, kernel.problem())
+    assert settle_baseline(answer, kernel, kernel.problem(options={"op": "max"})) == answer
+
+
+def test_a_call_may_name_a_dtype() -> None:
+    call = LibraryCall("torch.mean(x, 0, keepdim=True, dtype=float32, out=y)")
+    assert call.names == {"x", "y"}
+    given: dict[str, Any] = {}
+    library = SimpleNamespace(mean=lambda *_, **named: given.update(named), float32="its float32")
+    call.bind(library)({"x": "X", "y": "Y"})
+    assert given == {"keepdim": True, "dtype": "its float32", "out": "Y"}
+    with pytest.raises(TunerError, match="no float32"):
+        call.bind(SimpleNamespace(mean=None))
+    for wrong in ("x", "float31", "'float32'", "torch.float32"):
+        with pytest.raises(ExpressionError):
+            LibraryCall(f"torch.mean(x, 0, dtype={wrong}, out=y)")
 
 
 # -- what the command line names

@@ -83,7 +83,8 @@ def test_a_configuration_as_tables_print_it(kernel: KernelSpec, text: str) -> No
         ("plane block_size=256", "did you mean plain"),
         ("plain blocksize=256", "block_size"),
         ("plain block_size=257", "256"),
-        ("plain other", "2 variants"),
+        ("plain block_size", "'block_size' has no value"),
+        ("plain plain", "2 variants"),
     ],
 )
 def test_what_the_kernel_does_not_have_is_refused(kernel: KernelSpec, text: str, words: str) -> None:

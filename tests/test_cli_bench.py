@@ -6,11 +6,11 @@ import importlib.util
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.commands import Said, assert_refused, said_by
 from tests.faults.bench_device import BenchDevice, kernel_with_baselines, remember
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import Watcher
@@ -27,15 +27,6 @@ from tuner.state import Request
 
 BEST = configuration("ok", 256, 2)
 DEFAULT = configuration("ok", 32, 1)
-
-
-@dataclass
-class Said:
-    """What a command left on its streams."""
-
-    code: int
-    out: str
-    err: str
 
 
 Bench = Callable[..., Said]
@@ -61,11 +52,7 @@ def bench(
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> Said:
-        with pytest.raises(SystemExit) as ended:
-            main(["bench", *arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Said(int(ended.value.code or 0), said.out, said.err)
+        return said_by(capsys, "bench", *arguments)
 
     return run
 
@@ -73,16 +60,6 @@ def bench(
 def know(kernel: KernelSpec, time_ns: float = 1e5, n: int = 1024, **changes: object) -> None:
     with Database.open("results/tuning.db") as database:
         remember(database, kernel, kernel.problem({"n": n}), BEST, time_ns, **changes)  # type: ignore[arg-type]
-
-
-def assert_refused(said: Said, code: int, *words: str) -> None:
-    """One line on stderr, nothing on stdout."""
-    assert said.code == code, said
-    assert said.out == ""
-    (line,) = said.err.splitlines()
-    assert line.startswith("tune: ")
-    for word in words:
-        assert word in line
 
 
 def test_default_is_what_the_tests_think(kernel: KernelSpec, device: BenchDevice) -> None:
@@ -315,10 +292,7 @@ def test_without_a_gpu(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(choose, "has_gpu", lambda: False)
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "--kernel", "gemm"])
-    said = capsys.readouterr()
-    assert_refused(Said(int(ended.value.code or 0), said.out, said.err), 1, "no NVIDIA GPU", "--history")
+    assert_refused(said_by(capsys, "bench", "--kernel", "gemm"), 1, "no NVIDIA GPU", "--history")
 
 
 # -- figures

@@ -6,11 +6,11 @@ import importlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.commands import Said, assert_refused, said_by
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.faults.ladder_device import BEST, LAUNCH_NS, LadderDevice, kernel_with_ladder
 from tuner.cli import main
@@ -21,21 +21,6 @@ from tuner.errors import UsageError
 from tuner.kernel import KernelSpec
 from tuner.kernel_file import load_kernel
 from tuner.report.ladder_progress import make_progress
-
-
-@dataclass
-class Said:
-    """What a command left on its streams."""
-
-    code: int
-    out: str
-    err: str
-
-    def rows(self) -> dict[str, str]:
-        """Give the lines of a table by the name at their start, the last of each."""
-        lines = (re.split(r"\s{2,}", line, maxsplit=1) for line in self.out.splitlines() if line)
-        return {line[0]: line[-1] for line in lines}
-
 
 Ladder = Callable[..., Said]
 
@@ -60,23 +45,9 @@ def ladder(
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, of: str = str(kernel.file)) -> Said:
-        with pytest.raises(SystemExit) as ended:
-            main(["ladder", of, *arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Said(int(ended.value.code or 0), said.out, said.err)
+        return said_by(capsys, "ladder", of, *arguments)
 
     return run
-
-
-def assert_refused(said: Said, code: int, *words: str) -> None:
-    """One line on stderr, nothing on stdout."""
-    assert said.code == code, said
-    assert said.out == ""
-    (line,) = said.err.splitlines()
-    assert line.startswith("tune: ")
-    for word in words:
-        assert word in line, line
 
 
 # -- sweeps
@@ -340,7 +311,7 @@ def test_ctrl_c_prints_what_there_is(
     [
         (("--sweep", "q=1..4"), 2, ("no size 'q'",)),
         (("--sweep", "n=1..4", "--size", "n=4"), 2, ("--size and in --sweep",)),
-        (("--rung", "moer"), 2, ("no rung 'moer'", "did you mean more")),
+        (("--rung", "moer"), 2, ("no rung 'moer'", "did you mean 'more'")),
         (("--against", "default"), 2, ("compares rungs",)),
         (("--against", "toch"), 2, ("toch", "torch")),
         (("--against", "none", "--against", "torch"), 2, ("none",)),

@@ -13,18 +13,18 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.commands import Said, said_by
 from tests.faults.kernels import SOURCE, scale_kernel, write_kernel, write_synthetic_recording
 from tests.faults.killing import MARK, marked
 from tests.faults.processes import alive
 from tests.faults.stub_device import StubDevice, good, time_of
 from tuner import render
-from tuner.cli import main
 from tuner.devices import choose
 from tuner.devices.base import Contestant, RaceRound
 from tuner.errors import DeviceError, Interrupted
@@ -43,15 +43,6 @@ from tuner.model import (
 from tuner.state import Request, Result
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-@dataclass
-class Said:
-    """What a command left on its streams."""
-
-    code: int
-    out: str
-    err: str
 
 
 Tune = Callable[..., Said]
@@ -73,11 +64,7 @@ def tune(
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, device: str = f"replay:{recording}") -> Said:
-        with pytest.raises(SystemExit) as ended:
-            main([*arguments, *(["--device", device] if device else [])])
-        said = capsys.readouterr()
-        code = ended.value.code
-        return Said(code if isinstance(code, int) else 1, said.out, said.err)
+        return said_by(capsys, *arguments, *(["--device", device] if device else []))
 
     return run
 

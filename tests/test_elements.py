@@ -28,7 +28,8 @@ from tuner.elements import (
     parse_element,
 )
 from tuner.errors import ExpressionError
-from tuner.reference import UNIT_ROUNDOFF, ArrayExpression, norm_allowance, tolerance
+from tuner.reference import ArrayExpression
+from tuner.tolerance import UNIT_ROUNDOFF, norm_allowance, tolerance
 
 GPP = shutil.which("g++")
 OF = ("x", "y", "z")
@@ -364,7 +365,7 @@ def in_float32(node: ast.expr, names: Mapping[str, npt.NDArray[np.float32]]) -> 
             if exponent == 0.5:
                 return np.sqrt(base)
             if exponent != int(exponent):
-                return np.asarray(base.astype(np.float64) ** exponent, np.float32)
+                return np.asarray(base.astype(np.float64) ** float(np.float32(exponent)), np.float32)
             product = np.ones_like(base)
             for _ in range(abs(int(exponent))):
                 product = product * base
@@ -402,6 +403,17 @@ def worst_ratio(
     if not len(value):
         return 0.0
     return max(float(np.max(error / allowed)), norm / (bound.norm_coefficient * norm_allowance(len(value))))
+
+
+@pytest.mark.parametrize("exponent", [4.0000002, 7.3, 33.000002, -2.7])
+def test_an_exponent_that_is_no_float32_is_rounded_like_any_number(exponent: float) -> None:
+    """Of a base far from 1, that moves the result by more than the function itself may err."""
+    largest = 85.0 / abs(exponent)  # e ** 85 is still a float32
+    base = np.exp(np.linspace(-largest, largest, 1001)).astype(np.float32)
+    expression = parse_element(f"x ** {exponent}", OF)
+    value, magnitude = ArrayExpression(expression.text).evaluate({"x": base.astype(np.float64)})
+    found = in_float32(expression.body, {"x": base}).astype(np.float64)
+    assert worst_ratio(found, value, magnitude, expression.operations, "float32") <= 1.0
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

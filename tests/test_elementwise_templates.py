@@ -146,6 +146,17 @@ def _check_moves(
         assert stores >= items, where
 
 
+@pytest.mark.parametrize("variant", ("one_thread", "one_block", "several_items"))
+def test_unrolled_loads_stand_before_the_first_store(variant: str) -> None:
+    """Else a thread would wait for each of them by itself, and `unroll` would only save branches."""
+    kernel = load_kernel("transform")
+    configuration = Configuration.of(variant, {**kernel.variants[variant].defaults, "unroll": 4})
+    cubin = compiled(kernel, problem_of(kernel, "float16", "x * y + z"), gpu(), configuration).cubin
+    opcodes = [low & 0xFFF for low, _ in struct.iter_unpack("<QQ", code_of(cubin))]
+    order = "".join("L" if code in LDG else "S" for code in opcodes if code in (*LDG, *STG))
+    assert order.startswith("LLL" * 4 + "S" * 4), order
+
+
 @pytest.mark.parametrize(("cc", "dtype"), ((75, "bfloat16"), (90, "float32")))
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_hint_reaches_the_machine_code(name: str, dtype: str, cc: int) -> None:

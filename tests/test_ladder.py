@@ -503,7 +503,7 @@ def test_rung_comes_before_the_user(kernel: KernelSpec) -> None:
 def test_rungs_by_name(kernel: KernelSpec) -> None:
     assert [rung.name for rung in choose_rungs(kernel, ["more", "one warp"])] == ["one warp", "more"]
     assert choose_rungs(kernel, []) == kernel.rungs
-    with pytest.raises(UsageError, match="did you mean more"):
+    with pytest.raises(UsageError, match="did you mean 'more'"):
         choose_rungs(kernel, ["moer"])
 
 

@@ -16,13 +16,16 @@ PACKAGE = ROOT / "tuner"
 
 FLOORS = [
     "__init__ errors model paths",
-    "calls elimination enumeration expressions kernel kernel_file reference render roofline space stats toml_table",
-    "baselines children compile_pool compile_worker compiler conditions cubin_cache edges plan",
+    "answer baseline_table calls element_code elements elimination enumeration expressions kernel kernel_file "
+    "magnitudes problem_tables reference render roofline space stats tolerance toml_table toml_terms variant_tables "
+    "code_facts instructions occupancy ptx ptx_opcodes rules sass walk",
+    "baselines children compile_pool compile_worker compiler conditions cubin_cache edges plan tools.job "
+    "advice code_reader code_worker explanation",
     "gpu.*",
-    "devices.* recording",
+    "devices.* recording tools.*",
     "cells database migrations owners reading records rows schema search.* upkeep",
     "accuracy bench doubts race targets trials",
-    "session state",
+    "climb ladder rungs session state",
     "export.* report.*",
     "__main__ cli.*",
 ]
@@ -144,7 +147,7 @@ def test_only_the_measuring_process_imports_gpu() -> None:
 
 def test_only_the_compiler_talks_to_nvrtc() -> None:
     assert users_of("cuda.bindings.nvrtc") == {"compiler"}
-    inner = {"compile_worker", "cubin_cache"}
+    inner = {"code_worker", "compile_worker", "cubin_cache"}
     gpu = {name for name in MODULES if name.startswith("gpu.")}
     lazily = {"devices.choose", "report.health"}  # the version, for the record and for `tune doctor`
     assert users_of("tuner.compiler") <= inner | gpu | lazily

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import commands
+from tests.commands import Said, said_by
 from tests.faults.bench_device import remember
 from tests.faults.fake_tools import fake_ncu
 from tests.faults.kernels import configuration, scale_kernel
 from tuner.cli import choice as choices
-from tuner.cli import main
 from tuner.cli.profile import profile as command
 from tuner.database import Database
 from tuner.devices.choose import has_gpu
@@ -296,16 +297,12 @@ def test_a_missing_tool_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.M
 
 
 @dataclass
-class Said:
-    """What the command left."""
-
-    code: int
-    out: str
-    err: str
+class Profiled(Said):
     calls: list[list[str]]
+    """How ncu was called."""
 
 
-Run = Callable[..., Said]
+Run = Callable[..., Profiled]
 
 
 @pytest.fixture
@@ -326,25 +323,19 @@ def run(
     monkeypatch.setattr(choices, "gpu_here", lambda device="cuda": GPU)
     (tmp_path / "report.csv").write_text(wide())
 
-    def call(*arguments: str, **word: object) -> Said:
+    def call(*arguments: str, **word: object) -> Profiled:
         monkeypatch.setenv("FAKE_TOOL", json.dumps(word))
         (tmp_path / "calls").unlink(missing_ok=True)
-        with pytest.raises(SystemExit) as ended:
-            main(["profile", *arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
+        said = said_by(capsys, "profile", *arguments)
         calls = (tmp_path / "calls").read_text().splitlines() if (tmp_path / "calls").exists() else []
-        return Said(int(ended.value.code or 0), said.out, said.err, [json.loads(line) for line in calls])
+        return Profiled(said.code, said.out, said.err, [json.loads(line) for line in calls])
 
     return call
 
 
 def assert_refused(said: Said, code: int, *words: str) -> None:
     """One line on stderr, nothing on stdout, nothing left behind."""
-    assert (said.code, said.out) == (code, ""), said
-    assert said.err.startswith("tune: ") and said.err.count("\n") == 1, said.err
-    for word in words:
-        assert word in said.err
+    commands.assert_refused(said, code, *words)
     assert not [path.name for path in Path("results").rglob("*") if path.is_file()]
 
 
@@ -464,6 +455,8 @@ def test_without_ncu_nothing_is_started(
     monkeypatch.setattr("tuner.tools.locate._folders", lambda tool: iter([]))
     monkeypatch.setattr(choices, "gpu_here", lambda device: pytest.fail("the GPU was asked"))
     assert_refused(run(str(kernel.file)), 1, "Nsight Compute (ncu) is not installed", "--ncu PATH")
+    assert_refused(run(str(kernel.file), "--size", "q=1"), 2, "no size 'q'")
+    assert_refused(run("gem"), 2, "did you mean gemm?")
 
 
 def test_a_kernel_that_does_not_compile(run: Run, tmp_path: Path) -> None:

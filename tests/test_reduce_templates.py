@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import itertools
 import math
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.on_host import GPP, HostKernel, Schedule
+from tests.emulator import COMPILER, HostArray, HostConfiguration, HostKernel, Schedule
 from tests.test_elementwise_templates import LDG, THREADS_PER_SM, code_of, moves, sample
 from tests.test_elementwise_templates import gpu as limits_of
 from tuner.answer import answer_of
@@ -24,9 +23,9 @@ from tuner.expressions import ITEMSIZE
 from tuner.kernel import LaunchSpec
 from tuner.kernel_file import load_kernel
 from tuner.model import Configuration, Gpu, Problem
-from tuner.plan import Plan, make_plan, reference_launch
-from tuner.reference import norm_allowance, tolerance
+from tuner.plan import make_plan, reference_launch
 from tuner.render import render, render_launch
+from tuner.tolerance import norm_allowance, tolerance
 
 KERNEL = load_kernel("reduce")
 OPERATIONS = ("sum", "max", "mean")
@@ -34,7 +33,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 WAITING = ("mailbox", "bulk")
 """Variants in which a block waits for the others."""
 
-needs_gpp = pytest.mark.skipif(GPP is None, reason="needs g++")
+needs_gpp = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 
 
 def gpu(cc: int = 90) -> Gpu:
@@ -151,18 +150,7 @@ def test_the_bound_lets_no_tile_be_lost(exponent: int) -> None:
 
 # -- run on the host
 
-C_TYPES: dict[str, Any] = {"buffer": ctypes.c_void_p, "int64": ctypes.c_longlong, "int32": ctypes.c_int}
-ARGUMENTS = {
-    "x": "const T*",
-    "out": "float*",
-    "partials": "float*",
-    "tickets": "unsigned int*",
-    "boxes": "unsigned long long*",
-    "int64": "long long",
-    "int32": "int",
-}
-NUMPY = {"float32": np.float32, "uint32": np.uint32, "int64": np.int64, "bfloat16": np.uint16}
-CASES = [
+CASES: list[tuple[str, dict[str, Any]]] = [
     ("one_block", {"block_size": 128, "vector_width": 4, "items_per_thread": 2}),
     ("one_block", {"block_size": 256, "vector_width": 1, "items_per_thread": 8}),
     ("two_pass", {"block_size": 128, "vector_width": 2, "items_per_thread": 4, "blocks_per_sm": 2}),
@@ -180,67 +168,34 @@ CASES = [
 """Small blocks, since each thread is a fiber; what is not named is the default."""
 
 
-def aligned(count: int, dtype: Any) -> npt.NDArray[Any]:
-    size = count * np.dtype(dtype).itemsize
-    raw = np.zeros(size + 128, np.uint8)
-    start = -raw.ctypes.data % 128
-    return raw[start : start + size].view(dtype)
+def on_host(
+    folder: Path,
+    variant: str,
+    parameters: Mapping[str, Any],
+    dtype: str,
+    op: str,
+    edit: Callable[[str], str] = str,
+) -> HostConfiguration:
+    """Build a configuration for the CPU, with a grid for three SMs."""
+    device = dataclasses.replace(gpu(), sm_count=3)
+    configuration = Configuration.of(variant, {**KERNEL.variants[variant].defaults, **parameters})
+    return HostConfiguration(KERNEL, problem_of(1000, dtype, op), device, configuration, folder, edit)
 
 
-class OnHost:
-    """A configuration built for the host, for three SMs."""
-
-    def __init__(
-        self,
-        folder: Path,
-        variant: str,
-        parameters: Mapping[str, Any],
-        dtype: str,
-        op: str,
-        edit: Callable[[str], str] = str,
-    ) -> None:
-        self.device = dataclasses.replace(gpu(), sm_count=3)
-        given = {**KERNEL.variants[variant].defaults, **parameters}
-        self.configuration = Configuration.of(variant, given)
-        self.dtype, self.op = dtype, op
-        sources = render(KERNEL, problem_of(1000, dtype, op), self.device, self.configuration)
-        self.kernels = []
-        for number, ((source, entry), launch) in enumerate(
-            zip(sources, self.plan(1000).launches, strict=True)
-        ):
-            types = [ARGUMENTS[name] for _, name, _ in launch.arguments]
-            built = HostKernel(edit(source), entry, folder / str(number), types, launch.shared_bytes)
-            self.kernels.append(built)
-
-    def plan(self, n: int) -> Plan:
-        return make_plan(KERNEL, problem_of(n, self.dtype, self.op), self.device, self.configuration)
-
-    def scratch(self, n: int) -> dict[str, npt.NDArray[Any]]:
-        memory = {}
-        for buffer in self.plan(n).scratch:
-            memory[buffer.name] = aligned(buffer.count, NUMPY[buffer.dtype])
-            if not buffer.zeroed_once:
-                memory[buffer.name].view(np.uint8)[:] = 0xFF
-        return memory
-
-    def run(
-        self, numbers: npt.NDArray[np.float32], memory: dict[str, npt.NDArray[Any]], schedule: Schedule
-    ) -> np.float32:
-        n = len(numbers)
-        x = aligned(n, NUMPY[self.dtype])
-        x[:] = numbers if self.dtype == "float32" else numbers.view(np.uint32) >> 16
-        out = aligned(1, np.float32)
-        out[0] = np.nan
-        arrays = {"x": x, "out": out, **memory}
-        for kernel, launch in zip(self.kernels, self.plan(n).launches, strict=True):
-            arguments = [
-                C_TYPES[kind](arrays[name].ctypes.data) if kind == "buffer" else C_TYPES[name](value)
-                for kind, name, value in launch.arguments
-            ]
-            kernel(launch.grid[0], launch.threads, schedule, *arguments)
-        for buffer in self.plan(n).scratch:
-            assert not buffer.zeroed_once or not memory[buffer.name].any(), "the next launch finds it changed"
-        return np.float32(out[0])
+def reduced(
+    host: HostConfiguration,
+    numbers: npt.NDArray[np.float32],
+    schedule: Schedule,
+    scratch: Mapping[str, HostArray] | None = None,
+) -> np.float32:
+    """Run it once, on new scratch memory if none is given."""
+    sizes = {"n": len(numbers)}
+    alignment = host.plan(sizes).launches[0].alignment
+    x = HostArray(len(numbers), host.problem.dtypes["input"], alignment)
+    x.fill(numbers)
+    memory = {**(scratch or host.scratch(sizes)), "x": x, "out": HostArray(1, "float32", 4)}
+    host.run(sizes, memory, schedule)
+    return np.float32(memory["out"].elements[0])
 
 
 def schedules(variant: str) -> list[Schedule]:
@@ -257,7 +212,7 @@ def test_every_element_counts_once(case: int, tmp_path: Path) -> None:
     dtype, op = ("float32", "bfloat16")[case % 2], OPERATIONS[case % 3]
     if parameters.get("vector_width") == 8:
         dtype = "bfloat16"
-    host = OnHost(tmp_path, variant, parameters, dtype, op)
+    host = on_host(tmp_path, variant, parameters, dtype, op)
     values = host.configuration.values
     width = int(values.get("vector_width", 16 // ITEMSIZE[dtype]))
     tile = int(values["block_size"]) * width * int(values["items_per_thread"])
@@ -265,11 +220,11 @@ def test_every_element_counts_once(case: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(case)
     for n in (1, width + 1, tile - 1, tile, 2 * tile + width + 1, 7 * tile + 5, int(rng.integers(1, 40_000))):
         numbers = rng.integers(-8, 9, n).astype(np.float32)
-        memory = host.scratch(n)
+        memory = host.scratch({"n": n})
         total = np.float32(numbers.sum(dtype=np.float64))
         expected = {"sum": total, "max": numbers.max(), "mean": total / np.float32(n)}[op]
         for schedule in schedules(variant):
-            assert host.run(numbers, memory, schedule) == expected, (n, schedule)
+            assert reduced(host, numbers, schedule, memory) == expected, (n, schedule)
 
 
 @needs_gpp
@@ -277,13 +232,13 @@ def test_every_element_counts_once(case: int, tmp_path: Path) -> None:
 def test_the_order_of_additions_is_always_the_same(case: int, tmp_path: Path) -> None:
     """Normal numbers: another order would give other last bits."""
     variant, parameters = CASES[case]
-    host = OnHost(tmp_path, variant, parameters, "float32", "sum")
+    host = on_host(tmp_path, variant, parameters, "float32", "sum")
     numbers = np.random.default_rng(case).standard_normal(30_011).astype(np.float32)
     found = set()
     for seed in range(6):
         few = Schedule(seed, resident=2 + seed, shuffled=variant == "ticket")
         schedule = Schedule(seed, shuffled=True) if seed % 2 or variant == "cluster" else few
-        found.add(float(host.run(numbers, host.scratch(len(numbers)), schedule)))
+        found.add(float(reduced(host, numbers, schedule)))
     assert len(found) == 1
     assert found.pop() == pytest.approx(float(numbers.sum(dtype=np.float64)), abs=1e-3)
 
@@ -292,13 +247,13 @@ def test_the_order_of_additions_is_always_the_same(case: int, tmp_path: Path) ->
 @pytest.mark.parametrize("case", (0, 3, 5, 9, 11))
 def test_a_nan_is_the_maximum(case: int, tmp_path: Path) -> None:
     variant, parameters = CASES[case]
-    host = OnHost(tmp_path, variant, parameters, "float32", "max")
+    host = on_host(tmp_path, variant, parameters, "float32", "max")
     n = 9001
     for place in (None, 0, 4097, n - 1):
         numbers = np.random.default_rng(case).standard_normal(n).astype(np.float32) - np.float32(100.0)
         if place is not None:
             numbers[place] = np.nan
-        found = host.run(numbers, host.scratch(n), Schedule())
+        found = reduced(host, numbers, Schedule())
         assert found == numbers.max() if place is None else np.isnan(found)
 
 
@@ -310,18 +265,18 @@ def test_reference_is_right(op: str, tmp_path: Path) -> None:
     source, entry = render_launch(KERNEL, spec, problem_of(1000, op=op), gpu(), Configuration("", ()))
     smaller = source.replace("BLOCKS = 1024, THREADS = 256", "BLOCKS = 8, THREADS = 32")
     assert smaller != source
-    kernel = HostKernel(smaller, entry, tmp_path, ["const T*", "double*", "float*", "long long"])
+    kernel = HostKernel(smaller, entry, tmp_path)
     for n in (1, 31, 1000, 20_011):
         numbers = np.random.default_rng(n).standard_normal(n).astype(np.float32)
-        out, magnitude = np.full(1, np.nan), np.full(1, np.nan, np.float32)
-        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (numbers, out, magnitude)]
+        x, out, magnitude = HostArray(n, "float32", 4), HostArray(1, "float64", 8), HostArray(1, "float32", 4)
+        x.fill(numbers)
         for schedule in (Schedule(1), Schedule(2, resident=2, shuffled=True)):
-            kernel(8, 32, schedule, *pointers, ctypes.c_longlong(n))
+            kernel(8, 32, 0, schedule, x, out, magnitude, np.int64(n))
             wide = numbers.astype(np.float64)
             expected = {"sum": wide.sum(), "max": wide.max(), "mean": wide.mean()}[op]
             size = {"sum": abs(wide).sum(), "max": abs(wide.max()), "mean": abs(wide).mean()}[op]
-            assert out[0] == pytest.approx(expected, rel=1e-12, abs=1e-12 * n)
-            assert magnitude[0] == pytest.approx(size, rel=1e-6)
+            assert out.elements[0] == pytest.approx(expected, rel=1e-12, abs=1e-12 * n)
+            assert magnitude.elements[0] == pytest.approx(size, rel=1e-6)
 
 
 @needs_gpp
@@ -347,13 +302,13 @@ def test_the_host_finds_faults(variant: str, right: str, wrong: str, tmp_path: P
         assert right in source or variant == "two_pass"
         return source.replace(right, wrong)
 
-    host = OnHost(tmp_path, variant, parameters, "float32", "sum", broken)
+    host = on_host(tmp_path, variant, parameters, "float32", "sum", broken)
     n = 20_011
     numbers = np.arange(n, dtype=np.float32) % 9 - 4
     results = set()
     for schedule in schedules(variant):
         try:
-            results.add(float(host.run(numbers, host.scratch(n), schedule)))
+            results.add(float(reduced(host, numbers, schedule)))
         except AssertionError:
             results.add(math.inf)
     assert results != {float(numbers.sum(dtype=np.float64))}

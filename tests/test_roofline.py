@@ -5,6 +5,7 @@ import pytest
 
 from tuner.kernel_file import load_kernel
 from tuner.occupancy import occupancy
+from tuner.recording import find_recording, read_recording
 from tuner.roofline import ARCHITECTURES, Roof, peak_flops, roof_of
 
 
@@ -33,6 +34,15 @@ def test_peaks_match_the_data_sheets(cc, dtype, pipe, teraflops):
 def test_h200_matrix_peak_at_the_clock_of_its_data_sheet():
     gpu = replace(ARCHITECTURES[90], clock_hz=1.83e9)
     assert peak_flops(gpu, "float16", "matrix") == pytest.approx(989.4e12, rel=0.001)
+
+
+def test_the_typical_h200_is_as_fast_as_a_recorded_one():
+    """Figures without a GPU and figures with one are shares of the same roof."""
+    path = find_recording("gemm")
+    assert path is not None
+    typical, recorded = ARCHITECTURES[90], read_recording(path).gpu
+    assert (typical.name, typical.sm_count) == (recorded.name, recorded.sm_count)
+    assert (typical.memory_bytes_per_s, typical.clock_hz) == (recorded.memory_bytes_per_s, recorded.clock_hz)
 
 
 def test_float32_does_not_use_the_tensor_cores():
@@ -66,7 +76,7 @@ def test_roof_of_vector_add():
     roof = roof_of(kernel, kernel.problem({"n": 1 << 26}), gpu)
     assert roof.bytes == 3 * 4 * (1 << 26)
     assert roof.bound == "memory"
-    assert roof.speed_of_light_ns == pytest.approx(3 * 4 * (1 << 26) / 4.917e12 * 1e9)
+    assert roof.speed_of_light_ns == pytest.approx(3 * 4 * (1 << 26) / 4.814304e12 * 1e9)
     half = roof_of(kernel, kernel.problem({"n": 1 << 26}, {"": "float16"}), gpu)
     assert half.bytes == roof.bytes / 2
 

@@ -6,16 +6,15 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.commands import Said, said_by
 from tests.faults.bench_device import remember
 from tests.faults.fake_tools import fake_sanitizer
 from tests.faults.kernels import configuration, scale_kernel
 from tuner.cli import choice as choices
-from tuner.cli import main
 from tuner.compile_pool import CompilePool
 from tuner.database import Database
 from tuner.devices.choose import has_gpu
@@ -435,15 +434,6 @@ def test_a_process_that_never_spoke_was_not_ready() -> None:
 # -- the command
 
 
-@dataclass
-class Said:
-    """What the command left."""
-
-    code: int
-    out: str
-    err: str
-
-
 Run = Callable[..., Said]
 
 
@@ -464,11 +454,7 @@ def run(
 
     def call(*arguments: str, **word: object) -> Said:
         monkeypatch.setenv("FAKE_TOOL", json.dumps(word))
-        with pytest.raises(SystemExit) as ended:
-            main(["sanitize", *arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Said(int(ended.value.code or 0), said.out, said.err)
+        return said_by(capsys, "sanitize", *arguments)
 
     return call
 
@@ -494,6 +480,20 @@ def test_a_clean_winner(run: Run, kernel: KernelSpec) -> None:
         for tool in ("memcheck", "racecheck", "synccheck")
         for name in ("001", "self-check")
     }
+
+
+def test_every_winner_of_a_kernel_once(run: Run, kernel: KernelSpec) -> None:
+    other = configuration("bad", 64, 1)
+    with Database.open("results/tuning.db") as database:
+        for n, best in ((2**20, BEST), (2**24, BEST), (2**28, other)):
+            remember(database, kernel, kernel.problem({"n": n}), best, 5e4)
+    said = run(str(kernel.file), "--winners", "--edges", "1", "--tool", "memcheck")
+    assert said.code == 0 and "2 winners" in said.out and "clean: 2 runs" in said.out
+
+
+def test_no_winner_is_one_line(run: Run, kernel: KernelSpec) -> None:
+    said = run(str(kernel.file), "--winners")
+    assert said.code != 0 and "find one with" in said.err and said.err.count("\n") == 1
 
 
 def test_findings_end_with_status_1_and_are_listed(run: Run, kernel: KernelSpec) -> None:
@@ -545,6 +545,7 @@ def test_sizes_that_a_configuration_is_not_made_for_are_left_out(run: Run, tmp_p
         (("--tool", "memchek"), "did you mean memcheck"),
         (("--sample", "3", "--config", "default"), "excludes"),
         (("--variant", "plain"), "add --sample"),
+        (("--winners", "--sample", "3"), "excludes"),
         (("--at", "m=3"), "no size 'm'"),
         (("--sample", "3", "--variant", "other"), "no variant"),
         (("--config", "plain speed=3"), "no parameter 'speed'"),
@@ -594,6 +595,12 @@ def test_without_the_tool_nothing_is_started(
     said = run(str(kernel.file))
     assert said.code == 1 and "Compute Sanitizer (compute-sanitizer) is not installed" in said.err
     assert "--compute-sanitizer PATH" in said.err and said.err.count("\n") == 1
+    for arguments, word in (
+        (("gem",), "did you mean gemm?"),
+        ((str(kernel.file), "--tool", "foo"), "no tool 'foo'"),
+    ):
+        said = run(*arguments)
+        assert said.code == 2 and word in said.err
 
 
 def test_where_nothing_compiles_there_is_nothing_to_run(run: Run, tmp_path: Path) -> None:

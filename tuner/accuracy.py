@@ -19,7 +19,7 @@ from tuner.kernel import KernelSpec, suggestion
 from tuner.model import Calibration, Conditions, Configuration, Problem, Run, Status, Trial
 from tuner.race import Finish
 from tuner.records import SUSPECT, StoredWinner
-from tuner.reference import UNIT_ROUNDOFF
+from tuner.tolerance import UNIT_ROUNDOFF
 
 ERROR_RESOLUTION = 0.01
 """Errors that differ by less, relatively, count as equal: a front of hundreds of configurations that differ in the

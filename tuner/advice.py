@@ -160,7 +160,9 @@ def _resident(found: Explanation, launch: LaunchExplanation) -> Advice:
 
 def size_text(size_bytes: float) -> str:
     """Give a size as people read it."""
-    return f"{size_bytes / 1024:.3g} KiB" if size_bytes >= 1024 else f"{size_bytes:.0f} B"
+    if size_bytes >= 1024:
+        return f"{size_bytes / 1024:.3g} KiB"
+    return f"{size_bytes:.2g} B" if 0 < size_bytes < 1 else f"{size_bytes:.0f} B"
 
 
 def one_more(limits: tuple[Limit, ...]) -> str:

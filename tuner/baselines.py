@@ -61,6 +61,16 @@ class Baseline:
     """Of a library: the first that fits a problem is made; ``text`` shows all of them."""
 
     @property
+    def line(self) -> str:
+        """Its text on one line."""
+        return "; ".join(self.text.splitlines())
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it does not run on the GPU."""
+        return self.kind is BaselineKind.NUMPY
+
+    @property
     def library(self) -> str:
         """What must be importable for it: ``torch``, ``cupy``, or nothing."""
         if self.kind is not BaselineKind.CALL:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from tuner.baselines import Baseline, BaselineKind
+from tuner.baselines import Baseline
 from tuner.devices.base import Contestant, Device, Occupancy, RaceRound
 from tuner.kernel_file import content_digest
 from tuner.model import Calibration, Configuration, Gpu
@@ -45,12 +45,43 @@ class Runner:
     @property
     def text(self) -> str:
         """What it runs."""
-        return "; ".join(self.baseline.text.splitlines()) if self.baseline else str(self.configuration)
+        return self.baseline.line if self.baseline else str(self.configuration)
 
     @property
     def on_host(self) -> bool:
         """Whether it does not run on the GPU."""
-        return self.baseline is not None and self.baseline.kind is BaselineKind.NUMPY
+        return self.baseline is not None and self.baseline.on_host
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What a race found out about one contestant."""
+
+    samples_ns: tuple[float, ...]
+    medians_ns: tuple[float, ...]
+    """Of the rounds, which are what is independent: the samples of a group share their moment."""
+    verified: bool
+    sm_clock_hz: float
+
+    @classmethod
+    def of(cls, found: RaceRound, place: int, *, on_host: bool, ours: bool) -> Timed:
+        """Sum up a contestant.
+
+        Args:
+            found: the race.
+            place: the contestant's number in it.
+            on_host: whether it ran on the CPU, alone: all rounds then repeat one group, whose samples are independent.
+            ours: whether it is a configuration, whose output the race has verified.
+        """
+        groups = [round_[place] for round_ in found.samples_ns]
+        if on_host:
+            groups = groups[:1]
+        return cls(
+            tuple(sample for group in groups for sample in group),
+            tuple(groups[0]) if on_host else tuple(median(group) for group in groups),
+            found.verified[place] if found.verified else ours,
+            found.sm_clock_hz[place] if found.sm_clock_hz else 0.0,
+        )
 
 
 @dataclass(frozen=True)
@@ -285,20 +316,7 @@ def _judged(
 
 
 def _entry(runner: Runner, found: RaceRound, place: int) -> Entry:
-    """Sum up one contestant. The samples of a group share their moment, so that the rounds are what is independent."""
-    groups = [round_[place] for round_ in found.samples_ns]
-    if runner.on_host:
-        groups = groups[:1]  # the others repeat it
-        medians: Sequence[float] = groups[0]
-    else:
-        medians = [median(group) for group in groups]
-    low, high = median_interval(medians)
-    return Entry(
-        runner,
-        median(medians),
-        low,
-        high,
-        tuple(sample for group in groups for sample in group),
-        found.verified[place] if found.verified else runner.configuration is not None,
-        found.sm_clock_hz[place] if found.sm_clock_hz else 0.0,
-    )
+    timed = Timed.of(found, place, on_host=runner.on_host, ours=runner.configuration is not None)
+    low, high = median_interval(timed.medians_ns)
+    time_ns = median(timed.medians_ns)
+    return Entry(runner, time_ns, low, high, timed.samples_ns, timed.verified, timed.sm_clock_hz)

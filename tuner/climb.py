@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tuner import __version__
-from tuner.baselines import Baseline, BaselineKind, settle_baseline
-from tuner.bench import ABSENT, SAMPLES, Failure
+from tuner.baselines import Baseline, settle_baseline
+from tuner.bench import ABSENT, SAMPLES, Failure, Timed
 from tuner.database import Database
 from tuner.devices.base import Contestant, Device, RaceRound
 from tuner.errors import Interrupted, TunerError
@@ -19,7 +19,7 @@ from tuner.model import Conditions, Configuration, Problem
 from tuner.roofline import Roof, roof_of
 from tuner.rungs import KeptDevice, best_of_rung
 from tuner.state import Observer, roof_under
-from tuner.stats import MIN_SAMPLES, median
+from tuner.stats import MIN_SAMPLES
 
 CONTEST_NS = 4e9
 """What the kernels of a contest may take together; beyond it the rounds become fewer, down to the least that say
@@ -99,11 +99,11 @@ class _Runner:
     def text(self) -> str:
         if self.tuned is not None:
             return str(self.tuned.configuration)
-        return "; ".join(self.baseline.text.splitlines()) if self.baseline else ""
+        return self.baseline.line if self.baseline else ""
 
     @property
     def on_host(self) -> bool:
-        return self.baseline is not None and self.baseline.kind is BaselineKind.NUMPY
+        return self.baseline is not None and self.baseline.on_host
 
     @property
     def contestant(self) -> Contestant:
@@ -313,17 +313,14 @@ class _Climber:
 
 
 def _place(runner: _Runner, found: RaceRound, place: int) -> Place:
-    """Sum up one contestant."""
-    groups = [round_[place] for round_ in found.samples_ns]
-    if runner.on_host:
-        groups = groups[:1]  # the others repeat it
+    timed = Timed.of(found, place, on_host=runner.on_host, ours=runner.tuned is not None)
     return Place(
         runner.name,
         runner.text,
         runner.tuned,
-        tuple(sample for group in groups for sample in group),
-        tuple(groups[0]) if runner.on_host else tuple(median(group) for group in groups),
+        timed.samples_ns,
+        timed.medians_ns,
         runner.on_host,
-        found.verified[place] if found.verified else runner.tuned is not None,
-        found.sm_clock_hz[place] if found.sm_clock_hz else 0.0,
+        timed.verified,
+        timed.sm_clock_hz,
     )

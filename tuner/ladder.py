@@ -337,5 +337,6 @@ def choose_rungs(kernel: KernelSpec, names: Sequence[str]) -> tuple[RungSpec, ..
     known = [rung.name for rung in kernel.rungs]
     for name in names:
         if name not in known:
-            raise UsageError(f"{kernel.name} has no rung {name!r}", suggestion(name, known))
+            quoted = [repr(one) for one in known]  # there are commas in some
+            raise UsageError(f"{kernel.name} has no rung {name!r}", suggestion(repr(name), quoted))
     return tuple(rung for rung in kernel.rungs if not names or rung.name in names)

@@ -105,7 +105,13 @@ def powered(a: Sized, exponent: float, functions: Functions) -> Sized:
         return Sized(power(a.value, exponent), magnitude, False, a.operations + exponent - 1.0)
     value = functions["power"](a.value, exponent)
     size = functions["abs"](value)
-    magnitude = _with_condition(9.0 * size, abs(exponent) * size, a, functions)
+    own: Any = 9.0
+    with np.errstate(all="ignore"):
+        if float(np.float32(exponent)) != exponent:
+            # An error d in the exponent is d |log a| in the result: up to 88 u, before it is too large for float32.
+            base = functions["maximum"](functions["abs"](a.value), 1e-300)
+            own = own + abs(exponent) * functions["abs"](functions["log"](base))
+    magnitude = _with_condition(own * size, abs(exponent) * size, a, functions)
     return Sized(value, magnitude, False, a.operations + 1)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+DATABASE = Path("results/tuning.db")
+"""The database, if none is named: below the working folder."""
+
 _PACKAGE = Path(__file__).resolve().parent
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from tuner import cells, rows, schema, upkeep
+from tuner import cells, paths, rows, schema, upkeep
 from tuner.cells import Damaged
 from tuner.errors import DatabaseError
 from tuner.model import Conditions, Configuration, Problem, Run, Status, Trial, digest
@@ -19,7 +19,7 @@ from tuner.records import SUSPECT, Benchmark, Filters, Found, StoredTrial, Store
 if TYPE_CHECKING:
     from sqlite_utils import Database as SqliteUtils
 
-DEFAULT_PATH = Path("results/tuning.db")
+DEFAULT_PATH = paths.DATABASE
 T = TypeVar("T")
 _NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
 

@@ -11,7 +11,7 @@ from tuner.model import Gpu, Problem
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
 
 # Sources: limits per SM from "Technical Specifications per Compute Capability" in the CUDA programming
-# guide; SMs, L2, highest clock and bandwidth from the architecture white papers and data sheets. H200: 6144
+# guide; SMs, L2, highest clock and bandwidth from the architecture white papers and data sheets. H200: 6016
 # bit at 3201 MHz, both edges, as the driver reports it (the data sheet rounds to 4.8 TB/s).
 ARCHITECTURES: dict[int, Gpu] = {
     75: Gpu("Tesla T4", 75, 40, 4 * MIB, 16 * GIB, 65536, 64 * KIB,
@@ -26,7 +26,7 @@ ARCHITECTURES: dict[int, Gpu] = {
             max_threads_per_sm=1536, max_blocks_per_sm=24,
             clock_hz=2.52e9, memory_bytes_per_s=1.008e12),
     90: Gpu("NVIDIA H200", 90, 132, 60 * MIB, 141 * 10**9, 232448, 228 * KIB,
-            clock_hz=1.98e9, memory_bytes_per_s=4.917e12),
+            clock_hz=1.98e9, memory_bytes_per_s=4.814304e12),
     100: Gpu("NVIDIA B200", 100, 148, 126 * MIB, 180 * 10**9, 232448, 228 * KIB,
              clock_hz=1.965e9, memory_bytes_per_s=8.0e12),
     120: Gpu("NVIDIA GeForce RTX 5090", 120, 170, 96 * MIB, 32 * GIB, 101376, 100 * KIB,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.baselines import Baseline, BaselineKind, baselines_of, parse_baseline
+from tuner.baselines import Baseline, baselines_of, parse_baseline
 from tuner.database import Database, Filters, Found, StoredWinner
 from tuner.devices.base import Device
 from tuner.errors import TunerError, UsageError
@@ -132,7 +132,7 @@ def choose_against(kernel: KernelSpec, asked: Sequence[str]) -> Against:
     """
     known = {baseline.name: baseline for baseline in baselines_of(kernel)}
     if not asked:
-        calls = tuple(baseline for baseline in known.values() if baseline.kind is not BaselineKind.NUMPY)
+        calls = tuple(baseline for baseline in known.values() if not baseline.on_host)
         return Against(True, calls, asked=False)
     if "none" in asked and len(set(asked)) > 1:
         raise UsageError("--against none excludes all others", "leave it out")

@@ -34,7 +34,7 @@ GPU = Gpu(
     232448,
     228 << 10,
     clock_hz=1.98e9,
-    memory_bytes_per_s=4.917e12,
+    memory_bytes_per_s=4.814304e12,
 )
 """The one of ``tuner.roofline``, whose import would take longer than all the rest."""
 REFERENCE_NS = 150_000.0

@@ -11,6 +11,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tuner.cli.options import (
+    database_option,
+    gpu_option,
+    presets_option,
+    problems_option,
+    rounds_option,
+    seed_option,
+)
+
 if TYPE_CHECKING:
     from tuner.bench import Bench, Check
     from tuner.database import Database, StoredWinner
@@ -35,10 +44,8 @@ OF_A_MEASUREMENT = {
 @click.option("-s", "--size", "sizes", multiple=True, metavar="NAME=N[,...]", help="Problem sizes.")
 @click.option("--dtype", "dtypes", multiple=True, metavar="[ROLE=]DTYPE", help="Only this dtype.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Only this option.")
-@click.option("--preset", "presets", multiple=True, help="A named problem of the kernel; repeat for several.")
-@click.option(
-    "--problem", "problem_texts", multiple=True, metavar="NAME=N,...", help="One of several problems; repeat."
-)
+@presets_option
+@problems_option
 @click.option(
     "--against",
     multiple=True,
@@ -49,9 +56,7 @@ OF_A_MEASUREMENT = {
     "--mode", type=click.Choice(["cold", "rotating", "warm"]), help="As it was tuned, if not given."
 )
 @click.option("--regime", type=click.Choice(["rested", "sustained"]), help="As it was tuned, if not given.")
-@click.option(
-    "--rounds", default=20, show_default=True, type=click.IntRange(6, 1000), help="Groups of each contestant."
-)
+@rounds_option
 @click.option(
     "--check", "checking", is_flag=True, help="Exit status 1 if a stored best is slower than it was."
 )
@@ -66,22 +71,9 @@ OF_A_MEASUREMENT = {
     type=click.IntRange(min=0),
     help="Rows of --history at most; 0 for all.",
 )
-@click.option("--device", "device_name", default="cuda", show_default=True, help="cuda or cuda:N.")
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0, max=2**31 - 1),
-    help="Of the inputs and the order.",
-)
-@click.option(
-    "--db",
-    "db_path",
-    default="results/tuning.db",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="The database.",
-)
+@gpu_option
+@seed_option("Of the inputs and the order.")
+@database_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bench(
@@ -101,7 +93,7 @@ def bench(
     limit: int,
     device_name: str,
     seed: int,
-    db_path: Path,
+    db: Path,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -146,7 +138,7 @@ def bench(
             raise UsageError("--history measures nothing", f"leave out {', '.join(ignored)}")
         fits = asked.wanted if problems is None else problems.__contains__
         name = kernel.name if kernel else ""
-        show_benches(db_path, name, mode or "", regime or "", fits, limit, as_json=as_json)
+        show_benches(db, name, mode or "", regime or "", fits, limit, as_json=as_json)
         return
     if given({"limit": "--limit"}):
         raise UsageError("--limit is about the rows of --history", "leave it out, or add --history")
@@ -157,7 +149,7 @@ def bench(
 
     done = _Done(quiet, as_json)
     try:
-        with closing(_open(device_name, kernel)) as device, Database.open(db_path) as database:
+        with closing(_open(device_name, kernel)) as device, Database.open(db) as database:
             if not quiet:
                 device.say = say
             targets = _targets(device, database, asked, done, checking=checking)

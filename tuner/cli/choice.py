@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tuner import paths
+from tuner.cli.options import Command, Option, database_option
+
 if TYPE_CHECKING:
     from tuner.kernel import KernelSpec, ParameterSpec, VariantSpec
     from tuner.model import Conditions, Configuration, Gpu, Problem, Value
     from tuner.records import StoredTrial, StoredWinner
 
-Command = Callable[..., Any]
-
-OPTIONS: tuple[Callable[[Command], Command], ...] = (
+OPTIONS: tuple[Option, ...] = (
     click.argument("kernel_name", metavar="[KERNEL]", required=False, default=""),
     click.option("-s", "--size", "sizes", multiple=True, metavar="NAME=N[,...]", help="Problem sizes."),
     click.option("--dtype", "dtypes", multiple=True, metavar="[ROLE=]DTYPE", help="The dtype."),
@@ -30,14 +31,7 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help='A configuration as tables print it: "wmma block_m=128 stages=3"; or default.',
     ),
     click.option("--trial", type=click.IntRange(min=1), metavar="N", help="The configuration of trial N."),
-    click.option(
-        "--db",
-        "db",
-        type=click.Path(path_type=Path),
-        default="results/tuning.db",
-        show_default=True,
-        help="Database file.",
-    ),
+    database_option,
 )
 """What :func:`choice_options` adds, in the order of the help page."""
 
@@ -54,7 +48,7 @@ class Asked:
     preset: str | None = None
     config: str | None = None
     trial: int | None = None
-    db: Path = Path("results/tuning.db")
+    db: Path = paths.DATABASE
 
     @property
     def names_problem(self) -> bool:
@@ -106,7 +100,6 @@ def gpu_here(device: str = "cuda") -> Gpu:
         NoGpuError: there is none.
         UsageError: this device is no GPU of this machine.
     """
-    from tuner import paths
     from tuner.devices.choose import open_device
     from tuner.errors import NoGpuError, UsageError
 
@@ -197,7 +190,9 @@ def parse_configuration(kernel: KernelSpec, text: str) -> Configuration:
     words = text.replace(",", " ").split()
     names = [word for word in words if "=" not in word]
     if len(names) > 1:
-        raise UsageError(f"--config {text!r} names {len(names)} variants", "write: variant name=value ...")
+        unknown = next((name for name in names if name not in kernel.variants), "")
+        problem = f"{unknown!r} has no value" if unknown else f"it names {len(names)} variants"
+        raise UsageError(f"--config {text!r}: {problem}", "write: variant name=value ...")
     if not names and len(kernel.variants) > 1:
         raise UsageError(f"--config {text!r} names no variant", suggestion("", kernel.variants))
     name = names[0] if names else next(iter(kernel.variants))
@@ -315,7 +310,7 @@ def _gpu_or(gpu: Gpu | None, stored: StoredTrial | StoredWinner | None) -> tuple
 
 
 def _place(gpu: Gpu | None) -> str:
-    return "any GPU" if gpu is None else f"this {gpu.name}"
+    return "any GPU" if gpu is None else f"an {gpu.name}" if gpu.name.startswith("N") else f"a {gpu.name}"
 
 
 def _objection(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:

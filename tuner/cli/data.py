@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tuner.cli.options import Command, Option, database_option
 from tuner.cli.problems import whole_number
-from tuner.database import DEFAULT_PATH, Database, Filters, Found, Winner
+from tuner.database import Database, Filters, Found, Winner
 from tuner.errors import DatabaseError, UsageError
 from tuner.kernel import suggestion
 from tuner.model import Mode, Regime, Status
@@ -20,21 +21,8 @@ from tuner.records import SORTS, StoredTrial
 from tuner.report import tables
 from tuner.report import trial_details as details
 
-Command = Callable[..., Any]
 _SINCE = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-def database_option(command: Command) -> Command:
-    """Add ``--db``."""
-    return click.option(
-        "--db",
-        "db",
-        type=click.Path(path_type=Path),
-        default=DEFAULT_PATH,
-        show_default=True,
-        help="Database file.",
-    )(command)
 
 
 def mode_option(command: Command) -> Command:
@@ -55,7 +43,7 @@ def regime_option(command: Command, default: Regime | None = None) -> Command:
 
 
 def _filter_options(command: Command) -> Command:
-    options: list[Callable[[Command], Command]] = [
+    options: list[Option] = [
         click.option("--kernel", default="", metavar="NAME", help="Only this kernel."),
         click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this."),
         click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype."),

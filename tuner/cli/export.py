@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from tuner.cli.data import database_option, mode_option, regime_option
+from tuner.cli.data import mode_option, regime_option
+from tuner.cli.options import database_option
 from tuner.database import Database, Filters
 from tuner.errors import DatabaseError, UsageError
 from tuner.export.cpp import NAMESPACE, identifier

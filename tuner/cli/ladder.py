@@ -9,6 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tuner.cli.options import (
+    database_option,
+    device_option,
+    jobs_option,
+    rounds_option,
+    seed_option,
+    timed_mode_option,
+    timed_regime_option,
+)
+
 if TYPE_CHECKING:
     from tuner.devices.base import Device
     from tuner.kernel import KernelSpec
@@ -68,48 +78,13 @@ Examples:
     metavar="WHAT",
     help="torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat.",
 )
-@click.option(
-    "--rounds", default=20, show_default=True, type=click.IntRange(6, 1000), help="Groups of each contestant."
-)
-@click.option(
-    "--mode",
-    "mode_name",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", "cold", "rotating", "warm"]),
-    help="What the caches hold when a timed kernel starts.",
-)
-@click.option(
-    "--regime",
-    "regime_name",
-    default="rested",
-    show_default=True,
-    type=click.Choice(["rested", "sustained"]),
-    help="With pauses that keep the card off its power limit, or without.",
-)
-@click.option(
-    "--device",
-    "device_name",
-    default="auto",
-    show_default=True,
-    help="auto, cuda, cuda:N, replay or replay:FILE.",
-)
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0, max=2**31 - 1),
-    help="Of the searches, the inputs and the order.",
-)
-@click.option(
-    "--db",
-    "db_path",
-    default="results/tuning.db",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="The database.",
-)
-@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compiling processes; one a core by default.")
+@rounds_option
+@timed_mode_option
+@timed_regime_option
+@device_option
+@seed_option("Of the searches, the inputs and the order.")
+@database_option
+@jobs_option
 @click.option("--from-scratch", is_flag=True, help="Search every rung, whatever the database knows.")
 @click.option(
     "--plot",
@@ -137,7 +112,7 @@ def ladder(
     regime_name: str,
     device_name: str,
     seed: int,
-    db_path: Path,
+    db: Path,
     jobs: int | None,
     from_scratch: bool,
     plots: tuple[Path, ...],
@@ -182,7 +157,7 @@ def ladder(
         found = Ladder(kernel, device.gpu, device.name, asked.rungs, names)
         _introduce(device, asked, quiet=quiet)
         try:
-            _go(asked, found, device, db_path, quiet=quiet, as_json=as_json)
+            _go(asked, found, device, db, quiet=quiet, as_json=as_json)
         finally:
             _conclude(found, plots, as_json=as_json)
     if _failed(found, asked):
@@ -195,7 +170,7 @@ def _against(kernel: KernelSpec, asked: Sequence[str]) -> Against:
     Raises:
         UsageError: there is no such baseline.
     """
-    from tuner.baselines import BaselineKind, baselines_of
+    from tuner.baselines import baselines_of
     from tuner.errors import UsageError
     from tuner.targets import DEFAULT, Against, choose_against
 
@@ -206,7 +181,7 @@ def _against(kernel: KernelSpec, asked: Sequence[str]) -> Against:
     chosen = choose_against(kernel, asked)
     if asked:
         return chosen
-    host = [baseline for baseline in baselines_of(kernel) if baseline.kind is BaselineKind.NUMPY]
+    host = [baseline for baseline in baselines_of(kernel) if baseline.on_host]
     return Against(default=False, baselines=(*chosen.baselines, *host), asked=False)
 
 

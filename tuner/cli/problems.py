@@ -24,7 +24,7 @@ def whole_number(name: str, text: str) -> int:
         value = None
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not number or value != int(value):
-        raise UsageError(f"size {name}={text}", "give a whole number, such as 4096 or 2**20")
+        raise UsageError(f"size {name}={text}", "give a whole number up to 2**62, such as 4096 or 2**20")
     return int(value)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.choice import Asked, choice_options
+from tuner.cli.options import gpu_option, seed_option
 
 if TYPE_CHECKING:
     from tuner.cli.choice import Choice
@@ -54,14 +55,8 @@ Examples:
     type=click.FloatRange(min=1),
     help="Seconds that it may take.",
 )
-@click.option("--device", "device_name", default="cuda", show_default=True, help="cuda or cuda:N.")
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0, max=2**31 - 1),
-    help="Of the inputs.",
-)
+@gpu_option
+@seed_option("Of the inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def profile(
     asked: Asked,
@@ -78,13 +73,15 @@ def profile(
     Without --config and --trial it is the winner for this problem on this GPU, or the default configuration where
     nothing was tuned.
     """
-    from tuner.cli.choice import choose, gpu_here, number_of
+    from tuner.cli.choice import choose, gpu_here, named_problem, number_of
     from tuner.model import Mode
     from tuner.report.profile import Profile, profile_as_json, show_profile
     from tuner.report.tables import say, show_json
     from tuner.tools.locate import NCU, find
     from tuner.tools.nsight import profile as run_ncu
 
+    if asked.trial is None:
+        named_problem(asked)  # a slip is a slip on every machine
     ncu = find(NCU, ncu_path)  # what is missing is said before anything is started
     choice = choose(asked, gpu_here(device_name))
     warm = (

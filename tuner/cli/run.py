@@ -9,6 +9,17 @@ from pathlib import Path
 
 import click
 
+from tuner.cli.options import (
+    database_option,
+    device_option,
+    jobs_option,
+    presets_option,
+    problems_option,
+    seed_option,
+    timed_mode_option,
+    timed_regime_option,
+)
+
 EPILOG = """\b
 Examples:
   tune --kernel gemm --trials 200
@@ -70,10 +81,8 @@ Examples:
     metavar="NAME=VALUE",
     help="The kernel's options, such as layout=nt.",
 )
-@click.option("--preset", "presets", multiple=True, help="A named problem of the kernel; repeat for several.")
-@click.option(
-    "--problem", "problem_texts", multiple=True, metavar="NAME=N,...", help="One of several problems; repeat."
-)
+@presets_option
+@problems_option
 @click.option(
     "--problems",
     "problem_file",
@@ -91,51 +100,18 @@ Examples:
     metavar="NAME[,NAME...]",
     help="Narrow the space by rules of thumb: warp_multiple, occupancy, divides_sm, registers, all.",
 )
-@click.option(
-    "--mode",
-    "mode_name",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", "cold", "rotating", "warm"]),
-    help="What the caches hold when a timed kernel starts.",
-)
-@click.option(
-    "--regime",
-    "regime_name",
-    default="rested",
-    show_default=True,
-    type=click.Choice(["rested", "sustained"]),
-    help="With pauses that keep the card off its power limit, or without.",
-)
-@click.option(
-    "--device",
-    "device_name",
-    default="auto",
-    show_default=True,
-    help="auto, cuda, cuda:N, replay or replay:FILE.",
-)
+@timed_mode_option
+@timed_regime_option
+@device_option
 @click.option(
     "--sampler",
     default="tpe",
     show_default=True,
     help="tpe, random, brute-force, or any Optuna sampler by name.",
 )
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0, max=2**31 - 1),
-    help="Of the search and the inputs.",
-)
-@click.option(
-    "--db",
-    "db_path",
-    default="results/tuning.db",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="The database.",
-)
-@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compiling processes; one a core by default.")
+@seed_option("Of the search and the inputs.")
+@database_option
+@jobs_option
 @click.option("--resume", is_flag=True, help="Go on with the last interrupted run of this problem.")
 @click.option("--from-scratch", is_flag=True, help="Ignore what earlier runs of this problem found.")
 @click.option("--no-cache", is_flag=True, help="Compile everything anew.")
@@ -166,7 +142,7 @@ def run(
     device_name: str,
     sampler: str,
     seed: int,
-    db_path: Path,
+    db: Path,
     jobs: int | None,
     resume: bool,
     from_scratch: bool,
@@ -220,7 +196,7 @@ def run(
                 device.say = say
                 if device.note:
                     say(device.note)
-            with Database.open(db_path) as database:
+            with Database.open(db) as database:
                 if resume:
                     batch.resume_jobs(to_do, database, device)
                 failed = batch.run_jobs(
@@ -230,7 +206,7 @@ def run(
         found = [record for job in to_do for record in job.to_json()]
         if as_json and (found or failed):
             click.echo(json.dumps(found, indent=2))
-    for line in (line for job in to_do for line in job.failures(db_path)):
+    for line in (line for job in to_do for line in job.failures(db)):
         failed = True
         say(line)
     if failed:

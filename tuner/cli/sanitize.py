@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.choice import Asked, choice_options
+from tuner.cli.options import gpu_option, seed_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,7 @@ Examples:
   tune sanitize transform --size n=2**28 --dtype float16 --tool memcheck
   tune sanitize reduce --sample 50 --json
   tune sanitize --trial 12 --at n=1000003
+  tune sanitize reduce --winners
 """
 
 
@@ -39,6 +41,11 @@ Examples:
 )
 @click.option(
     "--variant", "variants", multiple=True, help="With --sample: only of this variant; repeat for several."
+)
+@click.option(
+    "--winners",
+    is_flag=True,
+    help="Every stored winner of the kernel on GPUs of this name; --dtype and --option choose among them.",
 )
 @click.option(
     "--tool",
@@ -88,20 +95,15 @@ Examples:
     type=click.FloatRange(min=1),
     help="Seconds for one configuration at one size.",
 )
-@click.option("--device", "device_name", default="cuda", show_default=True, help="cuda or cuda:N.")
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0, max=2**31 - 1),
-    help="Of inputs, sample and sizes.",
-)
+@gpu_option
+@seed_option("Of inputs, sample and sizes.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def sanitize(
     asked: Asked,
     sample: int | None,
     variants: tuple[str, ...],
+    winners: bool,
     tools: tuple[str, ...],
     places: tuple[str, ...],
     edges: int,
@@ -119,17 +121,19 @@ def sanitize(
     Without --config, --trial and --sample it is the winner for this problem on this GPU, or the default configuration
     where nothing was tuned. The tools are slow, so it runs at small sizes around its tile.
     """
-    from tuner.cli.choice import gpu_here, number_of
+    from tuner.cli.choice import gpu_here, named_problem, number_of
     from tuner.report.sanitize import Checked, checked_as_json, show_checked
     from tuner.report.tables import say, show_json
     from tuner.tools.checking import Settings
     from tuner.tools.locate import SANITIZER, find
 
-    sanitizer = find(SANITIZER, sanitizer_path)  # what is missing is said before anything is started
     chosen_tools = _tools(tools)
-    _refuse_contradictions(asked, sample, variants)
+    _refuse_contradictions(asked, sample, variants, winners=winners)
+    if asked.trial is None:
+        named_problem(asked)  # a slip is a slip on every machine
+    sanitizer = find(SANITIZER, sanitizer_path)  # what is missing is said before anything is started
     gpu = gpu_here(device_name)
-    chosen = _chosen(asked, sample, variants, gpu, seed)
+    chosen = _winners(asked, gpu) if winners else _chosen(asked, sample, variants, gpu, seed)
     cases, left_out = _cases(chosen, gpu, places, edges, seed)
     folder = _folder(chosen.kernel.name, output)
     if not quiet:
@@ -153,7 +157,8 @@ class _Chosen:
 
     kernel: KernelSpec
     problem: Problem
-    configurations: Sequence[Configuration]
+    pairs: Sequence[tuple[Problem, Configuration]]
+    """Each configuration with the problem that it is for."""
     source: str
     """Where they come from."""
     notes: tuple[str, ...] = ()
@@ -181,9 +186,13 @@ def _tools(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _refuse_contradictions(asked: Asked, sample: int | None, variants: Sequence[str]) -> None:
+def _refuse_contradictions(
+    asked: Asked, sample: int | None, variants: Sequence[str], *, winners: bool
+) -> None:
     from tuner.errors import UsageError
 
+    if winners and (sample or asked.config is not None or asked.trial is not None):
+        raise UsageError("--winners excludes --sample, --config and --trial", "give one of them")
     if sample and (asked.config is not None or asked.trial is not None):
         raise UsageError("--sample excludes --config and --trial", "give one of them")
     if variants and not sample:
@@ -199,10 +208,44 @@ def _chosen(asked: Asked, sample: int | None, variants: Sequence[str], gpu: Gpu,
 
     if sample is None:
         choice = choose(asked, gpu)
-        return _Chosen(choice.kernel, choice.problem, [choice.configuration], choice.source, choice.notes)
+        pairs = [(choice.problem, choice.configuration)]
+        return _Chosen(choice.kernel, choice.problem, pairs, choice.source, choice.notes)
     kernel, problem = named_problem(asked)
     space = SearchSpace.from_kernel(kernel, problem, gpu, variants, seed=seed)
-    return _Chosen(kernel, problem, draw(space, sample, seed), f"a sample of {len(space)}, seed {seed}")
+    pairs = [(problem, configuration) for configuration in draw(space, sample, seed)]
+    return _Chosen(kernel, problem, pairs, f"a sample of {len(space)}, seed {seed}")
+
+
+def _winners(asked: Asked, gpu: Gpu) -> _Chosen:
+    """Give a kernel's stored winners that can be run here, each configuration once for a dtype and options."""
+    from tuner.cli.choice import named_problem
+    from tuner.database import Database
+    from tuner.errors import DatabaseError
+    from tuner.model import Problem
+    from tuner.targets import objection, stored_winners
+
+    kernel, problem = named_problem(asked)
+    with Database.open(asked.db) as database:
+        stored = stored_winners(database, gpu, kernel.name).rows
+    pairs: dict[tuple[str, Configuration], tuple[Problem, Configuration]] = {}
+    notes = []
+    for winner in stored:
+        found, configuration = winner.run.problem, winner.winner.configuration
+        if (asked.dtypes and found.dtypes != problem.dtypes) or (
+            asked.options and found.options != problem.options
+        ):
+            continue
+        reason = objection(kernel, found, gpu, configuration)
+        if reason:
+            notes.append(f"left out, {configuration}: {reason}")
+            continue
+        kind = Problem(found.kernel, {}, found.dtypes, found.options).key
+        pairs.setdefault((kind, configuration), (found, configuration))
+    if not pairs:
+        nothing = f"no winner of {kernel.name} on {gpu.name} in {asked.db} can be run"
+        raise DatabaseError(nothing, f"find one with: tune --kernel {kernel.name}")
+    source = f"{len(pairs)} winners in {asked.db}"
+    return _Chosen(kernel, problem, list(pairs.values()), source, tuple(notes))
 
 
 def _cases(
@@ -216,22 +259,20 @@ def _cases(
     from tuner.tools.cases import Case, LeftOut
     from tuner.tools.small import small_problems
 
-    kernel, problem = chosen.kernel, chosen.problem
-    named = []
-    for place in places:
-        sizes = {name: whole_number(name, value) for name, value in assignments([place], "--at")}
-        settled = kernel.problem({**problem.sizes, **sizes})  # which refuses unknown names
-        named.append(Problem(problem.kernel, settled.sizes, problem.dtypes, problem.options))
+    kernel = chosen.kernel
     cases: list[Case] = []
     left_out: list[LeftOut] = []
-    for configuration in chosen.configurations:
-        if not named:
+    for problem, configuration in chosen.pairs:
+        if not places:
             fits = partial(_fits, kernel, gpu, configuration)
             cases += [
                 Case(p, configuration) for p in small_problems(problem, configuration, fits, edges, seed)
             ]
-        for candidate in named:
-            case, reason = Case(candidate, configuration), objection(kernel, candidate, gpu, configuration)
+        for place in places:
+            sizes = {name: whole_number(name, value) for name, value in assignments([place], "--at")}
+            settled = kernel.problem({**problem.sizes, **sizes})  # which refuses unknown names
+            there = Problem(problem.kernel, settled.sizes, problem.dtypes, problem.options)
+            case, reason = Case(there, configuration), objection(kernel, there, gpu, configuration)
             if reason:
                 left_out.append(LeftOut(case, reason))
             else:

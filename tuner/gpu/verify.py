@@ -20,7 +20,8 @@ from tuner.gpu.driver import check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
 from tuner.model import Gpu, Verification
 from tuner.plan import Buffer, buffer_from_json, launch_from_json
-from tuner.reference import ArrayExpression, Tolerance, norm_allowance, tolerance
+from tuner.reference import ArrayExpression
+from tuner.tolerance import Tolerance, norm_allowance, tolerance
 
 _COMPARISON = struct.Struct("<QQddd")
 CROSS_CHECK_ELEMENTS = 1 << 20

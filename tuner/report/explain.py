@@ -175,7 +175,8 @@ def _under_way(found: Explanation, launch: LaunchExplanation) -> Iterator[tuple[
     under_way, facts = launch.under_way, launch.facts
     if under_way is None or facts is None:
         return
-    seen, threads = facts.in_flight, f"{under_way.threads:.0f} threads"
+    seen, count = facts.in_flight, under_way.threads
+    threads = f"{count:.0f} threads" if count >= 10 else f"{count:.2g} threads"
     have = f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} an SM"
     if launch.waves.blocks < launch.waves.slots:
         threads += " on average"

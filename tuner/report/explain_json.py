@@ -15,12 +15,8 @@ def explanation_as_json(told: Told) -> dict[str, Any]:
     """Give everything as plain data; times in nanoseconds, sizes in bytes, shares between 0 and 1."""
     found = told.found
     roof, (least, most) = found.roof, found.wanted_bytes
-    problem = found.problem
     return {
-        "kernel": problem.kernel,
-        "sizes": dict(problem.sizes),
-        "dtypes": dict(problem.dtypes),
-        "options": dict(problem.options),
+        **found.problem.to_json(),
         "gpu": found.gpu.name,
         "cc": found.gpu.cc,
         "variant": found.configuration.variant,

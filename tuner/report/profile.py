@@ -49,10 +49,7 @@ class Profile:
 def profile_as_json(found: Profile) -> dict[str, Any]:
     """Give everything as plain data; percentages are numbers up to 100."""
     return {
-        "kernel": found.problem.kernel,
-        "sizes": dict(found.problem.sizes),
-        "dtypes": dict(found.problem.dtypes),
-        "options": dict(found.problem.options),
+        **found.problem.to_json(),
         "gpu": found.gpu.name,
         "variant": found.configuration.variant,
         "parameters": found.configuration.values,

@@ -174,10 +174,7 @@ def _other(verdict: Verdict) -> str:
 def checked_as_json(found: Checked) -> dict[str, Any]:
     """Give everything as plain data."""
     return {
-        "kernel": found.problem.kernel,
-        "sizes": dict(found.problem.sizes),
-        "dtypes": dict(found.problem.dtypes),
-        "options": dict(found.problem.options),
+        **found.problem.to_json(),
         "gpu": found.gpu.name,
         "source": found.source,
         "clean": found.clean,

@@ -214,10 +214,7 @@ def _where_from(stored: StoredTrial | StoredWinner) -> dict[str, Any]:
     run = stored.run
     return {
         "run": run.id,
-        "kernel": run.problem.kernel,
-        "sizes": dict(run.problem.sizes),
-        "dtypes": dict(run.problem.dtypes),
-        "options": dict(run.problem.options),
+        **run.problem.to_json(),
         "gpu": run.gpu.name,
         "cc": run.gpu.cc,
         "driver": run.gpu.driver,

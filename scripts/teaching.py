@@ -1,0 +1,277 @@
+"""The kernels of the teaching texts, tuned and then timed in turn with torch, Thrust and CUB:
+
+    scripts/run python scripts/teaching.py --out results/evidence
+
+Each problem is tuned from scratch (`tune`), then its winner races what it is compared with (`tune bench`): on the same
+buffers, in the same graphs, in shuffled rounds. What is asked of each comparison stands beside what was measured. Needs
+torch, and nvcc or a built library for Thrust and CUB (``scripts/rivals/cccl.py``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+CCCL = HERE / "rivals" / "cccl.py"
+READ_PASS = HERE / "rivals" / "read_pass.cu"
+SEARCH_S = 2.5
+"""For one problem: some hundred configurations, where one takes less than a millisecond."""
+DATA_SHEET = 4.8e12
+"""Bytes a second of an H200's memory."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a comparison should show."""
+
+    rival: str
+    """Contestant's name, or empty for the data sheet's bandwidth."""
+    least: float
+    """Of the rival's time over ours, or of our share of the bandwidth."""
+    or_same: bool = False
+    """Whether the verdict same is enough whatever the ratio."""
+
+    def text(self) -> str:
+        """Say it in a table."""
+        if not self.rival:
+            return f"{self.least:g} of {DATA_SHEET / 1e12:g} TB/s"
+        return f"not slower than {self.rival}" if self.or_same else f"{self.least:g} of {self.rival}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Problems of a kernel that are compared with the same rivals."""
+
+    kernel: str
+    dtype: str
+    problems: tuple[str, ...]
+    rivals: tuple[str, ...]
+    asked: tuple[Asked, ...]
+    options: tuple[str, ...] = ()
+    trials: int = 400
+    patience: float = 1.0
+    """Times the usual length of the search."""
+    only: dict[str, tuple[Asked, ...]] = field(default_factory=dict)
+    """Further demands on one of the problems."""
+
+
+def not_slower(*rivals: str) -> tuple[Asked, ...]:
+    """Ask for the verdicts same or faster."""
+    return tuple(Asked(rival, 1.0, or_same=True) for rival in rivals)
+
+
+def powers(*exponents: int) -> tuple[str, ...]:
+    """Give array lengths."""
+    return tuple(f"n=2**{exponent}" for exponent in exponents)
+
+
+PLAIN = (Asked("default", 0.995),)
+CASES = [
+    *(
+        Case(
+            kernel,
+            dtype,
+            powers(10, 16, 20, 24, 28),
+            ("torch", "default", f"{CCCL}:thrust_{kernel}"),
+            not_slower("torch", f"thrust_{kernel}"),
+            only={"n=2**28": PLAIN},
+        )
+        for kernel in ("vector_add", "saxpy")
+        for dtype in ("float32", "float16")
+    ),
+    Case(
+        "transform",
+        "float16",
+        powers(24, 28),
+        ("default", f"{CCCL}:thrust_transform", f"{CCCL}:cub_transform"),
+        (),
+        only={
+            "n=2**24": (Asked("thrust_transform", 1.3),),
+            "n=2**28": (Asked("thrust_transform", 1.2),),
+        },
+    ),
+    Case(
+        "reduce",
+        "float32",
+        powers(16, 18, 20, 22, 24, 26, 28, 30),
+        ("torch", "default", f"{CCCL}:cub_sum"),
+        not_slower("torch", "cub_sum"),
+        only={"n=2**30": (Asked("", 0.96),)},
+    ),
+    *(
+        Case(
+            "mean_matvec",
+            "float32",
+            ("groups=1024,vectors=1024,length=1024",),
+            ("torch", "default"),
+            (Asked("read pass", least),),
+            (f"product={product}",),
+            patience=6.0,
+        )
+        for product, least in (("tf32", 1 / 1.03), ("float32", 1 / 1.06))
+    ),
+]
+
+
+def tune(*words: str) -> str:
+    """Call the command; give what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner", *words], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode not in (0, 1):
+        sys.exit(f"tune {' '.join(words)}: exit status {done.returncode}")
+    return done.stdout
+
+
+def measure(case: Case, trials: int | None, rounds: int, db: Path) -> list[dict[str, Any]]:
+    """Tune and compare one case; give a row for each problem and rival."""
+    what = ["--kernel", case.kernel, "--dtype", case.dtype]
+    what += [word for option in case.options for word in ("--option", option)]
+    what += [word for problem in case.problems for word in ("--problem", problem)]
+    tune(
+        *what,
+        "--trials",
+        str(trials or case.trials),
+        "--time",
+        str(SEARCH_S * case.patience),
+        "--db",
+        str(db),
+    )
+    against = [word for rival in case.rivals for word in ("--against", rival)]
+    if case.kernel == "mean_matvec":
+        against += [word for rival in read_passes() for word in ("--against", rival)]
+    found = json.loads(
+        tune("bench", *what, *against, "--rounds", str(rounds), "--db", str(db), "--json") or "[]"
+    )
+    return [
+        row for problem, bench in zip(case.problems, found, strict=True) for row in rows(case, problem, bench)
+    ]
+
+
+def read_passes() -> list[str]:
+    """Give kernels that only read the input, each in its own way; the fastest of them counts."""
+    vectors = "groups * vectors * length * itemsize(input) // 16"
+    launches = (
+        f"read_tiles<8><<<ceil_div({vectors}, 512 * 8), 512>>>",
+        f"read_tiles<16><<<ceil_div({vectors}, 512 * 16), 512>>>",
+        "read_strided<4><<<4 * sm_count, 512>>>",
+        "read_strided<8><<<4 * sm_count, 512>>>",
+        "read_ring<6><<<sm_count, 32, 6 * 32768>>>",
+    )
+    return [f"{READ_PASS}:{launch}(x, y, int64({vectors}))" for launch in launches]
+
+
+def rows(case: Case, problem: str, bench: dict[str, Any]) -> list[dict[str, Any]]:
+    """Flatten one bench."""
+    entries = [{**one, "contestant": one["contestant"].rpartition(":")[2]} for one in bench["contestants"]]
+    entries = [{**one, "contestant": one["contestant"].partition(" (")[0]} for one in entries]
+    best = next(entry for entry in entries if entry["contestant"] == "best")
+    wanted = (*case.asked, *case.only.get(problem, ()))
+    reads = sorted(
+        (one for one in entries if one["contestant"].startswith("read_")), key=lambda one: one["time_ns"]
+    )
+    common = {
+        "kernel": case.kernel,
+        "dtype": case.dtype,
+        "options": list(case.options),
+        "problem": problem,
+        "mode": bench["mode"],
+        "ours_ns": best["time_ns"],
+        "gbytes_per_s": best.get("gbytes_per_s"),
+        "configuration": {"variant": best["variant"], **best["parameters"]},
+        "noise_floor": bench["noise_floor"],
+    }
+    found = []
+    for entry in entries:
+        if entry is best or entry in reads[1:]:
+            continue
+        if entry in reads:
+            entry = {**entry, "contestant": "read pass"}
+        asked = [one for one in wanted if one.rival == entry["contestant"]]
+        met = all(
+            entry["verdict"] in ("same", "faster") if one.or_same else entry["ratio"] >= one.least
+            for one in asked
+        )
+        found.append(
+            {
+                **common,
+                "rival": entry["contestant"],
+                "rival_ns": entry["time_ns"],
+                "ratio": entry["ratio"],
+                "ratio_low": entry["ratio_low"],
+                "ratio_high": entry["ratio_high"],
+                "verdict": entry["verdict"],
+                "asked": "; ".join(one.text() for one in asked),
+                "met": met if asked else None,
+            }
+        )
+    for one in wanted:
+        if not one.rival:
+            share = best["gbytes_per_s"] * 1e9 / DATA_SHEET
+            found.append(
+                {
+                    **common,
+                    "rival": "data sheet",
+                    "rival_ns": None,
+                    "ratio": share,
+                    "ratio_low": None,
+                    "ratio_high": None,
+                    "verdict": None,
+                    "asked": one.text(),
+                    "met": share >= one.least,
+                }
+            )
+    return found
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """Write the rows for people."""
+    lines = [
+        f"{'kernel':12s} {'dtype':8s} {'problem':38s} {'mode':9s} {'ours us':>9s} {'rival':18s} {'us':>9s} "
+        f"{'ratio':>6s} {'verdict':9s} asked"
+    ]
+    for row in found:
+        problem = " ".join([row["problem"], *row["options"]])
+        rival = f"{row['rival_ns'] / 1e3:9.2f}" if row["rival_ns"] else " " * 9
+        mark = {None: "", True: "met", False: "MISSED"}[row["met"]]
+        lines.append(
+            f"{row['kernel']:12s} {row['dtype']:8s} {problem:38s} {row['mode']:9s} {row['ours_ns'] / 1e3:9.2f} "
+            f"{row['rival']:18s} {rival} {row['ratio']:6.3f} {row['verdict'] or '':9s} {row['asked']} {mark}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, help="Folder for teaching.txt and teaching.json.")
+    parser.add_argument("--kernels", default="", help="Only these, with commas between.")
+    parser.add_argument("--trials", type=int, help="For each problem.")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--db", type=Path, default=Path("teaching.db"))
+    given = parser.parse_args()
+    wanted = [name for name in given.kernels.split(",") if name]
+    found: list[dict[str, Any]] = []
+    begun = time.monotonic()
+    for case in CASES:
+        if wanted and case.kernel not in wanted:
+            continue
+        found += measure(case, given.trials, given.rounds, given.db)
+        if given.out:
+            given.out.mkdir(parents=True, exist_ok=True)
+            (given.out / "teaching.txt").write_text(table(found) + "\n")
+            (given.out / "teaching.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(table(found))
+    print(f"\n{sum(row['met'] is False for row in found)} missed; {time.monotonic() - begun:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

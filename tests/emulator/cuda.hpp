@@ -1,0 +1,211 @@
+// What a rendered kernel needs of CUDA to be compiled for the CPU; machine.cpp runs it.
+//
+// PTX is not run: functions that hold it call those of namespace `ptx`, by their names.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __forceinline__
+#define __restrict__
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __shared__ __attribute__((section("shared_memory"))) static
+
+struct alignas(8) uint2 {
+    unsigned int x, y;
+};
+struct alignas(16) uint4 {
+    unsigned int x, y, z, w;
+};
+struct dim3 {
+    unsigned int x, y, z;
+};
+struct half_t;
+struct bf16_t;
+
+extern dim3 threadIdx, blockIdx, gridDim, blockDim;
+void __syncthreads();
+void __syncwarp();
+void __nanosleep(unsigned int);
+inline void __threadfence() {}
+unsigned int atomicAdd(unsigned int* at, unsigned int more);
+
+namespace emulator {
+
+template <typename To, typename From>
+To bits_as(From from) {
+    static_assert(sizeof(To) == sizeof(From));
+    To to;
+    std::memcpy(&to, &from, sizeof(to));
+    return to;
+}
+
+unsigned char* dynamic_shared();
+void copy_async(void* shared, const void* global, unsigned int bytes, bool is);
+void wait_copies(unsigned int newest);
+void wait_bulk_stores(unsigned int newest);
+void sync_group(int number, unsigned int threads);
+
+// Shows the warp what this lane has; until the next __syncwarp, `seen` gives what another lane has shown.
+void show(const void* mine, std::size_t bytes);
+const void* seen(unsigned int lane);
+
+// Calls a kernel with the values that its arguments' addresses point to, as a launch on the GPU does.
+template <typename... P, std::size_t... I>
+void call(void (*kernel)(P...), void** arguments, std::index_sequence<I...>) {
+    kernel(*static_cast<std::remove_cv_t<P>*>(arguments[I])...);
+}
+template <typename... P>
+void call(void (*kernel)(P...), void** arguments) {
+    call(kernel, arguments, std::index_sequence_for<P...>());
+}
+
+}  // namespace emulator
+
+template <typename T>
+T __shfl_sync(unsigned int, T mine, int lane) {
+    emulator::show(&mine, sizeof(T));
+    std::memcpy(&mine, emulator::seen(lane), sizeof(T));
+    __syncwarp();
+    return mine;
+}
+template <typename T>
+T __shfl_xor_sync(unsigned int mask, T mine, int distance) {
+    return __shfl_sync(mask, mine, threadIdx.x % 32 ^ distance);
+}
+inline unsigned int __float_as_uint(float x) { return emulator::bits_as<unsigned int>(x); }
+inline float __uint_as_float(unsigned int x) { return emulator::bits_as<float>(x); }
+inline float __int_as_float(int x) { return emulator::bits_as<float>(x); }
+inline double __longlong_as_double(long long x) { return emulator::bits_as<double>(x); }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline unsigned int __cvta_generic_to_shared(const void*) { return 0; }
+inline unsigned long long __cvta_generic_to_global(const void*) { return 0; }
+template <typename T>
+T __ldcg(const T* from) {
+    return *from;
+}
+
+namespace ptx {
+
+// -- common/types, packed, hints
+
+template <typename T>
+float to_float(T x) {
+    if constexpr (std::is_same_v<T, half_t>) {
+        return static_cast<float>(emulator::bits_as<_Float16>(x.bits));
+    } else {
+        return __uint_as_float(static_cast<unsigned int>(x.bits) << 16);
+    }
+}
+template <typename T>
+T from_float(float x) {
+    if constexpr (std::is_same_v<T, half_t>) {
+        return {emulator::bits_as<unsigned short>(static_cast<_Float16>(x))};
+    } else {
+        const unsigned int bits = __float_as_uint(x);
+        return {static_cast<unsigned short>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+    }
+}
+template <typename T>
+unsigned int multiply_add_pairs(unsigned int a, unsigned int b, unsigned int c) {
+    const auto part = [](unsigned int pair, int shift) {
+        return ptx::to_float(T{static_cast<unsigned short>(pair >> shift)});
+    };
+    unsigned int sum = 0;
+    for (int shift = 0; shift < 32; shift += 16) {
+        const float exact = std::fma(part(a, shift), part(b, shift), part(c, shift));
+        sum |= static_cast<unsigned int>(ptx::from_float<T>(exact).bits) << shift;
+    }
+    return sum;
+}
+template <typename T>
+unsigned int add_pairs(unsigned int a, unsigned int b) {
+    return multiply_add_pairs<T>(a, ptx::from_float<T>(1.0f).bits * 0x10001u, b);
+}
+inline unsigned long long thrown_out_first() { return 0; }
+template <typename Word>
+Word load_hinted(const Word* from) {
+    return *from;
+}
+template <typename Word>
+void store_hinted(Word* to, Word word) {
+    *to = word;
+}
+
+// -- common/async_copy
+
+template <int BYTES>
+void copy_async_or_zero(void* shared, const void* global, bool is) {
+    emulator::copy_async(shared, global, BYTES, is);
+}
+template <int BYTES>
+void copy_async(void* shared, const void* global) {
+    emulator::copy_async(shared, global, BYTES, true);
+}
+void commit_copies();
+template <int PENDING>
+void wait_copies() {
+    emulator::wait_copies(PENDING);
+}
+
+void init_barrier(const void* barrier, unsigned int arrivals);
+inline void publish_barriers() {}
+void expect_bytes(const void* barrier, unsigned int bytes);
+inline void arrive(const void* barrier) { expect_bytes(barrier, 0); }
+void wait_barrier(const void* barrier, unsigned int parity);
+
+inline unsigned long long keep_first_out() { return 0; }
+void bulk_load(void* shared, const void* global, unsigned int bytes, const void* barrier, unsigned long long = 0);
+void bulk_store(void* global, const void* shared, unsigned int bytes, unsigned long long = 0);
+void commit_bulk_stores();
+template <int PENDING>
+void wait_bulk_reads() {
+    emulator::wait_bulk_stores(PENDING);
+}
+template <int PENDING>
+void wait_bulk_stores() {
+    emulator::wait_bulk_stores(PENDING);
+}
+inline void publish_to_bulk() {}
+
+// -- reduce
+
+unsigned int draw(unsigned int* tickets, unsigned int last);
+unsigned long long look(const unsigned long long* box);
+void put(unsigned long long* box, unsigned long long what);
+void arrive_in_cluster();
+void wait_for_cluster();
+void send_to_first_block(float number, float* place, const void* barrier);
+inline void wait_for_senders(const void* barrier) { wait_barrier(barrier, 0); }
+
+// -- mean_matvec
+
+template <int ID, int THREADS>
+void sync_group() {
+    emulator::sync_group(ID, THREADS);
+}
+unsigned int take(unsigned int* word);
+inline void add_release(unsigned int* word) { take(word); }
+inline unsigned int add_acquire_release(unsigned int* word) { return take(word); }
+unsigned int acquire_word(const unsigned int* word);
+inline float load_l2(const float* address) { return *address; }
+
+struct Floats {
+    float at[4];
+    template <typename Four>
+    operator Four() const {
+        return emulator::bits_as<Four>(*this);
+    }
+};
+inline Floats load_l2_vector(const float* address, bool is) {
+    return is ? emulator::bits_as<Floats>(*reinterpret_cast<const uint4*>(address)) : Floats{};
+}
+inline float as_factor(float x) { return __uint_as_float((__float_as_uint(x) + 0x1000u) & ~0x1fffu); }
+void multiply_16x8x8(float (&sums)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]);
+
+}  // namespace ptx

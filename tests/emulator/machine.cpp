@@ -1,0 +1,499 @@
+// Runs a kernel on the CPU: every thread is a fiber, which gives way where it waits for others.
+//
+// Not an exact machine but a hostile one. Which block and which thread goes on is drawn from a seed, so that they
+// overtake each other in ways that a GPU might once in a million runs. An asynchronous copy happens at once, or as late
+// as the rules allow, by the toss of a coin. So a wait that is missing, a stage that is filled again too early and a
+// barrier that nobody serves show as wrong results or as a standstill. Shared memory starts as NaNs, and a signal from
+// memory that may not be touched, or from an address that is no multiple of the access, ends the run.
+//
+// A kernel's shared variables lie in one section of the program, which is exchanged whenever another block goes on. The
+// whole grid is one cluster.
+#include "cuda.hpp"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+dim3 threadIdx, blockIdx, gridDim, blockDim;
+extern unsigned char __start_shared_memory[], __stop_shared_memory[];
+__attribute__((section("shared_memory"), used)) static unsigned char something = 0;  // the section must exist
+
+namespace emulator {
+
+// A copy that may still have to happen. Its group and the list of what is under way share it.
+struct Copy {
+    std::function<void()> move;
+    bool done = false;
+    void finish() {
+        if (!done) {
+            done = true;
+            move();
+        }
+    }
+};
+using Copies = std::vector<std::shared_ptr<Copy>>;
+
+struct Groups {
+    Copies open;
+    std::deque<Copies> committed;  // oldest first
+    void commit() { committed.push_back(std::exchange(open, {})); }
+    void finish_all_but(std::size_t newest) {
+        for (; committed.size() > newest; committed.pop_front()) {
+            for (auto& copy : committed.front()) {
+                copy->finish();
+            }
+        }
+    }
+    bool empty() const { return open.empty() && committed.empty(); }
+};
+
+struct Meeting {  // whoever waits for each other: a block, a warp, a cluster
+    int alive = 0, waiting = 0;
+    long long generation = 0;
+};
+
+struct Barrier {  // what the eight bytes of shared memory stand for
+    unsigned int expected, missing, phase = 0;
+    long long bytes = 0;
+};
+
+struct Shown {  // by a lane to its warp
+    alignas(8) unsigned char bytes[32];
+};
+
+struct Thread;
+struct alignas(128) Line {
+    unsigned char bytes[128];
+};
+
+struct Block {
+    unsigned int number;
+    std::vector<unsigned char> shared;  // the section, while another block's is loaded
+    std::vector<Line> dynamic_shared;
+    std::vector<std::unique_ptr<Thread>> threads;
+    Meeting all;
+    std::vector<Meeting> warps;
+    std::map<int, Meeting> groups;
+    std::vector<Shown> lanes;
+    std::map<const void*, Barrier> barriers;
+    Copies under_way;
+};
+
+struct Thread {
+    static constexpr std::size_t STACK = 64 << 10;
+    ucontext_t context;
+    std::unique_ptr<char[]> stack;
+    Block* block;
+    unsigned int number;
+    bool done = false;
+    long long arrived_at = -1;  // generation of the cluster's barrier at which this thread arrived
+    Groups copies, stores;
+};
+
+static std::vector<std::unique_ptr<Block>> running;
+static std::vector<std::unique_ptr<char[]>> spare_stacks;
+static Block* loaded;  // whose shared variables are in the section
+static Thread* current;
+static ucontext_t scheduler;
+static void (*body)(void** arguments);
+static void** body_arguments;
+static Meeting cluster;
+static std::mt19937 random_bits;
+static long long happened;  // counts what others may have waited for
+static const char* fault;
+static sigjmp_buf escape;
+
+// Ends the run: called from a fiber, or by a signal in one.
+[[noreturn]] static void fail(const char* what) {
+    fault = what;
+    siglongjmp(escape, 1);
+}
+
+static void on_signal(int number) {
+    fail(number == SIGILL ? "an address that is no multiple of its access" : "an access behind an array");
+}
+
+static bool toss() { return random_bits() % 2; }
+static void give_way() { swapcontext(&current->context, &scheduler); }
+
+static void open(Meeting& meeting) {
+    meeting.waiting = 0;
+    ++meeting.generation;
+}
+
+static void arrive(Meeting& meeting) {
+    ++happened;
+    if (++meeting.waiting == meeting.alive) {
+        open(meeting);
+    }
+}
+
+static void meet(Meeting& meeting) {
+    const long long mine = meeting.generation;
+    arrive(meeting);
+    while (meeting.generation == mine) {
+        give_way();
+    }
+}
+
+static void leave(Meeting& meeting) {
+    if (--meeting.alive > 0 && meeting.waiting == meeting.alive) {
+        open(meeting);
+    }
+}
+
+static void start_fiber() {
+    body(body_arguments);
+    leave(current->block->all);
+    leave(current->block->warps[current->number / 32]);
+    if (current->arrived_at == cluster.generation) {
+        --cluster.waiting;  // who ends has arrived at all later barriers, so this one is not counted twice
+    }
+    leave(cluster);
+    if (!current->stores.empty()) {
+        fail("a thread has ended before its bulk stores have read shared memory");
+    }
+    ++happened;
+    current->done = true;
+    give_way();
+}
+
+static std::shared_ptr<Copy> start_copy(std::function<void()> move) {
+    auto copy = std::make_shared<Copy>(Copy{std::move(move)});
+    if (toss()) {
+        copy->finish();
+    } else {
+        current->block->under_way.push_back(copy);
+    }
+    return copy;
+}
+
+static void go_on_copying(Block& block) {
+    for (auto& copy : std::exchange(block.under_way, {})) {
+        if (toss()) {
+            ++happened;
+            copy->finish();
+        } else if (!copy->done) {
+            block.under_way.push_back(copy);
+        }
+    }
+}
+
+static Barrier& barrier_at(Block* block, const void* shared) {
+    const auto found = block->barriers.find(shared);
+    if (found == block->barriers.end()) {
+        fail("a barrier that was not initialised");
+    }
+    return found->second;
+}
+
+static void count(Barrier& barrier, unsigned int arrivals, long long bytes) {
+    if (arrivals > barrier.missing) {
+        fail("more arrivals at a barrier than it expects");
+    }
+    ++happened;
+    barrier.missing -= arrivals;
+    barrier.bytes += bytes;
+    if (barrier.missing == 0 && barrier.bytes == 0) {
+        barrier.missing = barrier.expected;
+        barrier.phase ^= 1;
+    }
+}
+
+static void check_multiple(const void* address, std::size_t of) {
+    if (reinterpret_cast<std::size_t>(address) % of != 0) {
+        fail("a copy between addresses that are not aligned");
+    }
+}
+
+static std::size_t static_bytes() { return __stop_shared_memory - __start_shared_memory; }
+
+static void load(Block* block) {
+    if (loaded == block) {
+        return;
+    }
+    if (loaded != nullptr) {
+        std::memcpy(loaded->shared.data(), __start_shared_memory, static_bytes());
+    }
+    std::memcpy(__start_shared_memory, block->shared.data(), static_bytes());
+    loaded = block;
+}
+
+static void begin_block(unsigned int number, std::size_t dynamic_bytes) {
+    auto block = std::make_unique<Block>();
+    const unsigned int threads = blockDim.x;
+    block->number = number;
+    block->shared.assign(static_bytes(), 0xff);  // NaN in every type, so that it shows
+    block->dynamic_shared.resize(dynamic_bytes / sizeof(Line) + 2);
+    std::memset(block->dynamic_shared.data(), 0xff, block->dynamic_shared.size() * sizeof(Line));
+    block->all.alive = static_cast<int>(threads);
+    block->warps.resize((threads + 31) / 32);
+    block->lanes.resize(threads);
+    for (unsigned int i = 0; i < threads; ++i) {
+        auto thread = std::make_unique<Thread>();
+        thread->block = block.get();
+        thread->number = i;
+        if (spare_stacks.empty()) {
+            spare_stacks.emplace_back(new char[Thread::STACK]);  // not cleared
+        }
+        thread->stack = std::move(spare_stacks.back());
+        spare_stacks.pop_back();
+        ++block->warps[i / 32].alive;
+        getcontext(&thread->context);
+        thread->context.uc_stack.ss_sp = thread->stack.get();
+        thread->context.uc_stack.ss_size = Thread::STACK;
+        thread->context.uc_link = nullptr;
+        makecontext(&thread->context, start_fiber, 0);
+        block->threads.push_back(std::move(thread));
+    }
+    running.push_back(std::move(block));
+}
+
+static void end_block(std::size_t number, std::size_t dynamic_bytes) {
+    Block& block = *running[number];
+    const unsigned char* memory = block.dynamic_shared.data()->bytes;
+    const std::size_t room = block.dynamic_shared.size() * sizeof(Line);
+    if (std::any_of(memory + dynamic_bytes, memory + room, [](unsigned char byte) { return byte != 0xff; })) {
+        fail("a write behind the dynamic shared memory");
+    }
+    for (auto& thread : block.threads) {
+        spare_stacks.push_back(std::move(thread->stack));
+    }
+    loaded = loaded == &block ? nullptr : loaded;
+    running.erase(running.begin() + static_cast<long>(number));
+}
+
+static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_bytes, std::size_t resident) {
+    std::vector<Thread*> turn;
+    std::size_t next = 0;
+    long long before = -1;
+    for (std::size_t idle = 0; next < order.size() || !running.empty(); idle = before == happened ? idle + 1 : 0) {
+        before = happened;
+        if (idle > 1000 + 30 * running.size()) {
+            fail("a standstill: threads wait for what nobody does");
+        }
+        while (running.size() < resident && next < order.size()) {
+            begin_block(order[next++], dynamic_bytes);
+        }
+        // A block goes on for a while, its threads in any order; then perhaps another one.
+        const std::size_t chosen = random_bits() % running.size();
+        Block& block = *running[chosen];
+        load(&block);
+        blockIdx.x = block.number;
+        turn.clear();
+        for (auto& thread : block.threads) {
+            turn.push_back(thread.get());
+        }
+        for (unsigned int round = 1 + random_bits() % 8; round > 0; --round) {
+            turn.erase(std::remove_if(turn.begin(), turn.end(), [](Thread* t) { return t->done; }), turn.end());
+            std::shuffle(turn.begin(), turn.end(), random_bits);
+            for (Thread* thread : turn) {
+                current = thread;
+                threadIdx.x = thread->number;
+                swapcontext(&scheduler, &thread->context);
+            }
+            go_on_copying(block);
+        }
+        if (std::all_of(turn.begin(), turn.end(), [](Thread* thread) { return thread->done; })) {
+            end_block(chosen, dynamic_bytes);
+        }
+    }
+}
+
+}  // namespace emulator
+
+// Runs a kernel; gives what was wrong, or a null pointer. `resident` blocks are there at once; the others start in the
+// order of their numbers, or, with `shuffled`, in any.
+extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned int blocks, unsigned int threads,
+                              unsigned int dynamic_bytes, unsigned int resident, int shuffled, unsigned int seed) {
+    using namespace emulator;
+    random_bits.seed(seed);
+    gridDim = {blocks, 1, 1};
+    blockDim = {threads, 1, 1};
+    body = kernel;
+    body_arguments = arguments;
+    cluster = {static_cast<int>(blocks * threads)};
+    fault = nullptr;
+    std::vector<unsigned int> order(blocks);
+    std::iota(order.begin(), order.end(), 0u);
+    if (shuffled) {
+        std::shuffle(order.begin(), order.end(), random_bits);
+    }
+    const int numbers[] = {SIGSEGV, SIGBUS, SIGILL};
+    struct sigaction action = {}, earlier[3];
+    action.sa_handler = on_signal;
+    for (int i = 0; i < 3; ++i) {
+        sigaction(numbers[i], &action, &earlier[i]);
+    }
+    if (sigsetjmp(escape, 1) == 0) {
+        run_blocks(order, dynamic_bytes, resident);
+    }
+    for (int i = 0; i < 3; ++i) {
+        sigaction(numbers[i], &earlier[i], nullptr);
+    }
+    running.clear();
+    loaded = nullptr;
+    return fault;
+}
+
+void __syncthreads() { emulator::meet(emulator::current->block->all); }
+void __syncwarp() { emulator::meet(emulator::current->block->warps[threadIdx.x / 32]); }
+
+void __nanosleep(unsigned int) { emulator::give_way(); }
+
+unsigned int atomicAdd(unsigned int* at, unsigned int more) {
+    emulator::give_way();
+    ++emulator::happened;
+    const unsigned int before = *at;
+    *at += more;
+    emulator::give_way();
+    return before;
+}
+
+unsigned char* emulator::dynamic_shared() { return current->block->dynamic_shared.data()->bytes; }
+
+void emulator::copy_async(void* shared, const void* global, unsigned int bytes, bool is) {
+    check_multiple(shared, bytes);
+    check_multiple(global, bytes);
+    current->copies.open.push_back(start_copy([=] {
+        is ? std::memcpy(shared, global, bytes) : std::memset(shared, 0, bytes);
+    }));
+}
+
+void emulator::sync_group(int number, unsigned int threads) {
+    Meeting& group = current->block->groups[number];
+    group.alive = static_cast<int>(threads);
+    meet(group);
+}
+
+void emulator::show(const void* mine, std::size_t bytes) {
+    std::memcpy(current->block->lanes[current->number].bytes, mine, std::min(bytes, sizeof(Shown)));
+    __syncwarp();
+}
+
+const void* emulator::seen(unsigned int lane) { return current->block->lanes[current->number / 32 * 32 + lane].bytes; }
+
+void emulator::wait_copies(unsigned int newest) { current->copies.finish_all_but(newest); }
+void emulator::wait_bulk_stores(unsigned int newest) { current->stores.finish_all_but(newest); }
+
+namespace ptx {
+
+using namespace emulator;
+
+void commit_copies() { current->copies.commit(); }
+void commit_bulk_stores() { current->stores.commit(); }
+
+void init_barrier(const void* barrier, unsigned int arrivals) {
+    current->block->barriers[barrier] = {arrivals, arrivals};
+}
+
+void expect_bytes(const void* barrier, unsigned int bytes) { count(barrier_at(current->block, barrier), 1, bytes); }
+
+void wait_barrier(const void* barrier, unsigned int parity) {
+    while (barrier_at(current->block, barrier).phase == parity) {
+        give_way();
+    }
+}
+
+static void check_bulk(const void* shared, const void* global, unsigned int bytes) {
+    check_multiple(shared, 16);
+    check_multiple(global, 16);
+    if (bytes == 0 || bytes % 16 != 0) {
+        fail("a bulk copy of no multiple of 16 bytes");
+    }
+}
+
+void bulk_load(void* shared, const void* global, unsigned int bytes, const void* barrier, unsigned long long) {
+    check_bulk(shared, global, bytes);
+    Block* block = current->block;
+    start_copy([=] {
+        std::memcpy(shared, global, bytes);
+        count(barrier_at(block, barrier), 0, -static_cast<long long>(bytes));
+    });
+}
+
+void bulk_store(void* global, const void* shared, unsigned int bytes, unsigned long long) {
+    check_bulk(shared, global, bytes);
+    current->stores.open.push_back(start_copy([=] { std::memcpy(global, shared, bytes); }));
+}
+
+unsigned int draw(unsigned int* tickets, unsigned int last) {
+    give_way();
+    ++happened;
+    const unsigned int ticket = *tickets;
+    *tickets = ticket >= last ? 0 : ticket + 1;
+    give_way();
+    return ticket;
+}
+
+unsigned long long look(const unsigned long long* box) {
+    give_way();
+    return *box;
+}
+
+void put(unsigned long long* box, unsigned long long what) {
+    give_way();
+    ++happened;
+    *box = what;
+}
+
+void arrive_in_cluster() {
+    current->arrived_at = cluster.generation;
+    arrive(cluster);
+}
+
+void wait_for_cluster() {
+    while (cluster.generation == current->arrived_at) {
+        give_way();
+    }
+}
+
+void send_to_first_block(float number, float* place, const void* barrier) {
+    const auto first =
+        std::find_if(running.begin(), running.end(), [](const auto& block) { return block->number == 0; });
+    const std::size_t offset = reinterpret_cast<unsigned char*>(place) - __start_shared_memory;
+    if (first == running.end() || offset >= static_bytes()) {
+        fail("sent to a block that is not there, or beside its shared memory");
+    }
+    Block* to = first->get();
+    unsigned char* memory = to == loaded ? __start_shared_memory : to->shared.data();
+    std::memcpy(memory + offset, &number, sizeof(number));
+    count(barrier_at(to, barrier), 0, -static_cast<long long>(sizeof(number)));
+}
+
+unsigned int take(unsigned int* word) { return atomicAdd(word, 1); }
+
+unsigned int acquire_word(const unsigned int* word) {
+    give_way();
+    return *word;
+}
+
+struct Fragments {
+    unsigned int a[4], b[2];
+};
+
+void multiply_16x8x8(float (&sums)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
+    const Fragments mine = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+    show(&mine, sizeof(mine));
+    const auto fragments = [](int lane) { return static_cast<const Fragments*>(seen(lane)); };
+    const int lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; ++i) {
+        for (int term = 0; term < 8; ++term) {
+            const Fragments* row = fragments(lane / 4 * 4 + term % 4);
+            const Fragments* column = fragments((lane % 4 * 2 + i % 2) * 4 + term % 4);
+            sums[i] += __uint_as_float(row->a[i / 2 + term / 4 * 2]) * __uint_as_float(column->b[term / 4]);
+        }
+    }
+    __syncwarp();
+}
+
+}  // namespace ptx

@@ -1,0 +1,100 @@
+"""[baselines] of a kernel's file: calls for all problems, and calls for some."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import KernelError
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import read_kernel
+
+FILE = """\
+[kernel]
+name = "scale"
+
+[problem]
+sizes = { n = 1024 }
+dtypes = { input = ["float32", "float16"] }
+options = { order = ["up", "down"] }
+
+[tensors]
+x = { shape = ["n"], dtype = "input" }
+y = { shape = ["n"], dtype = "input", role = "output" }
+
+[reference]
+numpy = "2 * x"
+
+[baselines]
+CALLS
+
+[work]
+bytes = "2 * n * itemsize(input)"
+
+[[variants.plain.launches]]
+template = "scale.cu"
+entry = "scale"
+arguments = ["x", "y"]
+grid = ["1"]
+block = ["32"]
+"""
+
+
+def kernel_with(folder: Path, calls: str) -> KernelSpec:
+    (folder / "scale.cu").write_text('extern "C" __global__ void scale(const float* x, float* y) {}')
+    file = folder / "scale.toml"
+    file.write_text(FILE.replace("CALLS", calls))
+    return read_kernel(file)
+
+
+def test_calls_may_have_conditions(tmp_path: Path) -> None:
+    kernel = kernel_with(
+        tmp_path,
+        """\
+cupy = "cupy.multiply(x, 2,  out=y)"
+torch = { call = "torch.mul(x, 2, out=y)", when = "order == 'up'" }
+other = [
+    { call = "torch.mul(x, 2, out=y)", when = "order == 'up' and input == 'float16'" },
+    { call = "torch.add(x, x, out=y)" },
+]""",
+    )
+    found = {
+        name: [(call.text, call.when and call.when.text) for call in calls]
+        for name, calls in kernel.baselines.items()
+    }
+    assert found == {
+        "cupy": [("cupy.multiply(x, 2, out=y)", None)],
+        "torch": [("torch.mul(x, 2, out=y)", "order == 'up'")],
+        "other": [
+            ("torch.mul(x, 2, out=y)", "order == 'up' and input == 'float16'"),
+            ("torch.add(x, x, out=y)", None),
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        ("torch = 3", "is not text or a table or an array"),
+        ("torch = []", "torch is empty"),
+        ('torch = ["torch.mul(x, 2, out=y)"]', "torch must be an array of tables"),
+        ("torch = { when = \"order == 'up'\" }", "key 'call' is missing"),
+        ('torch = { call = "torch.mul(x, 2, out=y)", if = "n > 1" }', "unknown key 'if'"),
+        ('torch = { call = "torch.mul(x, 2, out=y)", when = "m > 1" }', "unknown name 'm'"),
+        ('torch = { call = "torch.mul(x, 2, out=y)", when = "cc >= 80" }', "unknown name 'cc'"),
+        ('torch = { call = "torch.mul(q, 2, out=y)" }', "unknown name 'q'"),
+        ('torch = "torch.mul(x, 2, out=x)"', "out=x is not an output"),
+        ('torch = "torch.load(x, out=y)"', "is not allowed"),
+        ('best = "torch.mul(x, 2, out=y)"', "'best' cannot name a baseline"),
+        (
+            'mine = [{ call = "torch.mul(x, 2, out=y)" }, { call = "cupy.multiply(x, 2, out=y)" }]',
+            "mine mixes cupy and torch",
+        ),
+    ],
+)
+def test_a_wrong_call_is_named(tmp_path: Path, calls: str, said: str) -> None:
+    with pytest.raises(KernelError) as caught:
+        kernel_with(tmp_path, calls)
+    assert said in str(caught.value)
+    assert "baselines" in str(caught.value)

@@ -1,0 +1,72 @@
+"""Options that several commands share, in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner import paths
+
+Command = Callable[..., Any]
+Option = Callable[[Command], Command]
+
+database_option: Option = click.option(
+    "--db",
+    "db",
+    type=click.Path(path_type=Path),
+    default=paths.DATABASE,
+    show_default=True,
+    help="Database file.",
+)
+
+presets_option: Option = click.option(
+    "--preset", "presets", multiple=True, help="A named problem of the kernel; repeat for several."
+)
+problems_option: Option = click.option(
+    "--problem", "problem_texts", multiple=True, metavar="NAME=N,...", help="One of several problems; repeat."
+)
+
+timed_mode_option: Option = click.option(
+    "--mode",
+    "mode_name",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "cold", "rotating", "warm"]),
+    help="What the caches hold when a timed kernel starts.",
+)
+timed_regime_option: Option = click.option(
+    "--regime",
+    "regime_name",
+    default="rested",
+    show_default=True,
+    type=click.Choice(["rested", "sustained"]),
+    help="With pauses that keep the card off its power limit, or without.",
+)
+
+device_option: Option = click.option(
+    "--device",
+    "device_name",
+    default="auto",
+    show_default=True,
+    help="auto, cuda, cuda:N, replay or replay:FILE.",
+)
+gpu_option: Option = click.option(
+    "--device", "device_name", default="cuda", show_default=True, help="cuda or cuda:N."
+)
+
+rounds_option: Option = click.option(
+    "--rounds", default=20, show_default=True, type=click.IntRange(6, 1000), help="Groups of each contestant."
+)
+jobs_option: Option = click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), help="Compiling processes; one a core by default."
+)
+
+
+def seed_option(of: str) -> Option:
+    """Give ``--seed``, with what it is the seed of."""
+    return click.option(
+        "--seed", default=0, show_default=True, type=click.IntRange(min=0, max=2**31 - 1), help=of
+    )
