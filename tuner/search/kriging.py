@@ -29,15 +29,17 @@ class Settings:
     """Each of them is that one of so many random ones which is farthest from the others."""
     knee: float = 0.25
     """Results worse than this quantile are compressed."""
+    margin: float = 0.05
+    """An improvement below this, in log2 of the time, is not worth a trial."""
     steps: int = 15
     """BFGS steps for each proposal."""
     fitted: int = 120
     """Results that hyperparameters are fitted to."""
     learnt: int = 250
     """Results that predictions rest on."""
-    pairs: int = 400_000
+    pairs: int = 200_000
     """Candidates times results that are compared for a proposal."""
-    least: int = 1_000
+    least: int = 700
     most: int = 20_000
     """Bounds of the candidates for a proposal."""
     prior: Prior = Prior()
@@ -93,9 +95,9 @@ class Kriging(Search):
             return self._spread()
         kept = self._kept(objectives)
         codes = np.stack(self._codes)[kept]
-        targets = standardise(objectives[kept], self.settings.knee)
+        targets, unit = standardise(objectives[kept], self.settings.knee)
         self._fit(codes, targets)
-        best = float(targets.min())
+        best = float(targets.min()) - self.settings.margin / unit
         self.model.condition(codes, targets)
         if self._pending:
             waiting = np.stack(list(self._pending.values()))
@@ -187,7 +189,7 @@ class Kriging(Search):
         return np.concatenate(numbers), np.concatenate(rows)
 
 
-def standardise(objectives: Floats, knee: float) -> Floats:
+def standardise(objectives: Floats, knee: float) -> tuple[Floats, float]:
     """Give results as targets of mean 0 and deviation 1: the slow ones compressed, a failure like the slowest.
 
     What is much slower than the best tells little about how the best differ, and would stretch the model.
@@ -198,7 +200,8 @@ def standardise(objectives: Floats, knee: float) -> Floats:
     values = np.where(np.isfinite(objectives), objectives, ok.max())
     over = np.maximum(values - bend, 0.0) / scale
     values = np.minimum(values, bend) + scale * np.log1p(over)
-    return np.asarray((values - values.mean()) / (values.std() or 1.0))
+    unit = float(values.std()) or 1.0
+    return (values - values.mean()) / unit, unit
 
 
 def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
