@@ -36,7 +36,7 @@ from tuner.interop.t4 import is_t4, read_t4
 from tuner.kernel_file import load_kernel
 from tuner.model import Configuration
 from tuner.recording import read_recording
-from tuner.search import make_search
+from tuner.search import Search, make_search
 from tuner.space import SearchSpace
 
 BUDGETS = (25, 50, 100, 200)
@@ -51,6 +51,10 @@ class Case:
     space: SearchSpace
     times: tuple[np.ndarray, ...]
     """For each variant the time of each row in nanoseconds; not a number for a failure."""
+
+    @property
+    def kernel(self) -> str:
+        return self.name.split("-")[0]
 
     @property
     def best(self) -> float:
@@ -113,6 +117,7 @@ class Job:
     trials: int
     batch: int
     random_first: bool
+    warm: int
 
 
 CASES: list[Case] = []
@@ -127,6 +132,8 @@ def replay(job: Job) -> dict[str, Any]:
         number = int(rng.integers(len(space.variants)))
         space.default = space.variants[number].configuration(int(rng.integers(len(space.variants[number]))))
     search = make_search(job.sampler, space, job.seed)
+    if job.warm:
+        teach(search, job)
     best, found = case.best, np.inf
     trajectory: list[float] = []
     spent = 0.0
@@ -158,6 +165,26 @@ def replay(job: Job) -> dict[str, Any]:
         "fractions": fractions,
         "ms": 1000 * spent / max(len(trajectory), 1),
     }
+
+
+def teach(search: Search, job: Job) -> None:
+    """Let another search of the same kernel elsewhere run first, and hand on what it found."""
+    others = [case for i, case in enumerate(CASES) if i != job.case and case.kernel == CASES[job.case].kernel]
+    if not others:
+        return
+    other = others[job.seed % len(others)]
+    earlier = make_search(job.sampler, other.space, job.seed + 1000)
+    found = []
+    for _ in range(job.warm):
+        if (configuration := earlier.ask()) is None:
+            break
+        place = other.space.locate(configuration)
+        assert place is not None
+        time_ns = float(other.times[place[0]][place[1]])
+        objective = float(np.log2(time_ns)) if time_ns == time_ns else None
+        earlier.tell(configuration, objective)
+        found.append((configuration, objective, 1.0))
+    search.learn(found)
 
 
 def summarise(runs: list[dict[str, Any]], trials: int) -> dict[str, Any]:
@@ -208,13 +235,14 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--batch", type=int, default=1, help="ask for so many before telling")
     parser.add_argument("--first", choices=["random", "default"], default="random")
+    parser.add_argument("--warm", type=int, default=0, help="trials of an earlier run on another space of the kernel")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path, help="every run, and the table")
     given = parser.parse_args()
     CASES.extend(read_cases(given.places, [word for word in given.spaces.split(",") if word]))
     samplers = given.samplers.split(",")
     jobs = [
-        Job(i, sampler, seed, given.trials, given.batch, given.first == "random")
+        Job(i, sampler, seed, given.trials, given.batch, given.first == "random", given.warm)
         for sampler in samplers
         for i in range(len(CASES))
         for seed in range(given.seeds)
@@ -227,7 +255,10 @@ def main() -> None:
     print(file=sys.stderr)
     runs.sort(key=lambda run: (samplers.index(run["sampler"]), run["space"], run["seed"]))
     first = "a random one first" if given.first == "random" else "the default first"
-    print(f"kernel-tune {__version__}: {given.seeds} seeds, batches of {given.batch}, {first}")
+    print(
+        f"kernel-tune {__version__}: {given.seeds} seeds, batches of {given.batch}, {first}"
+        + (f", taught by {given.warm} trials of another size or GPU" if given.warm else "")
+    )
     names = [case.name for case in CASES]
     for case in CASES:
         sure = np.concatenate(case.times)
@@ -235,7 +266,7 @@ def main() -> None:
         print(f"  {case.name}: {len(sure)} configurations, {int(np.isnan(sure).sum())} fail, {near} within 5 %")
     result = table(runs, samplers, names, given.trials)
     if given.json:
-        settings = {"seeds": given.seeds, "trials": given.trials, "batch": given.batch, "first": given.first}
+        settings = {"seeds": given.seeds, "trials": given.trials, "batch": given.batch, "first": given.first, "warm": given.warm}
         given.json.write_text(json.dumps({"settings": settings, "samplers": result, "runs": runs}, indent=1) + "\n")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -75,6 +76,16 @@ class Search(abc.ABC):
         if place is not None and not self.seen[place[0]][place[1]]:
             self._see(place)
             self._added(place, _finite(objective))
+
+    def learn(self, results: Iterable[tuple[Configuration, float | None, float]]) -> None:  # noqa: B027
+        """Take hints from what was measured elsewhere: other sizes, dtypes or GPUs; most searches ignore them.
+
+        What is hinted at may be asked for like anything else.
+
+        Args:
+            results: configurations, each with its objective there and how far away that was: 0 for what should be
+                the same here, 1 for what may be quite different.
+        """
 
     def draw_variant(self) -> int:
         """Give at random the number of a variant that has unseen configurations, however many."""

@@ -67,25 +67,31 @@ class GaussianProcess:
         self._inverse_root: Floats = np.empty((0, 0))
         self._weights: Floats = np.empty(0)
         self._mean = 0.0
+        self._trust: Floats | None = None
 
-    def fit(self, codes: Codes, targets: Floats, steps: int) -> None:
-        """Improve the hyperparameters by a bounded number of BFGS steps."""
+    def fit(self, codes: Codes, targets: Floats, steps: int, alike: Floats | None = None) -> None:
+        """Improve the hyperparameters by a bounded number of BFGS steps.
+
+        Args:
+            codes: one row a configuration.
+            targets: their results.
+            steps: at most so many.
+            alike: correlation of the tasks that each two results belong to; 1 when left out.
+        """
         if not self.distances:
             return
-        apart = np.stack(
-            [d[np.ix_(c, c)] for d, c in zip(self.distances, codes.T, strict=True)]
-        )
+        apart = self._apart(codes)
         theta = self.theta
-        value, slope = self._loss(theta, apart, targets)
+        value, slope = self._loss(theta, apart, targets, alike)
         if not np.isfinite(value):
             theta = self.middle
-            value, slope = self._loss(theta, apart, targets)
+            value, slope = self._loss(theta, apart, targets, alike)
         hessian = np.diag(0.3 * self.spread**2)
         for _ in range(steps):
             step = -hessian @ slope
             step *= min(1.0, 1.5 / max(float(np.abs(step).max()), 1e-12))
             for _ in range(6):
-                new_value, new_slope = self._loss(theta + step, apart, targets)
+                new_value, new_slope = self._loss(theta + step, apart, targets, alike)
                 if new_value < value + 1e-4 * (slope @ step):
                     break
                 step = 0.4 * step
@@ -100,18 +106,25 @@ class GaussianProcess:
                 hessian = turn @ hessian @ turn.T + np.outer(step, step) / curvature
         self.theta = theta
 
-    def condition(self, codes: Codes, targets: Floats, extra_noise: Floats | None = None) -> None:
+    def evidence(self, codes: Codes, targets: Floats, alike: Floats) -> float:
+        """Give how well tasks of that correlation explain the results: a log likelihood, but for a constant."""
+        return -self._loss(self.theta, self._apart(codes), targets, alike)[0] if self.distances else 0.0
+
+    def condition(self, codes: Codes, targets: Floats, trust: Floats | None = None, alike: Floats | None = None) -> None:
         """Take in results, under the hyperparameters that there are.
 
         Args:
             codes: one row a configuration.
             targets: their results.
-            extra_noise: variance of each result beyond the fitted noise.
+            trust: correlation of each result's task with the one that is to be predicted; 1 when left out.
+            alike: correlation of the tasks that each two results belong to; 1 when left out.
         """
-        self._codes = codes
+        self._codes, self._trust = codes, None
         covariance = self._covariance(codes)
-        noise = np.exp(self.theta[-1]) + JITTER + (0.0 if extra_noise is None else extra_noise)
-        covariance[np.diag_indices(len(codes))] += noise
+        if alike is not None:
+            covariance *= alike
+        self._trust = trust
+        covariance[np.diag_indices(len(codes))] += np.exp(self.theta[-1]) + JITTER
         self._inverse_root = np.linalg.inv(np.linalg.cholesky(covariance))
         inverse = self._inverse_root.T @ self._inverse_root
         sums = inverse.sum(axis=1)
@@ -142,16 +155,26 @@ class GaussianProcess:
             total += (main[j] * table)[codes[:, j]]
             product *= (1 - share[j] + share[j] * table)[codes[:, j]]
         total += product
+        if self._trust is not None:
+            total *= self._trust
         return total
 
-    def _loss(self, theta: Floats, apart: Floats, targets: Floats) -> tuple[float, Floats]:
+    def _apart(self, codes: Codes) -> Floats:
+        return np.stack([d[np.ix_(c, c)] for d, c in zip(self.distances, codes.T, strict=True)])
+
+    def _loss(
+        self, theta: Floats, apart: Floats, targets: Floats, alike: Floats | None = None
+    ) -> tuple[float, Floats]:
         """Give the negative log posterior of hyperparameters, and its gradient."""
         count, size = len(self.distances), len(targets)
         lengths, main, share, rest, noise = self._split(theta)
         kernels, slopes = _matern(apart / lengths[:, None, None])
         factors = 1 - share[:, None, None] + share[:, None, None] * kernels
         product = rest * np.prod(factors, axis=0)
-        covariance = np.tensordot(main, kernels, 1) + product + (noise + JITTER) * np.eye(size)
+        covariance = np.tensordot(main, kernels, 1) + product
+        if alike is not None:
+            covariance *= alike
+        covariance[np.diag_indices(size)] += noise + JITTER
         try:
             root = np.linalg.cholesky(covariance)
         except np.linalg.LinAlgError:
@@ -164,8 +187,11 @@ class GaussianProcess:
         value = 0.5 * ((targets - mean) @ weights + mean**2 / MEAN_VARIANCE + scores @ scores)
         value += np.log(np.diag(root)).sum()
         pull = np.outer(weights, weights) - inverse
-        within = pull * product / factors
         gradient = scores / self.spread
+        gradient[-1] -= 0.5 * np.trace(pull) * noise
+        if alike is not None:
+            pull = pull * alike
+        within = pull * product / factors
         both = pull * main[:, None, None] + within * share[:, None, None]
         gradient[:count] -= 0.5 * np.einsum("jab,jab->j", both, slopes)
         gradient[count : 2 * count] -= 0.5 * main * np.einsum("ab,jab->j", pull, kernels)
@@ -173,7 +199,6 @@ class GaussianProcess:
             0.5 * share * (1 - share) * np.einsum("jab,jab->j", within, kernels - 1)
         )
         gradient[-2] -= 0.5 * (pull * product).sum()
-        gradient[-1] -= 0.5 * np.trace(pull) * noise
         return float(value), gradient
 
 

@@ -5,11 +5,13 @@ Every proposal is the unseen valid configuration with the greatest expected impr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.model import Configuration
 from tuner.search.base import Place, Search
 from tuner.search.features import Codes, Features, Floats
 from tuner.search.gaussian import GaussianProcess, Prior
@@ -37,12 +39,92 @@ class Settings:
     """Results that hyperparameters are fitted to."""
     learnt: int = 250
     """Results that predictions rest on."""
+    hinted: int = 60
+    """Results that are kept of each other task."""
     pairs: int = 200_000
     """Candidates times results that are compared for a proposal."""
     least: int = 700
     most: int = 20_000
     """Bounds of the candidates for a proposal."""
     prior: Prior = Prior()
+
+
+TRUSTS = (1.0, 0.95, 0.8, 0.5, 0.0)
+"""How much another task may be believed, of what its distance allows; the results of this run decide."""
+MAX_HINTS = 3
+"""The nearest other tasks that are learnt from."""
+LEAST_HINTS = 5
+"""Another task with fewer results tells nothing."""
+
+
+@dataclass
+class Hint:
+    """What was measured of another task."""
+
+    codes: Codes
+    objectives: Floats
+    nearness: float
+    """The most that it can be correlated with this task."""
+    trust: float = -1.0
+    """The correlation that is assumed."""
+
+    def __post_init__(self) -> None:
+        self.trust = self.nearness if self.trust < 0 else self.trust
+
+    def shift(self, codes: Codes, objectives: Floats) -> float:
+        """Give by how much this task is slower: where both were measured, or else by their medians' best halves."""
+        pairs = []
+        for code, objective in zip(codes, objectives, strict=True):
+            same = np.flatnonzero((self.codes == code).all(axis=1))
+            if len(same) and np.isfinite(objective):
+                pairs.append(float(self.objectives[same[0]] - objective))
+        if pairs:
+            return float(np.median(pairs))
+        finite = objectives[np.isfinite(objectives)]
+        return float(np.median(self.objectives) - np.median(finite)) if len(finite) else 0.0
+
+
+@dataclass(frozen=True)
+class Known:
+    """Results for the model: codes and targets, each with the number of its task; 0 is this run."""
+
+    codes: Codes
+    targets: Floats
+    tasks: NDArray[np.int64]
+    trusts: Floats
+    """Correlation of each task with this run."""
+    unit: float
+    """Log2 of the time for one unit of the targets."""
+
+    @property
+    def own(self) -> NDArray[np.bool_]:
+        """Which are results of this run."""
+        return self.tasks == 0
+
+    @property
+    def trust(self) -> Floats | None:
+        """Correlation of each result's task with this run."""
+        return None if len(self.trusts) == 1 else self.trusts[self.tasks]
+
+    @property
+    def alike(self) -> Floats | None:
+        """Correlation of the tasks of each two results."""
+        if (trust := self.trust) is None:
+            return None
+        return np.where(self.tasks[:, None] == self.tasks, 1.0, trust[:, None] * trust)
+
+    def with_own(self, codes: Codes, targets: Floats) -> Known:
+        """Add results of this run."""
+        return replace(
+            self,
+            codes=np.vstack([self.codes, codes]),
+            targets=np.append(self.targets, targets),
+            tasks=np.append(self.tasks, np.zeros(len(codes), dtype=np.int64)),
+        )
+
+    def subset(self, rows: NDArray[np.int64]) -> Known:
+        """Give some of the results."""
+        return replace(self, codes=self.codes[rows], targets=self.targets[rows], tasks=self.tasks[rows])
 
 
 class Kriging(Search):
@@ -64,7 +146,9 @@ class Kriging(Search):
         self._codes: list[Codes] = []
         self._pending: dict[Place, Codes] = {}
         self._fitted_at = -1
-        self._asks = 0
+        self._hints: list[Hint] = []
+        self.expected = np.inf
+        """By how much the last proposal was expected to be better than the best, in log2 of the time."""
 
     # -- what it is told
 
@@ -83,6 +167,25 @@ class Kriging(Search):
         self._codes.append(code)
         self._objectives.append(np.nan if objective is None else objective)
 
+    def learn(self, results: Iterable[tuple[Configuration, float | None, float]]) -> None:
+        """Take hints: results of the same distance are one other task, believed as far as they prove right."""
+        tasks: dict[float, list[tuple[Place, float]]] = {}
+        for configuration, objective, distance in results:
+            place = self.space.locate(configuration)
+            if place is not None and objective is not None and np.isfinite(objective):
+                tasks.setdefault(distance, []).append((place, objective))
+        for distance, task in sorted(tasks.items())[:MAX_HINTS]:
+            if len(task) < LEAST_HINTS:
+                continue
+            objectives = np.array([objective for _, objective in task])
+            order = np.argsort(objectives, kind="stable")
+            if len(order) > self.settings.hinted:
+                best = self.settings.hinted // 2
+                rest = self.rng.choice(order[best:], self.settings.hinted - best, replace=False)
+                order = np.append(order[:best], rest)
+            codes = np.stack([self._code(task[i][0]) for i in order])
+            self._hints.append(Hint(codes, objectives[order], float(np.clip(1 - 0.1 * distance, 0.5, 0.99))))
+
     def _code(self, place: Place) -> Codes:
         return self.features.encode(place[0], np.array([place[1]]))[0]
 
@@ -90,39 +193,66 @@ class Kriging(Search):
 
     def _propose(self) -> Place:
         objectives = np.array(self._objectives)
+        found = int(np.isfinite(objectives).sum())
         startup = self.settings.startup + len(self.space.variants) - 1
-        if len(objectives) + len(self._pending) < startup or np.isfinite(objectives).sum() < 2:
+        if not self._hints and (len(objectives) + len(self._pending) < startup or found < 2):
             return self._spread()
-        kept = self._kept(objectives)
-        codes = np.stack(self._codes)[kept]
-        targets, unit = standardise(objectives[kept], self.settings.knee)
-        self._fit(codes, targets)
-        best = float(targets.min()) - self.settings.margin / unit
-        self.model.condition(codes, targets)
+        known = self._gather(objectives)
+        self._fit(known)
+        best = float(known.targets[known.own].min()) if found else float(known.targets.min())
+        best -= self.settings.margin / known.unit
+        self.model.condition(known.codes, known.targets, known.trust, known.alike)
         if self._pending:
             waiting = np.stack(list(self._pending.values()))
-            believed, _ = self.model.predict(waiting)
-            codes, targets = np.vstack([codes, waiting]), np.append(targets, believed)
-            self.model.condition(codes, targets)
-        number, row = self._candidates(objectives, len(targets))
-        encoded = [self.features.encode(n, row[number == n]) for n in range(len(self.space.variants))]
+            known = known.with_own(waiting, self.model.predict(waiting)[0])
+            self.model.condition(known.codes, known.targets, known.trust, known.alike)
+        numbers, rows = self._candidates(objectives, len(known.targets))
+        encoded = [self.features.encode(n, rows[numbers == n]) for n in range(len(self.space.variants))]
         mean, deviation = self.model.predict(np.concatenate(encoded))
-        order = np.argsort(number, kind="stable")
-        chosen = order[int(np.argmax(expected_improvement(mean, deviation, best)))]
-        return int(number[chosen]), int(row[chosen])
+        improvement = expected_improvement(mean, deviation, best)
+        chosen = int(np.argmax(improvement))
+        self.expected = float(improvement[chosen]) * known.unit
+        return int(numbers[chosen]), int(rows[chosen])
 
-    def _fit(self, codes: Codes, targets: Floats) -> None:
+    def _gather(self, objectives: Floats) -> Known:
+        """Give what the model learns from: results of this run, and what is hinted at."""
+        kept = self._kept(objectives)
+        codes = np.stack([self._codes[i] for i in kept]) if len(kept) else np.empty((0, len(self.features)), np.int64)
+        own = objectives[kept]
+        if not self._hints:
+            targets, unit = standardise(own, self.settings.knee)
+            return Known(codes, targets, np.zeros(len(own), np.int64), np.ones(1), unit)
+        tasks, trusts, columns = [np.zeros(len(own), dtype=np.int64)], [1.0], [own]
+        everything = [codes]
+        for number, hint in enumerate(self._hints, 1):
+            everything.append(hint.codes)
+            tasks.append(np.full(len(hint.codes), number))
+            trusts.append(hint.trust)
+            columns.append(hint.objectives - hint.shift(codes, own))
+        targets, unit = standardise(np.concatenate(columns), self.settings.knee)
+        return Known(np.concatenate(everything), targets, np.concatenate(tasks), np.array(trusts), unit)
+
+    def _fit(self, known: Known) -> None:
         count = len(self._objectives)
-        if count - self._fitted_at < max(1, count // 20) and self._fitted_at >= 0:
+        if self._fitted_at >= 0 and count - self._fitted_at < max(1, count // 20):
             return
         self._fitted_at = count
-        if len(targets) > self.settings.fitted:
-            rows = np.argsort(targets, kind="stable")
+        if len(known.targets) > self.settings.fitted:
+            order = np.argsort(known.targets + 10.0 * ~known.own, kind="stable")
             best = self.settings.fitted // 2
-            rest = self.rng.choice(rows[best:], self.settings.fitted - best, replace=False)
-            rows = np.append(rows[:best], rest)
-            codes, targets = codes[rows], targets[rows]
-        self.model.fit(codes, targets, self.settings.steps)
+            rest = self.rng.choice(order[best:], self.settings.fitted - best, replace=False)
+            known = known.subset(np.append(order[:best], rest))
+        self.model.fit(known.codes, known.targets, self.settings.steps, known.alike)
+        for number, hint in enumerate(self._hints, 1):
+            if count >= 3:  # fewer results cannot tell
+                scores = []
+                for trust in TRUSTS:
+                    tried = known.trusts.copy()
+                    tried[number] = trust * hint.nearness
+                    alike = replace(known, trusts=tried).alike
+                    assert alike is not None
+                    scores.append(self.model.evidence(known.codes, known.targets, alike))
+                known.trusts[number] = hint.trust = TRUSTS[int(np.argmax(scores))] * hint.nearness
 
     def _kept(self, objectives: Floats) -> NDArray[np.int64]:
         """Give the results that the model learns: all, or of very many the best half and others at random."""
