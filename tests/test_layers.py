@@ -19,7 +19,7 @@ FLOORS = [
     "calls elimination enumeration expressions kernel kernel_file reference render roofline space stats toml_table",
     "baselines children compile_pool compile_worker compiler conditions cubin_cache edges plan",
     "gpu.*",
-    "devices.* recording",
+    "devices.* interop.* recording",
     "cells database migrations owners reading records rows schema search.* upkeep",
     "accuracy bench doubts race targets trials",
     "session state",

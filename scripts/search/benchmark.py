@@ -54,7 +54,9 @@ class Case:
 
     @property
     def kernel(self) -> str:
-        return self.name.split("-")[0]
+        """What a case has in common with those that can teach it: the kernel, and its dtype and options."""
+        name, _, problem = self.name.partition(":")
+        return name.split("-")[0] + ",".join(part for part in problem.split(",") if not part[-1].isdigit() or "=" not in part)
 
     @property
     def best(self) -> float:
@@ -183,8 +185,8 @@ def teach(search: Search, job: Job) -> None:
         time_ns = float(other.times[place[0]][place[1]])
         objective = float(np.log2(time_ns)) if time_ns == time_ns else None
         earlier.tell(configuration, objective)
-        found.append((configuration, objective, 1.0))
-    search.learn(found)
+        found.append((configuration, objective))
+    search.learn(found, distance=1.0)
 
 
 def summarise(runs: list[dict[str, Any]], trials: int) -> dict[str, Any]:

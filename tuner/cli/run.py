@@ -113,9 +113,9 @@ Examples:
 )
 @click.option(
     "--sampler",
-    default="tpe",
+    default="kriging",
     show_default=True,
-    help="tpe, random, brute-force, or any Optuna sampler by name.",
+    help="kriging, tpe, random, brute-force, or any Optuna sampler by name.",
 )
 @click.option(
     "--seed",

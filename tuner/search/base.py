@@ -77,14 +77,14 @@ class Search(abc.ABC):
             self._see(place)
             self._added(place, _finite(objective))
 
-    def learn(self, results: Iterable[tuple[Configuration, float | None, float]]) -> None:  # noqa: B027
-        """Take hints from what was measured elsewhere: other sizes, dtypes or GPUs; most searches ignore them.
+    def learn(self, results: Iterable[tuple[Configuration, float | None]], distance: float) -> None:  # noqa: B027
+        """Take hints from what was measured elsewhere: at another size, dtype or GPU. Most searches ignore them.
 
         What is hinted at may be asked for like anything else.
 
         Args:
-            results: configurations, each with its objective there and how far away that was: 0 for what should be
-                the same here, 1 for what may be quite different.
+            results: configurations, each with its objective there; all of one problem on one GPU.
+            distance: how unlike this problem that one is, from 0, as :func:`tuner.search.kinship.distance` says.
         """
 
     def draw_variant(self) -> int:

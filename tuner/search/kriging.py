@@ -59,8 +59,9 @@ LEAST_HINTS = 5
 
 @dataclass
 class Hint:
-    """What was measured of another task."""
+    """What was measured of another task, best first."""
 
+    places: list[Place]
     codes: Codes
     objectives: Floats
     nearness: float
@@ -167,24 +168,26 @@ class Kriging(Search):
         self._codes.append(code)
         self._objectives.append(np.nan if objective is None else objective)
 
-    def learn(self, results: Iterable[tuple[Configuration, float | None, float]]) -> None:
-        """Take hints: results of the same distance are one other task, believed as far as they prove right."""
-        tasks: dict[float, list[tuple[Place, float]]] = {}
-        for configuration, objective, distance in results:
+    def learn(self, results: Iterable[tuple[Configuration, float | None]], distance: float) -> None:
+        """Take hints; they are another task of the model, and believed as far as they prove right."""
+        task: dict[Place, float] = {}
+        for configuration, objective in results:
             place = self.space.locate(configuration)
             if place is not None and objective is not None and np.isfinite(objective):
-                tasks.setdefault(distance, []).append((place, objective))
-        for distance, task in sorted(tasks.items())[:MAX_HINTS]:
-            if len(task) < LEAST_HINTS:
-                continue
-            objectives = np.array([objective for _, objective in task])
-            order = np.argsort(objectives, kind="stable")
-            if len(order) > self.settings.hinted:
-                best = self.settings.hinted // 2
-                rest = self.rng.choice(order[best:], self.settings.hinted - best, replace=False)
-                order = np.append(order[:best], rest)
-            codes = np.stack([self._code(task[i][0]) for i in order])
-            self._hints.append(Hint(codes, objectives[order], float(np.clip(1 - 0.1 * distance, 0.5, 0.99))))
+                task[place] = min(objective, task.get(place, np.inf))
+        if len(task) < LEAST_HINTS:
+            return
+        places, objectives = list(task), np.array(list(task.values()))
+        order = np.argsort(objectives, kind="stable")
+        if len(order) > self.settings.hinted:
+            best = self.settings.hinted // 2
+            rest = self.rng.choice(order[best:], self.settings.hinted - best, replace=False)
+            order = np.append(order[:best], rest)
+        places = [places[i] for i in order]
+        codes = np.stack([self._code(place) for place in places])
+        nearness = float(np.clip(1 - 0.05 * distance, 0.5, 0.99))
+        self._hints.append(Hint(places, codes, objectives[order], nearness))
+        self._hints = sorted(self._hints, key=lambda hint: -hint.nearness)[:MAX_HINTS]
 
     def _code(self, place: Place) -> Codes:
         return self.features.encode(place[0], np.array([place[1]]))[0]
@@ -304,8 +307,9 @@ class Kriging(Search):
                 else np.empty(0, dtype=np.int64)
                 for number, count in enumerate(self.unseen)
             ]
-            for place in np.argsort(objectives, kind="stable")[:3]:
-                number, row = self._places[place]
+            good = [self._places[i] for i in np.argsort(objectives, kind="stable")[:3]]
+            good += [hint.places[0] for hint in self._hints]
+            for number, row in good:
                 variant = self.space.variants[number]
                 near = variant.distances(variant.matrix[row].astype(np.int64)) <= 2
                 near &= ~self.seen[number]
