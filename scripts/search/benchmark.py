@@ -8,6 +8,7 @@ then fails or not. The fraction is the best recorded time over the best time fou
 configuration (``--first default``: with the default), and ends when it has found the best one.
 """
 
+# ruff: noqa: E402 - threads are settled before NumPy is loaded
 from __future__ import annotations
 
 import argparse
@@ -56,7 +57,9 @@ class Case:
     def kernel(self) -> str:
         """What a case has in common with those that can teach it: the kernel, and its dtype and options."""
         name, _, problem = self.name.partition(":")
-        return name.split("-")[0] + ",".join(part for part in problem.split(",") if not part[-1].isdigit() or "=" not in part)
+        return name.split("-")[0] + ",".join(
+            part for part in problem.split(",") if not part[-1].isdigit() or "=" not in part
+        )
 
     @property
     def best(self) -> float:
@@ -215,7 +218,10 @@ def table(runs: list[dict[str, Any]], samplers: list[str], names: list[str], tri
         print(f"\n{sampler}")
         heads = "".join(f"{f'at {b}':>15}" for b in shown)
         print(f"{'space':{wide}}{'to 5 %':>8}{'p90':>7}{'hit':>6}{heads}{'ms':>7}")
-        spaces = {n: summarise([r for r in runs if (r["sampler"], r["space"]) == (sampler, n)], trials) for n in names}
+        spaces = {
+            n: summarise([r for r in runs if (r["sampler"], r["space"]) == (sampler, n)], trials)
+            for n in names
+        }
         whole = summarise([r for r in runs if r["sampler"] == sampler], trials)
         headline = float(np.median([s["to_5_percent"] for s in spaces.values()]))
         for name, s in [*spaces.items(), ("all runs", whole)]:
@@ -229,7 +235,9 @@ def table(runs: list[dict[str, Any]], samplers: list[str], names: list[str], tri
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("places", nargs="+", type=Path, help="folders of recordings, or files")
     parser.add_argument("--samplers", default="kriging,tpe,random")
     parser.add_argument("--spaces", default="", help="only files with one of these words in their names")
@@ -237,7 +245,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--batch", type=int, default=1, help="ask for so many before telling")
     parser.add_argument("--first", choices=["random", "default"], default="random")
-    parser.add_argument("--warm", type=int, default=0, help="trials of an earlier run on another space of the kernel")
+    parser.add_argument(
+        "--warm", type=int, default=0, help="trials of an earlier run on another space of the kernel"
+    )
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path, help="every run, and the table")
     given = parser.parse_args()
@@ -265,11 +275,21 @@ def main() -> None:
     for case in CASES:
         sure = np.concatenate(case.times)
         near = int(np.sum(sure <= NEAR * case.best))
-        print(f"  {case.name}: {len(sure)} configurations, {int(np.isnan(sure).sum())} fail, {near} within 5 %")
+        print(
+            f"  {case.name}: {len(sure)} configurations, {int(np.isnan(sure).sum())} fail, {near} within 5 %"
+        )
     result = table(runs, samplers, names, given.trials)
     if given.json:
-        settings = {"seeds": given.seeds, "trials": given.trials, "batch": given.batch, "first": given.first, "warm": given.warm}
-        given.json.write_text(json.dumps({"settings": settings, "samplers": result, "runs": runs}, indent=1) + "\n")
+        settings = {
+            "seeds": given.seeds,
+            "trials": given.trials,
+            "batch": given.batch,
+            "first": given.first,
+            "warm": given.warm,
+        }
+        given.json.write_text(
+            json.dumps({"settings": settings, "samplers": result, "runs": runs}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -51,7 +51,8 @@ class ForeignRecording:
         ]
         places = [{value: i for i, value in enumerate(spec.values)} for spec in specs]
         matrix = np.array(
-            [[table[v] for table, v in zip(places, row, strict=True)] for row in self.times_ns], dtype=np.int16
+            [[table[v] for table, v in zip(places, row, strict=True)] for row in self.times_ns],
+            dtype=np.int16,
         )
         return SearchSpace([VariantSpace(VARIANT, specs, matrix)], math.prod(len(s.values) for s in specs))
 

@@ -16,9 +16,7 @@ def is_cache(data: object) -> bool:
     return isinstance(data, dict) and "cache" in data and "tune_params_keys" in data
 
 
-def read_cache(
-    path: Path, data: Any = None, defaults: Mapping[str, Value] | None = None
-) -> ForeignRecording:
+def read_cache(path: Path, data: Any = None, defaults: Mapping[str, Value] | None = None) -> ForeignRecording:
     """Read a cache file.
 
     Raises:

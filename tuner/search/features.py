@@ -128,7 +128,7 @@ def _powers_of_two(numbers: Floats) -> Floats | None:
     lowest = whole & -whole
     if (lowest == whole).all() or (lowest == lowest[0]).all():
         return None
-    return np.log2(lowest.astype(float))
+    return np.asarray(np.log2(lowest.astype(float)))
 
 
 def _line(coordinates: Floats) -> Floats:

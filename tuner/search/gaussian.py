@@ -30,11 +30,11 @@ class Prior:
     """Medians and spreads (standard deviations of the logarithm, or logit) of the hyperparameters."""
 
     length: float = 1.0
-    length_spread: float = 0.7
+    length_spread: float = 0.4
     main: float = 0.1
     main_spread: float = 1.5
     share: float = 0.5
-    share_spread: float = 1.0
+    share_spread: float = 2.0
     rest: float = 0.5
     rest_spread: float = 1.0
     noise: float = 1e-3
@@ -59,7 +59,7 @@ class GaussianProcess:
         prior: of the hyperparameters.
     """
 
-    def __init__(self, distances: Sequence[Floats], prior: Prior = Prior()) -> None:  # noqa: B008 - frozen
+    def __init__(self, distances: Sequence[Floats], prior: Prior = Prior()) -> None:
         self.distances = list(distances)
         self.middle, self.spread = prior.moments(len(self.distances))
         self.theta = self.middle.copy()
@@ -110,7 +110,9 @@ class GaussianProcess:
         """Give how well tasks of that correlation explain the results: a log likelihood, but for a constant."""
         return -self._loss(self.theta, self._apart(codes), targets, alike)[0] if self.distances else 0.0
 
-    def condition(self, codes: Codes, targets: Floats, trust: Floats | None = None, alike: Floats | None = None) -> None:
+    def condition(
+        self, codes: Codes, targets: Floats, trust: Floats | None = None, alike: Floats | None = None
+    ) -> None:
         """Take in results, under the hyperparameters that there are.
 
         Args:

@@ -6,7 +6,7 @@ Every proposal is the unseen valid configuration with the greatest expected impr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,18 +41,20 @@ class Settings:
     """Results that predictions rest on."""
     hinted: int = 60
     """Results that are kept of each other task."""
-    pairs: int = 200_000
+    pairs: int = 80_000
     """Candidates times results that are compared for a proposal."""
     least: int = 700
     most: int = 20_000
     """Bounds of the candidates for a proposal."""
-    prior: Prior = Prior()
+    prior: Prior = field(default_factory=Prior)
 
 
 TRUSTS = (1.0, 0.95, 0.8, 0.5, 0.0)
 """How much another task may be believed, of what its distance allows; the results of this run decide."""
 MAX_HINTS = 3
 """The nearest other tasks that are learnt from."""
+FAILURE = 1.0
+"""A failure counts as twice as slow as the slowest result."""
 LEAST_HINTS = 5
 """Another task with fewer results tells nothing."""
 
@@ -100,7 +102,7 @@ class Known:
     @property
     def own(self) -> NDArray[np.bool_]:
         """Which are results of this run."""
-        return self.tasks == 0
+        return np.asarray(self.tasks == 0)
 
     @property
     def trust(self) -> Floats | None:
@@ -137,7 +139,7 @@ class Kriging(Search):
         settings: for experiments.
     """
 
-    def __init__(self, space: SearchSpace, seed: int, settings: Settings = Settings()) -> None:  # noqa: B008 - frozen
+    def __init__(self, space: SearchSpace, seed: int, settings: Settings = Settings()) -> None:
         super().__init__(space, seed)
         self.settings = settings
         self.features = Features(space)
@@ -190,7 +192,7 @@ class Kriging(Search):
         self._hints = sorted(self._hints, key=lambda hint: -hint.nearness)[:MAX_HINTS]
 
     def _code(self, place: Place) -> Codes:
-        return self.features.encode(place[0], np.array([place[1]]))[0]
+        return np.asarray(self.features.encode(place[0], np.array([place[1]]))[0])
 
     # -- what it proposes
 
@@ -220,7 +222,11 @@ class Kriging(Search):
     def _gather(self, objectives: Floats) -> Known:
         """Give what the model learns from: results of this run, and what is hinted at."""
         kept = self._kept(objectives)
-        codes = np.stack([self._codes[i] for i in kept]) if len(kept) else np.empty((0, len(self.features)), np.int64)
+        codes = (
+            np.stack([self._codes[i] for i in kept])
+            if len(kept)
+            else np.empty((0, len(self.features)), np.int64)
+        )
         own = objectives[kept]
         if not self._hints:
             targets, unit = standardise(own, self.settings.knee)
@@ -245,7 +251,9 @@ class Kriging(Search):
             best = self.settings.fitted // 2
             rest = self.rng.choice(order[best:], self.settings.fitted - best, replace=False)
             known = known.subset(np.append(order[:best], rest))
-        self.model.fit(known.codes, known.targets, self.settings.steps, known.alike)
+        # With many results a fit costs more, and the one before it is nearer.
+        steps = self.settings.steps if len(known.targets) <= 60 else self.settings.steps // 3
+        self.model.fit(known.codes, known.targets, steps, known.alike)
         for number, hint in enumerate(self._hints, 1):
             if count >= 3:  # fewer results cannot tell
                 scores = []
@@ -302,7 +310,9 @@ class Kriging(Search):
             parts = [np.flatnonzero(~seen) for seen in self.seen]
         else:
             parts = [
-                self._some(number, min(count, -(-limit // (2 * len(self.unseen))) + limit * count // (2 * total)))
+                self._some(
+                    number, min(count, -(-limit // (2 * len(self.unseen))) + limit * count // (2 * total))
+                )
                 if count
                 else np.empty(0, dtype=np.int64)
                 for number, count in enumerate(self.unseen)
@@ -331,7 +341,7 @@ def standardise(objectives: Floats, knee: float) -> tuple[Floats, float]:
     ok = objectives[np.isfinite(objectives)]
     bend = float(np.quantile(ok, knee))
     scale = max(bend - float(ok.min()), 0.1)
-    values = np.where(np.isfinite(objectives), objectives, ok.max())
+    values = np.where(np.isfinite(objectives), objectives, ok.max() + FAILURE)
     over = np.maximum(values - bend, 0.0) / scale
     values = np.minimum(values, bend) + scale * np.log1p(over)
     unit = float(values.std()) or 1.0
