@@ -242,6 +242,7 @@ def main() -> None:
     parser.add_argument("--samplers", default="kriging,tpe,random")
     parser.add_argument("--spaces", default="", help="only files with one of these words in their names")
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--batch", type=int, default=1, help="ask for so many before telling")
     parser.add_argument("--first", choices=["random", "default"], default="random")
@@ -257,7 +258,7 @@ def main() -> None:
         Job(i, sampler, seed, given.trials, given.batch, given.first == "random", given.warm)
         for sampler in samplers
         for i in range(len(CASES))
-        for seed in range(given.seeds)
+        for seed in range(given.first_seed, given.first_seed + given.seeds)
     ]
     with multiprocessing.get_context("fork").Pool(given.jobs) as pool:
         runs = []
@@ -268,7 +269,7 @@ def main() -> None:
     runs.sort(key=lambda run: (samplers.index(run["sampler"]), run["space"], run["seed"]))
     first = "a random one first" if given.first == "random" else "the default first"
     print(
-        f"kernel-tune {__version__}: {given.seeds} seeds, batches of {given.batch}, {first}"
+        f"kernel-tune {__version__}: {given.seeds} seeds from {given.first_seed}, batches of {given.batch}, {first}"
         + (f", taught by {given.warm} trials of another size or GPU" if given.warm else "")
     )
     names = [case.name for case in CASES]
@@ -282,6 +283,7 @@ def main() -> None:
     if given.json:
         settings = {
             "seeds": given.seeds,
+            "first_seed": given.first_seed,
             "trials": given.trials,
             "batch": given.batch,
             "first": given.first,
