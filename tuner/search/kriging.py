@@ -53,6 +53,8 @@ TRUSTS = (1.0, 0.95, 0.8, 0.5, 0.0)
 """How much another task may be believed, of what its distance allows; the results of this run decide."""
 MAX_HINTS = 3
 """The nearest other tasks that are learnt from."""
+NEARBY = 2
+"""Parameters in which a configuration near a good one may differ."""
 FAILURE = 1.0
 """A failure counts as twice as slow as the slowest result."""
 LEAST_HINTS = 5
@@ -150,6 +152,8 @@ class Kriging(Search):
         self._pending: dict[Place, Codes] = {}
         self._fitted_at = -1
         self._hints: list[Hint] = []
+        self._near: dict[Place, NDArray[np.int64]] = {}
+        """Rows near the best configurations: in a set of millions they take a while to find."""
         self.expected = np.inf
         """By how much the last proposal was expected to be better than the best, in log2 of the time."""
 
@@ -319,11 +323,11 @@ class Kriging(Search):
             ]
             good = [self._places[i] for i in np.argsort(objectives, kind="stable")[:3]]
             good += [hint.places[0] for hint in self._hints]
-            for number, row in good:
-                variant = self.space.variants[number]
-                near = variant.distances(variant.matrix[row].astype(np.int64)) <= 2
-                near &= ~self.seen[number]
-                found = np.flatnonzero(near)
+            self._near = {
+                place: self._near[place] if place in self._near else self._nearby(place) for place in good
+            }
+            for (number, _), near in self._near.items():
+                found = near[~self.seen[number][near]]
                 if len(found) > limit // 6:
                     found = self.rng.permutation(found)[: limit // 6]
                 parts[number] = np.union1d(parts[number], found)
@@ -331,6 +335,11 @@ class Kriging(Search):
             numbers.append(np.full(len(part), number))
             rows.append(part)
         return np.concatenate(numbers), np.concatenate(rows)
+
+    def _nearby(self, place: Place) -> NDArray[np.int64]:
+        """Give the rows that differ from a configuration in at most two parameters."""
+        variant = self.space.variants[place[0]]
+        return np.flatnonzero(variant.distances(variant.matrix[place[1]].astype(np.int64)) <= NEARBY)
 
 
 def standardise(objectives: Floats, knee: float) -> tuple[Floats, float]:
