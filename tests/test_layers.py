@@ -22,7 +22,7 @@ FLOORS = [
     "baselines children compile_pool compile_worker compiler conditions cubin_cache edges plan tools.job "
     "advice code_reader code_worker explanation",
     "gpu.*",
-    "devices.* recording tools.*",
+    "devices.* interop.* recording tools.*",
     "cells database migrations owners reading records rows schema search.* upkeep",
     "accuracy bench doubts race targets trials",
     "climb ladder rungs session state",

@@ -255,7 +255,7 @@ def test_names_of_what_needs_no_optuna(name):
 
 @pytest.mark.parametrize("name", ["tpx", "", "base", "PartialFixedSampler", "nsgaii.x"])
 def test_an_unknown_name(name):
-    with pytest.raises(UsageError, match="choose from: tpe, random"):
+    with pytest.raises(UsageError, match="choose from: kriging, tpe, random"):
         make_search(name, single(), 0)
 
 

@@ -257,6 +257,25 @@ def test_another_kernel_text_teaches_nothing(database: Database, kernel: KernelS
     assert run(kernel, database, StubDevice(), from_scratch=False).state.known_before == 0
 
 
+def test_other_sizes_and_gpus_are_hints(database: Database, kernel: KernelSpec) -> None:
+    """They are no results of this problem: what was best there is asked for again, early."""
+
+    def at(size: int, **changes: Any) -> Result:
+        (name,) = kernel.problem().sizes
+        asked = {"trials": 30, **changes}
+        request = Request(kernel, kernel.problem(sizes={name: size}), **asked)  # type: ignore[arg-type]
+        return tune(request, StubDevice(), database, Watcher())
+
+    first = at(1 << 20)
+    assert first.state.hints == 0
+    second = at(1 << 21, trials=5)
+    assert (second.state.hints, second.state.known_before) == (30, 0)
+    good = set(sorted(sequence(database, first.state.run.id), key=time_of)[:10])
+    assert good & set(sequence(database, second.state.run.id)[1:])
+    assert at(1 << 22, trials=2).state.hints == 35
+    assert at(1 << 22, from_scratch=True, trials=2).state.hints == 0
+
+
 # -- interruptions
 
 

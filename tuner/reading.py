@@ -145,6 +145,31 @@ class Reader:
         )
         return [stored.trial for stored in self._decoded(found).rows]
 
+    def related_trials(self, run: Run, limit: int) -> list[tuple[Run, list[Trial]]]:
+        """Give the ranked trials of this kernel text and these conditions at other problems and on other GPUs.
+
+        All runs of one problem on one GPU are together; what is newest comes first, up to ``limit`` trials.
+        """
+        found = self.select(
+            "SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE r.kernel = ? AND r.kernel_digest = ? "
+            "AND NOT (r.problem_key = ? AND r.gpu_name = ?) AND r.replayed = ? "
+            f"AND t.mode = ? AND t.regime = ? AND t.time_ns IS NOT NULL AND {_NOT_SUSPECT} "
+            "ORDER BY t.id DESC LIMIT ?",
+            run.problem.kernel,
+            run.kernel_digest,
+            run.problem.key,
+            run.gpu.name,
+            int(run.replayed),
+            str(run.conditions.mode),
+            str(run.conditions.regime),
+            limit,
+        )
+        related: dict[tuple[str, str], tuple[Run, list[Trial]]] = {}
+        for stored in self._decoded(found).rows:
+            key = stored.run.problem.key, stored.run.gpu.name
+            related.setdefault(key, (stored.run, []))[1].append(stored.trial)
+        return list(related.values())
+
     def trial(self, trial_id: int) -> StoredTrial:
         """Give one trial with its sources.
 

@@ -24,6 +24,7 @@ from tuner.records import SUSPECT
 from tuner.roofline import roof_of
 from tuner.search import make_search
 from tuner.search.base import Search
+from tuner.search.kinship import distance
 from tuner.space import SearchSpace
 from tuner.state import Observer, Request, Result, State, ceiling_of, metrics
 from tuner.trials import judged, objective, trial_of, winner_of
@@ -33,6 +34,8 @@ PATIENCE_S = 5.0
 """After Ctrl-C, how long the measurement under way may still take."""
 SEEDS = 3
 """Best configurations of earlier runs that are tried again."""
+MAX_RELATED = 2000
+"""Trials of other problems that are read, the newest."""
 DETERMINISTIC = (
     Status.OK,
     Status.SLOW,
@@ -161,6 +164,7 @@ class _Session:
             database.start_run(run)
         if not run.narrowing.get("from_scratch"):
             self._learn_from_earlier_runs(seed=not resumed)
+            self._learn_from_other_problems()
 
     def run(self, *, finish: bool = True) -> Result:
         """Go through search, race and confirmation, and say in the database how it ended."""
@@ -264,6 +268,13 @@ class _Session:
                 self.search.add(trial.configuration, objective(trial))
                 self.state.known_before += 1
         self.seeds += again
+
+    def _learn_from_other_problems(self) -> None:
+        """Give the search hints: what earlier runs of this very kernel found at other sizes, and on other GPUs."""
+        for other, trials in self.database.related_trials(self.state.run, MAX_RELATED):
+            results = [(trial.configuration, objective(trial)) for trial in trials]
+            self.search.learn(results, distance(self.state.run, other))
+            self.state.hints += len(results)
 
     def _replay_run(self) -> None:
         """Bring the search to where the interrupted run was."""

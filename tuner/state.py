@@ -30,7 +30,7 @@ class Request:
     kernel: KernelSpec
     problem: Problem
     trials: int = 200
-    sampler: str = "tpe"
+    sampler: str = "kriging"
     seed: int = 0
     variants: tuple[str, ...] = ()
     fixed: Mapping[str, tuple[Value | str, ...]] = field(default_factory=dict)
@@ -71,6 +71,8 @@ class State:
     """Trials that were there when an interrupted run went on."""
     known_before: int = 0
     """Trials of earlier runs that the search was told."""
+    hints: int = 0
+    """Trials at other problems or on other GPUs that the search was told of."""
     search_began: float = 0.0
     search_ended: float = 0.0
     device: Device | None = None

@@ -105,9 +105,9 @@ Examples:
 @device_option
 @click.option(
     "--sampler",
-    default="tpe",
+    default="kriging",
     show_default=True,
-    help="tpe, random, brute-force, or any Optuna sampler by name.",
+    help="kriging, tpe, random, brute-force, or any Optuna sampler by name.",
 )
 @seed_option("Of the search and the inputs.")
 @database_option

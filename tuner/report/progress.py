@@ -120,6 +120,8 @@ def heading(state: State, told: Collection[str] = ()) -> list[str]:
     lines += [f"left out: {name} ({reason})" for name, reason in space.left_out.items()]
     if state.known_before:
         lines.append(f"{state.known_before} configurations are known from earlier runs and not tried again")
+    if state.hints:
+        lines.append(f"{state.hints} results at other sizes or on other GPUs are hints")
     if state.trials:
         lines.append(f"resuming after {len(state.trials)} trials")
     return lines

@@ -20,7 +20,7 @@ _ENUMERATING: dict[str, type[Search]] = {
 
 def sampler_names() -> list[str]:
     """Give the names to choose from; Optuna's other samplers are found by their class names, too."""
-    return ["tpe", "random", "brute-force", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc"]
+    return ["kriging", "tpe", "random", "brute-force", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc"]
 
 
 def make_search(name: str, space: SearchSpace, seed: int) -> Search:
@@ -32,6 +32,10 @@ def make_search(name: str, space: SearchSpace, seed: int) -> Search:
     plain = name.lower().replace("-", "").replace("_", "").removesuffix("sampler")
     if plain in _ENUMERATING:
         return _ENUMERATING[plain](space, seed)
+    if plain == "kriging":
+        from tuner.search.kriging import Kriging
+
+        return Kriging(space, seed)
     from tuner.search.optuna_search import OptunaSearch, sampler_classes  # Optuna takes 0.2 s to import
 
     if plain not in sampler_classes():

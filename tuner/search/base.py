@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -75,6 +76,16 @@ class Search(abc.ABC):
         if place is not None and not self.seen[place[0]][place[1]]:
             self._see(place)
             self._added(place, _finite(objective))
+
+    def learn(self, results: Iterable[tuple[Configuration, float | None]], distance: float) -> None:  # noqa: B027
+        """Take hints from what was measured elsewhere: at another size, dtype or GPU. Most searches ignore them.
+
+        What is hinted at may be asked for like anything else.
+
+        Args:
+            results: configurations, each with its objective there; all of one problem on one GPU.
+            distance: how unlike this problem that one is, from 0, as :func:`tuner.search.kinship.distance` says.
+        """
 
     def draw_variant(self) -> int:
         """Give at random the number of a variant that has unseen configurations, however many."""

@@ -1,0 +1,116 @@
+"""Readers of other tools' files."""
+
+import gzip
+import json
+
+import pytest
+
+from tuner.errors import ExpressionError, RecordingError, SpaceError
+from tuner.interop.kernel_tuner_cache import read_cache
+from tuner.interop.t1 import read_t1
+from tuner.interop.t4 import read_t4
+
+CACHE = {
+    "device_name": "X",
+    "kernel_name": "k",
+    "tune_params_keys": ["bx", "mode"],
+    "tune_params": {"bx": [16, 32, 64], "mode": ["a", "b"]},
+    "objective": "time",
+    "cache": {
+        "16,a": {"bx": 16, "mode": "a", "time": 0.5},
+        "32,a": {"bx": 32, "mode": "a", "time": "CompilationFailedConfig"},
+        "64,b": {"bx": 64, "mode": "b", "time": 0.25},
+    },
+}
+TIMES = {(16, "a"): 500_000.0, (32, "a"): None, (64, "b"): 250_000.0}
+
+
+def written(path, data, cut=0):
+    text = json.dumps(data)
+    path.write_bytes(gzip.compress(text[: len(text) - cut].encode()))
+    return path
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2])
+def test_a_cache_also_without_its_last_brackets(tmp_path, cut):
+    recording = read_cache(written(tmp_path / "k-X.json.gz", CACHE, cut))
+    assert recording.name == "k-X"
+    assert recording.times_ns == TIMES
+    space = recording.space()
+    assert set(space.configurations()) == {recording.configuration(row) for row in TIMES}
+
+
+def test_a_cache_that_ends_with_a_comma(tmp_path):
+    path = tmp_path / "k.json"
+    path.write_text(json.dumps(CACHE)[:-2] + ",\n")
+    assert read_cache(path).times_ns == TIMES
+
+
+def test_t4(tmp_path):
+    def result(bx, mode, value, invalidity):
+        return {
+            "configuration": {"bx": bx, "mode": mode},
+            "invalidity": invalidity,
+            "correctness": 1,
+            "measurements": [{"name": "time", "value": value, "unit": ""}],
+            "objectives": ["time"],
+        }
+
+    results = [
+        result(16, "a", 0.5, "correct"),
+        result(32, "a", 0.1, "compile"),
+        result(64, "b", 0.25, "correct"),
+    ]
+    recording = read_t4(written(tmp_path / "k_T4.json.gz", {"results": results, "schema_version": "1.0.0"}))
+    assert recording.times_ns == TIMES
+    assert recording.parameters == {"bx": (16, 32, 64), "mode": ("a", "b")}
+
+
+def t1(conditions, values="[16, 32, 64]"):
+    return {
+        "General": {"BenchmarkName": "k"},
+        "ConfigurationSpace": {
+            "TuningParameters": [
+                {"Name": "bx", "Type": "int", "Values": values, "Default": 32},
+                {"Name": "by", "Type": "int", "Values": "[1, 2, 4]"},
+            ],
+            "Conditions": [{"Parameters": ["bx", "by"], "Expression": text} for text in conditions],
+        },
+        "KernelSpecification": {},
+    }
+
+
+def test_t1(tmp_path):
+    path = tmp_path / "k.T1.json"
+    path.write_text(json.dumps(t1(["32 <= bx * by <= 64", "by > 1 or bx == 32"])))
+    space = read_t1(path).space()
+    found = {tuple(c.values.values()) for c in space.configurations()}
+    assert found == {(32, 1), (16, 2), (32, 2), (16, 4)}
+    assert space.default.values == {"bx": 32, "by": 2}
+
+
+def test_t1_never_runs_python(tmp_path):
+    path = tmp_path / "k.T1.json"
+    path.write_text(json.dumps(t1(["__import__('os').getcwd() == bx"])))
+    with pytest.raises(ExpressionError):
+        read_t1(path)
+    path.write_text(json.dumps(t1([], "__import__('os').listdir()")))
+    with pytest.raises(RecordingError, match="not a T1 file"):
+        read_t1(path)
+    path.write_text(json.dumps(t1(["bx < 0"])))
+    with pytest.raises(SpaceError, match="no configuration"):
+        read_t1(path).space()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"results": []}', b"\x1f\x8bxx", b'{"cache": {}}'])
+def test_what_is_something_else(tmp_path, content):
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    for read in (read_cache, read_t4, read_t1):
+        with pytest.raises(RecordingError):
+            read(path)
+
+
+def test_an_objective_that_is_no_time(tmp_path):
+    with pytest.raises(RecordingError, match="GFLOP/s"):
+        read_cache(written(tmp_path / "h.json.gz", {**CACHE, "objective": "GFLOP/s"}))

@@ -1,0 +1,227 @@
+"""The default search: its model, and what it makes of results, hints and batches."""
+
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.test_search import build, cost, found, single, union
+from tuner.model import Configuration
+from tuner.search import make_search
+from tuner.search.features import Features
+from tuner.search.gaussian import GaussianProcess
+from tuner.search.kriging import Kriging, expected_improvement, standardise
+
+
+def features_of(values, **others):
+    return Features(build(("v", {"p": values, **others}, [])))
+
+
+# -- features
+
+
+def test_ratios_for_amounts_and_steps_for_others():
+    (feature,) = features_of([16, 32, 64]).features
+    assert np.allclose(feature.distances[0], [0, 0.5, 1])
+    (feature,) = features_of([64, 96, 128]).features
+    assert np.allclose(feature.distances[0], [0, 0.5, 1])
+
+
+@pytest.mark.parametrize("values", [["x", "y", "z"], [0, 1, 2]])
+def test_names_and_numbered_methods_have_no_order(values):
+    (feature,) = features_of(values).features
+    assert np.allclose(feature.distances, 1 - np.eye(3))
+
+
+def test_how_often_two_divides_is_a_feature_unless_it_is_the_size():
+    size, powers = features_of([16, 32, 48, 64]).features
+    assert size.distances[0, 2] > size.distances[0, 1]
+    assert powers.distances[0, 2] == 0 < powers.distances[0, 1]
+    assert len(features_of([16, 32, 64, 128]).features) == 1
+
+
+def test_variants_share_the_features_of_a_name():
+    features = Features(union())
+    names = [feature.name for feature in features.features]
+    assert names[:2] == ["variant", "a"]
+    assert "one" in names  # present in one variant, absent in the others
+    for feature in features.features:
+        d = feature.distances
+        assert np.allclose(d, d.T)
+        assert (np.diag(d) == 0).all()
+        # A distance that can be drawn: its kernel has no negative eigenvalue.
+        assert np.linalg.eigvalsh(np.exp(-((d / 0.5) ** 2))).min() > -1e-9
+
+
+def test_a_parameter_without_a_choice_is_no_feature():
+    assert len(features_of([7])) == 0
+
+
+# -- the model
+
+
+def test_gradient_is_that_of_the_loss():
+    rng = np.random.default_rng(1)
+    features = Features(single(4, 4))
+    model = GaussianProcess(features.distances)
+    codes = features.encode(0, rng.choice(len(features.space), 12, replace=False))
+    targets = rng.standard_normal(12)
+    tasks = np.repeat([0, 1], 6)
+    alike = np.where(tasks[:, None] == tasks, 1.0, 0.7)
+    theta = model.middle + 0.3 * rng.standard_normal(len(model.middle))
+    for relation in (None, alike):
+        _, slope = model._loss(theta, model._apart(codes), targets, relation)
+        for i in range(len(theta)):
+            step = np.zeros_like(theta)
+            step[i] = 1e-5
+            up, _ = model._loss(theta + step, model._apart(codes), targets, relation)
+            down, _ = model._loss(theta - step, model._apart(codes), targets, relation)
+            assert slope[i] == pytest.approx((up - down) / 2e-5, rel=1e-3, abs=1e-5)
+
+
+def test_predicts_what_it_was_told_and_is_less_sure_elsewhere():
+    features = Features(single(6, 4))
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(len(features.space))
+    values = np.array([cost(features.space.variants[0].configuration(int(row))) for row in rows])
+    codes, targets = features.encode(0, rows), (values - values.mean()) / values.std()
+    model = GaussianProcess(features.distances)
+    model.fit(codes[:30], targets[:30], 30)
+    model.condition(codes[:30], targets[:30])
+    mean, deviation = model.predict(codes)
+    assert np.abs(mean[:30] - targets[:30]).max() < 0.15
+    assert deviation[:30].max() < deviation[30:].mean()
+    assert np.corrcoef(mean[30:], targets[30:])[0, 1] > 0.95
+
+
+def test_slow_results_are_compressed_and_failures_count_as_the_slowest():
+    objectives = np.array([10.0, 10.1, 10.2, 10.3, 18.0, np.nan])
+    targets, unit = standardise(objectives, 0.25)
+    assert targets[5] == targets.max() > targets[4]
+    assert (np.diff(targets[:5]) > 0).all()
+    assert (targets[4] - targets[3]) < 10 * (targets[3] - targets[0])
+    assert targets.mean() == pytest.approx(0) and targets.std() == pytest.approx(1)
+    assert unit > 0
+    assert np.isfinite(standardise(np.array([5.0, 5.0]), 0.25)[0]).all()
+
+
+def test_expected_improvement():
+    found = expected_improvement(np.array([0.0, -1.0, 5.0]), np.array([1.0, 1e-5, 1e-5]), 0.0)
+    assert found == pytest.approx([0.39894, 1.0, 0.0], abs=1e-4)
+
+
+# -- the search
+
+
+def test_learns():
+    space = single(6, 6)
+    ours = [found("kriging", seed, 40, space) for seed in range(3)]
+    chance = [found("random", seed, 100, space) for seed in range(3)]
+    assert max(ours) < min(chance)
+
+
+def test_keeps_away_from_failures():
+    space = single(6, 4)
+    search, failures = make_search("kriging", space, seed=1), []
+    for _ in range(60):
+        configuration = search.ask()
+        fails = configuration.values["p3"] > 3
+        failures.append(fails)
+        search.tell(configuration, None if fails else 12.0 + 0.01 * configuration.values["p2"])
+    assert sum(failures[30:]) < 10
+
+
+def test_prefers_the_better_variant_but_tries_all():
+    space = build(*((name, {"a": list(range(1, 9)), "b": list(range(1, 9))}, []) for name in ("v", "plain")))
+    search, asked = make_search("kriging", space, seed=1), []
+    for _ in range(40):
+        asked.append(search.ask())
+        search.tell(asked[-1], cost(asked[-1]))
+    assert {c.variant for c in asked[:4]} == {"v", "plain"}
+    assert sum(c.variant == "v" for c in asked[:25]) > 15
+
+
+def test_a_batch_is_not_one_idea():
+    space = single(6, 5)
+    search = make_search("kriging", space, seed=1)
+    for _ in range(12):
+        configuration = search.ask()
+        search.tell(configuration, cost(configuration))
+    batch = [search.ask() for _ in range(8)]
+    apart = [sum(a.values[n] != b.values[n] for n in a.values) for a in batch for b in batch if a != b]
+    assert np.mean(apart) > 1.5
+
+
+def trials_to(space, best, search):
+    for count in range(1, 200):
+        configuration = search.ask()
+        search.tell(configuration, cost(configuration))
+        if cost(configuration) <= best + 0.07:
+            return count
+    return 200
+
+
+def test_hints_of_a_like_task_help_and_of_another_do_no_lasting_harm():
+    space = single(6, 5)
+    best = min(map(cost, space.configurations()))
+    rng = np.random.default_rng(0)
+    known = [space.variants[0].configuration(int(row)) for row in rng.choice(len(space), 60, replace=False)]
+    plain, like, unlike = [], [], []
+    for seed in range(3):
+        plain.append(trials_to(space, best, Kriging(space, seed)))
+        taught = Kriging(space, seed)
+        taught.learn([(c, 3.0 + cost(c)) for c in known], distance=1.0)
+        like.append(trials_to(space, best, taught))
+        misled = Kriging(space, seed)
+        misled.learn([(c, 30.0 - cost(c)) for c in known], distance=1.0)
+        unlike.append(trials_to(space, best, misled))
+    assert sum(like) <= sum(plain)
+    assert sum(unlike) < 4 * sum(plain)
+
+
+def test_hints_that_are_few_or_not_of_the_space_are_ignored():
+    space = union()
+    search = Kriging(space, 0)
+    search.learn([(Configuration.of("gone", {"a": 1}), 1.0)] * 9, distance=0.0)
+    search.learn([(space.default, 1.0), (space.default, None), (space.default, math.nan)], distance=0.0)
+    asked = {search.ask() for _ in range(len(space))}
+    assert asked == set(space.configurations())
+
+
+def test_history_is_bounded_and_an_ask_is_quick():
+    """About 20 ms at 300 results and 40 ms at 2000 on an idle core; the bounds leave room for a busy one."""
+    # In a process of its own, with one thread: threads that wait for each other on a busy machine count as work.
+    code = "from tests.test_kriging import time_of_asks; print(*time_of_asks())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    few, many = map(float, done.stdout.split())
+    assert few < 0.2
+    assert many < 1.0
+
+
+def time_of_asks():
+    space = single(9, 5)
+    rng = np.random.default_rng(0)
+    rows = rng.choice(len(space), 2000, replace=False)
+    search, times = Kriging(space, 0), []
+    search.ask()
+    for count, row in enumerate(rows, 1):
+        configuration = space.variants[0].configuration(int(row))
+        search.add(configuration, None if count % 11 == 0 else cost(configuration))
+        if count in (300, 2000):
+            began = time.process_time()
+            for _ in range(5):
+                search.ask()
+            times.append((time.process_time() - began) / 5)
+    return times

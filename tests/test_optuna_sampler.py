@@ -1,0 +1,52 @@
+"""Our searches as samplers in studies of a user's own."""
+
+import optuna
+import pytest
+
+from tests.test_search import cost, single, union
+from tuner.search.optuna_sampler import SpaceSampler, suggest
+
+
+def run(space, sampler, trials, storage=None, name="study", seen=None):
+    def objective(trial):
+        configuration = suggest(trial, space)
+        assert space.contains(configuration)
+        if seen is not None:
+            assert configuration not in seen
+            seen.append(configuration)
+        if len(seen or ()) % 9 == 5:
+            raise optuna.TrialPruned
+        return 2 ** cost(configuration)
+
+    study = optuna.create_study(sampler=sampler, storage=storage, study_name=name, load_if_exists=True)
+    study.optimize(objective, n_trials=trials)
+    return study
+
+
+@pytest.mark.parametrize("make", [union, single], ids=["union", "single"])
+def test_proposes_valid_configurations_once(make):
+    space, seen = make(), []
+    study = run(space, SpaceSampler(space, seed=2), 20, seen=seen)
+    assert seen[0] == space.default
+    assert len(set(seen)) == len(study.trials) == 20
+
+
+def test_stops_when_all_are_tried():
+    space, seen = union(), []
+    run(space, SpaceSampler(space, name="random"), len(space), seen=seen)
+    assert set(seen) == set(space.configurations())
+
+
+def test_learns_what_the_storage_holds(tmp_path):
+    storage, space, seen = f"sqlite:///{tmp_path / 'study.db'}", single(4, 4), []
+    run(space, SpaceSampler(space, seed=1), 12, storage, seen=seen)
+    again = run(space, SpaceSampler(space, seed=1), 12, storage, seen=seen)
+    assert len(again.trials) == len(set(seen)) == 24
+
+
+def test_maximises_rates():
+    space = single(3, 4)
+    study = optuna.create_study(sampler=SpaceSampler(space, seed=1), direction="maximize")
+    study.optimize(lambda trial: 2 ** -cost(suggest(trial, space)), n_trials=40)
+    best = min(map(cost, space.configurations()))
+    assert study.best_value == pytest.approx(2**-best)

@@ -1,0 +1,1 @@
+"""Other tools' files: what they recorded, and what their search spaces are."""

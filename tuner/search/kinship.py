@@ -1,0 +1,25 @@
+"""How unlike two problems are, as far as the speed of configurations goes."""
+
+from __future__ import annotations
+
+import math
+
+from tuner.model import Run
+
+OTHER_GPU = 4.0
+OTHER_DTYPE = 3.0
+OTHER_OPTION = 1.0
+DOUBLED_SIZE = 0.25
+"""A size twice as large; each of them counts, up to a factor of 64."""
+
+
+def distance(run: Run, other: Run) -> float:
+    """Give how far the results of another run of the same kernel are from what they would be here."""
+    a, b = run.problem, other.problem
+    total = OTHER_GPU * (run.gpu.name != other.gpu.name)
+    total += OTHER_DTYPE * (a.dtypes != b.dtypes)
+    total += OTHER_OPTION * sum(a.options.get(n) != b.options.get(n) for n in {*a.options, *b.options})
+    for name, size in a.sizes.items():
+        ratio = math.log2(max(size, 1) / max(b.sizes.get(name, size), 1))
+        total += DOUBLED_SIZE * min(abs(ratio), 6.0)
+    return total
