@@ -93,12 +93,26 @@ class ScratchSpec:
 
 
 @dataclass(frozen=True)
+class MapSpec:
+    """How the tensor memory accelerator cuts a matrix into boxes; the argument's name says which matrix."""
+
+    box: tuple[Expression, ...]
+    """Rows and columns of a box, as the matrix lies in memory."""
+    swizzle: Expression
+    """Bytes of a row of the box within which 16-byte pieces change places: 0, 32, 64 or 128."""
+    promotion: Expression
+    """Bytes that the L2 fetches at a time: 0, 64, 128 or 256."""
+
+
+@dataclass(frozen=True)
 class ArgumentSpec:
     """A kernel argument: a tensor, scratch memory or scalar by name, or an expression with a C type."""
 
     name: str = ""
     value: Expression | None = None
     dtype: str = "int32"
+    map: MapSpec | None = None
+    """Pass a tensor map of the matrix of that name, and not its address."""
 
 
 @dataclass(frozen=True)

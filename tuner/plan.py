@@ -11,11 +11,13 @@ import numpy as np
 
 from tuner.errors import KernelError, TunerError
 from tuner.expressions import ITEMSIZE, Expression
-from tuner.kernel import KernelSpec, LaunchSpec
-from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.kernel import ArgumentSpec, KernelSpec, LaunchSpec
+from tuner.model import Configuration, Gpu, Problem, Value, canonical_json
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
+MAP_DTYPES = ("float32", "float16", "bfloat16")
+"""Of matrices that the tensor memory accelerator is asked for here."""
 ALIGNMENT = 256
 """Bytes of which the address of every tensor and scratch is a multiple, as cuMemAlloc gives them."""
 NULL_POINTER = ("scalar", "int64", 0)
@@ -60,6 +62,21 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """What the tensor memory accelerator is told of a matrix, but for its address."""
+
+    dtype: str
+    rows: int
+    columns: int
+    box_rows: int
+    box_columns: int
+    swizzle: int
+    """Bytes; 0 for none."""
+    promotion: int
+    """Bytes that the L2 fetches at a time; 0 for the least."""
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel launch with everything settled but the addresses."""
 
@@ -68,7 +85,8 @@ class Launch:
     shared_bytes: int
     arguments: tuple[tuple[str, str, Value], ...]
     """Triples (kind, name or dtype, value): ``("buffer", "a", 0)`` or ``("scalar", "int64", 4096)``. A tensor that
-    the problem does not have is a null pointer, ``("scalar", "int64", 0)``."""
+    the problem does not have is a null pointer, ``("scalar", "int64", 0)``. A tensor map is ``("map", "a", text)`` with
+    the text of a :class:`TensorMap`."""
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False
     carveout: int | None = None
@@ -173,7 +191,8 @@ def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
     )
     scalars = scalars_of(kernel, problem, gpu)
     buffers = {**_pointers(kernel, problem), **{item.name: True for item in scratch}}
-    launches = tuple(_launch(launch, names, buffers, scalars, gpu) for launch in variant.launches)
+    matrices = {buffer.name: buffer for buffer in (*tensors_of(kernel, problem, gpu), *scratch)}
+    launches = tuple(_launch(launch, names, buffers, scalars, gpu, matrices) for launch in variant.launches)
     return Plan(launches, scratch)
 
 
@@ -212,6 +231,7 @@ def _launch(
     buffers: Mapping[str, bool],
     scalars: Mapping[str, tuple[str, Value]],
     gpu: Gpu,
+    matrices: Mapping[str, Buffer] | None = None,
 ) -> Launch:
     grid = _triple(spec.grid, names, "grid", GRID_LIMITS)
     block = _triple(spec.block, names, "block", BLOCK_LIMITS)
@@ -235,6 +255,10 @@ def _launch(
         if argument.value is not None:
             found = _fits(argument.value.evaluate(names), argument.dtype, argument.value.text)
             arguments.append(("scalar", argument.dtype, found))
+        elif argument.map is not None:
+            arguments.append(
+                ("map", argument.name, _map(argument, names, (matrices or {}).get(argument.name), gpu))
+            )
         elif argument.name in buffers:
             here = buffers[argument.name]
             arguments.append(("buffer", argument.name, 0) if here else NULL_POINTER)
@@ -252,6 +276,35 @@ def _launch(
             f"it is a power of two up to {ALIGNMENT}, of which all tensors here start at a multiple",
         )
     return Launch(grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout, alignment)
+
+
+def _map(argument: ArgumentSpec, names: Mapping[str, Any], matrix: Buffer | None, gpu: Gpu) -> str:
+    """Settle a tensor map, and refuse what cuTensorMapEncodeTiled would refuse, or read wrongly."""
+    spec, what = argument.map, f"tensor map of {argument.name}"
+    assert spec is not None
+    if gpu.cc < 90:
+        raise UnlaunchableError(what, "tensor maps need compute capability 9.0")
+    if matrix is None or len(matrix.shape) != 2 or matrix.dtype not in MAP_DTYPES:
+        raise KernelError(what, f"maps are of matrices of {', '.join(MAP_DTYPES)}")
+    box_rows, box_columns = (_whole(side, names, f"box of the {what}", least=1) for side in spec.box)
+    swizzle = _whole(spec.swizzle, names, f"swizzle of the {what}")
+    promotion = _whole(spec.promotion, names, f"promotion of the {what}")
+    if swizzle not in (0, 32, 64, 128) or promotion not in (0, 64, 128, 256):
+        raise KernelError(
+            f"{what}: swizzle {swizzle}, promotion {promotion}",
+            "they are bytes: 0, 32, 64 or 128, and 0, 64, 128 or 256",
+        )
+    width = box_columns * ITEMSIZE[matrix.dtype]
+    if max(box_rows, box_columns) > 256 or width % 16 or (swizzle and width > swizzle):
+        raise UnlaunchableError(
+            f"{what}: a box of {box_rows} x {box_columns}",
+            "a side has at most 256 elements, a row whole 16 bytes and no more than the swizzle",
+        )
+    if matrix.shape[1] * ITEMSIZE[matrix.dtype] % 16:
+        raise UnlaunchableError(f"{what}: rows of {matrix.shape[1]} elements", "they must be whole 16 bytes")
+    return canonical_json(
+        asdict(TensorMap(matrix.dtype, *matrix.shape, box_rows, box_columns, swizzle, promotion))
+    )
 
 
 def _triple(

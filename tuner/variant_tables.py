@@ -16,6 +16,7 @@ from tuner.kernel import (
     RESOURCE_NAMES,
     ArgumentSpec,
     LaunchSpec,
+    MapSpec,
     ParameterSpec,
     RungSpec,
     ScratchSpec,
@@ -162,11 +163,28 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
     if not isinstance(item, dict):
         table.fail(f"argument {item!r}", 'give a name, or { value = "expression", dtype = "int64" }')
     inner = Table(item, f"{table.where}: arguments")
+    if "tensor_map" in item:
+        return _map(inner, names, arguments)
     argument = ArgumentSpec(
         value=expression(inner, "value", names), dtype=choice(inner, "dtype", tuple(ITEMSIZE), "int32")
     )
     inner.done()
     return argument
+
+
+def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentSpec:
+    name = table.get("tensor_map", str)
+    if name not in arguments:
+        table.fail(f"tensor_map {name!r} is not a tensor or scratch", suggestion(name, sorted(arguments)))
+    found = MapSpec(
+        expressions(table, "box", names),
+        expression(table, "swizzle", names, "0"),
+        expression(table, "promotion", names, "0"),
+    )
+    if len(found.box) != 2:
+        table.fail(f"box has {len(found.box)} sides", "give rows and columns, as the matrix lies in memory")
+    table.done()
+    return ArgumentSpec(name=name, map=found)
 
 
 def _template(table: Table, folder: Path) -> Path:

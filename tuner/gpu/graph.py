@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from typing import Any
 
 from cuda.bindings import driver as cu
 
 from tuner.gpu.driver import Context, check
-from tuner.plan import Launch
+from tuner.gpu.tensor_map import encoded
+from tuner.plan import Launch, TensorMap
 
 _F = cu.CUfunction_attribute
 _ATTRIBUTE = cu.CUlaunchAttributeID
@@ -137,6 +139,8 @@ class Graph:
 def _argument(kind: str, name: str, value: Any, addresses: dict[str, int]) -> Any:
     if kind == "buffer":
         return ctypes.c_void_p(addresses[name])
+    if kind == "map":
+        return encoded(TensorMap(**json.loads(value)), addresses[name])
     if name in ("float16", "bfloat16"):
         return ctypes.c_ushort(_sixteen_bits(float(value), name))
     return _C_TYPES[name](value)

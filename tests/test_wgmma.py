@@ -1,0 +1,196 @@
+"""gemm on Hopper's warpgroup instructions, and the tensor maps that its tiles come by, without a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tuner.compiler import Compiled, compile_source
+from tuner.errors import KernelError
+from tuner.gpu import graph, tensor_map
+from tuner.gpu.driver import DriverFailure
+from tuner.kernel_file import load_kernel
+from tuner.model import Configuration, Problem
+from tuner.plan import Plan, TensorMap, UnlaunchableError, make_plan
+from tuner.render import render
+from tuner.roofline import ARCHITECTURES
+from tuner.space import SearchSpace
+
+GEMM = load_kernel("gemm")
+HOPPER = ARCHITECTURES[90]
+VARIANTS = ("wgmma", "wgmma_split_k", "wgmma_few_rows")
+SAMPLES = 4
+SERIALISED = ("C7510", "C7511", "C7517", "C7519", "C7508", "C7504")
+"""ptxas says by these that it made the matrix instructions wait for each other, or ignored setmaxnreg."""
+
+
+def problem(name: str, dtype: str = "bfloat16", layout: str = "nn", **sizes: int) -> Problem:
+    usual = {"m": 16 if name == "wgmma_few_rows" else 4096, "n": 4096, "k": 4096}
+    return GEMM.problem({**usual, **sizes}, {"": dtype}, {"layout": layout})
+
+
+def space(name: str, of: Problem) -> SearchSpace:
+    return SearchSpace.from_kernel(GEMM, of, HOPPER, [name])
+
+
+def compiled(of: Problem, configuration: Configuration) -> Compiled:
+    [(source, entry)] = render(GEMM, of, HOPPER, configuration)
+    return compile_source(source, entry, HOPPER.arch)
+
+
+def cases() -> Iterator[Any]:
+    for name in VARIANTS:
+        for dtype, layout in (("bfloat16", "nn"), ("float16", "nt")):
+            yield pytest.param(name, dtype, layout, id=f"{name}-{dtype}-{layout}")
+
+
+@pytest.mark.parametrize(("name", "dtype", "layout"), list(cases()))
+def test_compiles_without_spills_or_serialised_instructions(name: str, dtype: str, layout: str) -> None:
+    of = problem(name, dtype, layout)
+    found = space(name, of)
+    sample = random.Random(f"{name} {dtype}").sample(list(found.configurations()), SAMPLES)
+    for configuration in (found.default, *sample):
+        result = compiled(of, configuration)
+        assert result.resources.spill_bytes == 0 and result.resources.stack_bytes == 0, configuration
+        assert not any(code in result.log for code in SERIALISED), (configuration, result.log)
+        plan = make_plan(GEMM, of, HOPPER, configuration)
+        assert (
+            plan.launches[0].shared_bytes + result.resources.static_shared_bytes <= HOPPER.shared_bytes_optin
+        )
+
+
+def test_only_on_hopper_and_only_for_rows_of_whole_16_bytes() -> None:
+    for cc, gpu in ARCHITECTURES.items():
+        names = {v.name for v in GEMM.usable_variants(problem("wgmma"), gpu)[0]}
+        assert ("wgmma" in names) == (cc == 90), cc
+    for odd in (problem("wgmma", k=4100), problem("wgmma", n=4097), problem("wgmma", dtype="float32")):
+        assert not {v.name for v in GEMM.usable_variants(odd, HOPPER)[0]} & set(VARIANTS)
+    assert "wgmma_few_rows" not in {v.name for v in GEMM.usable_variants(problem("wgmma", m=512), HOPPER)[0]}
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_a_stage_is_what_its_boxes_bring(layout: str) -> None:
+    """The barrier waits for the bytes of a stage: boxes and multicasts must add up to exactly them."""
+    of = problem("wgmma", layout=layout, m=1000, n=1048, k=520)
+    for configuration in random.Random(layout).sample(list(space("wgmma", of).configurations()), 60):
+        values = configuration.values
+        [launch] = make_plan(GEMM, of, HOPPER, configuration).launches
+        maps = {
+            name: TensorMap(**json.loads(str(text))) for kind, name, text in launch.arguments if kind == "map"
+        }
+        a, b, c = maps["a"], maps["b"], maps["c"]
+        assert (a.rows, a.columns) == (1000, 520) and (c.rows, c.columns) == (1000, 1048)
+        assert (b.rows, b.columns) == ((520, 1048) if layout == "nn" else (1048, 520))
+        slabs = values["block_k"] // 64
+        whole_a = a.box_rows * values["cluster_n"] * a.box_columns * slabs
+        assert whole_a == values["block_m"] * values["block_k"]
+        slabs = values["block_n"] // 64 if layout == "nn" else slabs
+        whole_b = b.box_rows * values["cluster_m"] * b.box_columns * slabs
+        assert whole_b == values["block_n"] * values["block_k"]
+        assert launch.grid[0] % (values["cluster_m"] * values["cluster_n"]) == 0
+        [(source, _)] = render(GEMM, of, HOPPER, configuration)
+        assert f"STAGES = {values['stages']}" in source
+        assert ("multicast_box(" in source.partition("extern")[2]) == (
+            values["cluster_m"] * values["cluster_n"] > 1
+        )
+
+
+def test_maps_survive_json_and_name_their_matrix() -> None:
+    of = problem("wgmma", m=128)
+    plan = make_plan(GEMM, of, HOPPER, space("wgmma", of).default)
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert [name for kind, name, _ in plan.launches[0].arguments if kind == "map"] == ["a", "b", "c"]
+
+
+def test_what_the_accelerator_cannot_take_is_refused_before_compiling() -> None:
+    of = problem("wgmma")
+    default = space("wgmma", of).default
+    with pytest.raises(UnlaunchableError, match="whole 16 bytes"):
+        make_plan(GEMM, problem("wgmma", k=4100), HOPPER, default)
+    with pytest.raises(UnlaunchableError, match=r"9\.0"):
+        make_plan(GEMM, of, replace(HOPPER, cc=89), default)
+    huge = Configuration.of("wgmma", {**default.values, "block_m": 512, "block_n": 64, "stages": 2})
+    with pytest.raises(UnlaunchableError, match="256 elements"):
+        make_plan(GEMM, of, HOPPER, huge)
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ('{ tensor_map = "q", box = ["64", "64"] }', "is not a tensor"),
+        ('{ tensor_map = "a", box = ["64"] }', "box has 1 sides"),
+        ('{ tensor_map = "a", box = ["64", "64"], swizle = 128 }', "swizle"),
+        ('{ tensor_map = "a", box = ["64", "stages"] }', "unknown name 'stages'"),
+    ],
+)
+def test_mistakes_in_the_file_are_said(tmp_path: Any, argument: str, words: str) -> None:
+    (tmp_path / "copy.cu").write_text('extern "C" __global__ void copy(const float* a, float* c) {}')
+    (tmp_path / "copy.toml").write_text(f"""
+[kernel]
+name = "copy"
+[problem]
+sizes = {{ n = 64 }}
+dtypes = {{ input = "float32" }}
+[tensors]
+a = {{ shape = ["n", "n"], dtype = "input" }}
+c = {{ shape = ["n", "n"], dtype = "input", role = "output" }}
+[reference]
+numpy = "a"
+[work]
+bytes = "8 * n * n"
+[[variants.plain.launches]]
+template = "copy.cu"
+entry = "copy"
+arguments = [{argument}, "c"]
+grid = ["n"]
+block = ["32"]
+""")
+    with pytest.raises(KernelError, match=re.escape(words)):
+        load_kernel(str(tmp_path / "copy.toml"))
+
+
+class Driver:
+    """Stands for libcuda: keeps what it is asked."""
+
+    def __init__(self, error: int = 0) -> None:
+        self.error = error
+
+    def cuTensorMapEncodeTiled(self, place: Any, dtype: int, rank: int, address: Any, *rest: Any) -> int:  # noqa: N802
+        self.place, self.dtype, self.rank, self.address = place.value, dtype, rank, address.value
+        self.extents, self.pitches, self.box, self.steps = (list(numbers) for numbers in rest[:4])
+        self.modes = rest[4:]
+        ctypes.memset(place, 0xAB, 128)
+        return self.error
+
+
+def test_the_driver_is_asked_for_the_transposed_order_at_an_aligned_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = Driver()
+    monkeypatch.setattr(tensor_map, "_driver", lambda: driver)
+    text = json.dumps(vars(TensorMap("bfloat16", 100, 520, 128, 64, 128, 256)))
+    found = graph._argument("map", "a", text, {"a": 0x7000})
+    assert (
+        driver.place == ctypes.addressof(found) and driver.place % 64 == 0 and bytes(found) == b"\xab" * 128
+    )
+    assert (driver.rank, driver.address) == (2, 0x7000)
+    assert (driver.extents, driver.pitches, driver.box, driver.steps) == (
+        [520, 100],
+        [1040],
+        [64, 128],
+        [1, 1],
+    )
+    assert driver.modes == (0, 3, 3, 0) and driver.dtype == 9
+
+
+def test_a_refusal_is_the_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_map, "_driver", lambda: Driver(error=1))
+    with pytest.raises(DriverFailure, match="cuTensorMapEncodeTiled"):
+        tensor_map.encoded(TensorMap("float16", 8, 8, 8, 8, 0, 0), 0)
