@@ -127,7 +127,10 @@ def read_recording(path: Path) -> Recording:
     except (zlib.error, ValueError, RecursionError) as error:
         raise RecordingError(f"{path}: not a recording: {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise RecordingError(f"{path}: not a recording of this tool")
+        raise RecordingError(
+            f"{path}: not a recording of this tool",
+            "leave out --kernel if it is a T4 or a Kernel Tuner cache file",
+        )
     if data.get("version") != VERSION:
         raise RecordingError(
             f"{path}: version {data.get('version')}, this is {VERSION}", "update kernel-tune"
