@@ -57,9 +57,10 @@ def import_others(database: Database, others: Others) -> Imported:
                     run.id, Winner(ids[best.number], best.configuration, best.time_ns, reason=UNVERIFIED)
                 )
             database.finish_run(run.id, "finished", {"trials": len(trials)})
-    return Imported(
-        run, len(trials), len(trials) - len(ranked), best and best.configuration, best and best.time_ns, added
-    )
+    failures = len(trials) - len(ranked)
+    if best is None:
+        return Imported(run, len(trials), failures, None, None, added)
+    return Imported(run, len(trials), failures, best.configuration, best.time_ns, added)
 
 
 def _run(others: Others) -> Run:
