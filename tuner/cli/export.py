@@ -102,7 +102,8 @@ def export(
     )  # fmt: skip
     with Database.open(db, write=False) as database:
         found = database.winners(filters)
-        chosen, several = latest_mode(found.rows)
+        # What another tool has recorded is no kernel of ours that a program could launch.
+        chosen, several = latest_mode([stored for stored in found.rows if not stored.run.foreign])
         fallbacks = {stored.run.problem.kernel: default_of(database, stored) for stored in reversed(chosen)}
         otherwise = [] if chosen else database.winners(replace(filters, mode="", regime="")).rows
     for line in found.damaged:

@@ -195,6 +195,8 @@ def run(
     from tuner.state import Request
 
     others = open_others(kernel_name, device_name, space_file)
+    if others:
+        batch.refuse_recording(others, max_error)
     kernel = others.others.kernel if others else load_kernel(str(kernel_name))
     to_do = batch.make_jobs(kernel, sizes, dtypes, options, presets, problem_texts, problem_file, max_error)
     batch.check_figure(plot, to_do)

@@ -63,7 +63,7 @@ def t1_of(kernel: KernelSpec, variant: VariantSpec, problem: Problem, gpu: Gpu) 
             "GlobalSizeType": "CUDA",
             "GlobalSize": _axes(launch.grid, constants),
             "LocalSize": _axes(launch.block, constants),
-            "SharedMemory": python_of(launch.shared_bytes, constants),
+            **_shared(launch.shared_bytes, constants),
             "Arguments": _arguments(kernel, variant, launch, problem, gpu),
         },
     }
@@ -87,6 +87,8 @@ def _settled(node: ast.AST, constants: Mapping[str, Any]) -> Any:
                 return ast.parse(repr(value.item() if hasattr(value, "item") else value), mode="eval").body
         except ExpressionError:
             pass  # a list of choices, or a name: a part of an expression, and none by itself
+    if isinstance(node, ast.IfExp) and isinstance(test := _settled(node.test, constants), ast.Constant):
+        return _settled(node.body if test.value else node.orelse, constants)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         arguments = [_settled(argument, constants) for argument in node.args]
         if node.func.id in PYTHON:
@@ -110,6 +112,12 @@ def _type_of(values: tuple[Value, ...]) -> str:
         if any(isinstance(value, kind) for value in values):
             return name
     return "int"
+
+
+def _shared(size: Expression, constants: Mapping[str, Any]) -> dict[str, int]:
+    """Give the shared memory where it is a number, which is all that the format allows."""
+    text = python_of(size, constants)
+    return {"SharedMemory": int(text)} if text.isdecimal() else {}
 
 
 def _axes(sizes: tuple[Expression, ...], constants: Mapping[str, Any]) -> dict[str, str]:

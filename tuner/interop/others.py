@@ -116,6 +116,7 @@ def read_others(
         variant = VariantSpec(VARIANT, "", None, specs, (), (), (), found.places())
     else:
         constants = _constants(found, t1, path, notes)
+        found = _aligned(found, t1)
         specs = {name: t1.parameters[name] for name in found.parameters}
         variant = VariantSpec(VARIANT, "", None, specs, t1.conditions, (), ())
     problem, conditions = _described(found, constants)
@@ -152,6 +153,16 @@ def _constants(found: ForeignRecording, t1: T1Space, path: Path, notes: list[str
     if guessed:
         notes.append(f"{path.name} does not say {', '.join(guessed)}: the space file's default is assumed")
     return constants
+
+
+def _aligned(found: ForeignRecording, t1: T1Space) -> ForeignRecording:
+    """Give the values the types that they have in the T1 file, where a writer has made 1 of True, or 2.0 of 2."""
+    tables = [{value: value for value in t1.parameters[name].values} for name in found.parameters]
+    rows = {
+        tuple(table.get(value, value) for table, value in zip(tables, key, strict=True)): row
+        for key, row in found.rows.items()
+    }
+    return replace(found, rows=rows)
 
 
 def _described(found: ForeignRecording, constants: Mapping[str, Value]) -> tuple[Problem, Conditions]:
