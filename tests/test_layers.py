@@ -21,7 +21,7 @@ FLOORS = [
     "gpu.*",
     "devices.* interop.* recording",
     "cells database migrations owners reading records rows schema search.* upkeep",
-    "accuracy bench doubts race targets trials",
+    "accuracy bench doubts importing race targets trials",
     "session state",
     "export.* report.*",
     "__main__ cli.*",
