@@ -141,7 +141,7 @@ def read_json(path: Path) -> Any:
         except ValueError as error:
             first = first or error
         except RecursionError:
-            raise RecordingError(f"{path}: not JSON that anybody needs: nested too deep") from None
+            raise RecordingError(f"{path}: nested too deep", "name a T4, T1 or cache file") from None
     raise RecordingError(f"{path}: not JSON: {first}", "name a T4, T1 or cache file")
 
 
@@ -179,9 +179,7 @@ def checked_key(path: Path, values: Sequence[Any]) -> Key:
         RecordingError: one is not.
     """
     for value in values:
-        if not isinstance(value, int | float | str) or (
-            isinstance(value, float) and not math.isfinite(value)
-        ):
+        if not storable_value(value):
             raise RecordingError(
                 f"{path}: {str(value)[:40]!r} cannot be a parameter's value",
                 "use numbers, text, true or false",

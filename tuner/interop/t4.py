@@ -80,7 +80,8 @@ def _row(result: Mapping[str, Any]) -> ForeignRow:
     time_ns = milliseconds(value) if invalidity == "correct" else None
     if time_ns is None:
         status = INVALIDITY.get(str(invalidity)) or failure_named(value)
-        said = value if isinstance(value, str) and value else invalidity
+        named = "no time" if invalidity == "correct" else invalidity
+        said = value if isinstance(value, str) and value else named
         return ForeignRow(status, None, (), compile_s, measure_s, str(said))
     return ForeignRow(Status.OK, time_ns, samples(times.get("runtimes")), compile_s, measure_s)
 
