@@ -95,7 +95,7 @@ def test_t1_never_runs_python(tmp_path):
     with pytest.raises(ExpressionError):
         read_t1(path)
     path.write_text(json.dumps(t1([], "__import__('os').listdir()")))
-    with pytest.raises(RecordingError, match="not a T1 file"):
+    with pytest.raises(ExpressionError, match="not allowed as a list of values"):
         read_t1(path)
     path.write_text(json.dumps(t1(["bx < 0"])))
     with pytest.raises(SpaceError, match="no configuration"):
@@ -111,6 +111,14 @@ def test_what_is_something_else(tmp_path, content):
             read(path)
 
 
-def test_an_objective_that_is_no_time(tmp_path):
-    with pytest.raises(RecordingError, match="GFLOP/s"):
-        read_cache(written(tmp_path / "h.json.gz", {**CACHE, "objective": "GFLOP/s"}))
+def test_an_objective_that_is_a_rate(tmp_path):
+    data = {**CACHE, "objective": "GFLOP/s"}
+    data["cache"] = {k: {**row, "GFLOP/s": 4.0 if k == "16,a" else 2.0} for k, row in CACHE["cache"].items()}
+    recording = read_cache(written(tmp_path / "h.json.gz", data))
+    assert recording.times_ns == {(16, "a"): 0.25e9, (32, "a"): None, (64, "b"): 0.5e9}
+    assert recording.rows[64, "b"].time_ns == 250_000.0
+
+
+def test_an_objective_that_is_neither_time_nor_rate(tmp_path):
+    with pytest.raises(RecordingError, match="energy"):
+        read_cache(written(tmp_path / "h.json.gz", {**CACHE, "objective": "energy"}))

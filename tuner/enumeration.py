@@ -64,6 +64,8 @@ def enumerate_valid(
 ) -> Valid:
     """Multiply the parameters out step by step, testing each constraint as soon as its names are known."""
     small = np.uint8 if all(len(p.values) < 256 for p in variant.parameters.values()) else np.uint16
+    if variant.listed is not None:
+        return _listed(variant.listed, allowed, small)
     places = {name: np.array(choices, dtype=small) for name, choices in allowed.items()}
     values = {name: _value_array(parameter) for name, parameter in variant.parameters.items()}
     columns: dict[str, NDArray[Any]] = {}
@@ -96,6 +98,15 @@ def enumerate_valid(
     for j, name in enumerate(allowed):
         matrix[:, j] = columns[name]
     return Valid(_with_default(variant, allowed, constants, matrix) if sampled else matrix, sampled)
+
+
+def _listed(listed: Sequence[Sequence[int]], allowed: Mapping[str, list[int]], small: type[Any]) -> Valid:
+    """Give the combinations of a list whose values are allowed."""
+    matrix = np.array(listed, dtype=small, order="F").reshape(len(listed), len(allowed))
+    kept = np.ones(len(matrix), dtype=bool)
+    for column, places in zip(matrix.T, allowed.values(), strict=True):
+        kept &= np.isin(column, places)
+    return Valid(matrix[kept], False, "" if kept.any() else "none that is listed has the values asked for")
 
 
 def _steps(

@@ -7,7 +7,7 @@ describes the language). Expressions stay unevaluated here; ``tuner.plan`` settl
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -173,6 +173,8 @@ class VariantSpec:
     """Pairs of the reason that a user reads and the condition that must hold."""
     scratch: tuple[ScratchSpec, ...]
     launches: tuple[LaunchSpec, ...]
+    listed: Sequence[Sequence[int]] | None = field(default=None, compare=False)
+    """The only combinations that there are, as places of the values, where they are listed and not described."""
 
     @property
     def constraints_before(self) -> tuple[tuple[str, Expression], ...]:
@@ -325,9 +327,9 @@ class KernelSpec:
         for name, value in (options or {}).items():
             chosen_options[name] = self.option(name, value)
         for role, dtype in (dtypes or {}).items():
-            chosen_dtypes[_known(role or next(iter(self.dtypes)), self.dtypes, "dtype role", self.name)] = (
-                dtype
-            )
+            chosen_dtypes[
+                _known(role or next(iter(self.dtypes), ""), self.dtypes, "dtype role", self.name)
+            ] = dtype
         return Problem(self.name, chosen_sizes, self._settle_dtypes(chosen_dtypes), chosen_options)
 
     def _settle_dtypes(self, chosen: Mapping[str, str]) -> dict[str, str]:

@@ -100,13 +100,13 @@ class Problem:
 
     @property
     def dtype(self) -> str:
-        """The dtype of the first role, which is the one a user names with ``--dtype``."""
-        return next(iter(self.dtypes.values()))
+        """The dtype of the first role, which is the one a user names with ``--dtype``; empty where none is known."""
+        return next(iter(self.dtypes.values()), "")
 
     def __str__(self) -> str:
-        sizes = " ".join(f"{name}={value}" for name, value in self.sizes.items())
-        options = "".join(f" {name}={value}" for name, value in self.options.items())
-        return f"{self.kernel} {sizes} {self.dtype}{options}"
+        sizes = [f"{name}={value}" for name, value in self.sizes.items()]
+        options = [f"{name}={value}" for name, value in self.options.items()]
+        return " ".join([self.kernel, *sizes, *filter(None, [self.dtype]), *options])
 
 
 class Mode(StrEnum):
@@ -368,6 +368,10 @@ class Trial:
     """Row number in the database, once it is there."""
 
 
+FOREIGN = "format"
+"""Among the versions of a run: whose file its times come from."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One invocation of the tuner on one problem and one device."""
@@ -394,3 +398,8 @@ class Run:
     def replayed(self) -> bool:
         """Whether the times come from a recording."""
         return self.device.startswith("replay:")
+
+    @property
+    def foreign(self) -> str:
+        """The format of another tool's file that the times come from; empty where they are ours."""
+        return self.versions.get(FOREIGN, "") if self.replayed else ""

@@ -35,6 +35,7 @@ FORMAT = "kernel-tune recording"
 VERSION = 1
 MAX_BYTES = 256 << 20
 DIGEST_LENGTH = 12
+OTHERS = "leave out --kernel if it is a T4 or a Kernel Tuner cache file"
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,9 @@ def read_recording(path: Path) -> Recording:
             f"cannot read recording {path}: {error.strerror}", "give the path of a .json.gz file"
         ) from None
     except (zlib.error, ValueError, RecursionError) as error:
-        raise RecordingError(f"{path}: not a recording: {error}") from None
+        raise RecordingError(f"{path}: not a recording: {error}", OTHERS) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise RecordingError(f"{path}: not a recording of this tool")
+        raise RecordingError(f"{path}: not a recording of this tool", OTHERS)
     if data.get("version") != VERSION:
         raise RecordingError(
             f"{path}: version {data.get('version')}, this is {VERSION}", "update kernel-tune"

@@ -86,6 +86,11 @@ def rerun(database: Database, trial_id: int, device: str) -> Trial:
     """
     stored = database.trial(trial_id)
     run, trial = stored.run, stored.trial
+    if run.foreign:
+        raise TunerError(
+            f"trial {trial_id} comes from another tool's file ({run.foreign}), which has no kernel to run",
+            "tune the kernel itself: tune --kernel FILE.toml",
+        )
     builtin = run.problem.kernel in builtin_kernels() and not Path(run.kernel_file).is_file()
     kernel = load_kernel(run.problem.kernel if builtin else run.kernel_file)
     opened = open_device(device, kernel.name, 1, paths.cache() / "cubins")

@@ -170,8 +170,8 @@ def metrics(roof: Roof, time_ns: float | None) -> Metrics:
     if not time_ns:
         return Metrics()
     return Metrics(
-        tflops=roof.flops / time_ns * 1e-3,
-        gbytes_per_s=roof.bytes / time_ns,
+        tflops=roof.flops / time_ns * 1e-3 or None,
+        gbytes_per_s=roof.bytes / time_ns or None,
         speed_of_light=roof.speed_of_light_ns / time_ns or None,
     )
 

@@ -29,7 +29,11 @@ COMMANDS = {
     "best": ("tuner.cli.data:best", "Show the best configurations known."),
     "query": ("tuner.cli.data:query", "List trials: filter, sort, JSON, CSV, SQL."),
     "trial": ("tuner.cli.data:trial", "Show everything about one trial; measure it again."),
-    "export": ("tuner.cli.export:export", "Write the best configurations as a C++ header."),
+    "export": (
+        "tuner.cli.export:export",
+        "Write the best as a C++ header, or a problem's trials in another tool's format.",
+    ),
+    "import": ("tuner.cli.import_results:import_results", "Take in what another tool has recorded."),
     "list": ("tuner.cli.inspect:list_kernels", "List the built-in kernels."),
     "show": ("tuner.cli.inspect:show", "Show a kernel's problem, variants, parameters and constraints."),
     "db": ("tuner.cli.db:db", "Check, merge, back up or trim the database."),

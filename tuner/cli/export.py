@@ -27,12 +27,20 @@ from tuner.report.tables import printable
 @click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype.")
 @mode_option
 @partial(regime_option, default=Regime.RESTED)
+@click.option("--run", "run_id", default="", metavar="ID", help="Only this run; not for a header.")
+@click.option("--variant", default="", metavar="NAME", help="Only this variant; not for a header.")
 @click.option(
-    "--format", type=click.Choice(["header"]), default="header", show_default=True, expose_value=False
+    "--format",
+    "kind",
+    type=click.Choice(["header", "t4", "kernel-tuner-cache", "t1", "optuna"]),
+    default="header",
+    show_default=True,
+    help="The best as a header; or all trials of a problem, its space, or a study.",
 )
 @click.option(
     "-o",
     "--output",
+    "--out",
     type=click.Path(path_type=Path, allow_dash=True),
     required=True,
     metavar="FILE",
@@ -53,11 +61,14 @@ def export(
     dtype: str,
     mode: str | None,
     regime: str,
+    run_id: str,
+    variant: str,
+    kind: str,
     output: Path,
     namespace: str,
     replayed: bool,
 ) -> None:
-    """Write the best configurations as a C++17 header.
+    """Write the best configurations as a C++17 header, or one problem's trials for other tools.
 
     Where a problem was tuned in several modes, the one tuned last counts, unless --mode names one.
 
@@ -66,7 +77,20 @@ def export(
       tune export --kernel gemm -o tuned.hpp
       tune export --gpu h200 --dtype float16 -o -
       tune export --mode warm -o warm.hpp
+      tune export --kernel gemm --format t4 -o gemm_T4.json.gz
+      tune export --run 3f2a --format optuna -o study.db
     """
+    if kind != "header":
+        from tuner.cli.export_results import export_results
+
+        wanted = Filters(
+            kernel=kernel, gpu=gpu, dtype=dtype, mode=mode or "", run=run_id, variant=variant,
+            replayed=None if replayed or run_id else False,
+        )  # fmt: skip
+        export_results(db, wanted, kind, output)
+        return
+    if run_id or variant:
+        raise UsageError("a header takes the best of all runs", "leave out --run and --variant")
     from tuner.export.header import render_header, write_header
     from tuner.export.needs import KernelFiles
     from tuner.targets import kernel_of
@@ -81,7 +105,8 @@ def export(
     )  # fmt: skip
     with Database.open(db, write=False) as database:
         found = database.winners(filters)
-        chosen, several = latest_mode(found.rows)
+        # What another tool has recorded is no kernel of ours that a program could launch.
+        chosen, several = latest_mode([stored for stored in found.rows if not stored.run.foreign])
         fallbacks = {stored.run.problem.kernel: default_of(database, stored) for stored in reversed(chosen)}
         otherwise = [] if chosen else database.winners(replace(filters, mode="", regime="")).rows
     for line in found.damaged:

@@ -51,7 +51,7 @@ device_option: Option = click.option(
     "device_name",
     default="auto",
     show_default=True,
-    help="auto, cuda, cuda:N, replay or replay:FILE.",
+    help="auto, cuda, cuda:N, replay or replay:FILE; also a T4 or Kernel Tuner cache file.",
 )
 gpu_option: Option = click.option(
     "--device", "device_name", default="cuda", show_default=True, help="cuda or cuda:N."

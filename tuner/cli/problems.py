@@ -171,6 +171,8 @@ def option_value(kernel: KernelSpec, name: str, text: str) -> Value:
 
 def _dtypes(kernel: KernelSpec, texts: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Split ``--dtype`` texts: the dtypes of the first role, of which there may be several, and one of each other."""
+    if texts and not kernel.dtypes:
+        raise UsageError(f"{kernel.name} has no dtypes to choose from", "leave out --dtype")
     first: list[str] = []
     others: dict[str, str] = {}
     for text in texts:

@@ -27,6 +27,7 @@ Examples:
   tune --kernel vector_add --problem n=2**20 --problem n=2**28 --time 60
   tune --kernel ./mykernel.toml --fix block_size=128,256
   tune --kernel gemm --dtype float32,float16,bfloat16 --max-error 1e-3
+  tune --space FILE.T1.json --device replay:FILE.json.gz --trials 100 --seed 3 --json
 """
 
 
@@ -35,8 +36,14 @@ Examples:
     "-k",
     "--kernel",
     "kernel_name",
-    required=True,
     help="Built-in kernel (`tune list`), or the path of your own .toml file.",
+)
+@click.option(
+    "--space",
+    "space_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.T1.json",
+    help="In place of a kernel: the valid set of another tool's recording.",
 )
 @click.option(
     "-n",
@@ -124,7 +131,8 @@ Examples:
 @click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def run(
-    kernel_name: str,
+    kernel_name: str | None,
+    space_file: Path | None,
     trials: int,
     time_s: float | None,
     sizes: tuple[str, ...],
@@ -161,6 +169,7 @@ def run(
     from tuner.cli.stopping import stopping
     from tuner.database import Database
     from tuner.devices.choose import open_device
+    from tuner.devices.foreign import open_others
     from tuner.kernel_file import load_kernel
     from tuner.model import Mode, Regime
     from tuner.report.tables import say
@@ -168,7 +177,10 @@ def run(
     from tuner.state import Request
 
     rule_names = parse_rules(rules)
-    kernel = with_rules(load_kernel(kernel_name), rule_names)
+    others = open_others(kernel_name, device_name, space_file)
+    if others:
+        batch.refuse_recording(others, max_error)
+    kernel = with_rules(others.others.kernel if others else load_kernel(str(kernel_name)), rule_names)
     to_do = batch.make_jobs(kernel, sizes, dtypes, options, presets, problem_texts, problem_file, max_error)
     batch.check_figure(plot, to_do)
     asked = Request(
@@ -180,7 +192,7 @@ def run(
         variants,
         _fixed(fixes),
         time_s,
-        from_scratch=from_scratch,
+        from_scratch=from_scratch or others is not None,  # to study a search, a seed must give the same run
         mode=None if mode_name == "auto" else Mode(mode_name),
         regime=Regime(regime_name),
         max_error=max_error,
@@ -188,7 +200,10 @@ def run(
     cache = None if no_cache else paths.cache() / "cubins"
     failed = False
     try:
-        with stopping() as stop, closing(open_device(device_name, kernel.name, jobs, cache)) as device:
+        with (
+            stopping() as stop,
+            closing(others or open_device(device_name, kernel.name, jobs, cache)) as device,
+        ):
             batch.refuse_recording(device, max_error)
             if device.recorded and (unjudged := [name for name in rule_names if RULES[name].compiled]):
                 say(f"a recording compiles nothing: the rule of thumb {', '.join(unjudged)} is not judged")

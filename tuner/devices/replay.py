@@ -23,7 +23,7 @@ from tuner.model import (
     Value,
     Verification,
 )
-from tuner.recording import RecordedProblem, Row, read_recording, short_digest
+from tuner.recording import RecordedProblem, Recording, Row, read_recording, short_digest
 from tuner.render import render
 from tuner.space import SearchSpace
 
@@ -32,7 +32,7 @@ class ReplayDevice(Device):
     """Answers at once with what a recording holds.
 
     Args:
-        path: the recording.
+        source: the recording, or its file.
 
     Raises:
         RecordingError: it cannot be read.
@@ -41,9 +41,9 @@ class ReplayDevice(Device):
     recorded = True
     lookahead = 1  # nothing is gained by asking ahead: each answer is there before the next question
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, source: Path | Recording) -> None:
         super().__init__()
-        self.recording = read_recording(path)
+        self.recording = read_recording(source) if isinstance(source, Path) else source
         self.gpu = self.recording.gpu
         self.name = f"replay:{self.recording.name}"
         self.versions = dict(self.recording.versions)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tuner.enumeration import enumerate_valid
-from tuner.errors import RecordingError, SpaceError
+from tuner.errors import ExpressionError, RecordingError, SpaceError
 from tuner.expressions import Expression, parse
 from tuner.interop.foreign import VARIANT, read_json
+from tuner.interop.t1_values import parse_values
 from tuner.kernel import ParameterSpec, VariantSpec
 from tuner.model import Value
 from tuner.space import SearchSpace, VariantSpace
@@ -46,31 +47,55 @@ class T1Space:
         return SearchSpace([found], math.prod(map(len, allowed.values())), valid.sampled)
 
 
+def is_t1(data: object) -> bool:
+    """Whether this is the content of a T1 file."""
+    return isinstance(data, dict) and "ConfigurationSpace" in data
+
+
 def read_t1(path: Path) -> T1Space:
     """Read the search space of a T1 file; its expressions are parsed, and never run as Python.
 
     Raises:
         RecordingError: it is not a T1 file.
-        ExpressionError: a condition is beyond what expressions may contain.
+        ExpressionError: a condition or a list of values is beyond what expressions may contain.
     """
     data = read_json(path)
+    if not is_t1(data):
+        raise RecordingError(f"{path}: not a T1 file", "name a file with a ConfigurationSpace")
     try:
         described = data["ConfigurationSpace"]
-        parameters = {}
-        for parameter in described["TuningParameters"]:
-            name, values = str(parameter["Name"]), ast.literal_eval(str(parameter["Values"]))
-            if not isinstance(values, list | tuple) or not values:
-                raise RecordingError(f"{path}: values of {name} are not a list")
-            values = tuple(dict.fromkeys(values))
-            default = parameter.get("Default", values[len(values) // 2])
-            if default not in values:
-                default = values[len(values) // 2]
-            parameters[name] = ParameterSpec(name, values, default)
-        conditions = tuple(
-            (str(c["Expression"]), parse(str(c["Expression"]))) for c in described.get("Conditions", ())
+        parameters = {str(p["Name"]): _parameter(path, p) for p in described["TuningParameters"]}
+        conditions = tuple(_condition(path, c, parameters) for c in described.get("Conditions") or ())
+        general, kernel = data.get("General") or {}, data.get("KernelSpecification") or {}
+        name = general.get("BenchmarkName") or kernel.get("KernelName") or path.name.removesuffix(".T1.json")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RecordingError(f"{path}: damaged: {error!r}", "compare it with the T1 schema") from None
+    if not parameters:
+        raise RecordingError(f"{path}: it has no TuningParameters", "add one")
+    return T1Space(str(name), parameters, conditions)
+
+
+def _parameter(path: Path, described: dict[str, Any]) -> ParameterSpec:
+    name = str(described["Name"])
+    try:
+        values = parse_values(described["Values"])
+    except ExpressionError as error:
+        raise ExpressionError(f"{path}: Values of {name}: {error.problem}", error.remedy) from None
+    if "Default" not in described or described["Default"] not in values:
+        return ParameterSpec(name, values, values[len(values) // 2])
+    return ParameterSpec(name, values, values[values.index(described["Default"])])
+
+
+def _condition(
+    path: Path, described: dict[str, Any], parameters: dict[str, ParameterSpec]
+) -> tuple[str, Expression]:
+    text = str(described["Expression"])
+    try:
+        found = parse(text)
+    except ExpressionError as error:
+        raise ExpressionError(f"{path}: {error.problem}", error.remedy) from None
+    if unknown := sorted(found.names - parameters.keys()):
+        raise RecordingError(
+            f"{path}: the condition {text!r} names {', '.join(unknown)}", "make it a parameter, or a number"
         )
-        general = data.get("General", {})
-        kernel = general.get("BenchmarkName") or data["KernelSpecification"]["KernelName"]
-    except (KeyError, TypeError, AttributeError, ValueError, SyntaxError) as error:
-        raise RecordingError(f"{path}: not a T1 file: {error!r}") from None
-    return T1Space(str(kernel), parameters, conditions)
+    return text, found

@@ -155,7 +155,7 @@ def _how_far(state: State) -> list[str]:
 
 def _how_fast(state: State, best: Trial) -> str:
     found = metrics(state.roof, best.time_ns)
-    text = f"best {duration(best.time_ns)}, {throughput(found)}"
+    text = ", ".join(filter(None, (f"best {duration(best.time_ns)}", throughput(found))))
     if found.speed_of_light is None:
         return text
     return f"{text}, {percent(found.speed_of_light)} of the speed of light"

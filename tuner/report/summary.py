@@ -10,6 +10,7 @@ from tuner.model import Status, Trial
 from tuner.race import Finish
 from tuner.report.launch import launch_note
 from tuner.report.tables import duration, percent, printable, throughput
+from tuner.report.trajectory import trajectory
 from tuner.state import Result, State, metrics
 from tuner.stats import Ratio, Verdict
 
@@ -26,7 +27,7 @@ def summary(result: Result, database: Path) -> str:
     trial = f"trial {finish.winner.id}"
     lines.append(f"  winner     {trial}: {finish.winner.configuration}")
     lines.append(
-        f"             {duration(finish.time_ns)}, {throughput(found)}"
+        f"             {', '.join(filter(None, (duration(finish.time_ns), throughput(found))))}"
         + _of_light(state, found.speed_of_light)
         + _of_the_ceiling(state, finish.time_ns)
     )
@@ -179,6 +180,8 @@ def result_as_json(result: Result) -> dict[str, Any]:
         "stats": dict(result.stats),
         "winner": None,
     }
+    if state.run.replayed:
+        data["trajectory"] = trajectory(state.trials)
     if finish is None:
         return data
     found = metrics(state.roof, finish.time_ns)

@@ -17,14 +17,14 @@ from tuner.records import Metrics, StoredTrial, StoredWinner
 
 TRIAL_COLUMNS = (
     "id", "run", "number", "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device",
-    "replayed", "mode", "regime", "variant", "parameters", "status", "time_ns", "ci_low_ns",
+    "replayed", "foreign", "mode", "regime", "variant", "parameters", "status", "time_ns", "ci_low_ns",
     "ci_high_ns", "outliers", "sm_clock_hz", "capped_samples", "tflops", "gbytes_per_s",
     "speed_of_light", "registers", "static_shared_bytes", "dynamic_shared_bytes", "stack_bytes",
     "spill_bytes", "active_blocks", "verified", "true_error", "error", "tags", "created_at",
 )  # fmt: skip
 """What CSV has of a trial."""
 WINNER_COLUMNS = (
-    "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device", "replayed", "mode",
+    "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device", "replayed", "foreign", "mode",
     "regime", "variant", "parameters", "time_ns", "ci_low_ns", "ci_high_ns", "outliers", "sm_clock_hz",
     "capped_samples", "tflops", "gbytes_per_s", "speed_of_light", "max_error", "true_error", "trial_id", "run",
     "default_trial_id", "default_time_ns", "ratio", "ratio_low", "ratio_high", "verdict",
@@ -220,6 +220,7 @@ def _where_from(stored: StoredTrial | StoredWinner) -> dict[str, Any]:
         "driver": run.gpu.driver,
         "device": run.device,
         "replayed": run.replayed,
+        "foreign": run.foreign,
         "mode": str(run.conditions.mode),
         "regime": str(run.conditions.regime),
     }

@@ -1,0 +1,472 @@
+"""Another tool's file in the place of a kernel: replayed, imported, exported, and refused in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from tests.faults.kernels import scale_kernel, write_synthetic_recording
+from tuner import database as database_module
+from tuner.cli import main
+from tuner.database import Database, Filters
+from tuner.devices.foreign import NOT_RECORDED
+from tuner.errors import ExpressionError
+from tuner.export.t1 import t1_of
+from tuner.importing import UNVERIFIED
+from tuner.interop.others import read_others, read_results
+from tuner.interop.t1 import read_t1
+from tuner.interop.t1_values import parse_values
+from tuner.kernel_file import load_kernel
+from tuner.roofline import ARCHITECTURES
+from tuner.space import SearchSpace
+
+Tune = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def tune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tune:
+    """Run a command line in an empty folder; give its exit status and streams."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        return int(caught.value.code or 0), said.out, said.err
+
+    return call
+
+
+def time_of(bx: int, by: int) -> float | str:
+    """Give milliseconds; wide blocks do not compile, and a large product does not run."""
+    if bx == 256:
+        return "CompilationFailedConfig"
+    return "RuntimeFailedConfig" if bx * by > 256 else 1 + abs(bx - 64) / 64 + abs(by - 2)
+
+
+def cache(without: tuple[tuple[int, int], ...] = ()) -> dict[str, Any]:
+    rows = {}
+    for bx in (16, 32, 64, 128, 256):
+        for by in (1, 2, 4):
+            if (bx, by) not in without and bx * by <= 512:
+                time = time_of(bx, by)
+                row = {
+                    "bx": bx,
+                    "by": by,
+                    "fast": 1,
+                    "time": time,
+                    "compile_time": 100.0,
+                    "benchmark_time": 5.0,
+                }
+                if not isinstance(time, str):
+                    row["times"] = [time, time + 0.25, time - 0.25]
+                rows[f"{bx},{by},1"] = row
+    return {
+        "device_name": "Some GPU",
+        "kernel_name": "stencil",
+        "problem_size": [512, 256],
+        "tune_params_keys": ["bx", "by", "fast"],
+        "tune_params": {"bx": [16, 32, 64, 128, 256], "by": [1, 2, 4], "fast": [1]},
+        "objective": "time",
+        "cache": rows,
+    }
+
+
+def t4(recorded: dict[str, Any]) -> dict[str, Any]:
+    """Give the same as a T4 file of the hub, with its quirks."""
+    results = []
+    for row in recorded["cache"].values():
+        failed = isinstance(row["time"], str)
+        words = {"CompilationFailedConfig": "compile", "RuntimeFailedConfig": "runtime"}
+        times: dict[str, Any] = {"compilation": row["compile_time"]}
+        if not failed:
+            times["runtimes"] = row["times"]
+        results.append(
+            {
+                "timestamp": "",
+                "configuration": {name: row[name] for name in recorded["tune_params_keys"]},
+                "times": times,
+                "invalidity": words.get(row["time"], "correct"),
+                "correctness": 1,
+                "measurements": [{"name": "time", "value": row["time"], "unit": ""}],
+                "objectives": ["time"],
+            }
+        )
+    return {"metadata": {"timeunit": "miliseconds"}, "results": results, "schema_version": "1.0.0"}
+
+
+def t1(conditions: tuple[str, ...] = ("bx * by <= 512", "fast == 1 or bx < 32")) -> dict[str, Any]:
+    parameters = [
+        ("bx", "[16 * 2**i for i in range(5)]", 32),
+        ("by", "[1, 2, 4]", 1),
+        ("fast", "[1]", 1),
+        ("n", "[15]", 15),
+    ]
+    return {
+        "ConfigurationSpace": {
+            "TuningParameters": [
+                {"Name": name, "Type": "int", "Values": values, "Default": default}
+                for name, values, default in parameters
+            ],
+            "Conditions": [{"Parameters": [], "Expression": text} for text in conditions],
+        },
+        "KernelSpecification": {"KernelName": "stencil"},
+    }
+
+
+def written(path: Path, data: Any, cut: int = 0) -> Path:
+    text = json.dumps(data)
+    text = text[: len(text) - cut]
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def trajectory(said: tuple[int, str, str]) -> list[dict[str, Any]]:
+    assert said[0] == 0, said
+    found: list[dict[str, Any]] = json.loads(said[1])[0]["trajectory"]
+    return found
+
+
+@pytest.mark.parametrize(("name", "cut"), [("a.json", 2), ("a.json.gz", 0), ("a_T4.json.gz", 0)])
+@pytest.mark.parametrize("with_space", [False, True])
+def test_the_whole_file_is_searched(
+    tune: Tune, tmp_path: Path, name: str, cut: int, with_space: bool
+) -> None:
+    recorded = cache()
+    path = written(tmp_path / name, t4(recorded) if "T4" in name else recorded, cut)
+    space = ("--space", written(tmp_path / "a.T1.json", t1())) if with_space else ()
+    steps = trajectory(tune(*space, "--device", f"replay:{path}", "--trials", 100, "--seed", 3, "--json"))
+    assert [step["evaluation"] for step in steps] == list(range(1, 15))
+    best = float("inf")
+    for step in steps:
+        values = step["configuration"]
+        time = time_of(values["bx"], values["by"])
+        if isinstance(time, str):
+            assert (step["status"], step["time_ns"]) == (
+                "compile_error" if values["bx"] == 256 else "launch_error",
+                None,
+            )
+        else:
+            assert (step["status"], step["time_ns"]) == ("ok", time * 1e6)
+            best = min(best, time * 1e6)
+        assert step["best_ns"] == (None if best == float("inf") else best)
+    assert best == 1e6
+    if with_space:
+        assert steps[0]["configuration"] == {"bx": 32, "by": 1, "fast": 1}
+
+
+def test_the_same_seed_gives_the_same_run_whatever_is_known(tune: Tune, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", cache())
+    first, second, other = (
+        trajectory(tune("--device", f"replay:{path}", "--trials", 8, "--seed", seed, "--json", "-q"))
+        for seed in (3, 3, 4)
+    )
+    assert first == second != other
+
+
+def test_what_is_not_recorded_is_a_failure_and_said(tune: Tune, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", cache(without=((16, 1), (64, 2))))
+    space = written(tmp_path / "a.T1.json", t1(("bx * by <= 512", "bx > 16 or by == 1")))
+    said = tune("--space", space, "--device", f"replay:{path}", "--json")
+    missing = [step for step in trajectory(said) if step["error"] == NOT_RECORDED]
+    assert {(s["configuration"]["bx"], s["configuration"]["by"]) for s in missing} == {(16, 1), (64, 2)}
+    assert {(step["status"], step["time_ns"]) for step in missing} == {("invalid_config", None)}
+    assert "2 of 12 valid configurations are not recorded, and count as failures" in said[2]
+    assert "2 of 12 recorded configurations are outside of this space" in said[2]
+
+
+def test_a_parameter_that_the_recording_lacks(tmp_path: Path) -> None:
+    data = t1(("bx <= 64 or use_pad == 0",))
+    data["ConfigurationSpace"]["TuningParameters"].append(
+        {"Name": "use_pad", "Type": "int", "Values": "[0, 1]", "Default": 1}
+    )
+    others = read_others(written(tmp_path / "a.json", cache()), written(tmp_path / "a.T1.json", data))
+    assert others.problem.options == {"n": 15, "use_pad": 1}
+    assert "use_pad=1" in others.notes[0]
+    space = SearchSpace.from_kernel(others.kernel, others.problem, others.recording.gpu)
+    assert {c.values["bx"] for c in space.configurations()} == {16, 32, 64}
+
+
+def test_narrowed(tune: Tune, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", cache())
+    steps = trajectory(tune("--device", f"replay:{path}", "--fix", "bx=64", "--fix", "by=1,2", "--json"))
+    assert len(steps) == 2
+
+
+def test_it_is_stored_as_foreign_and_ranks_nowhere(tune: Tune, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", cache())
+    assert tune("--device", f"replay:{path}", "-q")[0] == 0
+    rows = json.loads(tune("query", "--json")[1])
+    assert {(row["replayed"], row["foreign"], row["kernel"]) for row in rows} == {
+        (True, "Kernel Tuner cache", "stencil")
+    }
+    assert json.loads(tune("best", "--json")[1]) == []
+    assert len(json.loads(tune("best", "--json", "--replayed")[1])) == 1
+    status, _, err = tune("trial", "1", "--again")
+    assert status == 1
+    assert "another tool's file" in err
+    status, _, err = tune("export", "--replayed", "--mode", "warm", "--regime", "sustained", "-o", "a.hpp")
+    assert (status, err.count("\n")) == (1, 1)
+    status, _, err = tune("export", "--replayed", "--format", "t1", "-o", "b.T1.json")
+    assert (status, err.count("\n")) == (1, 1)
+
+
+def test_import_once_and_again(tune: Tune, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", cache())
+    (first,) = json.loads(tune("import", path, "--json", "-q")[1])
+    assert (first["added"], first["trials"], first["failures"], first["best_ns"]) == (True, 14, 3, 1e6)
+    assert first["problem"]["sizes"] == {"x": 512, "y": 256}
+    assert not json.loads(tune("import", path, "--json", "-q")[1])[0]["added"]
+    (second,) = json.loads(tune("import", path, "--json", "-q", "--kernel", "other", "--size", "n=7")[1])
+    assert (second["added"], second["problem"]["kernel"], second["problem"]["sizes"]) == (
+        True,
+        "other",
+        {"n": 7},
+    )
+    with Database.open(tmp_path / "results/tuning.db") as database:
+        assert not database.check().problems
+        (winner, _) = database.winners(Filters()).rows
+        assert (winner.winner.exportable, winner.winner.reason) == (False, UNVERIFIED)
+        trial = winner.trial
+        assert trial.samples_ns == (1e6, 1.25e6, 0.75e6)
+        assert (trial.compile_s, trial.measure_s) == (0.1, 0.005)
+
+
+@pytest.mark.parametrize("kind", ["t4", "kernel-tuner-cache"])
+def test_round_trip_of_theirs(tune: Tune, tmp_path: Path, kind: str) -> None:
+    path = written(tmp_path / "a.json", cache())
+    tune("import", path)
+    assert tune("export", "--replayed", "--format", kind, "-o", "b.json.gz")[0] == 0
+    before, after = read_results(path), read_results(tmp_path / "b.json.gz")
+    assert {k: (r.status, r.time_ns, r.samples_ns) for k, r in before.rows.items()} == {
+        k: (r.status, r.time_ns, r.samples_ns) for k, r in after.rows.items()
+    }
+    assert (before.kernel, before.gpu) == (after.kernel, after.gpu)
+    assert {**before.parameters} == {**after.parameters}
+    others = read_others(tmp_path / "b.json.gz")
+    assert dict(others.problem.sizes) == {"x": 512, "y": 256}
+
+
+@pytest.fixture
+def ours(tune: Tune, tmp_path: Path) -> Path:
+    """Replay a recording of a kernel of our own; give its file."""
+    kernel = scale_kernel(tmp_path / "kernel")
+    recording = write_synthetic_recording(tmp_path / "scale-x.json.gz", kernel, [kernel.problem()])
+    status, _, err = tune("--kernel", kernel.file, "--device", f"replay:{recording}", "-q", "--trials", 50)
+    assert status == 0, err
+    return kernel.file
+
+
+@pytest.mark.parametrize("kind", ["t4", "kernel-tuner-cache"])
+def test_round_trip_of_ours(tune: Tune, ours: Path, tmp_path: Path, kind: str) -> None:
+    status, out, err = tune("export", "--replayed", "--format", kind, "-o", "-")
+    assert status == 0, err
+    (tmp_path / "b.json").write_text(out)
+    with Database.open(tmp_path / "results/tuning.db", write=False) as database:
+        trials = {s.trial.configuration.parameters: s.trial for s in database.query(Filters()).rows}
+    others = read_others(tmp_path / "b.json")
+    assert len(others.rows) == len(trials) > 1
+    for configuration, row in others.rows.items():
+        trial = trials[configuration.parameters]
+        assert (row.time_ns or 0) == pytest.approx(trial.time_ns or 0)
+        assert row.status.ranked == trial.status.ranked
+    if kind == "t4":
+        assert others.problem.to_json() == load_kernel(str(ours)).problem().to_json()
+        assert str(others.recording.conditions) == "cold, rested"
+        for result in json.loads(out)["results"]:
+            assert result.keys() >= {"configuration", "times", "invalidity", "correctness"}
+
+
+def test_a_study_that_optuna_opens(tune: Tune, ours: Path, tmp_path: Path) -> None:
+    for name in ("study.db", "study.log"):
+        assert tune("export", "--replayed", "--format", "optuna", "--out", name)[0] == 0
+    with Database.open(tmp_path / "results/tuning.db", write=False) as database:
+        trials = [stored.trial for stored in database.query(Filters()).rows]
+    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
+    for storage in (f"sqlite:///{tmp_path / 'study.db'}", optuna.storages.JournalStorage(backend)):
+        (name,) = optuna.get_all_study_names(storage)
+        study = optuna.load_study(study_name=name, storage=storage)
+        assert study.user_attrs["kernel"] == "scale"
+        assert [t.params for t in study.trials] == [t.configuration.values for t in trials]
+        assert study.best_value == min(t.time_ns or 1e18 for t in trials) / 1e3
+        assert study.metric_names == ["time (us)"]
+        assert [t.state.name == "COMPLETE" for t in study.trials] == [t.status.ranked for t in trials]
+
+
+def test_no_file_is_written_over(tune: Tune, ours: Path, tmp_path: Path) -> None:
+    for kind in ("t4", "kernel-tuner-cache", "t1", "optuna"):
+        (tmp_path / "mine").write_text("mine")
+        status, _, err = tune("export", "--replayed", "--format", kind, "-o", "mine")
+        assert (status, err.count("\n")) == (1, 1), err
+        assert (tmp_path / "mine").read_text() == "mine"
+    assert sorted(p.name for p in tmp_path.iterdir() if "partial" in p.name) == []
+
+
+@pytest.mark.parametrize("name", ["gemm", "vector_add"])
+@pytest.mark.parametrize("cc", [75, 90])
+def test_t1_says_what_the_kernel_says(tmp_path: Path, name: str, cc: int) -> None:
+    kernel, gpu = load_kernel(name), ARCHITECTURES[cc]
+    problem = kernel.problem()
+    for variant in kernel.usable_variants(problem, gpu)[0]:
+        data = t1_of(kernel, variant, problem, gpu)
+        theirs = read_t1(written(tmp_path / "x.T1.json", data)).space()
+        own = SearchSpace.from_kernel(kernel, problem, gpu, (variant.name,))
+        assert len(theirs) == len(own)
+        for mine, other in zip(own.variants, theirs.variants, strict=True):
+            assert (mine.matrix == other.matrix).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("[1, 2, 2, 4]", (1, 2, 4)),
+        ("range(3)", (0, 1, 2)),
+        ("list(range(2, 9, 3))", (2, 5, 8)),
+        ("[2**i for i in range(4)]", (1, 2, 4, 8)),
+        ("[i for i in range(1, 9) if i % 3 == 0]", (3, 6)),
+        ("[1] + [32 * i for i in range(1, 3)]", (1, 32, 64)),
+        ("['a', \"b\"]", ("a", "b")),
+        ("[-1, 0.5]", (-1, 0.5)),
+        ("[True, False]", (True, False)),
+        ([3, 4], (3, 4)),
+    ],
+)
+def test_values(text: object, values: tuple[object, ...]) -> None:
+    assert parse_values(text) == values
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "5", "[]", "[None]", "[[1]]", "range(10**9)", "range(1, 2, 0)", "[1] * 10**9", "{1: 2}", "[x]"),
+        *(
+            "open('f')",
+            "[().__class__]",
+            "[i for i in range(10**4) for j in range(10**4)]",
+            "(" * 500,
+            "[1e999]",
+        ),
+        *("range(2**70)", "[9**9**9]", [None], [{}], {"a": 1}, None),
+    ],
+)
+def test_values_that_are_refused(text: object) -> None:
+    with pytest.raises(ExpressionError):
+        parse_values(text)
+
+
+BROKEN = {
+    "empty": b"",
+    "blank": b" \n",
+    "text": b"some text",
+    "number": b"5",
+    "list": b"[]",
+    "object": b"{}",
+    "null": b"null",
+    "deep": b"[" * 200_000,
+    "binary": bytes(range(256)),
+    "cut": gzip.compress(json.dumps(cache()).encode())[:-20],
+    "not-gzip": b"\x1f\x8bxxxxxxxx",
+    "no-rows": json.dumps({**cache(), "cache": {}}).encode(),
+    "rows-of-text": json.dumps({**cache(), "cache": {"a": "b"}}).encode(),
+    "keys-of-numbers": json.dumps({**cache(), "tune_params_keys": 5}).encode(),
+    "no-values": json.dumps({**cache(), "tune_params": {}}).encode(),
+    "lists-as-values": json.dumps({**cache(), "tune_params": {"bx": [[1]], "by": [2], "fast": [1]}}).encode(),
+    "energy": json.dumps({**cache(), "objective": "energy"}).encode(),
+    "t4-empty": json.dumps({"results": []}).encode(),
+    "t4-of-text": json.dumps({"results": ["a"]}).encode(),
+    "t4-without-configuration": json.dumps({"results": [{}]}).encode(),
+    "t4-of-lists": json.dumps({"results": [{"configuration": {"a": [1]}}]}).encode(),
+    "t4-nan": b'{"results": [{"configuration": {"a": NaN}}]}',
+    "t4-surrogate": b'{"results": [{"configuration": {"a": "\\ud800"}}]}',
+    "t4-metadata": b'{"results": [{"configuration": {"a": 1}}], "metadata": 5}',
+    "t1": json.dumps(t1()).encode(),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_refused_in_one_line(tune: Tune, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "broken.json"
+    path.write_bytes(BROKEN[name])
+    for command in (("--device", f"replay:{path}"), ("import", path)):
+        status, out, err = tune(*command)
+        assert (status, out, err.count("\n")) == (1, "", 1), err
+        assert "broken.json" in err
+        assert "; " in err  # a remedy
+        assert len(err) < 600
+
+
+@pytest.mark.parametrize("name", [name for name in BROKEN if name != "t1"])
+def test_broken_spaces_are_refused_in_one_line(tune: Tune, tmp_path: Path, name: str) -> None:
+    (tmp_path / "broken.json").write_bytes(BROKEN[name])
+    path = written(tmp_path / "a.json", cache())
+    status, out, err = tune("--space", "broken.json", "--device", f"replay:{path}")
+    assert (status, out, err.count("\n")) == (1, "", 1), err
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "bx <",
+        "os.system('x')",
+        "unknown > 1",
+        "bx < 0",
+        "bx ** 10**9 > 1",
+        "",
+        "bx == 'a' + 'b'",
+        "1 / 0 > bx",
+    ],
+)
+def test_broken_conditions_are_refused_in_one_line(tune: Tune, tmp_path: Path, condition: str) -> None:
+    space = written(tmp_path / "a.T1.json", t1((condition,)))
+    status, out, err = tune("--space", space, "--device", f"replay:{written(tmp_path / 'a.json', cache())}")
+    assert status in (1, 2)
+    assert (out, err.count("\n")) == ("", 1), err
+
+
+def test_a_bomb_is_refused(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.interop.foreign.MAX_BYTES", 1 << 20)
+    (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(b" " * (8 << 20)))
+    status, _, err = tune("import", "bomb.json.gz")
+    assert status == 1
+    assert "larger than 1 MiB" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((), "--kernel"),
+        (("--device", "replay:nobody"), "there is no file"),
+        (("--device", "cuda"), "--kernel"),
+        (("--kernel", "gemm", "--space", "a.json"), "leave out --kernel"),
+        (("--kernel", "gemm", "--device", "replay:a.json"), "leave out --kernel"),
+        (("--device", "replay:a.json", "--dtype", "float32"), "leave out --dtype"),
+        (("--device", "replay:a.json", "--size", "x=5"), "does not hold"),
+        (("--device", "replay:a.json", "--mode", "cold"), "leave out --mode"),
+        (("--device", "replay:a.json", "--max-error", "1"), "leave out --max-error"),
+        (("--device", "replay:a.json", "--fix", "bx=7"), "never '7'"),
+    ],
+)
+def test_command_lines_that_do_not_fit(
+    tune: Tune, tmp_path: Path, arguments: tuple[str, ...], word: str
+) -> None:
+    written(tmp_path / "a.json", cache())
+    status, _, err = tune("run", *arguments)
+    assert status in (1, 2)
+    assert word in err
+    assert err.count("\n") == 1
+
+
+def test_import_is_all_or_nothing(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(database_module.Database, "record_winner", fail)
+    assert tune("import", written(tmp_path / "a.json", cache()))[0] == 1
+    with Database.open(tmp_path / "results/tuning.db", write=False) as database:
+        assert database.query(Filters()).rows == []

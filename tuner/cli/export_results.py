@@ -1,0 +1,93 @@
+"""``tune export --format``: one problem's trials, or its search space, for other tools."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from tuner.database import Database, Filters
+from tuner.errors import TunerError, UsageError
+from tuner.export.files import json_text, write_json
+from tuner.export.results import Results, results_of
+from tuner.report.tables import printable, say
+
+
+def export_results(path: Path, filters: Filters, kind: str, output: Path) -> None:
+    """Write what fits in a format of other tools, and say what was written.
+
+    Raises:
+        UsageError: the format cannot be written so.
+        TunerError: nothing fits, or the file cannot be written.
+    """
+    context = click.get_current_context()
+    for name in ("namespace",):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name} is for headers", f"leave it out with --format {kind}")
+    if context.get_parameter_source("regime") is ParameterSource.COMMANDLINE:
+        filters = replace(filters, regime=context.params["regime"])
+    with Database.open(path, write=False) as database:
+        if filters.run:
+            filters = replace(filters, run=database.run_id(filters.run))
+        results = results_of(database, filters)
+    for line in results.damaged:
+        click.echo(f"left out: {printable(line)}", err=True)
+    what = f"{printable(results.run.problem)} on {printable(results.run.gpu.name)}"
+    if kind == "optuna":
+        from tuner.export.optuna_storage import write_study
+
+        if str(output) == "-":
+            raise UsageError("a study is no text", "name a file with -o")
+        write_study(output, results, say)
+        click.echo(f"wrote a study of {len(results.trials)} trials of {what} to {output}")
+        return
+    data = _content(kind, results)
+    if str(output) == "-":
+        click.echo(json_text(data), nl=False)
+        return
+    write_json(output, data)
+    said = "the search space" if kind == "t1" else f"{len(results.trials)} trials"
+    click.echo(f"wrote {said} of {what} to {output}")
+
+
+def _content(kind: str, results: Results) -> dict[str, Any]:
+    if kind == "t4":
+        from tuner.export.t4 import t4_of
+
+        return t4_of(results)
+    if kind == "kernel-tuner-cache":
+        from tuner.export.kernel_tuner_cache import cache_of
+
+        return cache_of(results)
+    return _space(results)
+
+
+def _space(results: Results) -> dict[str, Any]:
+    """Give the T1 file of a run's kernel, if it is still what it was."""
+    from tuner.export.t1 import t1_of
+    from tuner.kernel_file import content_digest
+    from tuner.targets import kernel_of
+
+    run = results.run
+    if run.foreign:
+        raise TunerError(
+            f"run {run.id} comes from another tool's file, which does not say what is valid",
+            "use the T1 file it was made from",
+        )
+    if len(results.variants) > 1:
+        raise UsageError(
+            f"the T1 format has no variants, and there are {', '.join(results.variants)}",
+            "name one with --variant",
+        )
+    kernel = kernel_of(run)
+    variant = kernel.variants.get(results.variants[0])
+    if variant is None or content_digest(kernel) != run.kernel_digest:
+        raise TunerError(f"{kernel.name} has changed since run {run.id}", "tune it again")
+    if left := len(variant.constraints_after):
+        say(f"{left} constraints on what the compiler reports are left out: the T1 format knows none")
+    if len(variant.launches) > 1:
+        say(f"the T1 format has one kernel: only the first of {len(variant.launches)} launches is described")
+    return t1_of(kernel, variant, run.problem, run.gpu)

@@ -1,0 +1,50 @@
+"""A file written in one step, and never over one that is there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import DatabaseError
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Give a path beside the target to write to; it takes the target's place when all went well.
+
+    Raises:
+        DatabaseError: there is something of that name, or it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        if os.path.lexists(path):
+            raise DatabaseError(f"{path} exists already", "remove it, or name a new file with -o")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield partial
+        os.link(partial, path)  # unlike a rename, it fails where somebody else was faster
+    except OSError as error:
+        raise DatabaseError(f"{path}: {error.strerror or error}", "name another file with -o") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def json_text(data: Any) -> str:
+    """Give JSON with a line for each result, so that text tools can work with it."""
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON, compressed if the name ends in ``.gz``.
+
+    Raises:
+        DatabaseError: there is something of that name, or it cannot be written.
+    """
+    text = json_text(data).encode()
+    with new_file(path) as partial:
+        partial.write_bytes(gzip.compress(text, 9, mtime=0) if path.suffix == ".gz" else text)

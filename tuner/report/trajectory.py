@@ -1,0 +1,31 @@
+"""A run evaluation by evaluation: what was tried, how it ended, and the best so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tuner.model import Trial
+from tuner.records import SUSPECT
+
+
+def trajectory(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    """Give the trials in the order in which they were asked for, each with the best time up to it."""
+    best: float | None = None
+    found: list[dict[str, Any]] = []
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        time_ns = trial.time_ns if trial.status.ranked else None
+        if time_ns is not None and SUSPECT not in trial.tags and (best is None or time_ns < best):
+            best = time_ns
+        found.append(
+            {
+                "evaluation": len(found) + 1,
+                "variant": trial.configuration.variant,
+                "configuration": trial.configuration.values,
+                "status": str(trial.status),
+                "time_ns": time_ns,
+                "best_ns": best,
+                "error": trial.error,
+            }
+        )
+    return found
