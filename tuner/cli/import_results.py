@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli.options import database_option, parse_sizes
+from tuner.cli.data import parse_sizes
+from tuner.cli.options import database_option
 
 if TYPE_CHECKING:
     from tuner.importing import Imported
