@@ -116,7 +116,7 @@ Examples:
     "device_name",
     default="auto",
     show_default=True,
-    help="auto, cuda, cuda:N, replay or replay:FILE; also a T4 or Kernel Tuner cache file.",
+    help="auto, cuda, cuda:N, replay or replay:FILE.",
 )
 @click.option(
     "--sampler",
