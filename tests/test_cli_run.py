@@ -275,7 +275,7 @@ def test_show_says_how_large_the_space_is(tune: Tune, tmp_path: Path) -> None:
         ((*SMALL, "--seed", "-1"), ("--seed",)),
         ((*SMALL, "--jobs", "0"), ("--jobs",)),
         ((*SMALL, "--nonsense"), ("--nonsense", "see tune run --help")),
-        ((), ("--kernel", "see tune run --help")),
+        ((), ("--kernel", "a recording of this tool")),
     ],
 )  # fmt: skip
 def test_bad_argument_is_one_clear_line(

@@ -74,8 +74,9 @@ def read_results(path: Path) -> ForeignRecording:
     if is_t1(data):
         raise RecordingError(f"{path}: a T1 file has no results", "name it with --space")
     if isinstance(data, dict) and data.get("format") == FORMAT:
+        kernel = _plain(str(data.get("kernel")))
         raise RecordingError(
-            f"{path}: a recording of this tool", "replay it: tune --kernel NAME --device replay:FILE"
+            f"{path}: a recording of this tool", f"replay it: tune --kernel {kernel} --device replay:{path}"
         )
     raise RecordingError(f"{path}: neither a T4 file nor a Kernel Tuner cache", "name one of those")
 
