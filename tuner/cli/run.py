@@ -54,6 +54,13 @@ Examples:
     help="Try nothing new after this time.",
 )
 @click.option(
+    "--stop",
+    default="never",
+    show_default=True,
+    type=click.Choice(["never", "auto"]),
+    help="auto: try nothing new once no gain beyond the noise floor is expected.",
+)
+@click.option(
     "-s",
     "--size",
     "sizes",
@@ -127,6 +134,7 @@ def run(
     kernel_name: str,
     trials: int,
     time_s: float | None,
+    stop: str,
     sizes: tuple[str, ...],
     dtypes: tuple[str, ...],
     max_error: float | None,
@@ -184,11 +192,12 @@ def run(
         mode=None if mode_name == "auto" else Mode(mode_name),
         regime=Regime(regime_name),
         max_error=max_error,
+        stop_early=stop == "auto",
     )
     cache = None if no_cache else paths.cache() / "cubins"
     failed = False
     try:
-        with stopping() as stop, closing(open_device(device_name, kernel.name, jobs, cache)) as device:
+        with stopping() as stopped, closing(open_device(device_name, kernel.name, jobs, cache)) as device:
             batch.refuse_recording(device, max_error)
             if device.recorded and (unjudged := [name for name in rule_names if RULES[name].compiled]):
                 say(f"a recording compiles nothing: the rule of thumb {', '.join(unjudged)} is not judged")
@@ -200,7 +209,7 @@ def run(
                 if resume:
                     batch.resume_jobs(to_do, database, device)
                 failed = batch.run_jobs(
-                    to_do, asked, device, database, stop, quiet=quiet, as_json=as_json, plot=plot
+                    to_do, asked, device, database, stopped, quiet=quiet, as_json=as_json, plot=plot
                 )
     finally:
         found = [record for job in to_do for record in job.to_json()]
