@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,8 @@ def rows(case: Case, problem: str, bench: dict[str, Any]) -> list[dict[str, Any]
         "dtype": case.dtype,
         "options": list(case.options),
         "problem": problem,
+        "gpu": bench["gpu"],
+        "driver": bench["driver"],
         "mode": bench["mode"],
         "ours_ns": best["time_ns"],
         "gbytes_per_s": best.get("gbytes_per_s"),
@@ -233,9 +236,12 @@ def rows(case: Case, problem: str, bench: dict[str, Any]) -> list[dict[str, Any]
 
 def table(found: list[dict[str, Any]]) -> str:
     """Write the rows for people."""
+    where = dict.fromkeys(f"{row['gpu']}, driver {row['driver']}" for row in found)
     lines = [
+        f"{'; '.join(where)}, {datetime.now(UTC).date()}",
+        "",
         f"{'kernel':12s} {'dtype':8s} {'problem':38s} {'mode':9s} {'ours us':>9s} {'rival':18s} {'us':>9s} "
-        f"{'ratio':>6s} {'verdict':9s} asked"
+        f"{'ratio':>6s} {'verdict':9s} asked",
     ]
     for row in found:
         problem = " ".join([row["problem"], *row["options"]])

@@ -112,6 +112,22 @@ def test_json(tune: Tune) -> None:
     assert found["winner"]["time_ns"] > 0
 
 
+def test_stop_auto(tune: Tune) -> None:
+    said = tune("--kernel", "vector_add", "--size", "n=2**20", "--stop", "auto", "--json", "--quiet")
+    assert said.code == 0, said.err
+    (found,) = json.loads(said.out)
+    stopped = found["stats"]["stopped"]
+    assert stopped is None or stopped["expected"] < stopped["noise_floor"]
+    with sqlite3.connect("results/tuning.db") as connection:
+        (narrowing,) = connection.execute("SELECT narrowing FROM runs").fetchone()
+    assert json.loads(narrowing)["stop_early"] is True
+
+
+def test_stop_auto_needs_the_default_sampler(tune: Tune) -> None:
+    said = tune(*SMALL, "--stop", "auto", "--sampler", "tpe")
+    assert_refused(said, "sampler tpe does not say what it expects", "leave out --stop auto")
+
+
 def test_several_problems_in_one_command(tune: Tune, tmp_path: Path) -> None:
     (tmp_path / "sizes.csv").write_text("\ufeffn, dtype\n2**21, float32\n\n 4194304 ,\n", encoding="utf-8")
     said = tune(

@@ -37,7 +37,7 @@ template <typename T> void atomicMax(T* to, T value) { if (value > *to) *to = va
 template <typename T> void atomicMin(T* to, T value) { if (value < *to) *to = value; }
 """  # noqa: E501
 
-HALF = {"inf": 0x7C00, "-inf": 0xFC00, "nan": 0x7E00, "65504": 0x7BFF, "1": 0x3C00}
+HALF = {"inf": 0x7C00, "-inf": 0xFC00, "nan": 0x7E00, "65504": 0x7BFF, "1": 0x3C00, "untouched": 0xFFFF}
 
 # What is there, its dtype, what should be, the magnitude, the bound's coefficient, unit and tiny; whether it is wrong.
 FLOAT = (2e-7, 2.0**-24, 1e-45)
@@ -66,6 +66,8 @@ CASES: list[tuple[str, str, float, float, tuple[float, float, float], bool]] = [
     ("nan", "half", 70000.0, 70000.0, TO_HALF, True),
     ("nan", "float", 3.0, math.inf, FLOAT, False),  # rounding decides everything
     ("7", "float", 3.0, math.inf, FLOAT, False),
+    ("nan", "half", 3.0, math.inf, TO_HALF, False),
+    ("untouched", "half", 3.0, math.inf, TO_HALF, True),  # nobody wrote it
     ("1", "float", math.inf, math.inf, FLOAT, False),
     ("nan", "float", math.nan, math.inf, FLOAT, True),
     ("nan", "float", math.nan, 1.0, FLOAT, True),

@@ -13,6 +13,7 @@ import pytest
 from tests.test_search import build, cost, found, single, union
 from tuner.model import Configuration
 from tuner.search import make_search
+from tuner.search.enough import Watch
 from tuner.search.features import Features
 from tuner.search.gaussian import GaussianProcess
 from tuner.search.kriging import Kriging, expected_improvement, standardise
@@ -113,6 +114,64 @@ def test_slow_results_are_compressed_and_failures_count_as_the_slowest():
 def test_expected_improvement():
     found = expected_improvement(np.array([0.0, -1.0, 5.0]), np.array([1.0, 1e-5, 1e-5]), 0.0)
     assert found == pytest.approx([0.39894, 1.0, 0.0], abs=1e-4)
+
+
+# -- what is still to be gained
+
+
+def test_promise_is_without_the_margin_and_falls():
+    space = single(6, 5)
+    search = Kriging(space, 1)
+    promises, expected = [], []
+    for _ in range(80):
+        configuration = search.ask()
+        promises.append(search.promise)
+        expected.append(search.expected)
+        search.tell(configuration, cost(configuration))
+    startup = search.settings.startup
+    assert np.isinf(promises[:startup]).all()
+    assert np.isfinite(promises[startup:]).all()
+    assert (np.array(promises[startup:]) >= np.array(expected[startup:]) - 1e-6).all()
+    assert max(promises[-10:]) < 0.2 * max(promises[startup : startup + 10])
+
+
+def test_enough_is_said_after_so_many_small_promises_in_a_row():
+    watch = Watch(lambda time_ns: 0.005, patience=3)
+    watch.asked(np.inf)
+    watch.asked(0.0)  # there is no result to be better than
+    watch.told(None)
+    watch.told(10.0)
+    for promise in (0.001, 0.001, 0.1, 0.001, None, 0.001, 0.001):
+        watch.asked(promise)
+        assert watch.enough is None
+    watch.asked(0.007)
+    found = watch.enough
+    assert found is not None
+    assert (found.noise_floor, found.patience) == (0.005, 3)
+    assert found.expected == pytest.approx(1 - 2**-0.007)
+    watch.asked(0.008)
+    assert watch.enough is None
+
+
+def test_a_surprise_begins_the_count_anew():
+    watch = Watch(lambda time_ns: 0.005, patience=2)
+    watch.told(10.0)
+    watch.asked(0.0)
+    watch.asked(0.0)
+    watch.told(9.999)
+    assert watch.enough is not None
+    watch.told(9.9)
+    assert watch.enough is None
+
+
+def test_noise_floor_is_that_of_the_best():
+    watch = Watch(lambda time_ns: 0.1 if time_ns < 1000 else 0.0, patience=1)
+    watch.told(10.0)
+    watch.asked(0.01)
+    assert watch.enough is None
+    watch.told(9.0)
+    watch.asked(0.01)
+    assert watch.enough is not None
 
 
 # -- the search

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tuner.database import Database, Filters
-from tuner.devices.base import Device, Outcome
+from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device, Outcome
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
 from tuner.doubts import Doubts
@@ -35,6 +36,7 @@ from tuner.model import (
 from tuner.records import SUSPECT
 from tuner.report.progress import heading
 from tuner.report.summary import result_as_json, summary
+from tuner.search.enough import PATIENCE
 from tuner.session import SEEDS, tune
 from tuner.state import Request, Result
 
@@ -601,6 +603,111 @@ def test_clock_and_cap_are_kept(database: Database, kernel: KernelSpec) -> None:
     (trial, *_) = database.trials(result.state.run.id)
     assert (trial.sm_clock_hz, trial.capped_samples) == (1.5e9, 3)
     assert "3 of the winner's 12 samples at the power limit" in summary(result, Path("x.db"))
+
+
+# -- an early stop
+
+
+def smooth(configuration: Configuration) -> Measurement:
+    """Let a kernel be fastest at 256 threads and 4 items, and everything be told apart by more than the noise."""
+    block, items = (float(configuration.values[name]) for name in ("block_size", "items"))
+    return good(1e5 * (1 + math.log2(block / 256) ** 2 + 0.3 * math.log2(items / 4) ** 2))
+
+
+def early(
+    kernel: KernelSpec,
+    database: Database,
+    device: Device | None = None,
+    watcher: Watcher | None = None,
+    **asked: Any,
+) -> Result:
+    asked = {"trials": 200, "sampler": "kriging", "stop_early": True, **asked}
+    return run(kernel, database, device or StubDevice(answer=smooth), watcher, **asked)
+
+
+def test_stops_when_nothing_beyond_the_noise_is_expected(database: Database, kernel: KernelSpec) -> None:
+    result = early(kernel, database)
+    tried, enough = len(result.state.trials), result.state.enough
+    assert PATIENCE < tried < 150
+    assert result.state.incumbent is not None
+    assert result.state.incumbent.configuration == plain(256, 4)
+    assert enough is not None and result.finish is not None
+    assert enough.expected < enough.noise_floor == DEFAULT_NOISE_FLOOR
+    said = f"stopped after {tried} of 200 trials: no improvement beyond the noise floor (0.5 %) is expected"
+    assert said in summary(result, Path("x.db"))
+    kept = {"expected": enough.expected, "noise_floor": 0.005, "patience": PATIENCE}
+    assert result_as_json(result)["stats"]["stopped"] == kept
+    assert database.run_state(result.state.run.id)["stats"]["stopped"] == kept
+    assert database.run_state(result.state.run.id)["state"] == "finished"
+
+
+def test_does_not_stop_unasked(database: Database, kernel: KernelSpec) -> None:
+    result = early(kernel, database, stop_early=False, trials=120)
+    assert len(result.state.trials) == 120
+    assert result.stats["stopped"] is None
+    assert "stopped" not in summary(result, Path("x.db"))
+
+
+def test_what_was_used_up_was_not_stopped(database: Database, kernel: KernelSpec) -> None:
+    """Few trials, or few configurations."""
+    assert early(kernel, database, trials=5).state.enough is None
+    fixed = {"block_size": ("32", "64"), "items": ("1", "2", "3")}
+    result = early(kernel, database, fixed=fixed)
+    assert (len(result.state.trials), result.state.enough) == (6, None)
+
+
+def test_stop_does_not_depend_on_the_order_of_the_answers(database: Database, kernel: KernelSpec) -> None:
+    found = []
+    for shuffle in (None, 1, 2):
+        device = StubDevice(lookahead=6, shuffle=shuffle, answer=smooth)
+        assert early(kernel, database, device).state.enough is not None
+        found.append(device.asked)
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_quieter_device_is_stopped_later(database: Database, kernel: KernelSpec) -> None:
+    class Quiet(StubDevice):
+        def noise_floor(self, time_ns: float) -> float:
+            return 1e-6
+
+    assert len(early(kernel, database, Quiet(answer=smooth)).state.trials) > len(
+        early(kernel, database).state.trials
+    )
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_sampler_that_expects_nothing_cannot_be_stopped(
+    database: Database, kernel: KernelSpec, sampler: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{sampler} .*; leave out --stop auto"):
+        early(kernel, database, sampler=sampler)
+    assert database.select("SELECT id FROM runs") == []
+
+
+def test_resumed_run_that_was_stopped_tries_nothing_new(database: Database, kernel: KernelSpec) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        early(kernel, database, watcher=watcher, stop=lambda: bool(watcher.phases))
+    device = StubDevice(answer=smooth)
+    result = early(kernel, database, device, resume=True, stop_early=False)
+    assert device.asked == []
+    assert result.state.enough is not None and result.finish is not None
+
+
+def test_resumed_run_keeps_its_stop(database: Database, kernel: KernelSpec) -> None:
+    for asked in (True, False):
+        watcher = Watcher()
+        with pytest.raises(Interrupted):
+            early(kernel, database, watcher=watcher, stop_early=asked, stop=stop_after(watcher, 10))
+        result = early(kernel, database, stop_early=not asked, resume=True, trials=200)
+        assert (result.state.enough is not None) == asked
+
+
+def test_tuning_again_stops_sooner(database: Database, kernel: KernelSpec) -> None:
+    first = early(kernel, database, from_scratch=False)
+    second = early(kernel, database, from_scratch=False, seed=1)
+    assert second.state.enough is not None
+    assert len(second.state.trials) <= 1 + SEEDS + 1 + PATIENCE + 5 < len(first.state.trials)
 
 
 # -- the best known before

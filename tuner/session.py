@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 import uuid
@@ -15,7 +16,7 @@ from tuner.database import Database
 from tuner.devices.base import Device, Occupancy, Outcome
 from tuner.devices.choose import open_device
 from tuner.doubts import Doubts
-from tuner.errors import Interrupted, SpaceError, TooInaccurateError, TunerError
+from tuner.errors import Interrupted, SpaceError, TooInaccurateError, TunerError, UsageError
 from tuner.kernel_file import builtin_kernels, content_digest, load_kernel
 from tuner.model import Configuration, Problem, Run, Status, Trial
 from tuner.race import run_finish
@@ -24,6 +25,7 @@ from tuner.records import SUSPECT
 from tuner.roofline import roof_of
 from tuner.search import make_search
 from tuner.search.base import Search
+from tuner.search.enough import Enough, Watch
 from tuner.search.kinship import distance
 from tuner.space import SearchSpace
 from tuner.state import Observer, Request, Result, State, ceiling_of, metrics
@@ -136,6 +138,11 @@ class _Session:
         self.search: Search = make_search(
             run.sampler, space, run.seed
         )  # a wrong name is said before anything is measured
+        if run.narrowing.get("stop_early") and self.search.promise is None:
+            raise UsageError(
+                f"the sampler {run.sampler} does not say what it expects, so that nothing can stop it",
+                "leave out --stop auto, or take the default sampler with it",
+            )
         device.incumbent_ns, device.occupancy = None, Occupancy()
         device.prepare(kernel, problem, run.seed, run.conditions, _truth(run))
         self.max_error: float | None = run.narrowing.get("max_error")
@@ -144,6 +151,9 @@ class _Session:
             run = replace(run, calibration=device.calibration)
         self.space = device.restrict(space)
         self.search = make_search(run.sampler, self.space, run.seed)
+        self.watch = Watch(device.noise_floor)
+        self.enough: Enough | None = None
+        """Why an interrupted run had stopped searching."""
         roof = roof_of(kernel, problem, device.gpu)
         self.state = State(run, roof, self.space, device=device, conditions_why=why)
         self.state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
@@ -162,9 +172,12 @@ class _Session:
         self.next_told = 0
         self.exhausted = False
         if resumed:
+            before = database.run_state(run.id)
             database.resume_run(run.id)
             self._replay_run()
             self.state.resumed_trials = len(self.state.trials)
+            if stopped := before["stats"].get("stopped"):
+                self.enough = Enough(**stopped)
         else:
             database.start_run(run)
         if not run.narrowing.get("from_scratch"):
@@ -231,6 +244,8 @@ class _Session:
             "fixed": {k: list(v) for k, v in request.fixed.items()},
             "from_scratch": request.from_scratch,
         }
+        if request.stop_early:
+            narrowing["stop_early"] = True
         if request.max_error is not None:
             narrowing["max_error"] = request.max_error
             narrowing["truth"] = request.truth.to_json() if request.truth else None
@@ -270,7 +285,7 @@ class _Session:
         )
         for trial in earlier:
             if trial.configuration not in (*again, self.space.default) and _settled(trial):
-                self.search.add(trial.configuration, objective(trial))
+                self._add(trial.configuration, objective(trial))
                 self.state.known_before += 1
         self.seeds += again
 
@@ -286,7 +301,7 @@ class _Session:
         trials = self.database.trials(self.state.run.id)
         tried: set[Configuration] = set()
         for trial in trials:
-            self.search.add(trial.configuration, objective(trial))
+            self._add(trial.configuration, objective(trial))
             self._count(trial)
             self.ids[trial.number] = trial.id or 0
             self.next_number = max(self.next_number, trial.number + 1)
@@ -301,13 +316,18 @@ class _Session:
                 error = f"the tuner died {count} times on this configuration"
                 self._record(Trial(number, configuration, Status.CRASHED, error=error))
                 self.doubts.forget(configuration)
-                self.search.add(configuration, None)
+                self._add(configuration, None)
             elif configuration not in tried:  # else it is among the doubts
                 self.seeds.append(configuration)
             if count >= SUSPECT_ATTEMPTS:
                 self.suspects.add(configuration)
         self.seeds.sort(key=lambda configuration: configuration not in self.suspects)
         self.next_told = self.next_number
+
+    def _add(self, configuration: Configuration, found: float | None) -> None:
+        """Teach the search an earlier result."""
+        self.search.add(configuration, found)
+        self.watch.told(found)
 
     # -- the search ---------------------------------------------------------------------------------------------------
 
@@ -327,6 +347,8 @@ class _Session:
             self._drain()
             raise Interrupted("stopped")
         state.search_ended = time.monotonic()
+        if len(state.trials) < self._budget() and not self.exhausted:
+            state.enough = self._enough()
         if not state.trials:
             raise SpaceError("nothing was tried", "allow more trials or time")
 
@@ -363,7 +385,17 @@ class _Session:
         if self.doubts.waiting:  # whoever is suspect is left out of the race unless it is timed again
             return True
         begun = len(self.state.trials) + len(self.pending)
-        return begun < self._budget() and not self.exhausted and time.monotonic() < deadline
+        return (
+            begun < self._budget()
+            and not self.exhausted
+            and self._enough() is None
+            and time.monotonic() < deadline
+        )
+
+    def _enough(self) -> Enough | None:
+        if not self.state.run.narrowing.get("stop_early"):
+            return None
+        return self.enough or self.watch.enough
 
     def _begin_next(self) -> list[int]:
         """Choose a configuration and write the attempt down; gives its number, or nothing when all are tried."""
@@ -372,9 +404,9 @@ class _Session:
             self.again.add(self.next_number)
             self.state.retimed += 1
         else:
-            configuration = self.seeds.pop(0) if self.seeds and self.next_number else self.search.ask()
+            configuration = self.seeds.pop(0) if self.seeds and self.next_number else self._ask()
             while configuration in self.begun:  # the search learns of a seed only when it is told
-                configuration = self.search.ask()
+                configuration = self._ask()
         if configuration is None:
             self.exhausted = True
             return []
@@ -383,6 +415,11 @@ class _Session:
         self.pending[number] = configuration
         self.begun.add(configuration)
         return [number]
+
+    def _ask(self) -> Configuration | None:
+        configuration = self.search.ask()
+        self.watch.asked(self.search.promise)
+        return configuration
 
     def _record_outcome(self, outcome: Outcome) -> Trial:
         del self.pending[outcome.number]
@@ -406,7 +443,9 @@ class _Session:
 
     def _tell(self, outcome: Outcome) -> None:
         if outcome.number not in self.again:
-            self.search.tell(outcome.configuration, objective(trial_of(outcome, self.max_error)))
+            found = objective(trial_of(outcome, self.max_error))
+            self.search.tell(outcome.configuration, found)
+            self.watch.told(found)
         self.next_told += 1
 
     def _record(self, trial: Trial) -> Trial:
@@ -485,6 +524,7 @@ class _Session:
             "capped": sum(trial.capped_samples > 0 for trial in state.trials),
             "space": len(state.space),
             "space_before": state.space.size_before,
+            "stopped": dataclasses.asdict(state.enough) if state.enough else None,
         }
 
 

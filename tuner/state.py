@@ -15,6 +15,7 @@ from tuner.model import Calibration, Configuration, Gpu, Mode, Problem, Regime, 
 from tuner.plan import tensors_of
 from tuner.race import Finish
 from tuner.roofline import Roof
+from tuner.search.enough import Enough
 from tuner.space import SearchSpace
 
 WARM_UP_S = 3.0
@@ -45,6 +46,8 @@ class Request:
     """How far from the true result an output may be, as the norm of the difference over the norm."""
     truth: Problem | None = None
     """The same problem in the dtype whose result is the true one; given with ``max_error``."""
+    stop_early: bool = False
+    """Try nothing new once no improvement beyond the noise floor is expected."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ class State:
     """The best that the database knew under these conditions when the run began, and its time in nanoseconds then."""
     retimed: int = 0
     """Trials beyond the budget: configurations timed again because the GPU had drifted."""
+    enough: Enough | None = None
+    """Why nothing new was tried although trials were left."""
 
     def __post_init__(self) -> None:
         self.roof = roof_under(self.roof, self.run.conditions.mode)

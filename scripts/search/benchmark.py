@@ -6,6 +6,9 @@ A folder may hold recordings of this tool, Kernel Tuner's cache files and T4 fil
 recorded configurations are the valid set. One evaluation is one configuration that was not tried before, whether it
 then fails or not. The fraction is the best recorded time over the best time found. A run begins with a random
 configuration (``--first default``: with the default), and ends when it has found the best one.
+
+``--stop 0.002,0.005 --patience 10,20`` says instead what ``tune run --stop auto`` would save and lose at these noise
+floors: every run goes through all trials, and the loss is how much longer the best time is that was found by the stop.
 """
 
 # ruff: noqa: E402 - threads are settled before NumPy is loaded
@@ -38,6 +41,7 @@ from tuner.kernel_file import load_kernel
 from tuner.model import Configuration
 from tuner.recording import read_recording
 from tuner.search import Search, make_search
+from tuner.search.enough import PATIENCE, Watch
 from tuner.space import SearchSpace
 
 BUDGETS = (25, 50, 100, 200)
@@ -123,6 +127,8 @@ class Job:
     batch: int
     random_first: bool
     warm: int
+    rules: tuple[tuple[float, int], ...] = ()
+    """Noise floors and patiences to stop by."""
 
 
 CASES: list[Case] = []
@@ -139,10 +145,12 @@ def replay(job: Job) -> dict[str, Any]:
     search = make_search(job.sampler, space, job.seed)
     if job.warm:
         teach(search, job)
+    watches = {rule: watch_of(*rule) for rule in job.rules}
+    stops: dict[tuple[float, int], int] = {}
     best, found = case.best, np.inf
     trajectory: list[float] = []
     spent = 0.0
-    while len(trajectory) < job.trials and found > best:
+    while len(trajectory) < job.trials and (found > best or watches):
         asked = []
         for _ in range(min(job.batch, job.trials - len(trajectory))):
             began = time.process_time()
@@ -151,13 +159,21 @@ def replay(job: Job) -> dict[str, Any]:
             if configuration is None:
                 break
             asked.append(configuration)
+            for watch in watches.values():
+                watch.asked(search.promise)
         for configuration in asked:
             place = space.locate(configuration)
             assert place is not None
             time_ns = float(case.times[place[0]][place[1]])
             found = min(found, time_ns) if time_ns == time_ns else found
             trajectory.append(found)
-            search.tell(configuration, float(np.log2(time_ns)) if time_ns == time_ns else None)
+            objective = float(np.log2(time_ns)) if time_ns == time_ns else None
+            search.tell(configuration, objective)
+            for watch in watches.values():
+                watch.told(objective)
+        for rule, watch in watches.items():
+            if watch.enough:
+                stops.setdefault(rule, len(trajectory))
         if not asked:
             break
     near = next((i + 1 for i, t in enumerate(trajectory) if t <= NEAR * best), None)
@@ -169,7 +185,21 @@ def replay(job: Job) -> dict[str, Any]:
         "near": near,
         "fractions": fractions,
         "ms": 1000 * spent / max(len(trajectory), 1),
+        "stops": [
+            {
+                "noise_floor": rule[0],
+                "patience": rule[1],
+                "trials": (end := stops.get(rule, len(trajectory))),
+                "of": len(trajectory),
+                "loss": trajectory[end - 1] / trajectory[-1] - 1,
+            }
+            for rule in job.rules
+        ],
     }
+
+
+def watch_of(noise_floor: float, patience: int) -> Watch:
+    return Watch(lambda time_ns: noise_floor, patience)  # noqa: ARG005 - recordings know one for all times
 
 
 def teach(search: Search, job: Job) -> None:
@@ -234,6 +264,31 @@ def table(runs: list[dict[str, Any]], samplers: list[str], names: list[str], tri
     return result
 
 
+def stopping_table(runs: list[dict[str, Any]], names: list[str]) -> None:
+    """Say for each noise floor and patience what stopping saves and what it loses."""
+    wide = max(map(len, names), default=5)
+    for place, rule in enumerate(runs[0]["stops"]):
+        floor = rule["noise_floor"]
+        print(f"\nnoise floor {100 * floor:g} %, {rule['patience']} proposals in a row")
+        heads = (
+            f"{'stopped after':>15}{'earliest':>10}{'latest':>8}{'saved':>7}{'same best':>11}{'> floor':>9}"
+        )
+        print(f"{'space':{wide}}{heads}{'mean loss':>11}{'p90':>8}{'worst':>8}")
+        for name in [*names, "all runs"]:
+            stops = [run["stops"][place] for run in runs if name in (run["space"], "all runs")]
+            trials, losses = [stop["trials"] for stop in stops], [stop["loss"] for stop in stops]
+            saved = 1 - sum(trials) / sum(stop["of"] for stop in stops)
+            counts = (
+                f"{sum(loss <= 0 for loss in losses)}/{len(losses)}",
+                sum(loss > floor for loss in losses),
+            )
+            late = 100 * np.mean(losses), 100 * np.quantile(losses, 0.9, method="higher"), 100 * max(losses)
+            print(
+                f"{name:{wide}}{np.median(trials):>15.1f}{min(trials):>10}{max(trials):>8}{saved:>7.0%}"
+                f"{counts[0]:>11}{counts[1]:>9}{late[0]:>9.2f} %{late[1]:>6.2f} %{late[2]:>6.2f} %"
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -249,13 +304,23 @@ def main() -> None:
     parser.add_argument(
         "--warm", type=int, default=0, help="trials of an earlier run on another space of the kernel"
     )
+    parser.add_argument(
+        "--stop", default="", help="noise floors at which to try an early stop, such as 0.002"
+    )
+    parser.add_argument("--patience", default=str(PATIENCE), help="proposals in a row that must promise less")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path, help="every run, and the table")
     given = parser.parse_args()
     CASES.extend(read_cases(given.places, [word for word in given.spaces.split(",") if word]))
     samplers = given.samplers.split(",")
+    rules = tuple(
+        (float(floor), int(patience))
+        for floor in given.stop.split(",")
+        for patience in given.patience.split(",")
+        if floor
+    )
     jobs = [
-        Job(i, sampler, seed, given.trials, given.batch, given.first == "random", given.warm)
+        Job(i, sampler, seed, given.trials, given.batch, given.first == "random", given.warm, rules)
         for sampler in samplers
         for i in range(len(CASES))
         for seed in range(given.first_seed, given.first_seed + given.seeds)
@@ -279,7 +344,13 @@ def main() -> None:
         print(
             f"  {case.name}: {len(sure)} configurations, {int(np.isnan(sure).sum())} fail, {near} within 5 %"
         )
-    result = table(runs, samplers, names, given.trials)
+    result: dict[str, Any] = {}
+    if rules:
+        for sampler in samplers:
+            print(f"\n{sampler}")
+            stopping_table([run for run in runs if run["sampler"] == sampler], names)
+    else:
+        result = table(runs, samplers, names, given.trials)
     if given.json:
         settings = {
             "seeds": given.seeds,

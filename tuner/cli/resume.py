@@ -20,6 +20,7 @@ KEPT = {
     "variants": "--variant",
     "fixes": "--fix",
     "from_scratch": "--from-scratch",
+    "stop": "--stop",
     "mode_name": "--mode",
     "regime_name": "--regime",
 }

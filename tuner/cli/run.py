@@ -61,6 +61,13 @@ Examples:
     help="Try nothing new after this time.",
 )
 @click.option(
+    "--stop",
+    default="never",
+    show_default=True,
+    type=click.Choice(["never", "auto"]),
+    help="auto: try nothing new once no gain beyond the noise floor is expected.",
+)
+@click.option(
     "-s",
     "--size",
     "sizes",
@@ -135,6 +142,7 @@ def run(
     space_file: Path | None,
     trials: int,
     time_s: float | None,
+    stop: str,
     sizes: tuple[str, ...],
     dtypes: tuple[str, ...],
     max_error: float | None,
@@ -196,12 +204,13 @@ def run(
         mode=None if mode_name == "auto" else Mode(mode_name),
         regime=Regime(regime_name),
         max_error=max_error,
+        stop_early=stop == "auto",
     )
     cache = None if no_cache else paths.cache() / "cubins"
     failed = False
     try:
         with (
-            stopping() as stop,
+            stopping() as stopped,
             closing(others or open_device(device_name, kernel.name, jobs, cache)) as device,
         ):
             batch.refuse_recording(device, max_error)
@@ -215,7 +224,7 @@ def run(
                 if resume:
                     batch.resume_jobs(to_do, database, device)
                 failed = batch.run_jobs(
-                    to_do, asked, device, database, stop, quiet=quiet, as_json=as_json, plot=plot
+                    to_do, asked, device, database, stopped, quiet=quiet, as_json=as_json, plot=plot
                 )
     finally:
         found = [record for job in to_do for record in job.to_json()]

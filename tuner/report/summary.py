@@ -52,6 +52,8 @@ def summary(result: Result, database: Path) -> str:
         + _occupied(result)
         + f"; kept in {database}"
     )
+    if stopped := _stopped(state):
+        lines.append(f"             {stopped}")
     return "\n".join(lines)
 
 
@@ -73,6 +75,17 @@ def _trials(state: State) -> str:
     return (
         f"{len(state.trials)} trials ({state.resumed_trials} of them before the interruption), "
         f"{len(state.trials) - state.resumed_trials}"
+    )
+
+
+def _stopped(state: State) -> str:
+    """Say why trials are left; empty where none are, or time or space ended."""
+    if state.enough is None:
+        return ""
+    floor = f"{100 * state.enough.noise_floor:.2g} %"
+    return (
+        f"stopped after {len(state.trials)} of {state.budget} trials: "
+        f"no improvement beyond the noise floor ({floor}) is expected"
     )
 
 

@@ -40,6 +40,9 @@ class Search(abc.ABC):
         """For each variant the rows that were asked for or added."""
         self.unseen: list[int] = [len(variant) for variant in space.variants]
         """For each variant the number of rows that were not."""
+        self.promise: float | None = None
+        """By how much the most promising candidate for the last proposal was expected to be better than the best
+        result, in log2 of the time; infinite while nothing can be said, None where the search never says it."""
 
     def ask(self) -> Configuration | None:
         """Give a configuration to try, or None when all have been tried."""

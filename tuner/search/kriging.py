@@ -159,7 +159,8 @@ class Kriging(Search):
         self._near: dict[Place, NDArray[np.int64]] = {}
         """Rows near the best configurations: in a set of millions they take a while to find."""
         self.expected = np.inf
-        """By how much the last proposal was expected to be better than the best, in log2 of the time."""
+        """By how much the last proposal was expected to be better than the best and the margin, in log2 of the time."""
+        self.promise = np.inf
 
     # -- what it is told
 
@@ -209,11 +210,11 @@ class Kriging(Search):
         found = int(np.isfinite(objectives).sum())
         startup = self.settings.startup + len(self.space.variants) - 1
         if not self._hints and (len(objectives) + len(self._pending) < startup or found < 2):
+            self.promise = np.inf
             return self._spread()
         known = self._gather(objectives)
         self._fit(known)
         best = float(known.targets[known.own].min()) if found else float(known.targets.min())
-        best -= self.settings.margin / known.unit
         self.model.condition(known.codes, known.targets, known.trust, known.alike)
         if self._pending:
             waiting = np.stack(list(self._pending.values()))
@@ -222,9 +223,11 @@ class Kriging(Search):
         numbers, rows = self._candidates(objectives, len(known.targets))
         encoded = [self.features.encode(n, rows[numbers == n]) for n in range(len(self.space.variants))]
         mean, deviation = self.model.predict(np.concatenate(encoded))
-        improvement = expected_improvement(mean, deviation, best)
+        improvement = expected_improvement(mean, deviation, best - self.settings.margin / known.unit)
         chosen = int(np.argmax(improvement))
         self.expected = float(improvement[chosen]) * known.unit
+        # Targets are in proportion to log2 of the time as far as the knee, and what is better than the best is there.
+        self.promise = float(expected_improvement(mean, deviation, best).max()) * known.unit
         return int(numbers[chosen]), int(rows[chosen])
 
     def _gather(self, objectives: Floats) -> Known:

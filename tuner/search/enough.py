@@ -1,0 +1,72 @@
+"""When a search has found enough: when what it still expects to gain could not be told from noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PATIENCE = 30
+"""Proposals in a row; see docs/search.md for what others cost."""
+
+
+@dataclass(frozen=True)
+class Enough:
+    """That nothing more is worth trying, and why."""
+
+    expected: float
+    """The share of the best time that the best candidate was expected to save, on average over the noise."""
+    noise_floor: float
+    """How far from 1 the ratio of two equal kernels of the best time may be."""
+    patience: int
+    """For so many proposals in a row the first was below the second."""
+
+
+class Watch:
+    """Follows a search, and says when it has found enough.
+
+    It goes by what the search was told, in that order, so that it does not depend on the order of a device's answers.
+
+    Args:
+        noise_floor: of a time in nanoseconds.
+        patience: how many proposals in a row must promise less.
+    """
+
+    def __init__(self, noise_floor: Callable[[float], float], patience: int = PATIENCE) -> None:
+        self.noise_floor = noise_floor
+        self.patience = patience
+        self._best = math.inf
+        self._calm = 0
+        self._expected = math.inf
+
+    @property
+    def enough(self) -> Enough | None:
+        """Why nothing more is worth trying; None while something is, or may be."""
+        if self._calm < self.patience:
+            return None
+        return Enough(self._expected, self._floor(), self.patience)
+
+    def asked(self, promise: float | None) -> None:
+        """Note a proposal.
+
+        Args:
+            promise: :attr:`tuner.search.base.Search.promise` after it.
+        """
+        known = promise is not None and math.isfinite(promise) and math.isfinite(self._best)
+        self._expected = -math.expm1(-math.log(2) * promise) if known and promise is not None else math.inf
+        self._calm = self._calm + 1 if known and self._expected < self._floor() else 0
+
+    def told(self, objective: float | None) -> None:
+        """Note a result: base-2 logarithm of nanoseconds, or None for a failure.
+
+        One that is better than the best by more than the noise begins the count anew: with several proposals under way
+        the last of them may be the surprise.
+        """
+        if objective is None or not objective < self._best:
+            return
+        if math.isfinite(self._best) and 1 - 2 ** (objective - self._best) > self._floor():
+            self._calm = 0
+        self._best = objective
+
+    def _floor(self) -> float:
+        return self.noise_floor(2**self._best)
