@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,8 +91,6 @@ def make_jobs(
     if max_error is None:
         found = make_problems(kernel, sizes, dtypes, options, presets, problems, file)
         return [Job([problem], to_do=[(problem, False)]) for problem in found]
-    if not math.isfinite(max_error):
-        raise UsageError(f"--max-error {max_error}", "give a number such as 1e-3")
     reference = kernel.reference
     if not reference.numpy and reference.cuda is None and not reference.golden:
         raise UsageError(

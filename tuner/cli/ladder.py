@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.options import (
+    Amount,
     database_option,
     device_option,
     jobs_option,
@@ -68,7 +69,7 @@ Examples:
     "time_s",
     default=5.0,
     show_default=True,
-    type=click.FloatRange(min=0.1),
+    type=Amount(min=0.1),
     metavar="SECONDS",
     help="Try nothing new for a rung at a size after this time.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,18 @@ from typing import Any
 import click
 
 from tuner import paths
+
+
+class Amount(click.FloatRange):
+    """A number within limits; click lets ``nan`` pass every limit, and then no time is ever over."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]

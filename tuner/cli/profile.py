@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.choice import Asked, choice_options
-from tuner.cli.options import gpu_option, seed_option
+from tuner.cli.options import Amount, gpu_option, seed_option
 
 if TYPE_CHECKING:
     from tuner.cli.choice import Choice
@@ -52,7 +52,7 @@ Examples:
     "deadline_s",
     default=600,
     show_default=True,
-    type=click.FloatRange(min=1),
+    type=Amount(min=1),
     help="Seconds that it may take.",
 )
 @gpu_option

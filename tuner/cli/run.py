@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from tuner.cli.options import (
+    Amount,
     database_option,
     device_option,
     jobs_option,
@@ -56,7 +57,7 @@ Examples:
 @click.option(
     "--time",
     "time_s",
-    type=click.FloatRange(min=0.1),
+    type=Amount(min=0.1),
     metavar="SECONDS",
     help="Try nothing new after this time.",
 )
@@ -84,7 +85,7 @@ Examples:
 )
 @click.option(
     "--max-error",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Amount(min=0, min_open=True),
     metavar="ERROR",
     help="Choose the dtype, too: the fastest result this close to the true one.",
 )

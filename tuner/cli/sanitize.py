@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.choice import Asked, choice_options
-from tuner.cli.options import gpu_option, seed_option
+from tuner.cli.options import Amount, gpu_option, seed_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +92,7 @@ Examples:
     "deadline_s",
     default=120,
     show_default=True,
-    type=click.FloatRange(min=1),
+    type=Amount(min=1),
     help="Seconds for one configuration at one size.",
 )
 @gpu_option
