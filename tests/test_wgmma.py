@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tuner.compiler import Compiled, compile_source
+from tuner.edges import ENOUGH, edge_problems
 from tuner.errors import KernelError
 from tuner.gpu import graph, tensor_map
 from tuner.gpu.driver import DriverFailure
@@ -22,6 +23,7 @@ from tuner.plan import Plan, TensorMap, UnlaunchableError, make_plan
 from tuner.render import render
 from tuner.roofline import ARCHITECTURES
 from tuner.space import SearchSpace
+from tuner.targets import objection
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -194,3 +196,13 @@ def test_a_refusal_is_the_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensor_map, "_driver", lambda: Driver(error=1))
     with pytest.raises(DriverFailure, match="cuTensorMapEncodeTiled"):
         tensor_map.encoded(TensorMap("float16", 8, 8, 8, 8, 0, 0), 0)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_winner_is_verified_at_awkward_sizes_although_it_refuses_odd_ones(name: str) -> None:
+    of = problem(name)
+    default = space(name, of).default
+    fitting = [p for p in edge_problems(of, default) if not objection(GEMM, p, HOPPER, default)]
+    assert len(fitting) >= ENOUGH
+    rows = default.values["block_m"]
+    assert any(p.sizes["m"] % rows and p.sizes["n"] % default.values["block_n"] for p in fitting[:ENOUGH])

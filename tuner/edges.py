@@ -14,6 +14,8 @@ ENOUGH = 12
 MAX_ELEMENTS = 1 << 26
 """Of the product of all sizes: an edge case need not be large, only awkward."""
 MAX_LENGTH = 1 << 22
+ALIGNED = 8
+"""Lengths are this far from a tile in the second half of the problems: some variants take whole vectors only."""
 
 
 def edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
@@ -21,25 +23,34 @@ def edge_problems(problem: Problem, configuration: Configuration, seed: int = 0)
 
     The tile lengths are not declared anywhere; every integer parameter and their product may be one, which covers
     blocks, vectors and their combinations. The problem's own sizes, one more and one less, are among the lengths, too:
-    a split along k, say, has no use for small ones.
+    a split along k, say, has no use for small ones. Behind those come the same with multiples of 8 near the tile, for
+    variants that refuse all others.
     """
+    found = _around(problem, configuration, seed, 1)
+    return found + [other for other in _around(problem, configuration, seed, ALIGNED) if other not in found]
+
+
+def _around(problem: Problem, configuration: Configuration, seed: int, off: int) -> list[Problem]:
+    """Give problems whose lengths are so far off a tile's."""
     numbers = [
         v for _, v in configuration.parameters if isinstance(v, int) and not isinstance(v, bool) and v > 1
     ]
     lengths = sorted({*numbers, math.prod(numbers)}, reverse=True)
     lengths = [length for length in lengths if length <= MAX_LENGTH][:4] or [32]
-    around = sorted({n for length in lengths for n in (length - 1, length + 1, 2 * length + 3) if n >= 1})
+    around = sorted(
+        {n for length in lengths for n in (length - off, length + off, 2 * length + 3 * off) if n >= 1}
+    )
     names = list(problem.sizes)
     draw = random.Random(seed)
-    cases: list[tuple[int, ...]] = [(1,) * len(names)]
+    cases: list[tuple[int, ...]] = [(off,) * len(names)]
     if len(names) == 1:
         cases += [(n,) for n in around]
     else:
         mixed = [
-            choice for choice in product((1, lengths[-1] + 1), repeat=len(names)) if len(set(choice)) > 1
+            choice for choice in product((off, lengths[-1] + off), repeat=len(names)) if len(set(choice)) > 1
         ]
         cases += mixed[:3]
-        own = {name: [size + 1, max(1, size - 1)] for name, size in problem.sizes.items()}
+        own = {name: [size + off, max(off, size - off)] for name, size in problem.sizes.items()}
         for turn in range(8 * MAX_PROBLEMS):
             # Every second case has small sizes only, so that both kinds are among the first.
             cases.append(tuple(draw.choice(around + (own[name] if turn % 2 else [])) for name in names))
