@@ -113,7 +113,7 @@ class GaussianProcess:
         self.theta = theta
 
     def evidence(self, codes: Codes, targets: Floats, relations: Sequence[Floats]) -> list[float]:
-        """Give how well each of some correlations of tasks explains the results: log likelihoods, but for a constant."""
+        """Give how well each of some relations of tasks explains the results: log likelihoods, but for a constant."""
         if not self.distances:
             return [0.0] * len(relations)
         parts = self._parts(self.theta, self._view(codes))
@@ -252,7 +252,7 @@ class GaussianProcess:
         def by_levels(matrix: Floats) -> Floats:
             """Sum over the results that have each pair of levels."""
             sums = (matrix @ view.marks).ravel()
-            return np.bincount(view.entries.ravel(), weights=sums, minlength=len(self._flat))
+            return np.bincount(view.entries.ravel(), sums, len(self._flat)).astype(np.float64)
 
         pulls, withins = by_levels(pull), by_levels(within) / parts.factors
         terms = (
