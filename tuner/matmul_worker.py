@@ -9,6 +9,8 @@ from typing import Any
 from tuner.children import ParentPipe
 
 MEMORY_LIMIT_BYTES = 4 << 30
+_kept: list[Any] = []
+"""The library's objects, which nothing takes down: version 0.1.0.27 can crash at that."""
 
 
 def proposals(request: dict[str, Any]) -> list[dict[str, int]]:
@@ -27,6 +29,7 @@ def proposals(request: dict[str, Any]) -> list[dict[str, int]]:
         # Named, because the library would otherwise open a CUDA context to look for one.
         gpu=library.NvMatmulHeuristicsNvidiaGpu[request["gpu"]],
     )
+    _kept.append(found)
     problem = found.makeNvMatmulHeuristicsProblem(request["m"], request["n"], request["k"], layout)
     answers = found.get(problem, request["count"], request["precision"])
     answers.sort(key=lambda answer: answer["runtime"])
@@ -60,9 +63,8 @@ def main() -> None:
     try:
         reply: dict[str, Any] = {"proposals": proposals(request)}
     except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the search goes on without it
-        reply = {"problem": f"{type(error).__name__}: {error}"}
+        reply = {"problem": " ".join(f"{type(error).__name__}: {error}".split())}
     pipe.send(reply)
-    # Not by returning: version 0.1.0.27 can crash while its objects are taken down.
     os._exit(0)
 
 
