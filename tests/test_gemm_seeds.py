@@ -1,0 +1,102 @@
+"""What gemm tries first: valid wherever a rule holds, there for every card, and compiled without spilling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from tuner.compiler import compile_source
+from tuner.kernel_file import load_kernel
+from tuner.model import Configuration, Gpu, Problem
+from tuner.render import render_launch
+from tuner.roofline import ARCHITECTURES
+from tuner.seeds import MAX_SEEDS, Settled, settle
+from tuner.space import SearchSpace
+
+GEMM = load_kernel("gemm")
+SQUARES = [(n, n, n) for n in (1, 7, 64, 512, 1000, 1024, 2048, 4096, 4104, 8192, 16384)]
+FEW_ROWS = [(m, 8192, 8192) for m in (1, 3, 8, 16, 17, 64, 100, 128, 200)]
+OTHERS = [
+    (16, 1024, 1024), (32, 28672, 8192), (4096, 11008, 4096), (8192, 28672, 8192), (4096, 16, 4096),
+    (512, 512, 65536), (256, 256, 65536), (128, 128, 16384), (4096, 4096, 128), (65536, 256, 1024),
+    (4095, 4097, 4093), (1000, 1000, 1001), (2048, 24, 40),
+]  # fmt: skip
+SHAPES = [*SQUARES, *FEW_ROWS, *OTHERS]
+COMPILED = [
+    (8192, 8192, 8192), (4104, 4104, 4104), (1024, 1024, 1024), (512, 512, 512), (1, 8192, 8192), (16, 8192, 8192),
+    (128, 8192, 8192), (512, 512, 65536), (4096, 4096, 128), (4095, 4097, 4093),
+]  # fmt: skip
+
+
+def problems(gpu: Gpu) -> Iterator[Problem]:
+    dtypes = ("float32", "float16", "bfloat16") if gpu.cc >= 80 else ("float32", "float16")
+    for shape in SHAPES:
+        for dtype in dtypes:
+            for layout in ("nn", "nt"):
+                yield problem(shape, dtype, layout)
+
+
+def problem(shape: tuple[int, int, int], dtype: str, layout: str = "nn") -> Problem:
+    return GEMM.problem(dict(zip("mnk", shape, strict=True)), {"": dtype}, {"layout": layout})
+
+
+@cache
+def settled(cc: int) -> list[tuple[Problem, list[Settled]]]:
+    gpu = ARCHITECTURES[cc]
+    return [(p, settle(GEMM, p, gpu, SearchSpace.from_kernel(GEMM, p, gpu))) for p in problems(gpu)]
+
+
+@pytest.mark.parametrize("cc", ARCHITECTURES)
+def test_what_holds_is_valid(cc: int) -> None:
+    """A rule that gives what the space does not have is wrong, and would be so silently."""
+    names = GEMM.environment
+    for asked, found in settled(cc):
+        for one in found:
+            variant = GEMM.variants[one.seed.variant]
+            here = names(asked, ARCHITECTURES[cc])
+            holds = one.seed.when is None or one.seed.when.evaluate(here)
+            usable = variant.requires is None or variant.requires.evaluate(here)
+            if holds and usable:
+                allowed = ("the same as one before it",)
+                assert one.configuration or one.refused in allowed, (
+                    f"{asked} on {cc}: {one.seed.doc}: {one.refused}"
+                )
+
+
+@pytest.mark.parametrize("cc", ARCHITECTURES)
+def test_every_problem_has_some(cc: int) -> None:
+    for asked, found in settled(cc):
+        count = sum(one.configuration is not None for one in found)
+        assert 1 <= count <= MAX_SEEDS, f"{asked} on {cc}"
+
+
+def test_every_rule_is_of_use() -> None:
+    used = {
+        id(one.seed) for cc in ARCHITECTURES for _, found in settled(cc) for one in found if one.configuration
+    }
+    assert [seed.doc for seed in GEMM.seeds if id(seed) not in used] == []
+
+
+def test_every_rule_has_its_reason() -> None:
+    assert [seed.variant for seed in GEMM.seeds if not seed.doc] == []
+
+
+@pytest.mark.parametrize(
+    ("cc", "dtype"), [(90, "bfloat16"), (80, "float16"), (89, "float16"), (75, "float16")]
+)
+def test_none_of_them_spills(cc: int, dtype: str) -> None:
+    gpu = ARCHITECTURES[cc]
+    tried: dict[str, tuple[Configuration, str]] = {}
+    for shape in COMPILED:
+        asked = problem(shape, dtype)
+        for one in settle(GEMM, asked, gpu, SearchSpace.from_kernel(GEMM, asked, gpu)):
+            if one.configuration is not None:
+                launch = GEMM.variants[one.configuration.variant].launches[-1]
+                source, entry = render_launch(GEMM, launch, asked, gpu, one.configuration)
+                tried[source] = one.configuration, entry
+    assert tried
+    for source, (configuration, entry) in tried.items():
+        compiled = compile_source(source, entry, gpu.arch, GEMM.compile_options)
+        assert compiled.resources.spill_bytes == 0, configuration
