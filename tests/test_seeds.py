@@ -84,7 +84,7 @@ def test_seeds_do_not_separate_results(tmp_path: Path) -> None:
         ("parameters = { block_size = '32 * itms' }", ("itms", "unknown name")),
         # A parameter is known only to those after it.
         ("parameters = { block_size = '32 * items', items = 2 }", ("items", "unknown name")),
-        ("when = 'block_size > 2'", ("when", "block_size")),
+        ("when = 'block_sizes > 2'", ("when", "did you mean block_size")),
         ("when = 'registers < 32'", ("when", "registers")),
         ("wehn = 'n > 2'", ("wehn",)),
         ("parameters = [1]", ("parameters",)),
@@ -130,6 +130,19 @@ def test_what_holds_becomes_a_configuration(tmp_path: Path) -> None:
     ]
     small = settled(kernel, sizes={"n": 512}, dtypes={"": "float16"})
     assert small[1:] == [configuration(block_size=64, items=1), configuration(block_size=256)]
+
+
+def test_conditions_know_the_parameters(tmp_path: Path) -> None:
+    text = """
+    [[seeds]]
+    variant = "plain"
+    when = "ceil_div(n, block_size * items) >= sm_count"
+    parameters = { block_size = "256 if n > 5000 else 64" }
+    """
+    kernel = with_seeds(tmp_path, text)
+    assert settled(kernel, sizes={"n": 64 * 131}) == [f"holds when {kernel.seeds[0].when.text}"]  # type: ignore[union-attr]
+    assert settled(kernel, sizes={"n": 256 * 132}) == [configuration(block_size=256)]
+    assert settled(kernel, replace(H200, sm_count=60), sizes={"n": 64 * 60}) == [configuration(block_size=64)]
 
 
 def test_the_gpu_decides_too(tmp_path: Path) -> None:

@@ -229,6 +229,7 @@ class SeedSpec:
     """Values, or expressions over the problem, the device's limits and the parameters before them; the defaults for
     those that are not named."""
     when: Expression | None = None
+    """Over the problem, the limits and all parameters, as the seed sets them."""
     doc: str = ""
 
 

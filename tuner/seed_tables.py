@@ -51,7 +51,7 @@ def _seed(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> Se
     seed = SeedSpec(
         variant.name,
         parameters,
-        optional(table, "when", names),
+        optional(table, "when", replace(names, more=frozenset(variant.parameters))),
         " ".join(table.get("doc", str, "").split()),
     )
     table.done()

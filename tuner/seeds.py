@@ -55,18 +55,19 @@ def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace, 
     names = kernel.environment(problem, gpu)
     variant = kernel.variants[seed.variant]
     try:
-        if seed.when is not None and not seed.when.evaluate(names):
-            return Settled(seed, None, f"holds when {seed.when.text}")
         if variant.requires is not None and not variant.requires.evaluate(names):
             return Settled(seed, None, f"{variant.name} requires {variant.requires.text}")
-        values = dict(variant.defaults)
+        values: dict[str, Any] = dict(variant.defaults)
         known = dict(names)
         for name, given in seed.parameters.items():
-            value = evaluated(given, known)
+            known[name] = values[name] = evaluated(given, known)
+        if seed.when is not None and not seed.when.evaluate({**names, **values}):
+            return Settled(seed, None, f"holds when {seed.when.text}")
+        for name, value in values.items():
             place = place_of(value, variant.parameters[name].values)
             if place is None:
                 return Settled(seed, None, f"{name} = {value} is not among its values")
-            known[name] = values[name] = variant.parameters[name].values[place]
+            values[name] = variant.parameters[name].values[place]
         configuration = Configuration.of(variant.name, values)
         if space.contains(configuration):
             return Settled(seed, configuration)
