@@ -15,7 +15,7 @@ from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tuner.database import Database
 from tuner.errors import Interrupted, KernelError
-from tuner.expressions import Expression, parse
+from tuner.expressions import Expression, ceil_div, parse
 from tuner.kernel import KernelSpec
 from tuner.kernel_file import read_kernel
 from tuner.model import Configuration, Gpu, Measurement, Status
@@ -87,6 +87,12 @@ def test_seeds_do_not_separate_results(tmp_path: Path) -> None:
         ("when = 'block_sizes > 2'", ("when", "did you mean block_size")),
         ("when = 'registers < 32'", ("when", "registers")),
         ("wehn = 'n > 2'", ("wehn",)),
+        ("parameters = { items = [1, 2] }", ("several values", "least")),
+        ("parameters = { items = 2 }\nleast = 'items'", ("several values", "least")),
+        ("parameters = { items = [] }\nleast = 'items'", ("items", "empty")),
+        ("parameters = { items = [1, 5] }\nleast = 'items'", ("items = 5", "never")),
+        ("parameters = { items = [1, 'n'] }\nleast = 'items'", ("items = 'n'", "never")),
+        ("parameters = { items = [1, 2] }\nleast = 'item'", ("least", "did you mean items")),
         ("parameters = [1]", ("parameters",)),
     ],
 )
@@ -105,6 +111,12 @@ def test_an_unknown_variant_is_refused(tmp_path: Path) -> None:
     path = write_kernel(tmp_path, extra='[[seeds]]\nvariant = "plan"\n')
     with pytest.raises(KernelError, match="did you mean plain"):
         read_kernel(path)
+
+
+def test_at_most_so_many_choices(tmp_path: Path) -> None:
+    text = f'[[seeds]]\nvariant = "plain"\nparameters = {{ items = {list(range(300))} }}\nleast = "items"\n'
+    with pytest.raises(KernelError, match="300 choices; a seed chooses among at most 256"):
+        read_kernel(write_kernel(tmp_path, extra=text, items=range(300)))
 
 
 def test_a_constant_expression_is_a_value(tmp_path: Path) -> None:
@@ -143,6 +155,48 @@ def test_conditions_know_the_parameters(tmp_path: Path) -> None:
     assert settled(kernel, sizes={"n": 64 * 131}) == [f"holds when {kernel.seeds[0].when.text}"]  # type: ignore[union-attr]
     assert settled(kernel, sizes={"n": 256 * 132}) == [configuration(block_size=256)]
     assert settled(kernel, replace(H200, sm_count=60), sizes={"n": 64 * 60}) == [configuration(block_size=64)]
+
+
+CHOICE = """
+[[seeds]]
+variant = "plain"
+when = "block_size * items <= n"
+parameters = { block_size = [32, 64, 128, 256], items = [1, 2, 4] }
+least = "ceil_div(ceil_div(n, block_size * items), sm_count) * (block_size * items + 100)"
+"""
+
+
+def test_the_choice_with_the_least_is_taken(tmp_path: Path) -> None:
+    """Here a wave model: blocks over SMs, with a cost for each."""
+    kernel = with_seeds(tmp_path, CHOICE)
+
+    def cost(size: int, work: int) -> int:
+        return ceil_div(ceil_div(size, work), 132) * (work + 100)
+
+    for size in (30, 32, 1000, 9000, 132 * 256, 100_000, 1_000_000):
+        works = [b * i for b in (32, 64, 128, 256) for i in (1, 2, 4) if b * i <= size]
+        (found,) = settled(kernel, sizes={"n": size})
+        if not works:
+            assert found == "holds when block_size * items <= n"
+            continue
+        assert isinstance(found, Configuration)
+        block_size, items = (int(found.values[name]) for name in ("block_size", "items"))
+        assert cost(size, block_size * items) == min(cost(size, work) for work in works)
+
+
+def test_a_choice_that_is_not_valid_makes_room(tmp_path: Path) -> None:
+    rules = '[variants.plain.constraints]\n"no small blocks" = "block_size > 32 * items"\n'
+    text = CHOICE.replace("sm_count) * (block_size * items + 100)", "1) * block_size * items")
+    assert settled(with_seeds(tmp_path, rules + text)) == [configuration(block_size=64)]
+    narrow = kernel = with_seeds(tmp_path / "b", text)
+    narrow_space = SearchSpace.from_kernel(kernel, kernel.problem(), H200, fixed={"items": (4,)})
+    (found,) = settle(narrow, kernel.problem(), H200, narrow_space)
+    assert found.configuration == configuration(block_size=32, items=4)
+
+
+def test_equal_choices_go_by_their_order(tmp_path: Path) -> None:
+    text = CHOICE.replace("[32, 64, 128, 256]", "[128, 32]").replace("least = ", 'least = "0"  # ')
+    assert settled(with_seeds(tmp_path, text)) == [configuration(block_size=128)]
 
 
 def test_the_gpu_decides_too(tmp_path: Path) -> None:

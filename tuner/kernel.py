@@ -225,11 +225,13 @@ class SeedSpec:
     """A configuration that is worth trying first, for the problems and GPUs for which it holds."""
 
     variant: str
-    parameters: Mapping[str, Value | Expression]
-    """Values, or expressions over the problem, the device's limits and the parameters before them; the defaults for
-    those that are not named."""
+    parameters: Mapping[str, Value | Expression | tuple[Value, ...]]
+    """Values, several to choose from, or expressions over the problem, the device's limits and the parameters before
+    them; the defaults for those that are not named."""
     when: Expression | None = None
     """Over the problem, the limits and all parameters, as the seed sets them."""
+    least: Expression | None = None
+    """Of several choices that is taken which has the least of this, an expression over the same."""
     doc: str = ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,8 @@ from tuner.space import place_of
 from tuner.toml_table import Table
 from tuner.toml_terms import Names, checked, optional
 
+MAX_CHOICES = 256
+"""Among which a seed chooses: each is evaluated when a run begins."""
 PROPOSAL_NAMES = (
     "cta_m",
     "cta_n",
@@ -44,18 +47,39 @@ def read_seeds(top: Table, names: Names, variants: Mapping[str, VariantSpec]) ->
 
 def _seed(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> SeedSpec:
     variant = _variant(table, variants)
-    parameters: dict[str, Value | Expression] = {}
+    parameters: dict[str, Value | Expression | tuple[Value, ...]] = {}
     for name, given in table.get("parameters", dict, {}).items():
         known = replace(names, more=frozenset(parameters))
-        parameters[name] = _setting(table, name, given, variant, known)
+        parameters[name] = (
+            _choices(table, name, given, variant)
+            if isinstance(given, list)
+            else _setting(table, name, given, variant, known)
+        )
+    everything = replace(names, more=frozenset(variant.parameters))
     seed = SeedSpec(
         variant.name,
         parameters,
-        optional(table, "when", replace(names, more=frozenset(variant.parameters))),
+        optional(table, "when", everything),
+        optional(table, "least", everything),
         " ".join(table.get("doc", str, "").split()),
     )
+    choices = [given for given in parameters.values() if isinstance(given, tuple)]
+    if bool(choices) != (seed.least is not None):
+        table.fail(
+            "parameters with several values and 'least' belong together",
+            'say with least = "expression" which of the choices is taken',
+        )
+    if math.prod(map(len, choices)) > MAX_CHOICES:
+        table.fail(f"{math.prod(map(len, choices))} choices", f"a seed chooses among at most {MAX_CHOICES}")
     table.done()
     return seed
+
+
+def _choices(table: Table, name: str, given: list[Any], variant: VariantSpec) -> tuple[Value, ...]:
+    if not given:
+        table.fail(f"parameters.{name} is empty", "name values, or leave it out")
+    found = [_setting(table, name, item, variant, None) for item in given]
+    return tuple(item for item in found if not isinstance(item, Expression))
 
 
 def read_matmul(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> MatmulSpec | None:
@@ -105,13 +129,15 @@ def _variant(table: Table, variants: Mapping[str, VariantSpec]) -> VariantSpec:
     return variants[name]
 
 
-def _setting(table: Table, name: str, given: Any, variant: VariantSpec, names: Names) -> Value | Expression:
-    """Read what a parameter is set to: one of its values, or an expression that may give one."""
+def _setting(
+    table: Table, name: str, given: Any, variant: VariantSpec, names: Names | None
+) -> Value | Expression:
+    """Read what a parameter is set to: one of its values, or, with names for it, an expression that may give one."""
     if name not in variant.parameters:
         table.fail(f"parameters sets {name!r}", suggestion(name, variant.parameters))
     values = variant.parameters[name].values
     place = place_of(given, values)
-    if place is None and isinstance(given, str):
+    if place is None and names is not None and isinstance(given, str):
         found = checked(table, f"parameters.{name}", given, names)
         if found.names:
             return found

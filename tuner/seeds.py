@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,26 +55,58 @@ def settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace) -
 def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace, seed: SeedSpec) -> Settled:
     names = kernel.environment(problem, gpu)
     variant = kernel.variants[seed.variant]
+    refused = ""
     try:
         if variant.requires is not None and not variant.requires.evaluate(names):
             return Settled(seed, None, f"{variant.name} requires {variant.requires.text}")
-        values: dict[str, Any] = dict(variant.defaults)
-        known = dict(names)
-        for name, given in seed.parameters.items():
-            known[name] = values[name] = evaluated(given, known)
-        if seed.when is not None and not seed.when.evaluate({**names, **values}):
-            return Settled(seed, None, f"holds when {seed.when.text}")
-        for name, value in values.items():
-            place = place_of(value, variant.parameters[name].values)
-            if place is None:
-                return Settled(seed, None, f"{name} = {value} is not among its values")
-            values[name] = variant.parameters[name].values[place]
-        configuration = Configuration.of(variant.name, values)
-        if space.contains(configuration):
-            return Settled(seed, configuration)
-        return Settled(seed, None, _why_not(variant, {**names, **values}))
+        for values in _in_order(seed, variant, names):
+            found = _tried(seed, variant, names, values, space)
+            if isinstance(found, Configuration):
+                return Settled(seed, found)
+            refused = refused or found
     except ExpressionError as error:
-        return Settled(seed, None, error.problem)
+        refused = error.problem
+    return Settled(seed, None, refused)
+
+
+def _in_order(seed: SeedSpec, variant: VariantSpec, names: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give what the seed's choices set all parameters to, that with the least of what counts first."""
+    lists = {name: given for name, given in seed.parameters.items() if isinstance(given, tuple)}
+    found: list[tuple[Any, dict[str, Any]]] = []
+    for chosen in itertools.product(*lists.values()):
+        picked = dict(zip(lists, chosen, strict=True))
+        values, known = dict(variant.defaults), dict(names)
+        for name, given in seed.parameters.items():
+            value = picked[name] if isinstance(given, tuple) else evaluated(given, known)
+            known[name] = values[name] = value
+        cost = seed.least.evaluate({**names, **values}) if seed.least is not None else 0
+        found.append((cost, values))
+    return [values for _, values in sorted(found, key=lambda item: item[0])]
+
+
+def _tried(
+    seed: SeedSpec,
+    variant: VariantSpec,
+    names: Mapping[str, Any],
+    values: Mapping[str, Any],
+    space: SearchSpace,
+) -> Configuration | str:
+    """Give the configuration of some values, or why it is none."""
+    if seed.when is not None and not seed.when.evaluate({**names, **values}):
+        return f"holds when {seed.when.text}"
+    typed: dict[str, Value] = {}
+    for name, value in values.items():
+        place = place_of(value, variant.parameters[name].values)
+        if place is None:
+            return f"{name} = {value} is not among its values"
+        typed[name] = variant.parameters[name].values[place]
+    configuration = Configuration.of(variant.name, typed)
+    if space.contains(configuration):
+        return configuration
+    for reason, condition in variant.constraints_before:
+        if not condition.evaluate({**names, **typed}):
+            return f"does not meet {reason!r}"
+    return "not part of the space that is searched"
 
 
 def evaluated(given: Value | Expression, names: Mapping[str, Any]) -> Any:
@@ -83,10 +116,3 @@ def evaluated(given: Value | Expression, names: Mapping[str, Any]) -> Any:
         ExpressionError: the expression has no value here.
     """
     return given.evaluate(names) if isinstance(given, Expression) else given
-
-
-def _why_not(variant: VariantSpec, names: Mapping[str, Any]) -> str:
-    for reason, condition in variant.constraints_before:
-        if not condition.evaluate(names):
-            return f"does not meet {reason!r}"
-    return "not part of the space that is searched"

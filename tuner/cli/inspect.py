@@ -175,6 +175,7 @@ def _describe_seeds(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[dict
         {
             "variant": found.seed.variant,
             "when": found.seed.when.text if found.seed.when else "",
+            "least": found.seed.least.text if found.seed.least else "",
             "parameters": {
                 name: given.text if isinstance(given, Expression) else given
                 for name, given in found.seed.parameters.items()
