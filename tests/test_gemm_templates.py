@@ -21,8 +21,8 @@ from tuner.space import SearchSpace
 GEMM = load_kernel("gemm")
 DTYPES = ("float16", "bfloat16", "float32")
 LAYOUTS = ("nn", "nt")
-EVERYWHERE = [name for name, variant in GEMM.variants.items() if not name.startswith("wgmma")]
-"""Variants of every architecture; tests/test_wgmma.py has the others."""
+EVERYWHERE = [name for name in GEMM.variants if not name.startswith(("wgmma", "gemv"))]
+"""Variants of every architecture and size; test_wgmma.py, test_wgmma_one_tile.py and test_gemv.py have the others."""
 SAMPLES = 2
 """Configurations of each variant and dtype, each for another architecture and layout."""
 
@@ -196,5 +196,6 @@ def test_every_variant_leaves_a_space_worth_searching() -> None:
     counts = dict.fromkeys(GEMM.variants, 0)
     for configuration in space.configurations():
         counts[configuration.variant] += 1
-    assert all(100 <= count <= 60_000 for name, count in counts.items() if name != "wgmma_few_rows"), counts
-    assert counts["wgmma_few_rows"] == 0  # 4096 rows are not few
+    few = [name for name in counts if name == "wgmma_few_rows" or name.startswith("gemv")]
+    assert all(100 <= count <= 60_000 for name, count in counts.items() if name not in few), counts
+    assert not any(counts[name] for name in few)  # 4096 rows are not few

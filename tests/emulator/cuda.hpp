@@ -78,6 +78,7 @@ template <typename T>
 T __shfl_xor_sync(unsigned int mask, T mine, int distance) {
     return __shfl_sync(mask, mine, threadIdx.x % 32 ^ distance);
 }
+inline int min(int a, int b) { return a < b ? a : b; }
 inline unsigned int __float_as_uint(float x) { return emulator::bits_as<unsigned int>(x); }
 inline float __uint_as_float(unsigned int x) { return emulator::bits_as<float>(x); }
 inline float __int_as_float(int x) { return emulator::bits_as<float>(x); }
