@@ -119,6 +119,24 @@ def test_at_most_so_many_choices(tmp_path: Path) -> None:
         read_kernel(write_kernel(tmp_path, extra=text, items=range(300)))
 
 
+def test_one_rule_for_several_variants(tmp_path: Path) -> None:
+    path = write_kernel(
+        tmp_path, extra='[[seeds]]\nvariant = ["plain", "other"]\nparameters = { items = 2 }\n'
+    )
+    text = path.read_text()
+    copied = (
+        text[text.index("[variants.plain") : text.index("[[seeds]]")] + text[text.index("[[variants.plain") :]
+    )
+    path.write_text(text + copied.replace("variants.plain", "variants.other"))
+    assert [(seed.variant, seed.parameters) for seed in read_kernel(path).seeds] == [
+        ("plain", {"items": 2}),
+        ("other", {"items": 2}),
+    ]
+    path.write_text(path.read_text().replace('"plain", "other"', '"plain", "others"'))
+    with pytest.raises(KernelError, match=r"seeds\[0\].*did you mean other"):
+        read_kernel(path)
+
+
 def test_a_constant_expression_is_a_value(tmp_path: Path) -> None:
     text = '[[seeds]]\nvariant = "plain"\nparameters = { block_size = "2 ** 6", fault = "ok" }\n'
     assert with_seeds(tmp_path, text).seeds[0].parameters == {"block_size": 64, "fault": "ok"}

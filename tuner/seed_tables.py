@@ -42,7 +42,17 @@ def read_seeds(top: Table, names: Names, variants: Mapping[str, VariantSpec]) ->
         names: what the problem's tables have named.
         variants: of the same file.
     """
-    return tuple(_seed(table, names, variants) for table in top.tables("seeds"))
+    return tuple(seed for table in top.tables("seeds") for seed in _seeds_of(table, names, variants))
+
+
+def _seeds_of(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> list[SeedSpec]:
+    """Read one seed for each variant that it is said for."""
+    given = table.get("variant", (str, list))
+    if not isinstance(given, list):
+        return [_seed(table, names, variants)]
+    if not given:
+        table.fail("variant is empty", suggestion("", variants))
+    return [_seed(Table({**table.data, "variant": one}, table.where), names, variants) for one in given]
 
 
 def _seed(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> SeedSpec:
