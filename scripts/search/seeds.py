@@ -48,6 +48,8 @@ class Search:
     seeds: dict[str, list[int]]
     seconds: float
     noise_floor: float
+    trials: tuple[tuple[str, str, float | None], ...]
+    """Each trial's configuration, status and time in nanoseconds."""
 
     def after(self, trials: int) -> float:
         return self.best_ns[min(trials, len(self.best_ns)) - 1]
@@ -64,7 +66,8 @@ def search(
         result = tune(request, device, database, make_observer(True), finish=False)
         seconds = time.monotonic() - began
     best, trajectory = math.inf, []
-    for trial in sorted(result.state.trials, key=lambda trial: trial.number):
+    trials = sorted(result.state.trials, key=lambda trial: trial.number)
+    for trial in trials:
         if trial.status.ranked and trial.time_ns:
             best = min(best, trial.time_ns)
         trajectory.append(best)
@@ -78,6 +81,7 @@ def search(
         dict(result.stats["seeds"]),
         seconds,
         device.noise_floor(best) if math.isfinite(best) else 0.0,
+        tuple((str(trial.configuration), str(trial.status), trial.time_ns) for trial in trials),
     )
 
 
