@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from tests.commands import said_by
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
+from tuner.cli.run import run as run_command
 from tuner.database import Database
 from tuner.errors import Interrupted, KernelError
 from tuner.expressions import Expression, ceil_div, parse
@@ -21,6 +23,7 @@ from tuner.kernel_file import read_kernel
 from tuner.model import Configuration, Gpu, Measurement, Status
 from tuner.report.summary import summary
 from tuner.roofline import ARCHITECTURES
+from tuner.seeding import CHOICES
 from tuner.seeds import MAX_SEEDS, settle
 from tuner.session import tune
 from tuner.space import SearchSpace
@@ -326,6 +329,12 @@ def test_the_summary_says_where_they_come_from(database: Database, kernel: Kerne
     )
     result = run(kernel, database, failing)
     assert "seeds      2 from scale.toml; none of them worked" in summary(result, Path("tuning.db"))
+
+
+def test_the_command_line_offers_what_there_is() -> None:
+    (option,) = (one for one in run_command.params if one.name == "seeds")
+    assert isinstance(option.type, click.Choice)
+    assert tuple(option.type.choices) == CHOICES
 
 
 def test_a_narrowed_space_leaves_them_out(database: Database, kernel: KernelSpec) -> None:
