@@ -27,6 +27,7 @@ from tuner.search import make_search
 from tuner.search.base import Search
 from tuner.search.enough import Enough, Watch
 from tuner.search.kinship import distance
+from tuner.seeding import gather, refuse
 from tuner.space import SearchSpace
 from tuner.state import Observer, Request, Result, State, ceiling_of, metrics
 from tuner.trials import judged, objective, trial_of, winner_of
@@ -143,6 +144,8 @@ class _Session:
                 f"the sampler {run.sampler} does not say what it expects, so that nothing can stop it",
                 "leave out --stop auto, or take the default sampler with it",
             )
+        which = run.narrowing.get("seeds", "auto")
+        refuse(kernel, which)
         device.incumbent_ns, device.occupancy = None, Occupancy()
         device.prepare(kernel, problem, run.seed, run.conditions, _truth(run))
         self.max_error: float | None = run.narrowing.get("max_error")
@@ -151,11 +154,12 @@ class _Session:
             run = replace(run, calibration=device.calibration)
         self.space = device.restrict(space)
         self.search = make_search(run.sampler, self.space, run.seed)
+        seeds = gather(kernel, problem, device.gpu, self.space, which, recorded=device.recorded)
         self.watch = Watch(device.noise_floor)
         self.enough: Enough | None = None
         """Why an interrupted run had stopped searching."""
         roof = roof_of(kernel, problem, device.gpu)
-        self.state = State(run, roof, self.space, device=device, conditions_why=why)
+        self.state = State(run, roof, self.space, device=device, conditions_why=why, seeds=seeds)
         self.state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
         if not device.recorded:
             self.state.known = database.best_known(problem, device.gpu.name, run.conditions)
@@ -183,6 +187,7 @@ class _Session:
         if not run.narrowing.get("from_scratch"):
             self._learn_from_earlier_runs(seed=not resumed)
             self._learn_from_other_problems()
+        self.search.begin_with(self.state.seeds.sources)
 
     def run(self, *, finish: bool = True) -> Result:
         """Go through search, race and confirmation, and say in the database how it ended."""
@@ -246,6 +251,8 @@ class _Session:
         }
         if request.stop_early:
             narrowing["stop_early"] = True
+        if request.seeds != "auto":
+            narrowing["seeds"] = request.seeds
         if request.max_error is not None:
             narrowing["max_error"] = request.max_error
             narrowing["truth"] = request.truth.to_json() if request.truth else None
@@ -525,6 +532,10 @@ class _Session:
             "space": len(state.space),
             "space_before": state.space.size_before,
             "stopped": dataclasses.asdict(state.enough) if state.enough else None,
+            "seeds": {
+                source: [trial.number for trial in trials] for source, trials in state.seed_trials.items()
+            },
+            "seed_notes": list(state.seeds.notes),
         }
 
 

@@ -66,7 +66,7 @@ def test_tuning_again_adds(tuned: Path) -> None:
 
 def test_two_problems_in_one_command(tuned: Path) -> None:
     text = tune(
-        tuned, "--kernel", "gemm", "--trials", "12", "--variant", "wmma", "--problem", "m=512,n=512,k=512",
+        tuned, "--kernel", "gemm", "--trials", "12", "--variant", "mma_sync", "--problem", "m=512,n=512,k=512",
         "--problem", "m=100,n=300,k=77", "--quiet",
     ).stdout  # fmt: skip
     assert text.count("  winner  ") == 2
