@@ -65,7 +65,7 @@ def test_rows_are_copied_to_multiples_of_16_bytes(
     for name, (rows, columns) in shapes.items():
         assert (f"{name}_padded" in memory) == (columns % 8 != 0)
         if columns % 8:
-            expected = np.zeros((rows, -(-columns // 8) * 8), np.float16)
+            expected = np.zeros((rows, -(-columns // 64) * 64), np.float16)
             expected[:, :columns] = memory[name].elements.reshape(rows, columns)
             assert np.array_equal(memory[f"{name}_padded"].elements.reshape(expected.shape), expected), name
 
