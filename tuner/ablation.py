@@ -28,7 +28,7 @@ TOGETHER = 8
 memory of all that are loaded at once, scratch included, adds up."""
 WAIT_S = 0.2
 """Between two looks at whether the user wants it to end."""
-ITSELF = "as it is"
+ITSELF = "chosen"
 """Name of the configuration itself among the contestants."""
 
 
