@@ -164,7 +164,7 @@ class Problem:
     @property
     def words(self) -> list[str]:
         """How `tune` is told of it."""
-        return ["--problem", self.shape.problem, *self.kind]
+        return [*self.kind, "--problem", self.shape.problem]
 
     @property
     def kind(self) -> list[str]:
