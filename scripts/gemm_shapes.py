@@ -16,6 +16,7 @@ stopped, and started with ``--seconds`` for one piece after the other. Needs tor
 | race | times the winners in turn with both rivals, rested |
 | sustained | the same under sustained load, for the large products |
 | longer | goes on for ``--longer`` trials, and times what that finds in turn with the first winner |
+| ablate | `tune ablate`: what each choice of some winners is worth |
 | bits | runs each winner several times on the same inputs, and compares every bit (``scripts/same_bits.py``) |
 | sanitize | `tune sanitize gemm --winners` |
 """
@@ -38,7 +39,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 RIVAL = HERE / "rivals" / "cublaslt.py"
 SAME_BITS = HERE / "same_bits.py"
-STEPS = ("search", "race", "sustained", "longer", "bits", "sanitize")
+STEPS = ("search", "race", "sustained", "longer", "ablate", "bits", "sanitize")
 LISTED = "cublaslt"
 """Contestant's name, without its file's."""
 BATCH = 4
@@ -101,6 +102,9 @@ SHAPES = tuple(
         "4095x4097x4093",
     )
 )
+
+ABLATED = tuple(map(Shape.parse, ("8192", "4096", "4104", "4096x4096x128", "16x8192x8192", "512x512x65536")))
+"""Whose winners are taken apart: large, uneven, short k, few rows, deep k."""
 
 
 # -- what is known so far
@@ -266,6 +270,21 @@ class Study:
             found = longer(json.loads(text or "[]"))
             self._notes.keep(problem, "longer", {"seconds": seconds, **found})
             say(problem, f"{self._given.longer} more trials: {found}")
+
+    def _ablate(self) -> None:
+        for problem in self._left("ablate"):
+            if not self._notes.get(problem, "search").get("exportable"):
+                continue
+            if not self._given.shapes and problem.shape not in ABLATED:
+                continue
+            size = ["--size", problem.shape.problem, *problem.kind[2:]]
+            rounds = ["--rounds", str(self._given.ablation_rounds)]
+            text, seconds = tune(
+                "ablate", "gemm", *size, *rounds, "--db", str(self._notes.winners), "--json", "--quiet"
+            )
+            if text:
+                self._notes.keep(problem, "ablate", {"seconds": seconds, **json.loads(text)})
+                say(problem, f"taken apart in {seconds:.0f} s")
 
     def _bits(self) -> None:
         if not self._notes.winners.is_file() or time.monotonic() >= self._until:
@@ -527,6 +546,43 @@ def configurations(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def ablations(notes: Notes, problems: Sequence[Problem]) -> list[dict[str, Any]]:
+    """Give what `tune ablate --json` said of each winner."""
+    return [notes.get(p, "ablate") for p in problems if notes.has(p, "ablate")]
+
+
+def ablation_text(found: dict[str, Any]) -> str:
+    """Write one for people, the choice whose loss costs most first."""
+    sizes = " x ".join(str(size) for size in found["problem"]["sizes"].values())
+    values = " ".join(f"{name}={value}" for name, value in found["parameters"].items())
+    lines = [
+        f"{sizes} {found['problem']['dtypes']['input']}, {found['mode']}, {found['regime']}: "
+        f"{(found['time_ns'] or 0) / 1e3:.2f} us, noise floor {100 * (found['noise_floor'] or 0):.2g} %",
+        f"{found['variant']} {values}",
+    ]
+    for choice in sorted(found["choices"], key=lambda one: -(one["worth"] or 0)):
+        name = f"{choice['parameter']}={choice['value']}"
+        for one in choice["alternatives"]:
+            said = one["error"] if one["ratio"] is None else f"{_ratio(one)}"
+            lines.append(f"  {name:28s} {one['value']!s:>12s}  {said}")
+            name = ""
+    return "\n".join(lines)
+
+
+def write_ablations(found: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Write both files of what the choices are worth."""
+    if not found:
+        return
+    head = (
+        f"{found[0]['gpu']}, driver {found[0]['driver']}, {datetime.now(UTC).date()}\n\n"
+        "One parameter at a time takes another value: the time with it over the time without, in turn, and the\n"
+        "verdict of the chosen value. Without a time: why the value is not valid with the others as they are.\n\n"
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "gemm-ablation.txt").write_text(head + "\n\n".join(map(ablation_text, found)) + "\n")
+    (folder / "gemm-ablation.json").write_text(json.dumps(list(found), indent=1) + "\n")
+
+
 def write(rows: Sequence[Row], where: dict[str, Any], folder: Path) -> None:
     """Write both files of the evidence."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -551,6 +607,7 @@ def main() -> None:
     parser.add_argument("--time", type=float, default=20.0, help="Seconds of a search; 0 for no limit.")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--sustained-rounds", type=int, default=6, help="Each takes a second or two.")
+    parser.add_argument("--ablation-rounds", type=int, default=12)
     parser.add_argument("--longer", type=int, default=1000, help="Further trials of the step longer.")
     parser.add_argument("--longer-time", type=float, default=60.0, help="Seconds of it.")
     parser.add_argument(
@@ -577,6 +634,7 @@ def main() -> None:
         rows = rows_of(notes, problems)
         if given.out:
             write(rows, notes.data["where"], given.out)
+            write_ablations(ablations(notes, problems), given.out)
         print(table(rows, notes.data["where"]))
 
 

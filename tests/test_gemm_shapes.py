@@ -32,10 +32,49 @@ class Command:
         self.calls.append(list(words))
         if words[0] == "bench":
             return json.dumps([self.bench(problem) for problem in self.problems(words)]), 5.0
+        if words[0] == "ablate":
+            return json.dumps(self.ablation(words)), 9.0
         if words[0] == "--kernel":
             Path(words[words.index("--db") + 1]).touch()
             return json.dumps([self.run(words)]), 12.0
         return "", 0.1
+
+    def ablation(self, words: tuple[str, ...]) -> dict[str, Any]:
+        sizes = {
+            pair.split("=")[0]: int(pair.split("=")[1])
+            for pair in words[words.index("--size") + 1].split(",")
+        }
+        timed = {
+            "value": 3,
+            "ratio": 1.03,
+            "ratio_low": 1.02,
+            "ratio_high": 1.04,
+            "verdict": "faster",
+            "error": "",
+        }
+        refused = {"value": 5, "ratio": None, "error": "not valid: the stages fit into shared memory"}
+        return {
+            **{
+                "problem": {"sizes": sizes, "dtypes": {"input": "bfloat16"}},
+                "gpu": "NVIDIA H200",
+                "driver": "13.0",
+            },
+            **{
+                "mode": "cold",
+                "regime": "rested",
+                "time_ns": 1.7e5,
+                "noise_floor": 0.002,
+                "variant": "wgmma",
+            },
+            "parameters": {"block_m": 128, "stages": 4},
+            "choices": [
+                {"parameter": "block_m", "value": 128, "worth": None, "instead": None, "alternatives": []},
+                {
+                    **{"parameter": "stages", "value": 4, "worth": 1.03, "instead": 3},
+                    "alternatives": [timed, refused],
+                },
+            ],
+        }
 
     def problems(self, words: tuple[str, ...]) -> Iterator[dict[str, int]]:
         for before, text in itertools.pairwise(words):
@@ -97,15 +136,9 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Command:
 
 
 def given(**changes: Any) -> argparse.Namespace:
-    usual = {
-        "trials": 200,
-        "time": 20.0,
-        "rounds": 20,
-        "sustained_rounds": 6,
-        "longer": 1000,
-        "longer_time": 60.0,
-    }
-    return argparse.Namespace(**{**usual, "seconds": 0.0, **changes})
+    usual = {"trials": 200, "time": 20.0, "rounds": 20, "sustained_rounds": 6, "ablation_rounds": 12}
+    usual |= {"longer": 1000, "longer_time": 60.0, "seconds": 0.0}
+    return argparse.Namespace(**{**usual, "shapes": "", **changes})
 
 
 def problems(*shapes: Shape, dtype: str = "bfloat16") -> list[Problem]:
@@ -240,3 +273,19 @@ def test_evidence(tmp_path: Path, command: Command) -> None:
     ]
     text = (tmp_path / "out" / "gemm-shapes.txt").read_text()
     assert "bfloat16-4096x4096x4096          wgmma block_m=128 stages=4" in text
+
+
+def test_winners_are_taken_apart(tmp_path: Path, command: Command) -> None:
+    notes, _ = study(tmp_path / "work", CUBE, ODD, steps="search,ablate")
+    (words,) = (words for words in command.calls if words[0] == "ablate")
+    assert (
+        words[words.index("--size") + 1] == CUBE.problem
+    )  # the other is not among those, unless it is asked for
+    found = gemm_shapes.ablations(notes, problems(CUBE, ODD))
+    gemm_shapes.write_ablations(found, tmp_path / "out")
+    text = (tmp_path / "out" / "gemm-ablation.txt").read_text()
+    assert "stages=4                                3  1.030 (1.020..1.040) faster" in text
+    assert "5  not valid: the stages fit into shared memory" in text
+    assert json.loads((tmp_path / "out" / "gemm-ablation.json").read_text()) == found
+    study(tmp_path / "work", ODD, steps="search,ablate", shapes=str(ODD))
+    assert sum(words[0] == "ablate" for words in command.calls) == 2
