@@ -130,6 +130,17 @@ class Notes:
         """Give the database of one problem's search."""
         return self.folder / f"{problem.key}.db"
 
+    def problems(self) -> list[Problem]:
+        """Give all of which something is known: by layout and dtype, then in the order of :data:`SHAPES`."""
+        known = [
+            Problem(Shape(one["m"], one["n"], one["k"]), one["dtype"], one["layout"])
+            for one in self.data["problems"].values()
+        ]
+        kinds = list(dict.fromkeys((one.layout, one.dtype) for one in known))
+        places = {shape: place for place, shape in enumerate(SHAPES)}
+        order = sorted(known, key=lambda one: places.get(one.shape, len(SHAPES)))
+        return sorted(order, key=lambda one: kinds.index((one.layout, one.dtype)))
+
     def has(self, problem: Problem, step: str) -> bool:
         """Whether a step was done."""
         return step in self.data["problems"].get(problem.key, {})
@@ -141,7 +152,8 @@ class Notes:
 
     def keep(self, problem: Problem, step: str, found: dict[str, Any]) -> None:
         """Write down what a step found."""
-        entry = self.data["problems"].setdefault(problem.key, {**vars(problem.shape), "dtype": problem.dtype})
+        identity = {**vars(problem.shape), "dtype": problem.dtype, "layout": problem.layout}
+        entry = self.data["problems"].setdefault(problem.key, identity)
         entry[step] = found
         self.save()
 
@@ -468,7 +480,9 @@ def table(rows: Sequence[Row], where: dict[str, Any]) -> str:
     lines = [
         place,
         "",
-        "Ratios are a rival's time over ours, timed in turn on the same buffers, with the ends of a 95 % interval.",
+        "Ratios are a rival's time over ours, timed in turn on the same buffers, with the ends of a 95 % interval;",
+        "sustained: without pauses, against both. search s: from the start of the command to the confirmed winner.",
+        "edges: awkward sizes at which the winner was verified.",
     ]
     for kind in dict.fromkeys((row.problem.dtype, row.problem.layout) for row in rows):
         chosen = [row for row in rows if (row.problem.dtype, row.problem.layout) == kind]
@@ -480,7 +494,7 @@ def _block(dtype: str, layout: str, rows: Sequence[Row]) -> Iterator[str]:
     yield f"{dtype}, layout {layout}"
     yield (
         f"{'m x n x k':20s} {'mode':8s} {'ours us':>9s} {'TFLOP/s':>7s}  {'torch.mm us':>11s} "
-        f"{'ratio':28s} {'cuBLASLt us':>11s} {'ratio':28s} {'sustained':>15s} {'search s':>8s}  asked"
+        f"{'ratio':28s} {'cuBLASLt us':>11s} {'ratio':28s} {'sustained':>15s} {'search s':>8s} {'edges':>5s}  asked"
     )
     for row in rows:
         yield _line(row)
@@ -525,7 +539,7 @@ def _line(row: Row) -> str:
     wrong = "" if ours["verified"] else "  NOT VERIFIED"
     return (
         f"{shape:20s} {row.race['mode']:8s} {ours['time_ns'] / 1e3:9.2f} {ours['tflops'] or 0:7.1f}  "
-        f"{cells[0]} {cells[1]} {' / '.join(sustained):>15s} {row.search['seconds']:8.1f}  {asked}{wrong}"
+        f"{cells[0]} {cells[1]} {' / '.join(sustained):>15s} {row.search['seconds']:8.1f} {row.search['edges']:5d}  {asked}{wrong}"
     ).rstrip()
 
 
@@ -631,10 +645,10 @@ def main() -> None:
     try:
         Study(notes, problems, given).run(steps)
     finally:
-        rows = rows_of(notes, problems)
+        rows = rows_of(notes, notes.problems())
         if given.out:
             write(rows, notes.data["where"], given.out)
-            write_ablations(ablations(notes, problems), given.out)
+            write_ablations(ablations(notes, notes.problems()), given.out)
         print(table(rows, notes.data["where"]))
 
 

@@ -271,6 +271,7 @@ def test_evidence(tmp_path: Path, command: Command) -> None:
     assert [(one["m"], one["n"], one["k"], one["dtype"]) for one in found["problems"]] == [
         *((4096, 4096, 4096, "bfloat16"), (4095, 4097, 4093, "bfloat16")),
     ]
+    assert notes.problems() == problems(CUBE, ODD)
     text = (tmp_path / "out" / "gemm-shapes.txt").read_text()
     assert "bfloat16-4096x4096x4096          wgmma block_m=128 stages=4" in text
 
@@ -289,3 +290,42 @@ def test_winners_are_taken_apart(tmp_path: Path, command: Command) -> None:
     assert json.loads((tmp_path / "out" / "gemm-ablation.json").read_text()) == found
     study(tmp_path / "work", ODD, steps="search,ablate", shapes=str(ODD))
     assert sum(words[0] == "ablate" for words in command.calls) == 2
+
+
+def test_the_table_has_all_that_is_known(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever pieces it was measured in."""
+    for dtype, layout, shape in (
+        ("float16", "nn", ODD),
+        ("bfloat16", "nn", FEW),
+        ("bfloat16", "nt", CUBE),
+        ("float16", "nn", CUBE),
+    ):
+        words = [
+            "--work",
+            str(tmp_path / "work"),
+            "--out",
+            str(tmp_path),
+            "--dtypes",
+            dtype,
+            "--shapes",
+            str(shape),
+        ]
+        monkeypatch.setattr(
+            sys, "argv", ["gemm_shapes.py", *words, "--layout", layout, "--steps", "search,race"]
+        )
+        gemm_shapes.main()
+    found = json.loads((tmp_path / "gemm-shapes.json").read_text())["problems"]
+    assert [(one["dtype"], one["layout"], one["m"]) for one in found] == [
+        ("float16", "nn", 4096),
+        ("float16", "nn", 4095),
+        ("bfloat16", "nn", 16),
+        ("bfloat16", "nt", 4096),
+    ]
+    text = (tmp_path / "gemm-shapes.txt").read_text()
+    assert (
+        text.index("float16, layout nn")
+        < text.index("bfloat16, layout nn")
+        < text.index("bfloat16, layout nt")
+    )
