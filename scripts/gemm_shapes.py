@@ -539,7 +539,8 @@ def _line(row: Row) -> str:
     wrong = "" if ours["verified"] else "  NOT VERIFIED"
     return (
         f"{shape:20s} {row.race['mode']:8s} {ours['time_ns'] / 1e3:9.2f} {ours['tflops'] or 0:7.1f}  "
-        f"{cells[0]} {cells[1]} {' / '.join(sustained):>15s} {row.search['seconds']:8.1f} {row.search['edges']:5d}  {asked}{wrong}"
+        f"{cells[0]} {cells[1]} {' / '.join(sustained):>15s} "
+        f"{row.search['seconds']:8.1f} {row.search['edges']:5d}  {asked}{wrong}"
     ).rstrip()
 
 

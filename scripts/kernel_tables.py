@@ -7,7 +7,7 @@ the evidence, so that what was measured again must be written again. Until there
 
 | NAME | made from |
 |---|---|
-| shapes DTYPE | `gemm-shapes.json`, by ``scripts/gemm_shapes.py`` |
+| shapes DTYPE, shapes DTYPE nt | `gemm-shapes.json`, by ``scripts/gemm_shapes.py`` |
 | ablation VARIANT | `gemm-ablation.json`, by its step ``ablate`` |
 """
 
@@ -59,11 +59,14 @@ def rows(cells: Iterable[Iterable[str]]) -> str:
 # -- how fast
 
 
-def shapes(dtype: str, evidence: Path) -> str:
-    """Write the products of one dtype beside cuBLAS."""
+def shapes(kind: str, evidence: Path) -> str:
+    """Write the products of one dtype and layout beside cuBLAS."""
+    dtype, _, layout = kind.partition(" ")
     found = read(evidence, "gemm-shapes.json")
     timed = [
-        one for one in (found or {}).get("problems", []) if one["dtype"] == dtype and one["race"].get("ours")
+        one
+        for one in (found or {}).get("problems", [])
+        if (one["dtype"], one["layout"]) == (dtype, layout or "nn") and one["race"].get("ours")
     ]
     if found is None or not timed:
         return f"Not measured yet: `scripts/gemm_shapes.py --dtypes {dtype}` writes this table."
