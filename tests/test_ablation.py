@@ -157,6 +157,20 @@ def test_each_contest_has_the_configuration_itself(
     assert steps.expected == steps.ended == 4
 
 
+def test_effort_follows_the_configuration_itself(kernel: KernelSpec, device: BenchDevice) -> None:
+    """The device is told what counts as slow: from before, then as it was timed just now."""
+    known: list[float | None] = []
+
+    def answer(asked: Configuration) -> Measurement:
+        known.append(device.incumbent_ns)
+        return good(device.times_ns[asked])
+
+    device.answer = answer
+    problem = kernel.problem({"n": 1024})
+    ablate(device, kernel, problem, Conditions(), "", BEST, 6, 0, Steps(), lambda: False, (), 0.9e5)
+    assert known == pytest.approx([0.9e5, *[1e5] * 5], rel=1e-3)
+
+
 def test_only_some_parameters(kernel: KernelSpec, device: BenchDevice) -> None:
     assert set(outcomes(run(kernel, device, "items"))) == {"items=1", "items=3", "items=4"}
 

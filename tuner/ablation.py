@@ -182,6 +182,7 @@ def ablate(
     progress: Progress,
     stop: Callable[[], bool],
     only: Sequence[str] = (),
+    known_ns: float | None = None,
 ) -> Ablation:
     """Time a configuration in turn with all that differ from it in one parameter.
 
@@ -200,6 +201,8 @@ def ablate(
         progress: told of every step.
         stop: asked often; once it is true nothing new is begun, and the result says that it is not complete.
         only: names of parameters; all when empty.
+        known_ns: what the configuration took earlier under these conditions, if that is known: what is far slower then
+            gets few samples before the contests.
 
     Raises:
         UsageError: no such parameter.
@@ -207,7 +210,7 @@ def ablate(
     """
     found = changes(kernel, problem, device.gpu, configuration, only)
     valid = [change for change in found if not change.objection]
-    device.incumbent_ns, device.occupancy = None, Occupancy()
+    device.incumbent_ns, device.occupancy = known_ns, Occupancy()
     progress.expect(1 + -(-len(valid) // TOGETHER))
     progress.step(f"compiling and checking {1 + len(valid)} configurations")
     device.prepare(kernel, problem, seed, conditions)
@@ -312,7 +315,10 @@ def _answers(
         device.submit(number, configuration)
     answers: dict[Configuration, Outcome] = {}
     while len(answers) < len(configurations):
-        answers |= {outcome.configuration: outcome for outcome in device.collect(WAIT_S)}
+        for outcome in device.collect(WAIT_S):
+            answers[outcome.configuration] = outcome
+            if outcome.number == 0 and outcome.measurement.status.ranked:
+                device.incumbent_ns = median(outcome.measurement.samples_ns)
         if stop():
             return answers, len(answers) == len(configurations)
     return answers, True

@@ -89,6 +89,7 @@ def ablate(
             SaidProgress(quiet=quiet),
             stop,
             names,
+            choice.time_ns if conditions == choice.conditions else None,
         )
         _keep(asked, device, found)
     if as_json:
