@@ -579,7 +579,8 @@ def ablation_text(found: dict[str, Any]) -> str:
         name = f"{choice['parameter']}={choice['value']}"
         for one in choice["alternatives"]:
             said = one["error"] if one["ratio"] is None else f"{_ratio(one)}"
-            lines.append(f"  {name:28s} {one['value']!s:>12s}  {said}")
+            besides = "".join(f", with {what}={value}" for what, value in one["besides"].items())
+            lines.append(f"  {name:28s} {one['value']!s:>12s}{besides:28s}  {said}")
             name = ""
     return "\n".join(lines)
 

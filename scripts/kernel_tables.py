@@ -145,7 +145,8 @@ def _choice(choice: dict[str, Any]) -> str:
         return f"{choice['value']}; no other is valid"
     best = min(timed, key=lambda one: one["ratio"])
     said = {"faster": f"{best['ratio']:.3f}", "slower": f"{best['ratio']:.3f}, better"}
-    return f"{choice['value']}; {best['value']}: {said.get(best['verdict'], best['verdict'])}"
+    besides = "".join(f" with {name} {value}" for name, value in best["besides"].items())
+    return f"{choice['value']}; {best['value']}{besides}: {said.get(best['verdict'], best['verdict'])}"
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from tuner.stats import Verdict
 BEST = configuration("ok", 256, 2)
 LIMITED = """
 [variants.plain.constraints]
-"a block of 32 has one item" = "block_size > 32 or items == 1"
+"blocks of 32 are too small" = "block_size > 32"
 """
 
 
@@ -92,13 +92,56 @@ def test_every_other_value_of_every_parameter(kernel: KernelSpec, device: BenchD
     assert [change.name for change in found] == [
         *("block_size=32", "block_size=64", "block_size=128", "items=1", "items=3", "items=4"),
     ]
+    objections = {change.name: change.objection for change in found if change.objection}
+    assert objections == {"block_size=32": "blocks of 32 are too small"}
     for change in found:
         differing = {
             name for name, value in change.configuration.values.items() if value != BEST.values[name]
         }
-        assert differing == {change.parameter}
-    objections = {change.name: change.objection for change in found if change.objection}
-    assert objections == {"block_size=32": "a block of 32 has one item"}
+        assert differing == {change.parameter} and change.besides is None
+
+
+def test_what_is_not_valid_alone_comes_with_the_smallest_change_of_another(
+    tmp_path: Path, device: BenchDevice
+) -> None:
+    limit = """
+[variants.plain.constraints]
+"a block of 32 has one item" = "block_size > 32 or items == 1"
+"""
+    kernel = scale_kernel(tmp_path, extra=limit)
+    first = changes(kernel, kernel.problem(), device.gpu, BEST)[0]
+    assert (first.name, first.besides, first.objection) == ("block_size=32 items=1", ("items", 1), "")
+    assert first.configuration == configuration("ok", 32, 1)
+
+
+def test_where_one_more_change_is_not_enough_the_reason_is_the_answer(
+    tmp_path: Path, device: BenchDevice
+) -> None:
+    limit = """
+[variants.plain.parameters.fast]
+values = [false, true]
+
+[variants.plain.constraints]
+"a block of 32 has one item, fast" = "block_size > 32 or (items == 1 and fast)"
+"""
+    kernel = scale_kernel(tmp_path, extra=limit)
+    start = Configuration.of("plain", {**BEST.values, "fast": False})
+    first = changes(kernel, kernel.problem(), device.gpu, start, ["block_size"])[0]
+    assert (first.name, first.objection) == ("block_size=32", "a block of 32 has one item, fast")
+
+
+def test_of_several_the_nearest_value_is_taken(tmp_path: Path, device: BenchDevice) -> None:
+    limit = """
+[variants.plain.constraints]
+"at most 512 elements a block" = "block_size * items <= 512"
+"""
+    kernel = scale_kernel(tmp_path, extra=limit)
+    found = changes(kernel, kernel.problem(), device.gpu, BEST, ["items"])
+    assert [change.name for change in found] == [
+        "items=1",
+        "items=3 block_size=128",
+        "items=4 block_size=128",
+    ]
 
 
 def test_true_is_not_one(tmp_path: Path, device: BenchDevice) -> None:
@@ -117,7 +160,7 @@ def test_verdicts(kernel: KernelSpec, device: BenchDevice) -> None:
     steps = Steps()
     found = run(kernel, device, steps=steps)
     assert outcomes(found) == {
-        "block_size=32": "not valid: a block of 32 has one item",
+        "block_size=32": "not valid: blocks of 32 are too small",
         "block_size=64": "faster",
         "block_size=128": "faster",
         "items=1": "same",
@@ -263,7 +306,7 @@ def test_json_and_history(
     assert [(one["value"], one["verdict"]) for one in choice["alternatives"]] == [
         *((32, None), (64, "faster"), (128, "faster")),
     ]
-    assert choice["alternatives"][0]["error"] == "not valid: a block of 32 has one item"
+    assert choice["alternatives"][0]["error"] == "not valid: blocks of 32 are too small"
     assert found["complete"] and found["tags"] == ["power_cap"]
     rows = json.loads(said_by(capsys, "bench", "--history", "--json").out)
     assert {row["contestant"]: row["verdict"] for row in rows} == {

@@ -220,9 +220,9 @@ def test_tables_of_gemm_are_made_of_the_evidence(tmp_path: Path) -> None:
     problems = [{**shape, "sustained": {"rivals": rivals}}, {**odd, "sustained": {}}]
     (tmp_path / "gemm-shapes.json").write_text(json.dumps({"gpu": "NVIDIA H200", "problems": problems}))
     others = [
-        {"value": 3, "ratio": 1.03, "verdict": "faster"},
-        {"value": 2, "ratio": 1.2, "verdict": "faster"},
-        {"value": 5, "ratio": None, "verdict": None},
+        {"value": 3, "besides": {}, "ratio": 1.03, "verdict": "faster"},
+        {"value": 2, "besides": {}, "ratio": 1.2, "verdict": "faster"},
+        {"value": 5, "besides": {}, "ratio": None, "verdict": None},
     ]
     stages = {"parameter": "stages", "value": 4, "worth": 1.03, "alternatives": others}
     group = {
@@ -231,11 +231,13 @@ def test_tables_of_gemm_are_made_of_the_evidence(tmp_path: Path) -> None:
         "worth": 1.001,
         "alternatives": [{**others[0], "verdict": "same"}],
     }
+    deeper = {"value": 128, "besides": {"stages": 2}, "ratio": 0.98, "verdict": "slower"}
+    pair = {"parameter": "block_n", "value": 256, "worth": 0.98, "alternatives": [deeper]}
     alone = {"parameter": "block_k", "value": 64, "worth": None, "alternatives": [others[2]]}
     found = {
         **{"variant": "wgmma", "gpu": "NVIDIA H200", "mode": "cold", "regime": "rested"},
         "problem": {"sizes": {"m": 8, "n": 16, "k": 24}, "dtypes": {"input": "bfloat16"}},
-        "choices": [alone, group, stages],
+        "choices": [alone, pair, group, stages],
     }
     (tmp_path / "gemm-ablation.json").write_text(json.dumps([found]))
     measured = kernel_tables.filled(text, tmp_path)
@@ -249,6 +251,7 @@ def test_tables_of_gemm_are_made_of_the_evidence(tmp_path: Path) -> None:
     assert lines == [
         "| `stages` | 4; 3: 1.030 |",
         "| `group` | 8; 3: same |",
+        "| `block_n` | 256; 128 with stages 2: 0.980, better |",
         "| `block_k` | 64; no other is valid |",
     ]
     assert measured.count("Not measured yet") == 1  # float16

@@ -1,8 +1,10 @@
 """What each choice of a configuration is worth: one parameter at a time takes its other values, and is timed in turn.
 
-Everything but one parameter stays. What a choice is worth *here* is then the time of the best of its alternatives over
-the time with it. Two choices that only pay together are each worth what undoing one of them costs, and two that can
-stand in for each other may both look worthless: a table of single changes says nothing about pairs.
+Everything but one parameter stays. Where that is not valid (deeper stages, and as many of them as before, say) the
+smallest change of one other parameter that makes it so comes with it; where there is none, the reason is the answer.
+What a choice is worth *here* is then the time of the best of its alternatives over the time with it. Two choices that
+only pay together are each worth what undoing one of them costs, and two that can stand in for each other may both look
+worthless: a table of single changes says nothing about pairs.
 """
 
 from __future__ import annotations
@@ -41,11 +43,14 @@ class Change:
     configuration: Configuration
     objection: str = ""
     """Why the configuration is not valid; empty if it is."""
+    besides: tuple[str, Value] | None = None
+    """Another parameter that had to change with it, and its value."""
 
     @property
     def name(self) -> str:
         """As tables show it."""
-        return f"{self.parameter}={self.value}"
+        besides = f" {self.besides[0]}={self.besides[1]}" if self.besides else ""
+        return f"{self.parameter}={self.value}{besides}"
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ def changes(
     configuration: Configuration,
     only: Sequence[str] = (),
 ) -> list[Change]:
-    """Give every other value of each parameter, with everything else as it is.
+    """Give every other value of each parameter, with everything else as it is, or as little else changed as can be.
 
     Args:
         kernel: whose configuration it is.
@@ -166,8 +171,39 @@ def changes(
             if (type(value), value) == (type(values[name]), values[name]):
                 continue
             changed = Configuration.of(variant.name, {**values, name: value})
-            found.append(Change(name, value, changed, objection(kernel, problem, gpu, changed)))
+            reason = objection(kernel, problem, gpu, changed)
+            besides = _companion(kernel, problem, gpu, changed, name) if reason else None
+            if besides is not None:
+                changed = Configuration.of(variant.name, {**changed.values, besides[0]: besides[1]})
+                reason = ""
+            found.append(Change(name, value, changed, reason, besides))
     return found
+
+
+def _companion(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, changed: Configuration, kept: str
+) -> tuple[str, Value] | None:
+    """Give the change of one more parameter that makes a configuration valid: the one with the fewest steps in its
+    parameter's list of values, of equals the first in the kernel's file; None where there is none."""
+    steps: list[tuple[int, str, Value]] = []
+    for name, parameter in kernel.variants[changed.variant].parameters.items():
+        if name != kept:
+            here = _place(parameter.values, changed.values[name])
+            steps += [
+                (abs(there - here), name, value)
+                for there, value in enumerate(parameter.values)
+                if there != here
+            ]
+    for _, name, value in sorted(steps, key=lambda step: step[0]):
+        other = Configuration.of(changed.variant, {**changed.values, name: value})
+        if not objection(kernel, problem, gpu, other):
+            return name, value
+    return None
+
+
+def _place(values: Sequence[Value], value: Value) -> int:
+    """Find a value in a list; True is not 1."""
+    return next(i for i, one in enumerate(values) if (type(one), one) == (type(value), value))
 
 
 def ablate(

@@ -79,7 +79,7 @@ def show_ablation(found: Ablation, source: str, notes: tuple[str, ...] = ()) -> 
     for choice in _by_worth(found):
         name = f"{choice.parameter}={_text(choice.value)}"
         for alternative in choice.alternatives:
-            rows.append((name, _text(alternative.change.value), *_cells(alternative)))
+            rows.append((name, _instead(alternative), *_cells(alternative)))
             name = ""
     if rows:
         show(HEADS, rows, right=("time",))
@@ -113,6 +113,12 @@ def _by_worth(found: Ablation) -> list[Choice]:
 
 def _text(value: Value) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def _instead(one: Alternative) -> str:
+    """Give the value, and what had to change with it."""
+    besides = one.change.besides
+    return _text(one.change.value) + (f", with {besides[0]}={_text(besides[1])}" if besides else "")
 
 
 def _cells(one: Alternative) -> tuple[str, str, str]:
@@ -159,9 +165,11 @@ def _choice(choice: Choice) -> dict[str, Any]:
         "value": choice.value,
         "worth": worth.ratio.median if worth is not None and worth.ratio is not None else None,
         "instead": worth.change.value if worth is not None else None,
+        "besides": _besides(worth) if worth is not None else {},
         "alternatives": [
             {
                 "value": one.change.value,
+                "besides": _besides(one),
                 "time_ns": one.time_ns,
                 "ci_low_ns": one.low_ns,
                 "ci_high_ns": one.high_ns,
@@ -175,3 +183,7 @@ def _choice(choice: Choice) -> dict[str, Any]:
             for one in choice.alternatives
         ],
     }
+
+
+def _besides(one: Alternative) -> dict[str, Value]:
+    return dict([one.change.besides]) if one.change.besides else {}
