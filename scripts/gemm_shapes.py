@@ -33,6 +33,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +237,8 @@ class Study:
             trials = ["--trials", str(self._given.trials), *limit]
             text, seconds = tune(*problem.words, *trials, "--db", str(database), "--json", "--quiet")
             found = json.loads(text or "[]")
-            self._notes.keep(problem, "search", {"seconds": seconds, **searched(found)})
+            how = " ".join(["tune --kernel gemm", *trials])
+            self._notes.keep(problem, "search", {"command": how, "seconds": seconds, **searched(found)})
             say(problem, f"searched in {seconds:.0f} s")
             if database.is_file():
                 tune("db", "merge", str(database), "--db", str(self._notes.winners))
@@ -264,7 +266,7 @@ class Study:
             for bench in json.loads(text or "[]"):
                 found = [p for p in group if bench["problem"]["sizes"] == vars(p.shape)]
                 for problem in found:
-                    self._notes.data["where"] = {"gpu": bench["gpu"], "driver": bench["driver"]}
+                    self._notes.data["where"] = {"gpu": bench["gpu"], "driver": bench["driver"], **versions()}
                     self._notes.keep(problem, step, raced(bench))
                     say(problem, f"{step}: {raced_text(self._notes.get(problem, step))}")
 
@@ -328,6 +330,24 @@ class Study:
             file = self._notes.folder / f"sanitize-gemm-{dtype}.txt"
             file.write_text(f"$ tune {' '.join(words)}\n{text}[{seconds:.0f} s]\n")
             print(text, flush=True)
+
+
+def versions() -> dict[str, str]:
+    """Give those of the tuner, the compiler and the rivals' libraries."""
+    found = {}
+    for name, packages in (
+        ("kernel-tune", ("kernel-tune",)),
+        ("nvrtc", ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")),
+        ("torch", ("torch",)),
+        ("cublas", ("nvidia-cublas", "nvidia-cublas-cu12")),
+    ):
+        for package in packages:
+            try:
+                found[name] = version(package)
+                break
+            except PackageNotFoundError:
+                continue
+    return found
 
 
 def say(problem: Problem, text: str) -> None:
@@ -476,9 +496,11 @@ def means(rows: Sequence[Row], step: str = "race") -> dict[str, float]:
 
 def table(rows: Sequence[Row], where: dict[str, Any]) -> str:
     """Write the rows for people."""
-    place = f"{where.get('gpu', 'no GPU')}, driver {where.get('driver', '')}, {datetime.now(UTC).date()}"
+    known = [f"{name} {number}" for name, number in where.items() if name != "gpu"]
+    searches = dict.fromkeys(row.search["command"] for row in rows if "command" in row.search)
     lines = [
-        place,
+        ", ".join([where.get("gpu", "no GPU"), *known, str(datetime.now(UTC).date())]),
+        f"each search: {'; '.join(searches)}",
         "",
         "Ratios are a rival's time over ours, timed in turn on the same buffers, with the ends of a 95 % interval;",
         "sustained: without pauses, against both. search s: from the start of the command to the confirmed winner.",
