@@ -294,35 +294,105 @@ def prose(page: Path) -> str:
     return " ".join(page.read_text().split())
 
 
-def least(kernel: str, contest: int) -> float:
-    """Give what the least kernel takes, in us, as a contest's footnote has it."""
-    found = re.findall(r"512 bytes takes ([\d.]+) us", ladder_text(kernel))
-    return float(found[contest])
+def least(kernel: str) -> str:
+    """Give what the least kernel takes, in us, as the first footnote has it."""
+    found = re.search(r"512 bytes takes ([\d.]+) us", ladder_text(kernel))
+    assert found
+    return found[1]
 
 
-def test_what_the_text_around_the_tables_says() -> None:
-    """The figures in the prose that carry its claims."""
+def rest_us(product: str) -> str:
+    read = beside("mean_matvec", "float32", CUBE, f"product={product}")["read pass"]
+    return f"{(read['ours_ns'] - read['rival_ns']) / 1e3:.0f}"
+
+
+def seconds(kernel: str, contest: int, *names: str) -> list[float]:
+    rungs = {name: rung for (name, _), rung in contests(kernel)[contest].rungs.items() if name in names}
+    return [rungs[name].seconds for name in names]
+
+
+def claims() -> Iterator[tuple[str, str]]:
+    """Give each page's sentences whose figures are worked out from those of the evidence."""
     reads = {
         product: beside("mean_matvec", "float32", CUBE, f"product={product}")
         for product in ("tf32", "float32")
     }
     tf32, strict = (1 / reads[product]["read pass"]["ratio"] for product in ("tf32", "float32"))
-    page = prose(PAGES / "mean_matvec.md")
-    assert f"{tf32:.3f} times the time of the fastest read pass with tf32 products" in page
-    assert f"{strict:.3f} times with float32 ones" in page
-    for product in ("tf32", "float32"):
-        for name in ("torch", "default"):
-            assert f"{reads[product][name]['ratio']:.3f}" in page
-    page = prose(PAGES / "reduce.md")
+    yield "mean_matvec", f"{tf32:.3f} times the time of the fastest read pass with tf32 products"
+    yield (
+        "mean_matvec",
+        f"{strict:.3f} times with float32 ones: {rest_us('tf32')} and {rest_us('float32')} us",
+    )
+    torch, default = (
+        [f"{reads[product][name]['ratio']:.3f}" for product in ("tf32", "float32")]
+        for name in ("torch", "default")
+    )
+    yield (
+        "mean_matvec",
+        f"takes {torch[0]} times as long with tf32 products and {torch[1]} times with float32",
+    )
+    yield "mean_matvec", f"(the default) {default[0]} and {default[1]} times"
+    rungs = ("first", "coalesced", "mean, then product", "fused", "fused, bulk copies")
+    first, coalesced, two, fused, bulk = seconds("mean_matvec", 0, *rungs)
+    yield "mean_matvec", f"first port is {first / fused:.0f} times as slow"
+    yield "mean_matvec", f"only {100 * (coalesced / fused - 1):.0f} % slower than `fused`"
+    yield "mean_matvec", f"{1e6 * (two - fused):.0f} us, where the product"
+    yield "mean_matvec", f"{100 * (bulk / fused - 1):.1f} % behind `fused`"
     share = beside("reduce", "float32", "n=2**30")["data sheet"]["ratio"]
-    assert f"{share:.1%} of the data sheet's 4.8 TB/s".replace("%", " %") in page
-    page = prose(PAGES / "transform.md")
+    yield "reduce", f"{100 * share:.1f} % of the data sheet's 4.8 TB/s"
+    cluster, mailbox, bulk = seconds("reduce", 1, "one cluster", "one pass, mailbox", "one pass, bulk copies")
+    yield "reduce", f"{cluster / mailbox:.1f} times as slow as the mailbox at 2^22"
+    yield "reduce", f"and {100 * (1 - mailbox / bulk):.0f} % at 2^22"
+    two, mailbox, bulk = seconds(
+        "reduce", 2, "two passes, 16-byte loads", "one pass, mailbox", "one pass, bulk copies"
+    )
+    yield "reduce", f"by {100 * (mailbox / bulk - 1):.1f} % over the mailbox"
+    yield "reduce", f"within {100 * (two / bulk - 1):.1f} % of each other"
     for exponent in (24, 28):
         rows = beside("transform", "float16", f"n=2**{exponent}")
-        assert f"Thrust takes {rows['thrust_transform']['ratio']:.3f} times as long" in page
-        assert f"CUB {rows['cub_transform']['ratio']:.3f} times" in page
-    assert f"copies 512 bytes takes {least('transform', 0)} us" in page
-    assert f"copies 512 bytes takes {least('vector_add', 0)} us" in prose(PAGES / "vector_add.md")
+        yield "transform", f"Thrust takes {rows['thrust_transform']['ratio']:.3f} times as long"
+        yield "transform", f"CUB {rows['cub_transform']['ratio']:.3f} times"
+    (loop,) = seconds("transform", 0, "one thread")
+    yield "transform", f"takes [{1e9 * loop / 2**20:.0f} ns an element]"
+    for kernel in ("transform", "vector_add"):
+        yield kernel, f"copies 512 bytes takes {least(kernel)} us"
+
+
+def test_what_the_text_around_the_tables_says() -> None:
+    pages = {page.stem: prose(page) for page in PAGES.glob("*.md")}
+    assert [(page, words) for page, words in claims() if words not in pages[page]] == []
+
+
+KNOWN = {"4.8": "TB/s, the data sheet", "4.81": "the same, unrounded", "1.98": "GHz", "1.5": "s of search"}
+
+
+@pytest.mark.parametrize("page", ["vector_add", "saxpy", "transform", "reduce", "mean_matvec"])
+def test_no_figure_in_the_text_is_from_elsewhere(page: str) -> None:
+    """Decimals beside the tables are theirs, the ladder's, or a difference of theirs in per cent."""
+    shown = " ".join(" ".join(row) for table in measured(page) for row in table)
+    printed = ladder_text(page) if (EVIDENCE / f"ladder-{page}.txt").is_file() else ""
+    there = set(re.findall(r"\d+\.\d+", f"{shown} {printed}")) | set(KNOWN)
+    there |= {f"{100 * abs(float(ratio) - 1):.1f}" for ratio in re.findall(r"\b[01]\.\d{3}\b", shown)}
+    for rate in (row["gbytes_per_s"] for row in raced() if row["kernel"] == page):
+        there |= {f"{rate / 48:.1f}", f"{rate / 1000:.1f}"}
+    there |= set(re.findall(r"\d+\.\d+", " ".join(words for where, words in claims() if where == page)))
+    for section in re.split(r"^## ", (PAGES / f"{page}.md").read_text(), flags=re.MULTILINE):
+        if "results/evidence/" in section:
+            text = re.sub(r"^\|.*$|`[^`]*`|\]\([^)]*\)", "", section, flags=re.MULTILINE)
+            assert set(re.findall(r"(?<![\w.])\d+\.\d+(?!\w)", text)) <= there
+
+
+def test_the_sanitizers_runs_are_those_of_the_evidence() -> None:
+    said = (EVIDENCE / "sanitize.txt").read_text().strip().split("\n\n")
+    text = prose(ROOT / "docs" / "tools.md")
+    for block in said:
+        found = re.match(r"\$ tune sanitize (\w+) .*\n(?:.*\n){2}configurations +(\d+) ", block)
+        assert found
+        runs = set(re.findall(r"^(?:memcheck|racecheck) +clean: (\d+) runs$", block, re.MULTILINE))
+        assert len(runs) == 1
+        counted = rf"`{found[1]}` \({found[2]}( configurations)?, (and )?{runs.pop()}[ )]"
+        assert re.search(counted, text), found[1]
+    assert len(said) == 5
 
 
 def overview() -> Table:
@@ -402,3 +472,17 @@ def test_the_worked_example_is_what_was_printed(command: str) -> None:
     assert len(lines) > 10
     for wanted in lines:
         assert wanted in said, wanted
+
+
+def test_the_worked_example_concludes_from_what_was_printed() -> None:
+    text = (ROOT / "docs" / "explaining.md").read_text()
+    (section,) = re.findall(r"^## A winner, explained\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    words = re.sub(r"^```text\n.*?^```$|\]\([^)]*\)", "", section, flags=re.MULTILINE | re.DOTALL)
+    printed = "".join(
+        (EVIDENCE / f"{command}-transform.txt").read_text() for command in ("explain", "profile")
+    )
+    figures = set(re.findall(r"(?<![\w^.])(?:\d+\.\d+|\d{4})(?!\w)", words))
+    assert {"88.3", "4191", "87.1", "61.8"} <= figures <= set(re.findall(r"\d+\.\d+|\d+", printed))
+    intensity = re.search(r"arithmetic intensity +([\d.]+) FLOP/B; this GPU's ridge is at ([\d.]+)", printed)
+    assert intensity
+    assert f"by a factor of {float(intensity[2]) / float(intensity[1]):.0f} " in words
