@@ -63,11 +63,17 @@ class GaussianProcess:
         self.distances = list(distances)
         self.middle, self.spread = prior.moments(len(self.distances))
         self.theta = self.middle.copy()
-        self._codes: Codes = np.empty((0, len(self.distances)), dtype=np.int64)
         self._inverse_root: Floats = np.empty((0, 0))
         self._weights: Floats = np.empty(0)
         self._mean = 0.0
         self._trust: Floats | None = None
+        # All tables of distances, one after the other. Two results differ in each feature by one of its few pairs of
+        # levels, so that kernels are evaluated for the pairs, and what they are for results is looked up.
+        self._levels = np.array([len(table) for table in self.distances], dtype=np.int64)
+        self._flat = np.concatenate([np.ravel(table) for table in self.distances] or [np.empty(0)])
+        self._tables = np.cumsum(self._levels**2) - self._levels**2
+        self._columns = np.cumsum(self._levels) - self._levels
+        self._known = self._view(np.empty((0, len(self.distances)), dtype=np.int64))
 
     def fit(self, codes: Codes, targets: Floats, steps: int, alike: Floats | None = None) -> None:
         """Improve the hyperparameters by a bounded number of BFGS steps.
@@ -80,18 +86,18 @@ class GaussianProcess:
         """
         if not self.distances:
             return
-        apart = self._apart(codes)
+        view = self._view(codes)
         theta = self.theta
-        value, slope = self._loss(theta, apart, targets, alike)
+        value, slope = self._loss(theta, view, targets, alike)
         if not np.isfinite(value):
             theta = self.middle
-            value, slope = self._loss(theta, apart, targets, alike)
+            value, slope = self._loss(theta, view, targets, alike)
         hessian = np.diag(0.3 * self.spread**2)
         for _ in range(steps):
             step = -hessian @ slope
             step *= min(1.0, 1.5 / max(float(np.abs(step).max()), 1e-12))
             for _ in range(6):
-                new_value, new_slope = self._loss(theta + step, apart, targets, alike)
+                new_value, new_slope = self._loss(theta + step, view, targets, alike)
                 if new_value < value + 1e-4 * (slope @ step):
                     break
                 step = 0.4 * step
@@ -106,9 +112,12 @@ class GaussianProcess:
                 hessian = turn @ hessian @ turn.T + np.outer(step, step) / curvature
         self.theta = theta
 
-    def evidence(self, codes: Codes, targets: Floats, alike: Floats) -> float:
-        """Give how well tasks of that correlation explain the results: a log likelihood, but for a constant."""
-        return -self._loss(self.theta, self._apart(codes), targets, alike)[0] if self.distances else 0.0
+    def evidence(self, codes: Codes, targets: Floats, relations: Sequence[Floats]) -> list[float]:
+        """Give how well each of some relations of tasks explains the results: log likelihoods, but for a constant."""
+        if not self.distances:
+            return [0.0] * len(relations)
+        parts = self._parts(self.theta, self._view(codes))
+        return [-self._posterior(self.theta, parts, targets, alike)[0] for alike in relations]
 
     def condition(
         self, codes: Codes, targets: Floats, trust: Floats | None = None, alike: Floats | None = None
@@ -117,18 +126,26 @@ class GaussianProcess:
 
         Args:
             codes: one row a configuration.
-            targets: their results.
+            targets: their results; the last may be unknown (not a number), and are taken to be what the others predict.
             trust: correlation of each result's task with the one that is to be predicted; 1 when left out.
             alike: correlation of the tasks that each two results belong to; 1 when left out.
         """
-        self._codes, self._trust = codes, None
-        covariance = self._covariance(codes)
+        self._known, self._trust = self._view(codes), trust
+        parts = self._parts(self.theta, self._known)
+        covariance = parts.sums + parts.product
         if alike is not None:
             covariance *= alike
-        self._trust = trust
         covariance[np.diag_indices(len(codes))] += np.exp(self.theta[-1]) + JITTER
         self._inverse_root = np.linalg.inv(np.linalg.cholesky(covariance))
-        inverse = self._inverse_root.T @ self._inverse_root
+        if (known := int(np.isfinite(targets).sum())) < len(targets):
+            # The inverse of a triangular matrix begins with the inverse of its beginning.
+            self._solve(self._inverse_root[:known, :known], targets[:known])
+            believed = self._mean + covariance[known:, :known] @ self._weights
+            targets = np.append(targets[:known], believed)
+        self._solve(self._inverse_root, targets)
+
+    def _solve(self, inverse_root: Floats, targets: Floats) -> None:
+        inverse = inverse_root.T @ inverse_root
         sums = inverse.sum(axis=1)
         self._mean = float(sums @ targets / (sums.sum() + 1.0 / MEAN_VARIANCE))
         self._weights = inverse @ (targets - self._mean)
@@ -147,40 +164,65 @@ class GaussianProcess:
         rest, noise = np.exp(theta[3 * count :])
         return np.exp(theta[:count]), np.exp(theta[count : 2 * count]), share, float(rest), float(noise)
 
+    def _view(self, codes: Codes) -> _View:
+        """Prepare some configurations for comparisons between them."""
+        columns = codes + self._columns
+        marks = np.zeros((len(codes), int(self._levels.sum())))
+        marks[np.arange(len(codes))[:, None], columns] = 1.0
+        occurring = np.flatnonzero(marks.any(axis=0))
+        feature = np.searchsorted(self._columns, occurring, side="right") - 1
+        starts = self._tables + codes * self._levels
+        entries = starts[:, feature] + (occurring - self._columns[feature])
+        return _View(codes, marks[:, occurring], entries, occurring, feature)
+
     def _covariance(self, codes: Codes) -> Floats:
-        """Give the covariance of configurations with those that were taken in."""
+        """Give the covariance of configurations with those that were taken in.
+
+        What all of them share, such as what other variants' parameters have, is looked up once.
+        """
         lengths, main, share, rest, _ = self._split(self.theta)
-        shape = len(codes), len(self._codes)
-        total, product = np.zeros(shape), np.full(shape, rest)
-        for j, distances in enumerate(self.distances):
-            table, _ = _matern(distances[:, self._codes[:, j]] / lengths[j])
-            total += (main[j] * table)[codes[:, j]]
-            product *= (1 - share[j] + share[j] * table)[codes[:, j]]
-        total += product
+        tables, _ = _matern(self._flat / self._spread_out(lengths))
+        total = np.zeros((len(codes), len(self._known.codes)))
+        logs = np.zeros_like(total)
+        alike = (codes == codes[:1]).all(axis=0) if len(codes) else np.ones(len(main), dtype=bool)
+        sums, factors = self._spread_out(main) * tables, np.log1p(self._spread_out(share) * (tables - 1))
+        for columns, some in ((alike, codes[:1]), (~alike, codes)):
+            inside = columns[self._known.feature]
+            feature, occurring = self._known.feature[inside], self._known.occurring[inside]
+            entries = (self._tables + some * self._levels)[:, feature] + (occurring - self._columns[feature])
+            marks = self._known.marks[:, inside].T
+            total += sums[entries] @ marks
+            logs += factors[entries] @ marks
+        total += rest * np.exp(logs)
         if self._trust is not None:
             total *= self._trust
         return total
 
-    def _apart(self, codes: Codes) -> Floats:
-        return np.stack([d[np.ix_(c, c)] for d, c in zip(self.distances, codes.T, strict=True)])
+    def _spread_out(self, values: Floats) -> Floats:
+        """Repeat a value of each feature for all pairs of its levels."""
+        return np.repeat(values, self._levels**2)
 
-    def _loss(
-        self, theta: Floats, apart: Floats, targets: Floats, alike: Floats | None = None
+    def _parts(self, theta: Floats, view: _View) -> _Parts:
+        """Evaluate the kernel for all pairs of levels, and for all pairs of results."""
+        lengths, main, share, rest, _ = self._split(theta)
+        kernels, slopes = _matern(self._flat / self._spread_out(lengths))
+        factors = 1 + self._spread_out(share) * (kernels - 1)
+        sums = (self._spread_out(main) * kernels)[view.entries] @ view.marks.T
+        product = rest * np.exp(np.log(factors)[view.entries] @ view.marks.T)
+        return _Parts(kernels, slopes, factors, sums, product)
+
+    def _posterior(
+        self, theta: Floats, parts: _Parts, targets: Floats, alike: Floats | None
     ) -> tuple[float, Floats]:
-        """Give the negative log posterior of hyperparameters, and its gradient."""
-        count, size = len(self.distances), len(targets)
-        lengths, main, share, rest, noise = self._split(theta)
-        kernels, slopes = _matern(apart / lengths[:, None, None])
-        factors = 1 - share[:, None, None] + share[:, None, None] * kernels
-        product = rest * np.prod(factors, axis=0)
-        covariance = np.tensordot(main, kernels, 1) + product
+        """Give the negative log posterior, and its derivative by the covariance, doubled and negative."""
+        covariance = parts.sums + parts.product
         if alike is not None:
             covariance *= alike
-        covariance[np.diag_indices(size)] += noise + JITTER
+        covariance[np.diag_indices(len(targets))] += np.exp(theta[-1]) + JITTER
         try:
             root = np.linalg.cholesky(covariance)
         except np.linalg.LinAlgError:
-            return np.inf, np.zeros_like(theta)
+            return np.inf, np.zeros_like(covariance)
         inverse = np.linalg.inv(covariance)
         sums = inverse.sum(axis=1)
         mean = sums @ targets / (sums.sum() + 1.0 / MEAN_VARIANCE)
@@ -188,20 +230,65 @@ class GaussianProcess:
         scores = (theta - self.middle) / self.spread
         value = 0.5 * ((targets - mean) @ weights + mean**2 / MEAN_VARIANCE + scores @ scores)
         value += np.log(np.diag(root)).sum()
-        pull = np.outer(weights, weights) - inverse
-        gradient = scores / self.spread
+        return float(value), np.outer(weights, weights) - inverse
+
+    def _loss(
+        self, theta: Floats, view: _View, targets: Floats, alike: Floats | None = None
+    ) -> tuple[float, Floats]:
+        """Give the negative log posterior of hyperparameters, and its gradient."""
+        count = len(self.distances)
+        _, main, share, _, noise = self._split(theta)
+        parts = self._parts(theta, view)
+        value, pull = self._posterior(theta, parts, targets, alike)
+        if not np.isfinite(value):
+            return value, np.zeros_like(theta)
+        gradient = (theta - self.middle) / self.spread**2
         gradient[-1] -= 0.5 * np.trace(pull) * noise
         if alike is not None:
             pull = pull * alike
-        within = pull * product / factors
-        both = pull * main[:, None, None] + within * share[:, None, None]
-        gradient[:count] -= 0.5 * np.einsum("jab,jab->j", both, slopes)
-        gradient[count : 2 * count] -= 0.5 * main * np.einsum("ab,jab->j", pull, kernels)
-        gradient[2 * count : 3 * count] -= (
-            0.5 * share * (1 - share) * np.einsum("jab,jab->j", within, kernels - 1)
+        within = pull * parts.product
+        gradient[-2] -= 0.5 * within.sum()
+
+        def by_levels(matrix: Floats) -> Floats:
+            """Sum over the results that have each pair of levels."""
+            sums = (matrix @ view.marks).ravel()
+            return np.bincount(view.entries.ravel(), sums, len(self._flat)).astype(np.float64)
+
+        pulls, withins = by_levels(pull), by_levels(within) / parts.factors
+        terms = (
+            (self._spread_out(main) * pulls + self._spread_out(share) * withins) * parts.slopes,
+            self._spread_out(main) * pulls * parts.kernels,
+            self._spread_out(share * (1 - share)) * withins * (parts.kernels - 1),
         )
-        gradient[-2] -= 0.5 * (pull * product).sum()
-        return float(value), gradient
+        for number, term in enumerate(terms):
+            gradient[number * count : (number + 1) * count] -= 0.5 * np.add.reduceat(term, self._tables)
+        return value, gradient
+
+
+@dataclass(frozen=True)
+class _View:
+    """Configurations, ready for comparisons."""
+
+    codes: Codes
+    marks: Floats
+    """One row a configuration, one column a level of a feature that occurs; 1 where it has that level."""
+    entries: Codes
+    """In the same places: where the pair of its level of that feature and that level stands among the tables."""
+    occurring: Codes
+    """For each column, the number of the level among those of all features."""
+    feature: Codes
+    """For each column, the feature."""
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The kernel: for the pairs of levels of all features, and summed and multiplied up for pairs of results."""
+
+    kernels: Floats
+    slopes: Floats
+    factors: Floats
+    sums: Floats
+    product: Floats
 
 
 def _matern(scaled: NDArray[np.float64]) -> tuple[Floats, Floats]:

@@ -215,14 +215,14 @@ class Kriging(Search):
         known = self._gather(objectives)
         self._fit(known)
         best = float(known.targets[known.own].min()) if found else float(known.targets.min())
-        self.model.condition(known.codes, known.targets, known.trust, known.alike)
         if self._pending:
             waiting = np.stack(list(self._pending.values()))
-            known = known.with_own(waiting, self.model.predict(waiting)[0])
-            self.model.condition(known.codes, known.targets, known.trust, known.alike)
+            known = known.with_own(waiting, np.full(len(waiting), np.nan))
+        self.model.condition(known.codes, known.targets, known.trust, known.alike)
         numbers, rows = self._candidates(objectives, len(known.targets))
         encoded = [self.features.encode(n, rows[numbers == n]) for n in range(len(self.space.variants))]
-        mean, deviation = self.model.predict(np.concatenate(encoded))
+        predicted = [self.model.predict(codes) for codes in encoded if len(codes)]
+        mean, deviation = (np.concatenate(part) for part in zip(*predicted, strict=True))
         improvement = expected_improvement(mean, deviation, best - self.settings.margin / known.unit)
         chosen = int(np.argmax(improvement))
         self.expected = float(improvement[chosen]) * known.unit
@@ -254,7 +254,7 @@ class Kriging(Search):
 
     def _fit(self, known: Known) -> None:
         count = len(self._objectives)
-        if self._fitted_at >= 0 and count - self._fitted_at < max(1, count // 20):
+        if self._fitted_at >= 0 and count - self._fitted_at < max(1, len(known.targets) // 20):
             return
         self._fitted_at = count
         if len(known.targets) > self.settings.fitted:
@@ -267,13 +267,14 @@ class Kriging(Search):
         self.model.fit(known.codes, known.targets, steps, known.alike)
         for number, hint in enumerate(self._hints, 1):
             if count >= 3:  # fewer results cannot tell
-                scores = []
+                relations = []
                 for trust in TRUSTS:
                     tried = known.trusts.copy()
                     tried[number] = trust * hint.nearness
                     alike = replace(known, trusts=tried).alike
                     assert alike is not None
-                    scores.append(self.model.evidence(known.codes, known.targets, alike))
+                    relations.append(alike)
+                scores = self.model.evidence(known.codes, known.targets, relations)
                 known.trusts[number] = hint.trust = TRUSTS[int(np.argmax(scores))] * hint.nearness
 
     def _kept(self, objectives: Floats) -> NDArray[np.int64]:
