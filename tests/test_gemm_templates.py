@@ -124,9 +124,16 @@ def test_defaults_are_valid_everywhere(cc: int) -> None:
                 continue
             for layout in LAYOUTS:
                 for size in (1, 4096):
-                    assert not broken(
-                        variant, variant.defaults, problem(dtype, layout, size), ARCHITECTURES[cc]
-                    )
+                    of = problem(dtype, layout, size)
+                    defaults = variant.defaults
+                    if cc == 75 and variant.name.startswith(
+                        "mma_sync"
+                    ):  # tiles wait in registers, for one step only
+                        defaults = SearchSpace.from_kernel(
+                            GEMM, of, ARCHITECTURES[cc], [variant.name]
+                        ).default.values
+                        assert defaults == {**variant.defaults, "stages": 2}
+                    assert not broken(variant, defaults, of, ARCHITECTURES[cc])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -171,7 +178,7 @@ def test_tensor_cores_are_fed_16_bytes_at_a_time() -> None:
     variant, of = GEMM.variants["mma_sync"], problem("float16")
     new, _ = render(GEMM, of, ARCHITECTURES[80], Configuration.of("mma_sync", variant.defaults))[0]
     text = ptx(new, 80)
-    assert re.search(r"cp\.async\.cg\.shared\.global\.L2::128B \[%\w+\], \[%\w+\], 16, ", text)
+    assert re.search(r"cp\.async\.cg\.shared\.global \[%\w+\], \[%\w+\], 16, ", text)
     assert "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" in text
     old, _ = render(GEMM, of, ARCHITECTURES[75], Configuration.of("mma_sync", variant.defaults))[0]
     text = ptx(old, 75)

@@ -366,9 +366,9 @@ unsigned char* emulator::dynamic_shared() { return current->block->dynamic_share
 void emulator::copy_async(void* shared, const void* global, unsigned int bytes, bool is) {
     check_multiple(shared, bytes);
     check_multiple(global, bytes);
-    current->copies.open.push_back(start_copy([=] {
-        is ? std::memcpy(shared, global, bytes) : std::memset(shared, 0, bytes);
-    }));
+    const auto move = [=] { is ? std::memcpy(shared, global, bytes) : std::memset(shared, 0, bytes); };
+    // Every second one only when its thread waits for it: others would come in time however long that takes.
+    current->copies.open.push_back(toss() ? start_copy(move) : std::make_shared<Copy>(Copy{move}));
 }
 
 void emulator::sync_group(int number, unsigned int threads) {
