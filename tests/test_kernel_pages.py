@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+
+import kernel_tables
+
+from tuner.kernel_file import load_kernel
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "results" / "evidence"
@@ -168,6 +175,86 @@ def test_transform() -> None:
 
 def test_reduce() -> None:
     assert measured("reduce") == [reduce_searches()]
+
+
+def test_gemm_on_hopper() -> None:
+    """Where it fails: scripts/run python scripts/kernel_tables.py writes the tables anew."""
+    assert kernel_tables.filled(kernel_tables.PAGE.read_text()) == kernel_tables.PAGE.read_text()
+
+
+def test_gemm_on_hopper_names_every_parameter() -> None:
+    page = kernel_tables.PAGE.read_text()
+    variants = [v for v in load_kernel("gemm").variants.values() if v.name.startswith("wgmma")]
+    assert variants
+    named = {name for variant in variants for name in variant.parameters} - {"block_m", "block_n"}
+    assert {name for name in named if f"`{name}`" not in page} == set()
+
+
+def test_tables_of_gemm_are_made_of_the_evidence(tmp_path: Path) -> None:
+    text = "".join(
+        f"<!-- measured: {name} -->\nold\n<!-- end -->\n"
+        for name in ("shapes bfloat16", "shapes float16", "ablation wgmma")
+    )
+    unmeasured = kernel_tables.filled(text, tmp_path)
+    assert unmeasured.count("Not measured yet") == 3 and "old" not in unmeasured
+    rivals = {
+        "torch": {"ratio": 1.10, "verdict": "faster"},
+        "cublaslt": {"ratio": 1.002, "verdict": "same"},
+    }
+    race = {
+        "ours": {"time_ns": 1.7e5, "tflops": 801.26},
+        "rivals": rivals,
+        "mode": "cold",
+        "variant": "wgmma",
+    }
+    shape = {
+        "dtype": "bfloat16",
+        "layout": "nn",
+        "m": 8,
+        "n": 16,
+        "k": 24,
+        "race": race,
+        "search": {"seconds": 18.4},
+    }
+    odd = {**shape, "k": 23, "race": {**race, "rivals": {"torch": {"ratio": 4.0, "verdict": "faster"}}}}
+    problems = [{**shape, "sustained": {"rivals": rivals}}, {**odd, "sustained": {}}]
+    (tmp_path / "gemm-shapes.json").write_text(json.dumps({"gpu": "NVIDIA H200", "problems": problems}))
+    others = [
+        {"value": 3, "besides": {}, "ratio": 1.03, "verdict": "faster"},
+        {"value": 2, "besides": {}, "ratio": 1.2, "verdict": "faster"},
+        {"value": 5, "besides": {}, "ratio": None, "verdict": None},
+    ]
+    stages = {"parameter": "stages", "value": 4, "worth": 1.03, "alternatives": others}
+    group = {
+        "parameter": "group",
+        "value": 8,
+        "worth": 1.001,
+        "alternatives": [{**others[0], "verdict": "same"}],
+    }
+    deeper = {"value": 128, "besides": {"stages": 2}, "ratio": 0.98, "verdict": "slower"}
+    pair = {"parameter": "block_n", "value": 256, "worth": 0.98, "alternatives": [deeper]}
+    alone = {"parameter": "block_k", "value": 64, "worth": None, "alternatives": [others[2]]}
+    found = {
+        **{"variant": "wgmma", "gpu": "NVIDIA H200", "mode": "cold", "regime": "rested"},
+        "problem": {"sizes": {"m": 8, "n": 16, "k": 24}, "dtypes": {"input": "bfloat16"}},
+        "choices": [alone, pair, group, stages],
+    }
+    (tmp_path / "gemm-ablation.json").write_text(json.dumps([found]))
+    measured = kernel_tables.filled(text, tmp_path)
+    assert (
+        "| 8 x 16 x 24 | cold | 170.00 | 801.3 | 1.100, faster | 1.002, same | 1.100 | 18 s | `wgmma` |"
+        in measured
+    )
+    assert "| 8 x 16 x 23 | cold | 170.00 | 801.3 | 4.000, faster | - | - | 18 s | `wgmma` |" in measured
+    assert "over the 1 shapes with whole rows, against torch.mm: **1.100**" in measured
+    lines = [line for line in measured.splitlines() if line.startswith("| `")]
+    assert lines == [
+        "| `stages` | 4; 3: 1.030 |",
+        "| `group` | 8; 3: same |",
+        "| `block_n` | 256; 128 with stages 2: 0.980, better |",
+        "| `block_k` | 64; no other is valid |",
+    ]
+    assert measured.count("Not measured yet") == 1  # float16
 
 
 def test_mean_matvec() -> None:
