@@ -85,23 +85,25 @@ def search(
     )
 
 
-def table(found: list[Search], shown: list[int]) -> None:
-    for problem in dict.fromkeys(one.problem for one in found):
-        own = [one for one in found if one.problem == problem]
-        best = min(own, key=lambda one: one.best_ns[-1])
-        floor = f"noise floor {100 * best.noise_floor:.2g} %"
-        if not math.isfinite(best.best_ns[-1]):
-            print(f"\n{problem}: no configuration worked")
-            continue
-        print(f"\n{problem}: best {best.best_ns[-1] / 1e3:.2f} us ({best.arm}), {floor}")
-        print(f"  {best.winner}")
+def table(found: list[Search], trials: int) -> None:
+    """Print what the searches of one problem came to."""
+    best = min(found, key=lambda one: one.best_ns[-1])
+    problem, least = best.problem, best.best_ns[-1]
+    if not math.isfinite(least):
+        print(f"\n{problem}: no configuration worked", flush=True)
+        return
+    shown = [n for n in SHOWN if n <= trials]
+    floor = f"noise floor {100 * best.noise_floor:.2g} %"
+    print(f"\n{problem}: best {least / 1e3:.2f} us ({best.arm}), {floor}\n  {best.winner}")
+    heads = "".join(f"{f'at {n}':>8}" for n in shown)
+    print(f"  {'seeds from':<12}{'seed':>5}{'first':>7}{'trials':>8}{'s':>7}{heads}")
+    for one in found:
+        cells = "".join(f"{least / one.after(n):>8.3f}" for n in shown)
+        first = sum(map(len, one.seeds.values()))
         print(
-            f"  {'seeds from':<12}{'seed':>5}{'first':>7}{'s':>7}" + "".join(f"{f'at {n}':>8}" for n in shown)
+            f"  {one.arm:<12}{one.seed:>5}{first:>7}{len(one.best_ns):>8}{one.seconds:>7.1f}{cells}",
+            flush=True,
         )
-        for one in own:
-            cells = "".join(f"{best.best_ns[-1] / one.after(n):>8.3f}" for n in shown)
-            first = sum(map(len, one.seeds.values()))
-            print(f"  {one.arm:<12}{one.seed:>5}{first:>7}{one.seconds:>7.1f}{cells}")
 
 
 def main() -> None:
@@ -138,8 +140,7 @@ def main() -> None:
                     if given.json:
                         data: list[dict[str, Any]] = [one.__dict__ for one in found]
                         given.json.write_text(json.dumps(data, indent=1) + "\n")
-        shown = [n for n in SHOWN if n <= given.trials]
-        table(found, shown)
+            table([one for one in found if one.problem == str(problem)], given.trials)
 
 
 if __name__ == "__main__":
