@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.elements import parse_element
-from tuner.errors import ExpressionError, UsageError
+from tuner.errors import ExpressionError, KernelError, UsageError
 from tuner.expressions import Expression, parse
-from tuner.model import Gpu, Problem, Value
+from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.reference import ArrayExpression
 
 DEVICE_LIMITS = (
@@ -90,6 +90,8 @@ class ScratchSpec:
     """Cleared before every run, inside the timing."""
     zeroed_once: bool = False
     """Zero before its first use only; the kernel leaves it zero when it ends."""
+    when: Expression | None = None
+    """Where it does not hold, there is none; None for always."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class MapSpec:
     """Bytes of a row of the box within which 16-byte pieces change places: 0, 32, 64 or 128."""
     promotion: Expression
     """Bytes that the L2 fetches at a time: 0, 64, 128 or 256."""
+    instead: tuple[str, ...] = ()
+    """What to take where there is no matrix of the argument's name: the first of these that there is."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,8 @@ class LaunchSpec:
     """Percentage of the L1 to be used as shared memory; the driver's choice when absent."""
     alignment: Expression | None = None
     """Bytes of which every tensor's address must be a multiple; 1 when absent."""
+    when: Expression | None = None
+    """Where it does not hold, the launch is left out; None for always."""
 
 
 @dataclass(frozen=True)
@@ -282,6 +288,24 @@ class KernelSpec:
                 f"{found.text!r} uses none of {', '.join(of)}", "an element expression needs one"
             )
         return found.text
+
+    def launches(self, problem: Problem, gpu: Gpu, configuration: Configuration) -> tuple[LaunchSpec, ...]:
+        """Give the launches that a configuration has for a problem, in order.
+
+        Raises:
+            KernelError: it has none.
+        """
+        variant = self.variants[configuration.variant]
+        if all(launch.when is None for launch in variant.launches):
+            return variant.launches
+        names = {**self.environment(problem, gpu), **configuration.values}
+        found = tuple(item for item in variant.launches if item.when is None or item.when.evaluate(names))
+        if not found:
+            raise KernelError(
+                f"variant {variant.name} has no launch for {problem}",
+                "one launch's when must hold wherever the variant's requires does",
+            )
+        return found
 
     def present(self, problem: Problem) -> dict[str, TensorSpec]:
         """Give the tensors that a problem has."""
