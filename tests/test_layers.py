@@ -24,7 +24,7 @@ FLOORS = [
     "gpu.*",
     "devices.* interop.* recording tools.*",
     "cells database migrations owners reading records rows schema search.* upkeep",
-    "accuracy bench doubts importing race targets trials",
+    "accuracy bench doubts importing race shortlist targets trials",
     "climb ladder rungs session state",
     "export.* report.*",
     "__main__ cli.*",

@@ -5,7 +5,7 @@ Every proposal is the unseen valid configuration with the greatest expected impr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from tuner.model import Configuration
-from tuner.search.base import Place, Search
+from tuner.search.base import Nominee, Place, Search
 from tuner.search.features import Codes, Features, Floats
 from tuner.search.gaussian import GaussianProcess, Prior
 from tuner.space import SearchSpace
@@ -58,6 +58,8 @@ NEARBY = 2
 """Parameters in which a configuration near a good one may differ."""
 FAILURE = 1.0
 """A failure counts as twice as slow as the slowest result."""
+ENOUGH = 2
+"""Times that the model needs: one of them is no difference."""
 LEAST_HINTS = 5
 """Another task with fewer results tells nothing."""
 
@@ -142,6 +144,8 @@ class Kriging(Search):
         settings: for experiments.
     """
 
+    selective = True
+
     def __init__(self, space: SearchSpace, seed: int, settings: Settings = Settings()) -> None:
         super().__init__(space, seed)
         # Of this process, for good: its matrices are small, and while compilers keep the cores busy the inverse of one
@@ -154,13 +158,16 @@ class Kriging(Search):
         self._objectives: list[float] = []
         self._codes: list[Codes] = []
         self._pending: dict[Place, Codes] = {}
+        self._nominees: dict[Place, Codes] = {}
         self._fitted_at = -1
         self._hints: list[Hint] = []
         self._near: dict[Place, NDArray[np.int64]] = {}
         """Rows near the best configurations: in a set of millions they take a while to find."""
         self.expected = np.inf
         """By how much the last proposal was expected to be better than the best and the margin, in log2 of the time."""
-        self.promise = np.inf
+        self.promise: float = np.inf
+        self._outside: float = np.inf
+        """What the last nomination promised."""
 
     # -- what it is told
 
@@ -168,7 +175,10 @@ class Kriging(Search):
         self._pending[place] = self._code(place)
 
     def _told(self, place: Place, objective: float | None) -> None:
-        if (code := self._pending.pop(place, None)) is not None:
+        code = self._pending.pop(place, None)
+        if code is None:
+            code = self._nominees.pop(place, None)
+        if code is not None:
             self._learn(place, code, objective)
 
     def _added(self, place: Place, objective: float | None) -> None:
@@ -205,21 +215,54 @@ class Kriging(Search):
 
     # -- what it proposes
 
+    def nominate(self) -> Configuration | None:
+        """Give what promises most beside what waits already."""
+        if not any(self.unseen):
+            self._outside = 0.0
+            return None
+        place = self._propose()
+        self._outside = self.promise
+        self._see(place)
+        self._nominees[place] = self._code(place)
+        return self.space.variants[place[0]].configuration(place[1])
+
+    def choose(self, nominees: Sequence[Nominee]) -> Sequence[int]:
+        """Rank nominees by what they promise now."""
+        places = [self._nominated(nominee.configuration) for nominee in nominees]
+        order, promise = list(range(len(places))), np.inf
+        objectives = np.array(self._objectives)
+        if np.isfinite(objectives).sum() >= ENOUGH or self._hints:
+            known, best = self._settle(objectives, self._pending)
+            mean, deviation = self.model.predict(np.stack([self._nominees[place] for place in places]))
+            improvement = expected_improvement(mean, deviation, best - self.settings.margin / known.unit)
+            order = np.argsort(-improvement, kind="stable").tolist()
+            self.expected = float(improvement[order[0]]) * known.unit
+            promise = float(expected_improvement(mean, deviation, best).max()) * known.unit
+        # What is not compiled may promise more; of that, the last nomination was the best.
+        self.promise = max(promise, self._outside)
+        self._pending[places[order[0]]] = self._nominees.pop(places[order[0]])
+        return order
+
+    def withdraw(self, configuration: Configuration) -> None:
+        """Forget a nomination."""
+        place = self._nominated(configuration)
+        del self._nominees[place]
+        self._unsee(place)
+
+    def _nominated(self, configuration: Configuration) -> Place:
+        place = self.space.locate(configuration)
+        assert place in self._nominees
+        return place
+
     def _propose(self) -> Place:
         objectives = np.array(self._objectives)
         found = int(np.isfinite(objectives).sum())
         startup = self.settings.startup + len(self.space.variants) - 1
-        if not self._hints and (len(objectives) + len(self._pending) < startup or found < 2):
+        waiting = {**self._nominees, **self._pending}
+        if not self._hints and (len(objectives) + len(waiting) < startup or found < ENOUGH):
             self.promise = np.inf
             return self._spread()
-        known = self._gather(objectives)
-        self._fit(known)
-        best = float(known.targets[known.own].min()) if found else float(known.targets.min())
-        self.model.condition(known.codes, known.targets, known.trust, known.alike)
-        if self._pending:
-            waiting = np.stack(list(self._pending.values()))
-            known = known.with_own(waiting, self.model.predict(waiting)[0])
-            self.model.condition(known.codes, known.targets, known.trust, known.alike)
+        known, best = self._settle(objectives, waiting)
         numbers, rows = self._candidates(objectives, len(known.targets))
         encoded = [self.features.encode(n, rows[numbers == n]) for n in range(len(self.space.variants))]
         mean, deviation = self.model.predict(np.concatenate(encoded))
@@ -229,6 +272,19 @@ class Kriging(Search):
         # Targets are in proportion to log2 of the time as far as the knee, and what is better than the best is there.
         self.promise = float(expected_improvement(mean, deviation, best).max()) * known.unit
         return int(numbers[chosen]), int(rows[chosen])
+
+    def _settle(self, objectives: Floats, waiting: Mapping[Place, Codes]) -> tuple[Known, float]:
+        """Make the model one of all results, with what waits as it expects it; gives also the best target."""
+        known = self._gather(objectives)
+        self._fit(known)
+        own = known.targets[known.own] if np.isfinite(objectives).any() else known.targets
+        best = float(own.min())
+        self.model.condition(known.codes, known.targets, known.trust, known.alike)
+        if waiting:
+            codes = np.stack(list(waiting.values()))
+            known = known.with_own(codes, self.model.predict(codes)[0])
+            self.model.condition(known.codes, known.targets, known.trust, known.alike)
+        return known, best
 
     def _gather(self, objectives: Floats) -> Known:
         """Give what the model learns from: results of this run, and what is hinted at."""
@@ -287,11 +343,13 @@ class Kriging(Search):
 
     def _spread(self) -> Place:
         """Give a random configuration that is unlike those before, of a variant that was tried least."""
-        tried = np.bincount([p[0] for p in [*self._places, *self._pending]], minlength=len(self.unseen))
+        tried = np.bincount(
+            [p[0] for p in [*self._places, *self._pending, *self._nominees]], minlength=len(self.unseen)
+        )
         tried = np.where(np.array(self.unseen) > 0, tried, np.iinfo(np.int64).max)
         number = int(self.rng.choice(np.flatnonzero(tried == tried.min())))
         rows = self._some(number, self.settings.spread)
-        known = [*self._codes, *self._pending.values()]
+        known = [*self._codes, *self._pending.values(), *self._nominees.values()]
         if not known or not len(self.features):
             return number, int(rows[0])
         codes, others = self.features.encode(number, rows), np.stack(known)
