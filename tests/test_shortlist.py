@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from tuner.kernel import KernelSpec
 from tuner.model import Configuration, Measurement, Status
 from tuner.search import make_search
 from tuner.search.base import Nominee
-from tuner.shortlist import MOST, RESERVE, SLACK, Shortlist
+from tuner.shortlist import MOST, RESERVE, SLACK, TOGETHER, Shortlist
 
 
 @pytest.fixture
@@ -51,14 +50,12 @@ def test_what_is_nominated_is_not_asked_for_again_until_it_is_withdrawn() -> Non
     first = search.ask()
     assert first == space.default
     search.tell(first, cost(first))
-    nominated = []
-    while (configuration := search.nominate()) is not None:
-        nominated.append(configuration)
+    nominated = [*search.nominate(5), *search.nominate(1000)]
     assert len({first, *nominated}) == len(space)
     assert search.ask() is None
     search.withdraw(nominated[5])
-    assert search.nominate() == nominated[5]
-    assert search.nominate() is None
+    assert search.nominate(2) == [nominated[5]]
+    assert search.nominate(1) == []
     assert search.promise is not None
 
 
@@ -68,7 +65,7 @@ def test_the_choice_goes_by_the_latest_results() -> None:
     search = make_search("kriging", space, 4)
     first = search.ask()
     assert first is not None
-    nominees = [Nominee(c) for c in itertools.islice(iter(search.nominate, None), 80) if c is not None]
+    nominees = [Nominee(configuration) for configuration in search.nominate(80)]
     tried = []
     for _ in range(30):
         order = search.choose(nominees)
@@ -83,11 +80,9 @@ def test_the_choice_goes_by_the_latest_results() -> None:
 
 def test_a_nominee_may_fail_without_having_been_chosen() -> None:
     search = make_search("kriging", single(3, 4), 1)
-    for _ in range(6):
-        configuration = search.nominate()
-        assert configuration is not None
+    for configuration in search.nominate(6):
         search.tell(configuration, None)
-    assert search.nominate() is not None
+    assert search.nominate(1)
 
 
 # -- the shortlist
@@ -124,7 +119,8 @@ def test_how_many_are_nominated_follows_from_what_trials_take(
         shortlist.told(compile_s, measure_s)
         shortlist.fill(10_000, ())
         assert shortlist.rate == pytest.approx(rate)
-        assert device.begun == int(compilers + SLACK + RESERVE + told * rate + 1e-9)
+        room = compilers + SLACK + RESERVE + told * rate + 1e-9
+        assert room - TOGETHER < device.begun <= room
 
 
 def test_nothing_is_nominated_that_cannot_be_chosen_any_more() -> None:

@@ -32,6 +32,8 @@ SHARE = 0.75
 """Of the compilers' time that is spent; the head and the measuring process need cores, too."""
 NOMINATION_S = 0.01
 """Time on the GPU that pays for one nomination: one costs the head some milliseconds, and must not hold the GPU up."""
+TOGETHER = 4
+"""Nominations at a time, which cost hardly more than one."""
 MOST = 4.0
 """Nominations for a trial, at most."""
 KEPT = 48
@@ -85,15 +87,19 @@ class Shortlist:
             left: trials that are still to be begun.
             begun: what was tried without having been chosen here.
         """
-        while self.nominated < int(self._allowed) and not self.exhausted:
-            if left * self.rate < self._ahead and len(self._waiting) >= left:
-                return  # the run will be over before others may be chosen
-            configuration = self.search.nominate()
-            if configuration is None:
-                self.exhausted = True
-            elif configuration not in begun:
-                self._waiting[configuration] = self.nominated
-                self.nominated += 1
+        room = int(self._allowed) - self.nominated
+        if left * self.rate < self._ahead:  # the run will be over before others may be chosen
+            room = min(room, left - len(self._waiting))
+        elif room < TOGETHER:
+            return
+        if room <= 0 or self.exhausted:
+            return
+        nominees = self.search.nominate(room)
+        self.exhausted = len(nominees) < room
+        self.nominated += len(nominees)
+        for number, configuration in enumerate(nominees, self.nominated - len(nominees)):
+            if configuration not in begun:
+                self._waiting[configuration] = number
                 self.device.compile(configuration)
 
     def skip(self, configuration: Configuration) -> None:

@@ -106,10 +106,10 @@ class Search(abc.ABC):
             distance: how unlike this problem that one is, from 0, as :func:`tuner.search.kinship.distance` says.
         """
 
-    def nominate(self) -> Configuration | None:
-        """Give a configuration to compile that was not asked for, added or nominated before; None if there is none.
+    def nominate(self, count: int) -> list[Configuration]:
+        """Give configurations to compile that were not asked for, added or nominated before; fewer if few are left.
 
-        Nothing is promised: it may be chosen later, told of as a failure (:meth:`tell`), or withdrawn.
+        Nothing is promised: each may be chosen later, told of as a failure (:meth:`tell`), or withdrawn.
         """
         raise NotImplementedError
 
