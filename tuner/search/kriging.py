@@ -154,6 +154,8 @@ class Kriging(Search):
         self._codes: list[Codes] = []
         self._pending: dict[Place, Codes] = {}
         self._nominees: dict[Place, Codes] = {}
+        self._place_of: dict[Configuration, Place] = {}
+        """Of everything nominated: to look it up in a set of a hundred thousand takes longer."""
         self._fitted_at = -1
         self._basis: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         """Of very many results those that the model learns, when the choice was made last."""
@@ -222,12 +224,13 @@ class Kriging(Search):
                 self._see(place)
                 self._nominees[place] = self._code(place)
                 nominated.append(self.space.variants[place[0]].configuration(place[1]))
+                self._place_of[nominated[-1]] = place
         self._outside = self.promise if any(self.unseen) else 0.0
         return nominated
 
     def choose(self, nominees: Sequence[Nominee]) -> Sequence[int]:
         """Rank nominees by what they promise now."""
-        places = [self._nominated(nominee.configuration) for nominee in nominees]
+        places = [self._place_of[nominee.configuration] for nominee in nominees]
         order, promise = list(range(len(places))), np.inf
         objectives = np.array(self._objectives)
         if np.isfinite(objectives).sum() >= ENOUGH or self._hints:
@@ -242,14 +245,9 @@ class Kriging(Search):
 
     def withdraw(self, configuration: Configuration) -> None:
         """Forget a nomination."""
-        place = self._nominated(configuration)
+        place = self._place_of.pop(configuration)
         del self._nominees[place]
         self._unsee(place)
-
-    def _nominated(self, configuration: Configuration) -> Place:
-        place = self.space.locate(configuration)
-        assert place in self._nominees
-        return place
 
     def _propose(self) -> Place:
         return self._promising(1)[0]
