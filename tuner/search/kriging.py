@@ -26,7 +26,7 @@ class Settings:
     The defaults were chosen on recorded spaces; see docs/search.md.
     """
 
-    startup: int = 3
+    startup: int = 2
     """Configurations before the first that the model chooses, with one more for each further variant."""
     spread: int = 10
     """Each of them is that one of so many random ones which is farthest from the others."""
@@ -34,9 +34,9 @@ class Settings:
     """Results worse than this quantile are compressed."""
     margin: float = 0.05
     """An improvement below this, in log2 of the time, is not worth a trial."""
-    steps: int = 15
+    steps: int = 6
     """BFGS steps for each proposal."""
-    refit: float = 0.05
+    refit: float = 0.15
     """Share by which the results have grown when they are fitted again."""
     fitted: int = 120
     """Results that hyperparameters are fitted to."""
@@ -44,7 +44,7 @@ class Settings:
     """Results that predictions rest on."""
     hinted: int = 60
     """Results that are kept of each other task."""
-    pairs: int = 80_000
+    pairs: int = 40_000
     """Candidates times results that are compared for a proposal."""
     least: int = 700
     most: int = 20_000
