@@ -184,7 +184,7 @@ GEMM = [
         },
     ),
     Lattice(
-        "wmma",
+        "mma_sync",
         {
             "block_m": (64, 128, 256),
             "block_n": (64, 128, 256),
@@ -206,7 +206,7 @@ GEMM = [
         },
     ),
     Lattice(
-        "wmma_split_k",
+        "mma_sync_split_k",
         {
             "split_k": (2, 4, 8),
             "block_m": (64, 128),

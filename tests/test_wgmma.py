@@ -80,7 +80,7 @@ def test_only_on_hopper_and_only_for_rows_of_whole_16_bytes() -> None:
         assert names & set(VARIANTS) == {"wgmma_padded"}
     single = problem("wgmma", dtype="float32")
     assert not {v.name for v in GEMM.usable_variants(single, HOPPER)[0]} & set(VARIANTS)
-    assert "wgmma_few_rows" not in {v.name for v in GEMM.usable_variants(problem("wgmma", m=512), HOPPER)[0]}
+    assert "wgmma_few_rows" not in {v.name for v in GEMM.usable_variants(problem("wgmma", m=1025), HOPPER)[0]}
 
 
 def stage_bytes(values: dict[str, Any], layout: str) -> int:

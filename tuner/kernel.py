@@ -221,6 +221,47 @@ class RungSpec:
 
 
 @dataclass(frozen=True)
+class SeedSpec:
+    """A configuration that is worth trying first, for the problems and GPUs for which it holds."""
+
+    variant: str
+    parameters: Mapping[str, Value | Expression | tuple[Value, ...]]
+    """Values, several to choose from, or expressions over the problem, the device's limits and the parameters before
+    them; the defaults for those that are not named."""
+    when: Expression | None = None
+    """Over the problem, the limits and all parameters, as the seed sets them."""
+    least: Expression | None = None
+    """Of several choices that is taken which has the least of this, an expression over the same."""
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class ProposalSpec:
+    """How a library's proposal for a product becomes a configuration of a variant."""
+
+    variant: str
+    parameters: Mapping[str, Value | Expression]
+    """Values, or expressions over the problem, the device's limits and the proposal, the most important first; where
+    no configuration has all of them, the last ones give way."""
+    when: Expression | None = None
+
+
+@dataclass(frozen=True)
+class MatmulSpec:
+    """In what way a kernel is a product of matrices, and what becomes of the proposals for one."""
+
+    sizes: Mapping[str, Expression]
+    """``m``, ``n`` and ``k`` of C[m, n] = A[m, k] B[k, n], each row-major unless it is transposed."""
+    transposed: Mapping[str, Expression]
+    """Whether ``a`` and ``b`` are."""
+    dtypes: Mapping[str, str]
+    """Role or dtype of ``input``, ``accumulate`` and ``output``."""
+    into: tuple[ProposalSpec, ...]
+    """The first that holds for a proposal takes it."""
+    when: Expression | None = None
+
+
+@dataclass(frozen=True)
 class KernelSpec:
     """A kernel's TOML file, read and checked."""
 
@@ -228,7 +269,7 @@ class KernelSpec:
     summary: str
     file: Path
     digest: str
-    """Of what the TOML file says, without its baselines and its ladder, which change no result."""
+    """Of what the TOML file says, without its baselines, ladder, seeds and heuristics, which change no result."""
     sizes: Mapping[str, int]
     dtypes: Mapping[str, tuple[str, ...] | str]
     """Role to its choices, or to the role or dtype that it follows."""
@@ -248,6 +289,10 @@ class KernelSpec:
     """The options that are element expressions, with the names that each may use."""
     ladder: tuple[RungSpec, ...] = ()
     """The kernel's story as its file tells it; see :attr:`rungs`."""
+    seeds: tuple[SeedSpec, ...] = ()
+    """What a search tries first, where it holds."""
+    matmul: MatmulSpec | None = None
+    """For kernels that are a product of matrices: how a library's proposals become seeds, too."""
 
     @property
     def folder(self) -> Path:

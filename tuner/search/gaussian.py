@@ -7,6 +7,10 @@ kernel of smoothness 5/2 on the distance between the levels.
 
 Hyperparameters are the most probable ones under log-normal priors (logit-normal for ``w``), found by BFGS from
 where the last fit ended.
+
+Features have few levels, and results are many pairs: whatever depends on two levels only is computed once for each two
+levels and looked up, and gradients are summed up by levels before they are multiplied out. That is some ten times less
+work than kernels and their derivatives for each feature and pair.
 """
 
 from __future__ import annotations
@@ -51,6 +55,30 @@ class Prior:
         )
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """All pairs of some configurations."""
+
+    first: Codes
+    second: Codes
+    levels: Codes
+    """For each feature and pair the place of its two levels in the table of all features."""
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What the hyperparameters make of each two levels of each feature."""
+
+    sums: list[Floats]
+    """Weighted kernels, one square table a feature."""
+    factors: list[Floats]
+    """Factors of the product."""
+    rest: float
+    """Weight of the product."""
+    variance: float
+    """Of any one configuration."""
+
+
 class GaussianProcess:
     """Learns standardised results of configurations, and predicts others with their uncertainty.
 
@@ -63,11 +91,30 @@ class GaussianProcess:
         self.distances = list(distances)
         self.middle, self.spread = prior.moments(len(self.distances))
         self.theta = self.middle.copy()
+        sizes = np.array([len(d) for d in self.distances], dtype=np.int64)
+        self._sizes = sizes
+        self._starts = np.concatenate([[0], np.cumsum(sizes**2)]).astype(np.int64)
+        self._table = np.concatenate([d.ravel() for d in self.distances] or [np.empty(0)])
+        self._owner = np.repeat(np.arange(len(sizes)), sizes**2)
         self._codes: Codes = np.empty((0, len(self.distances)), dtype=np.int64)
+        self._targets: Floats = np.empty(0)
         self._inverse_root: Floats = np.empty((0, 0))
         self._weights: Floats = np.empty(0)
         self._mean = 0.0
         self._trust: Floats | None = None
+        self._related: Floats = np.empty((0, 0))
+        self._tables = self._tabulate()
+        self._believed: tuple[Codes, Floats, Floats] | None = None
+
+    @property
+    def variance(self) -> float:
+        """Of any one configuration, before anything is known."""
+        return self._tables.variance
+
+    @property
+    def noise(self) -> float:
+        """Variance of a result around what its configuration takes."""
+        return float(np.exp(self.theta[-1])) + JITTER
 
     def fit(self, codes: Codes, targets: Floats, steps: int, alike: Floats | None = None) -> None:
         """Improve the hyperparameters by a bounded number of BFGS steps.
@@ -80,18 +127,18 @@ class GaussianProcess:
         """
         if not self.distances:
             return
-        apart = self._apart(codes)
+        pairs = self.pairs(codes)
         theta = self.theta
-        value, slope = self._loss(theta, apart, targets, alike)
+        value, slope = self._loss(theta, pairs, targets, alike)
         if not np.isfinite(value):
             theta = self.middle
-            value, slope = self._loss(theta, apart, targets, alike)
+            value, slope = self._loss(theta, pairs, targets, alike)
         hessian = np.diag(0.3 * self.spread**2)
         for _ in range(steps):
             step = -hessian @ slope
             step *= min(1.0, 1.5 / max(float(np.abs(step).max()), 1e-12))
             for _ in range(6):
-                new_value, new_slope = self._loss(theta + step, apart, targets, alike)
+                new_value, new_slope = self._loss(theta + step, pairs, targets, alike)
                 if new_value < value + 1e-4 * (slope @ step):
                     break
                 step = 0.4 * step
@@ -105,10 +152,12 @@ class GaussianProcess:
                 turn = np.eye(len(theta)) - np.outer(step, change) / curvature
                 hessian = turn @ hessian @ turn.T + np.outer(step, step) / curvature
         self.theta = theta
+        self._tables = self._tabulate()
+        self._codes = self._codes[:0]
 
     def evidence(self, codes: Codes, targets: Floats, alike: Floats) -> float:
         """Give how well tasks of that correlation explain the results: a log likelihood, but for a constant."""
-        return -self._loss(self.theta, self._apart(codes), targets, alike)[0] if self.distances else 0.0
+        return -self._loss(self.theta, self.pairs(codes), targets, alike)[0] if self.distances else 0.0
 
     def condition(
         self, codes: Codes, targets: Floats, trust: Floats | None = None, alike: Floats | None = None
@@ -121,25 +170,73 @@ class GaussianProcess:
             trust: correlation of each result's task with the one that is to be predicted; 1 when left out.
             alike: correlation of the tasks that each two results belong to; 1 when left out.
         """
-        self._codes, self._trust = codes, None
-        covariance = self._covariance(codes)
-        if alike is not None:
-            covariance *= alike
+        self._believed = None
+        self._decompose(codes, alike)
         self._trust = trust
-        covariance[np.diag_indices(len(codes))] += np.exp(self.theta[-1]) + JITTER
-        self._inverse_root = np.linalg.inv(np.linalg.cholesky(covariance))
-        inverse = self._inverse_root.T @ self._inverse_root
-        sums = inverse.sum(axis=1)
-        self._mean = float(sums @ targets / (sums.sum() + 1.0 / MEAN_VARIANCE))
-        self._weights = inverse @ (targets - self._mean)
+        root = self._inverse_root
+        ones, own = root.sum(axis=1), root @ targets
+        self._mean = float(ones @ own / (ones @ ones + 1.0 / MEAN_VARIANCE))
+        self._weights = root.T @ (own - self._mean * ones)
+
+    def believe(self, codes: Codes) -> None:
+        """Take configurations to come out as expected: what is expected of others stays, and they are surer."""
+        covariance = self.between(codes, self._codes)
+        if self._trust is not None:
+            covariance *= self._trust
+        known = covariance @ self._inverse_root.T
+        left = self.between(codes, codes) - known @ known.T
+        left[np.diag_indices(len(codes))] += self.noise
+        self._believed = codes, known, np.linalg.inv(np.linalg.cholesky(left))
 
     def predict(self, codes: Codes) -> tuple[Floats, Floats]:
         """Give the expected results of configurations, and their standard deviations."""
-        covariance = self._covariance(codes)
-        known = covariance @ self._inverse_root.T
-        _, main, _, rest, _ = self._split(self.theta)
-        variance = main.sum() + rest - np.einsum("ij,ij->i", known, known)
-        return self._mean + covariance @ self._weights, np.sqrt(np.maximum(variance, 1e-10))
+        outlook = self.outlook([codes])
+        return outlook.mean, outlook.deviation
+
+    def outlook(self, blocks: Sequence[Codes]) -> Outlook:
+        """Predict several groups of configurations; a feature that is the same throughout a group costs nothing."""
+        blocks = [block for block in blocks if len(block)]
+        others = self._codes if self._believed is None else np.concatenate([self._codes, self._believed[0]])
+        size, columns, means = len(self._codes), [], []
+        for block in blocks:
+            covariance = self.between(block, others)
+            if self._trust is not None:
+                covariance[:, :size] *= self._trust
+            known = covariance[:, :size] @ self._inverse_root.T
+            means.append(self._mean + covariance[:, :size] @ self._weights)
+            if self._believed is not None:
+                _, of_others, root = self._believed
+                known = np.hstack([known, (covariance[:, size:] - known @ of_others.T) @ root.T])
+            columns.append(known)
+        return Outlook(self, np.concatenate(blocks), np.concatenate(means), np.concatenate(columns))
+
+    def pairs(self, codes: Codes) -> Pairs:
+        """Give all pairs of configurations."""
+        first, second = np.triu_indices(len(codes), 1)
+        columns = codes.T
+        levels = self._starts[:-1, None] + columns[:, first] * self._sizes[:, None] + columns[:, second]
+        return Pairs(first, second, levels)
+
+    def _decompose(self, codes: Codes, alike: Floats | None) -> None:
+        """Invert the root of the covariance; where results were only added, that of the others is extended."""
+        before = len(self._codes)
+        related = np.ones((len(codes), len(codes))) if alike is None else alike
+        if not (
+            0 < before <= len(codes)
+            and np.array_equal(self._codes, codes[:before])
+            and np.array_equal(self._related, related[:before, :before])
+        ):
+            before = 0
+        new, old = codes[before:], self._inverse_root[:before, :before]
+        across = (self.between(new, codes[:before]) * related[before:, :before]) @ old.T
+        corner = self.between(new, new) * related[before:, before:] - across @ across.T
+        corner[np.diag_indices(len(new))] += self.noise
+        root = np.linalg.inv(np.linalg.cholesky(corner))
+        self._inverse_root = np.zeros((len(codes), len(codes)))
+        self._inverse_root[:before, :before] = old
+        self._inverse_root[before:, :before] = -root @ across @ old
+        self._inverse_root[before:, before:] = root
+        self._codes, self._related = codes, related
 
     def _split(self, theta: Floats) -> tuple[Floats, Floats, Floats, float, float]:
         count = len(self.distances)
@@ -147,36 +244,47 @@ class GaussianProcess:
         rest, noise = np.exp(theta[3 * count :])
         return np.exp(theta[:count]), np.exp(theta[count : 2 * count]), share, float(rest), float(noise)
 
-    def _covariance(self, codes: Codes) -> Floats:
-        """Give the covariance of configurations with those that were taken in."""
+    def _tabulate(self) -> _Tables:
         lengths, main, share, rest, _ = self._split(self.theta)
-        shape = len(codes), len(self._codes)
-        total, product = np.zeros(shape), np.full(shape, rest)
+        sums, factors = [], []
         for j, distances in enumerate(self.distances):
-            table, _ = _matern(distances[:, self._codes[:, j]] / lengths[j])
-            total += (main[j] * table)[codes[:, j]]
-            product *= (1 - share[j] + share[j] * table)[codes[:, j]]
-        total += product
-        if self._trust is not None:
-            total *= self._trust
-        return total
+            kernel, _ = _matern(distances / lengths[j])
+            sums.append(main[j] * kernel)
+            factors.append(1 - share[j] + share[j] * kernel)
+        return _Tables(sums, factors, rest, float(main.sum() + rest))
 
-    def _apart(self, codes: Codes) -> Floats:
-        return np.stack([d[np.ix_(c, c)] for d, c in zip(self.distances, codes.T, strict=True)])
+    def between(self, codes: Codes, others: Codes) -> Floats:
+        """Give the covariance of each two configurations."""
+        shape = len(codes), len(others)
+        # What all rows share is a row.
+        total, product = np.zeros(shape[1]), np.full(shape[1], self._tables.rest)
+        same = (codes == codes[:1]).all(axis=0)
+        for j in np.flatnonzero(same):
+            if len(codes):
+                total += self._tables.sums[j][codes[0, j], others[:, j]]
+                product *= self._tables.factors[j][codes[0, j], others[:, j]]
+        totals, products = np.tile(total, (shape[0], 1)), np.tile(product, (shape[0], 1))
+        for j in np.flatnonzero(~same):
+            totals += self._tables.sums[j][:, others[:, j]].take(codes[:, j], axis=0)
+            products *= self._tables.factors[j][:, others[:, j]].take(codes[:, j], axis=0)
+        return np.asarray(totals + products)
 
     def _loss(
-        self, theta: Floats, apart: Floats, targets: Floats, alike: Floats | None = None
+        self, theta: Floats, pairs: Pairs, targets: Floats, alike: Floats | None = None
     ) -> tuple[float, Floats]:
         """Give the negative log posterior of hyperparameters, and its gradient."""
         count, size = len(self.distances), len(targets)
         lengths, main, share, rest, noise = self._split(theta)
-        kernels, slopes = _matern(apart / lengths[:, None, None])
-        factors = 1 - share[:, None, None] + share[:, None, None] * kernels
-        product = rest * np.prod(factors, axis=0)
-        covariance = np.tensordot(main, kernels, 1) + product
+        kernels, slopes = _matern(self._table / lengths[self._owner])
+        factors = 1 - share[self._owner] + share[self._owner] * kernels
+        product = rest * factors[pairs.levels].prod(axis=0)
+        between = (main[self._owner] * kernels)[pairs.levels].sum(axis=0) + product
         if alike is not None:
-            covariance *= alike
-        covariance[np.diag_indices(size)] += noise + JITTER
+            between *= alike[pairs.first, pairs.second]
+        covariance = np.empty((size, size))
+        covariance[pairs.first, pairs.second] = between
+        covariance[pairs.second, pairs.first] = between
+        covariance[np.diag_indices(size)] = main.sum() + rest + noise + JITTER
         try:
             root = np.linalg.cholesky(covariance)
         except np.linalg.LinAlgError:
@@ -188,20 +296,65 @@ class GaussianProcess:
         scores = (theta - self.middle) / self.spread
         value = 0.5 * ((targets - mean) @ weights + mean**2 / MEAN_VARIANCE + scores @ scores)
         value += np.log(np.diag(root)).sum()
-        pull = np.outer(weights, weights) - inverse
-        gradient = scores / self.spread
-        gradient[-1] -= 0.5 * np.trace(pull) * noise
+        trace = float(weights @ weights - np.trace(inverse))
+        # Each pair stands for two elements of the matrix.
+        pull = 2 * (weights[pairs.first] * weights[pairs.second] - inverse[pairs.first, pairs.second])
         if alike is not None:
-            pull = pull * alike
-        within = pull * product / factors
-        both = pull * main[:, None, None] + within * share[:, None, None]
-        gradient[:count] -= 0.5 * np.einsum("jab,jab->j", both, slopes)
-        gradient[count : 2 * count] -= 0.5 * main * np.einsum("ab,jab->j", pull, kernels)
+            pull *= alike[pairs.first, pairs.second]
+        within = pull * product
+        # By two levels of a feature: what pulls at its kernel there, in the sum and within the product.
+        by_sum = self._by_levels(pairs, pull)
+        by_product = self._by_levels(pairs, within) / factors
+        both = by_sum * main[self._owner] + by_product * share[self._owner]
+        gradient = scores / self.spread
+        gradient[:count] -= 0.5 * self._by_feature(both * slopes)
+        gradient[count : 2 * count] -= 0.5 * main * (self._by_feature(by_sum * kernels) + trace)
         gradient[2 * count : 3 * count] -= (
-            0.5 * share * (1 - share) * np.einsum("jab,jab->j", within, kernels - 1)
+            0.5 * share * (1 - share) * self._by_feature(by_product * (kernels - 1))
         )
-        gradient[-2] -= 0.5 * (pull * product).sum()
+        gradient[-2] -= 0.5 * (within.sum() + rest * trace)
+        gradient[-1] -= 0.5 * trace * noise
         return float(value), gradient
+
+    def _by_levels(self, pairs: Pairs, pulls: Floats) -> Floats:
+        """Add up what belongs to pairs, for each two levels of each feature."""
+        counts = [
+            np.bincount(levels - start, pulls, end - start)
+            for levels, start, end in zip(pairs.levels, self._starts[:-1], self._starts[1:], strict=True)
+        ]
+        return np.concatenate(counts)
+
+    def _by_feature(self, values: Floats) -> Floats:
+        return np.add.reduceat(values, self._starts[:-1])
+
+
+class Outlook:
+    """What is expected of some configurations, with what may be known of them before.
+
+    Args:
+        model: that expects it.
+        codes: one row a configuration.
+        mean: expected results.
+        columns: covariances with what is known, so scaled that their squares are what the variance shrinks by.
+    """
+
+    def __init__(self, model: GaussianProcess, codes: Codes, mean: Floats, columns: Floats) -> None:
+        self.model, self.codes, self.mean = model, codes, mean
+        self._columns = columns
+        self._variance = model.variance - np.einsum("ij,ij->i", columns, columns)
+
+    @property
+    def deviation(self) -> Floats:
+        """Standard deviations."""
+        return np.asarray(np.sqrt(np.maximum(self._variance, 1e-10)))
+
+    def believe(self, place: int) -> None:
+        """Take one of them to come out as expected: the expectations stay, and what is like it is surer."""
+        column = self.model.between(self.codes, self.codes[place : place + 1])[:, 0]
+        column -= self._columns @ self._columns[place]
+        column /= np.sqrt(max(self._variance[place], 0.0) + self.model.noise)
+        self._variance = self._variance - column**2
+        self._columns = np.column_stack([self._columns, column])
 
 
 def _matern(scaled: NDArray[np.float64]) -> tuple[Floats, Floats]:
