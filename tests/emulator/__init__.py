@@ -122,8 +122,9 @@ class HostKernel:
         shared_bytes: int,
         schedule: Schedule,
         *arguments: HostArray | np.generic,
+        layers: int = 1,
     ) -> None:
-        """Run it to its end.
+        """Run it to its end, on that many blocks along x in each layer along z.
 
         Raises:
             AssertionError: it did what it may not, or waits for ever.
@@ -133,7 +134,15 @@ class HostKernel:
             for argument in arguments
         ]
         stored = [np.array([value]) for value in values]
-        head = (blocks, threads, shared_bytes, schedule.resident, int(schedule.shuffled), schedule.seed)
+        head = (
+            blocks,
+            layers,
+            threads,
+            shared_bytes,
+            schedule.resident,
+            int(schedule.shuffled),
+            schedule.seed,
+        )
         pointers = (ctypes.c_void_p * len(stored))(*(value.ctypes.data for value in stored))
         fault = self._library.launch(self._library.body, pointers, *map(ctypes.c_uint, head))
         assert fault is None, fault.decode()
@@ -193,7 +202,8 @@ class HostConfiguration:
         plan = self.plan(sizes)
         for kernel, launch in zip(self._kernels, plan.launches, strict=True):
             arguments = _arguments(launch, memory)
-            kernel(launch.grid[0], launch.threads, launch.shared_bytes, schedule, *arguments)
+            across, _, layers = (*launch.grid, 1, 1)[:3]
+            kernel(across, launch.threads, launch.shared_bytes, schedule, *arguments, layers=layers)
         for buffer in plan.scratch:
             left = memory[buffer.name].elements
             assert not buffer.zeroed_once or not left.any(), "the next launch finds it changed"

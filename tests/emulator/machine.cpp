@@ -288,7 +288,7 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_byte
         const std::size_t chosen = random_bits() % running.size();
         Block& block = *running[chosen];
         load(&block);
-        blockIdx.x = block.number;
+        blockIdx = {block.number % gridDim.x, 0, block.number / gridDim.x};
         turn.clear();
         for (auto& thread : block.threads) {
             turn.push_back(thread.get());
@@ -313,11 +313,13 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_byte
 
 // Runs a kernel; gives what was wrong, or a null pointer. `resident` blocks are there at once; the others start in the
 // order of their numbers, or, with `shuffled`, in any.
-extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned int blocks, unsigned int threads,
-                              unsigned int dynamic_bytes, unsigned int resident, int shuffled, unsigned int seed) {
+extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned int across, unsigned int layers,
+                              unsigned int threads, unsigned int dynamic_bytes, unsigned int resident, int shuffled,
+                              unsigned int seed) {
     using namespace emulator;
     random_bits.seed(seed);
-    gridDim = {blocks, 1, 1};
+    gridDim = {across, 1, layers};
+    const unsigned int blocks = across * layers;
     blockDim = {threads, 1, 1};
     body = kernel;
     body_arguments = arguments;
