@@ -48,6 +48,10 @@ CASES = [
     ("mma_sync", "float16", "nt", 86, WIDE, [(65, 136, 264), (3, 129, 65)]),
     ("mma_sync", "bfloat16", "nn", 89, FLAT, [(20, 40, 520), (15, 31, 129)]),
     ("mma_sync_split_k", "float16", "nn", 80, SMALL | {"split_k": 3}, [(40, 72, 200), (33, 66, 65), (8, 8, 8)]),
+    ("mma_sync_padded", "float16", "nn", 80, SMALL, [(33, 67, 71)]),
+    ("mma_sync_padded", "bfloat16", "nn", 89, SMALL, [(40, 72, 100)]),
+    ("mma_sync_padded", "float16", "nn", 75, SMALL, [(40, 70, 104)]),
+    ("mma_sync_padded", "float16", "nt", 86, SMALL, [(35, 66, 67)]),
     ("mma_sync_split_k", "float16", "nt", 75, SMALL | {"split_k": 2}, [(40, 72, 104), (31, 65, 33)]),
 ]  # fmt: skip
 
