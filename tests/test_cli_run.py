@@ -247,6 +247,20 @@ def test_output_that_cannot_be_written() -> None:
     assert said.stderr == "tune: cannot write: No space left on device\n"
 
 
+def test_output_that_nobody_reads_to_the_end() -> None:
+    command = [sys.executable, "-m", "tuner", "list"]
+    reading, writing = os.pipe()
+    os.close(reading)  # as `tune list | head` once head has seen enough
+    try:
+        said = subprocess.run(
+            command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    finally:
+        os.close(writing)
+    assert said.returncode == 128 + signal.SIGPIPE
+    assert said.stderr == ""
+
+
 def test_show_says_how_large_the_space_is(tune: Tune, tmp_path: Path) -> None:
     said = tune("show", "gemm", "--json", device="")
     data = json.loads(said.out)

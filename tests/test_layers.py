@@ -25,7 +25,7 @@ FLOORS = [
     "devices.* interop.* recording tools.*",
     "cells database migrations owners reading records rows schema search.* upkeep "
     "matmul_heuristics matmul_worker seeding",
-    "ablation accuracy bench doubts importing race targets trials",
+    "ablation accuracy bench doubts importing race shortlist targets trials",
     "climb ladder rungs session state",
     "export.* report.*",
     "__main__ cli.*",

@@ -28,6 +28,7 @@ from tuner.search.base import Search
 from tuner.search.enough import Enough, Watch
 from tuner.search.kinship import distance
 from tuner.seeding import gather, refuse
+from tuner.shortlist import DEPTH, Shortlist
 from tuner.space import SearchSpace
 from tuner.state import Observer, Request, Result, State, ceiling_of, metrics
 from tuner.trials import judged, objective, trial_of, winner_of
@@ -155,6 +156,9 @@ class _Session:
         self.space = device.restrict(space)
         self.search = make_search(run.sampler, self.space, run.seed)
         seeds = gather(kernel, problem, device.gpu, self.space, which, recorded=device.recorded)
+        self.shortlist = (
+            Shortlist(self.search, device) if self.search.selective and device.compilers else None
+        )
         self.watch = Watch(device.noise_floor)
         self.enough: Enough | None = None
         """Why an interrupted run had stopped searching."""
@@ -347,13 +351,15 @@ class _Session:
         deadline = math.inf if self.request.time_s is None else state.search_began + self.request.time_s
         while not self.stop():
             self._step(deadline)
-            if not self.pending:
+            if not self.pending and not self._held_up(deadline):
                 break
             self.observer.tick(state)
         else:
             self._drain()
             raise Interrupted("stopped")
         state.search_ended = time.monotonic()
+        if self.shortlist:
+            self.shortlist.close()
         if len(state.trials) < self._budget() and not self.exhausted:
             state.enough = self._enough()
         if not state.trials:
@@ -364,13 +370,13 @@ class _Session:
 
         Answers and the attempts that follow from them share a transaction: the disk is waited for once.
         """
-        outcomes = self.device.collect(POLL_S) if self.pending else []
+        outcomes = self.device.collect(POLL_S) if self.pending or self._held_up(deadline) else []
         with self.database.transaction():
             ended = [self._record_outcome(outcome) for outcome in outcomes]
             # Told one by one in the order asked, each followed by what it makes room for: what the search knows when it
             # is asked does not depend on the order of the answers, so that a seed gives the same run.
             begun = self._begin(deadline)
-            while self.next_told in self.done:
+            while self.next_told in self.done and not self._held_up(deadline):
                 self._tell(self.done.pop(self.next_told))
                 begun += self._begin(deadline)
         for trial in ended:
@@ -381,13 +387,30 @@ class _Session:
     def _begin(self, deadline: float) -> list[int]:
         begun: list[int] = []
         while self._wants_more(deadline):
+            if self.shortlist and self.next_number:
+                left = self._budget() - len(self.state.trials) - len(self.pending)
+                self.shortlist.fill(left, self.begun)
+            if self._held_up(deadline):
+                break
             begun += self._begin_next()
         return begun
+
+    def _held_up(self, deadline: float) -> bool:
+        """Whether the next trial has to wait until what it is chosen from is compiled.
+
+        Nothing is told meanwhile: what is known when it is chosen must not depend on how long that takes.
+        """
+        shortlist = self.shortlist
+        if shortlist is None or not self.next_number or not self._wants_more(deadline):
+            return False
+        chosen = self.doubts.waiting or self.seeds or self.search.opening
+        return not (chosen or shortlist.empty or shortlist.ready())
 
     def _wants_more(self, deadline: float) -> bool:
         if self.pending and self.suspects.intersection([*self.pending.values(), *self.seeds[:1]]):
             return False
-        if self.next_number - self.next_told >= self.device.lookahead:
+        depth = min(DEPTH, self.device.lookahead) if self.shortlist else self.device.lookahead
+        if self.next_number - self.next_told >= depth:
             return False
         if self.doubts.waiting:  # whoever is suspect is left out of the race unless it is timed again
             return True
@@ -421,10 +444,15 @@ class _Session:
         self.database.attempt(self.state.run.id, number, configuration)
         self.pending[number] = configuration
         self.begun.add(configuration)
+        if self.shortlist:
+            self.shortlist.skip(configuration)
         return [number]
 
     def _ask(self) -> Configuration | None:
-        configuration = self.search.ask()
+        if self.shortlist and self.next_number and not self.search.opening:
+            configuration = None if self.shortlist.empty else self.shortlist.choose()
+        else:
+            configuration = self.search.ask()
         self.watch.asked(self.search.promise)
         return configuration
 
@@ -453,6 +481,8 @@ class _Session:
             found = objective(trial_of(outcome, self.max_error))
             self.search.tell(outcome.configuration, found)
             self.watch.told(found)
+            if self.shortlist:
+                self.shortlist.told(outcome.compilation.compile_s, outcome.measurement.measure_s)
         self.next_told += 1
 
     def _record(self, trial: Trial) -> Trial:
@@ -524,6 +554,7 @@ class _Session:
             "search_s": state.elapsed_s if state.search_began else 0.0,
             "occupied": state.occupied,
             "refined_s": self.device.occupancy.refined_s,
+            "nominated": self.shortlist.nominated if self.shortlist else None,
             "trials": len(state.trials),
             "failures": state.failures,
             "retimed": state.retimed,
