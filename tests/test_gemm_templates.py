@@ -23,7 +23,7 @@ DTYPES = ("float16", "bfloat16", "float32")
 LAYOUTS = ("nn", "nt")
 ELSEWHERE = ("wgmma", "gemv", "mma_sync_padded")
 EVERYWHERE = [name for name in GEMM.variants if not name.startswith(ELSEWHERE)]
-"""Variants of every architecture and size. The others have tests of their own, such as test_wgmma.py and test_gemv.py."""
+"""Variants of every architecture and size. The others have tests of their own, as in test_wgmma.py and test_gemv.py."""
 SAMPLES = 2
 """Configurations of each variant and dtype, each for another architecture and layout."""
 
