@@ -208,7 +208,6 @@ GEMM = [
             "cluster_n": (1,),
             "raster": ("along_n",),
             "group": (8,),
-            "blocks_per_sm": (1,),
         },
     ),
     Lattice(
