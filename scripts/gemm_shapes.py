@@ -433,7 +433,9 @@ def raced(bench: dict[str, Any]) -> dict[str, Any]:
         "parameters": best.get("parameters"),
         "ours": {name: best[name] for name in (*names, "tflops", "gbytes_per_s", "speed_of_light") if best},
         "rivals": {
-            name: {what: one[what] for what in names} for name, one in entries.items() if name != "best"
+            name: {what: entries[name][what] for what in names}
+            for name in ("torch", LISTED)
+            if name in entries
         },
         "failed": {one["contestant"].rpartition(":")[2]: one["error"] for one in bench["failed"]},
         "tags": bench["tags"],
