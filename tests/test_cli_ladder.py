@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -325,6 +326,22 @@ def test_refused(
     ladder: Ladder, device: LadderDevice, arguments: tuple[str, ...], code: int, words: tuple[str, ...]
 ) -> None:
     assert_refused(ladder(*arguments), code, *words)
+    assert device.prepared == []
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_before_the_sweep(
+    ladder: Ladder, device: LadderDevice, tmp_path: Path
+) -> None:
+    (tmp_path / "story-sizes.svg").mkdir()
+    assert_refused(ladder("--plot", "story.svg"), 2, "story-sizes.svg", "cannot write there")
+    assert not (tmp_path / "story-roofline.svg").exists()  # it could have been written, and is left as it was
+    assert device.prepared == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_only_be_read(ladder: Ladder, device: LadderDevice, tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    assert_refused(ladder("--plot", "locked/story.svg"), 2, "Permission denied", "a folder of your own")
     assert device.prepared == []
 
 

@@ -148,6 +148,18 @@ def test_narrowing(tune: Tune) -> None:
     assert {json.loads(text)["load_hint"] for _, text in rows} == {"none"}
 
 
+def test_seeds(tune: Tune) -> None:
+    said = tune(*SMALL, "--json", "--quiet", "--seeds", "none")
+    (found,) = json.loads(said.out)
+    assert (found["stats"]["seeds"], found["stats"]["seed_notes"]) == ({}, [])
+    with sqlite3.connect("results/tuning.db") as connection:
+        (narrowing,) = connection.execute("SELECT narrowing FROM runs").fetchone()
+    assert json.loads(narrowing)["seeds"] == "none"
+    words = ("vector_add.toml does not say what to make of heuristics", "[heuristics.matmul]")
+    assert_refused(tune(*SMALL, "--seeds", "heuristics"), *words)
+    assert tune(*SMALL, "--seeds", "some").code == 2
+
+
 def test_nothing_verified_ends_with_1(tune: Tune, tmp_path: Path) -> None:
     kernel = load_kernel("vector_add")
     path = tmp_path / "bad.json.gz"
@@ -233,6 +245,20 @@ def test_output_that_cannot_be_written() -> None:
         )
     assert said.returncode == 1
     assert said.stderr == "tune: cannot write: No space left on device\n"
+
+
+def test_output_that_nobody_reads_to_the_end() -> None:
+    command = [sys.executable, "-m", "tuner", "list"]
+    reading, writing = os.pipe()
+    os.close(reading)  # as `tune list | head` once head has seen enough
+    try:
+        said = subprocess.run(
+            command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    finally:
+        os.close(writing)
+    assert said.returncode == 128 + signal.SIGPIPE
+    assert said.stderr == ""
 
 
 def test_show_says_how_large_the_space_is(tune: Tune, tmp_path: Path) -> None:

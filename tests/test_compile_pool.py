@@ -218,3 +218,27 @@ def _wait_for_children(bench: Bench, count: int = 1) -> list[int]:
     while len(bench.children()) < count and time.monotonic() < deadline:
         time.sleep(0.02)
     return bench.children()
+
+
+def test_what_somebody_waits_for_goes_first(tmp_path: Path, pool: CompilePool) -> None:
+    bench = Bench(tmp_path, pool)
+    bench.compile(plain(items=8))  # the child is there
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def submit(name: str, items: int, *, ahead: bool, wanted: bool = True) -> None:
+        pool.submit(
+            bench.file,
+            bench.problem,
+            GPU,
+            plain(items=items),
+            lambda _: ended.put(name),
+            ahead=(lambda: wanted) if ahead else None,
+        )
+
+    submit("first", 1, ahead=False)  # keeps the only compiler busy while the others queue
+    submit("ahead", 2, ahead=True)
+    submit("not wanted any more", 3, ahead=True, wanted=False)
+    submit("waited for", 4, ahead=False)
+    submit("ahead, too", 5, ahead=True)
+    assert [ended.get(timeout=60) for _ in range(4)] == ["first", "waited for", "ahead", "ahead, too"]
+    assert ended.empty()

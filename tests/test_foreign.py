@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from wsgiref.util import setup_testing_defaults
 
 import optuna
 import pytest
@@ -470,3 +471,32 @@ def test_import_is_all_or_nothing(tune: Tune, tmp_path: Path, monkeypatch: pytes
     assert tune("import", written(tmp_path / "a.json", cache()))[0] == 1
     with Database.open(tmp_path / "results/tuning.db", write=False) as database:
         assert database.query(Filters()).rows == []
+
+
+def test_a_study_in_the_dashboard(tune: Tune, ours: Path, tmp_path: Path) -> None:
+    """Its pages and what they fetch, without a browser and a server: they are functions of a request."""
+    wsgi = pytest.importorskip("optuna_dashboard").wsgi
+    assert tune("export", "--replayed", "--format", "optuna", "--out", "study.db")[0] == 0
+    assert tune("export", "--replayed", "--format", "optuna", "--out", "study.log")[0] == 0
+    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
+    for storage in (f"sqlite:///{tmp_path / 'study.db'}", optuna.storages.JournalStorage(backend)):
+        app = wsgi(storage)
+
+        def get(path: str, app: Callable[..., Iterable[bytes]] = app) -> bytes:
+            asked: dict[str, object] = {}
+            setup_testing_defaults(asked)
+            asked.update(PATH_INFO=path, REQUEST_METHOD="GET")
+            answered = []
+            body = b"".join(app(asked, lambda status, headers, info=None: answered.append(status)))
+            assert answered == ["200 OK"], (path, answered)
+            return body
+
+        assert b"<html" in get("/dashboard")
+        (found,) = json.loads(get("/api/studies"))["study_summaries"]
+        study = json.loads(get(f"/api/studies/{found['study_id']}"))
+        states = [trial["state"] for trial in study["trials"]]
+        assert states.count("Complete") > 0
+        assert set(states) <= {"Complete", "Fail"}
+        best = min(trial["values"][0] for trial in study["trials"] if trial["state"] == "Complete")
+        assert [trial["values"] for trial in study["best_trials"]] == [[best]]
+        assert json.loads(get(f"/api/studies/{found['study_id']}/param_importances"))["param_importances"]

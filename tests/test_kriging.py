@@ -76,12 +76,12 @@ def test_gradient_is_that_of_the_loss():
     alike = np.where(tasks[:, None] == tasks, 1.0, 0.7)
     theta = model.middle + 0.3 * rng.standard_normal(len(model.middle))
     for relation in (None, alike):
-        _, slope = model._loss(theta, model._view(codes), targets, relation)
+        _, slope = model._loss(theta, model.pairs(codes), targets, relation)
         for i in range(len(theta)):
             step = np.zeros_like(theta)
             step[i] = 1e-5
-            up, _ = model._loss(theta + step, model._view(codes), targets, relation)
-            down, _ = model._loss(theta - step, model._view(codes), targets, relation)
+            up, _ = model._loss(theta + step, model.pairs(codes), targets, relation)
+            down, _ = model._loss(theta - step, model.pairs(codes), targets, relation)
             assert slope[i] == pytest.approx((up - down) / 2e-5, rel=1e-3, abs=1e-5)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import os
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,18 @@ class Compilation:
     compile_s: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class _Job:
-    request: dict[str, Any]
-    done: Callable[[Compilation], None]
+    rank: int
+    """What somebody waits for goes first."""
+    number: int
+    """In the order of submission."""
+    request: dict[str, Any] = field(compare=False)
+    done: Callable[[Compilation], None] = field(compare=False)
+    wanted: Callable[[], bool] = field(compare=False, default=lambda: True)
+
+
+WAITED_FOR, AHEAD, END = range(3)
 
 
 class CompilePool:
@@ -63,7 +72,8 @@ class CompilePool:
         self._cache = cache
         self._deadline_s = deadline_s
         self._limit = memory_limit_bytes
-        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._queue: queue.PriorityQueue[_Job] = queue.PriorityQueue()
+        self._numbers = itertools.count()
         self._children: set[Child] = set()
         self._closing = False
         self._lock = threading.Lock()
@@ -82,8 +92,20 @@ class CompilePool:
         done: Callable[[Compilation], None],
         *,
         reference: bool = False,
+        ahead: Callable[[], bool] | None = None,
     ) -> None:
-        """Compile a configuration (or the kernel's CUDA reference); ``done`` is called from another thread."""
+        """Compile a configuration (or the kernel's CUDA reference).
+
+        Args:
+            kernel_file: the kernel's.
+            problem: what it is compiled for.
+            gpu: where it is to run.
+            configuration: of one of its variants.
+            done: called from another thread.
+            reference: compile the reference instead.
+            ahead: nobody waits for it, so that everything else goes first; when its turn comes, this says whether it is
+                still wanted, and if not ``done`` is never called.
+        """
         request = {
             "id": 0,
             "kernel_file": str(kernel_file),
@@ -93,7 +115,16 @@ class CompilePool:
             "parameters": configuration.values,
             "reference": reference,
         }
-        self._queue.put(_Job(request, done))
+        self._put(request, done, ahead)
+
+    def _put(
+        self,
+        request: dict[str, Any],
+        done: Callable[[Compilation], None],
+        ahead: Callable[[], bool] | None = None,
+    ) -> None:
+        job = (WAITED_FOR, next(self._numbers), request, done)
+        self._queue.put(_Job(*job) if ahead is None else _Job(AHEAD, *job[1:], wanted=ahead))
 
     def compile(
         self,
@@ -113,14 +144,14 @@ class CompilePool:
         """Compile somebody's source as it is and wait for it; ``include`` is the folder of its own headers."""
         reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
         request = {"id": 0, "source": source, "entry": entry, "gpu": gpu.to_json(), "include": str(include)}
-        self._queue.put(_Job(request, reply.put))
+        self._put(request, reply.put)
         return reply.get()
 
     def close(self) -> None:
         """Kill the children, finished or not."""
         self._closing = True
-        for _ in self._threads:
-            self._queue.put(None)
+        for number in range(len(self._threads)):
+            self._queue.put(_Job(END, number, {}, lambda _: None))
         with self._lock:
             for child in self._children:
                 child.stop()
@@ -134,9 +165,10 @@ class CompilePool:
         try:
             with contextlib.suppress(OSError):  # the first job says so
                 child = self._spawn()
-            while (job := self._queue.get()) is not None and not self._closing:
-                child, compilation = self._run(child, job)
-                job.done(compilation)
+            while (job := self._queue.get()).rank != END and not self._closing:
+                if job.wanted():
+                    child, compilation = self._run(child, job)
+                    job.done(compilation)
         finally:
             if child is not None:
                 self._discard(child)

@@ -27,6 +27,8 @@ from tuner.search import make_search
 from tuner.search.base import Search
 from tuner.search.enough import Enough, Watch
 from tuner.search.kinship import distance
+from tuner.seeding import gather, refuse
+from tuner.shortlist import DEPTH, Shortlist
 from tuner.space import SearchSpace
 from tuner.state import Observer, Request, Result, State, ceiling_of, metrics
 from tuner.trials import judged, objective, trial_of, winner_of
@@ -143,6 +145,8 @@ class _Session:
                 f"the sampler {run.sampler} does not say what it expects, so that nothing can stop it",
                 "leave out --stop auto, or take the default sampler with it",
             )
+        which = run.narrowing.get("seeds", "auto")
+        refuse(kernel, which)
         device.incumbent_ns, device.occupancy = None, Occupancy()
         device.prepare(kernel, problem, run.seed, run.conditions, _truth(run))
         self.max_error: float | None = run.narrowing.get("max_error")
@@ -151,11 +155,15 @@ class _Session:
             run = replace(run, calibration=device.calibration)
         self.space = device.restrict(space)
         self.search = make_search(run.sampler, self.space, run.seed)
+        seeds = gather(kernel, problem, device.gpu, self.space, which, recorded=device.recorded)
+        self.shortlist = (
+            Shortlist(self.search, device) if self.search.selective and device.compilers else None
+        )
         self.watch = Watch(device.noise_floor)
         self.enough: Enough | None = None
         """Why an interrupted run had stopped searching."""
         roof = roof_of(kernel, problem, device.gpu)
-        self.state = State(run, roof, self.space, device=device, conditions_why=why)
+        self.state = State(run, roof, self.space, device=device, conditions_why=why, seeds=seeds)
         self.state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
         if not device.recorded:
             self.state.known = database.best_known(problem, device.gpu.name, run.conditions)
@@ -183,6 +191,7 @@ class _Session:
         if not run.narrowing.get("from_scratch"):
             self._learn_from_earlier_runs(seed=not resumed)
             self._learn_from_other_problems()
+        self.search.begin_with(self.state.seeds.sources)
 
     def run(self, *, finish: bool = True) -> Result:
         """Go through search, race and confirmation, and say in the database how it ended."""
@@ -246,6 +255,8 @@ class _Session:
         }
         if request.stop_early:
             narrowing["stop_early"] = True
+        if request.seeds != "auto":
+            narrowing["seeds"] = request.seeds
         if request.max_error is not None:
             narrowing["max_error"] = request.max_error
             narrowing["truth"] = request.truth.to_json() if request.truth else None
@@ -340,13 +351,15 @@ class _Session:
         deadline = math.inf if self.request.time_s is None else state.search_began + self.request.time_s
         while not self.stop():
             self._step(deadline)
-            if not self.pending:
+            if not self.pending and not self._held_up(deadline):
                 break
             self.observer.tick(state)
         else:
             self._drain()
             raise Interrupted("stopped")
         state.search_ended = time.monotonic()
+        if self.shortlist:
+            self.shortlist.close()
         if len(state.trials) < self._budget() and not self.exhausted:
             state.enough = self._enough()
         if not state.trials:
@@ -357,13 +370,13 @@ class _Session:
 
         Answers and the attempts that follow from them share a transaction: the disk is waited for once.
         """
-        outcomes = self.device.collect(POLL_S) if self.pending else []
+        outcomes = self.device.collect(POLL_S) if self.pending or self._held_up(deadline) else []
         with self.database.transaction():
             ended = [self._record_outcome(outcome) for outcome in outcomes]
             # Told one by one in the order asked, each followed by what it makes room for: what the search knows when it
             # is asked does not depend on the order of the answers, so that a seed gives the same run.
             begun = self._begin(deadline)
-            while self.next_told in self.done:
+            while self.next_told in self.done and not self._held_up(deadline):
                 self._tell(self.done.pop(self.next_told))
                 begun += self._begin(deadline)
         for trial in ended:
@@ -374,13 +387,30 @@ class _Session:
     def _begin(self, deadline: float) -> list[int]:
         begun: list[int] = []
         while self._wants_more(deadline):
+            if self.shortlist and self.next_number:
+                left = self._budget() - len(self.state.trials) - len(self.pending)
+                self.shortlist.fill(left, self.begun)
+            if self._held_up(deadline):
+                break
             begun += self._begin_next()
         return begun
+
+    def _held_up(self, deadline: float) -> bool:
+        """Whether the next trial has to wait until what it is chosen from is compiled.
+
+        Nothing is told meanwhile: what is known when it is chosen must not depend on how long that takes.
+        """
+        shortlist = self.shortlist
+        if shortlist is None or not self.next_number or not self._wants_more(deadline):
+            return False
+        chosen = self.doubts.waiting or self.seeds or self.search.opening
+        return not (chosen or shortlist.empty or shortlist.ready())
 
     def _wants_more(self, deadline: float) -> bool:
         if self.pending and self.suspects.intersection([*self.pending.values(), *self.seeds[:1]]):
             return False
-        if self.next_number - self.next_told >= self.device.lookahead:
+        depth = min(DEPTH, self.device.lookahead) if self.shortlist else self.device.lookahead
+        if self.next_number - self.next_told >= depth:
             return False
         if self.doubts.waiting:  # whoever is suspect is left out of the race unless it is timed again
             return True
@@ -414,10 +444,15 @@ class _Session:
         self.database.attempt(self.state.run.id, number, configuration)
         self.pending[number] = configuration
         self.begun.add(configuration)
+        if self.shortlist:
+            self.shortlist.skip(configuration)
         return [number]
 
     def _ask(self) -> Configuration | None:
-        configuration = self.search.ask()
+        if self.shortlist and self.next_number and not self.search.opening:
+            configuration = None if self.shortlist.empty else self.shortlist.choose()
+        else:
+            configuration = self.search.ask()
         self.watch.asked(self.search.promise)
         return configuration
 
@@ -446,6 +481,8 @@ class _Session:
             found = objective(trial_of(outcome, self.max_error))
             self.search.tell(outcome.configuration, found)
             self.watch.told(found)
+            if self.shortlist:
+                self.shortlist.told(outcome.compilation.compile_s, outcome.measurement.measure_s)
         self.next_told += 1
 
     def _record(self, trial: Trial) -> Trial:
@@ -517,6 +554,7 @@ class _Session:
             "search_s": state.elapsed_s if state.search_began else 0.0,
             "occupied": state.occupied,
             "refined_s": self.device.occupancy.refined_s,
+            "nominated": self.shortlist.nominated if self.shortlist else None,
             "trials": len(state.trials),
             "failures": state.failures,
             "retimed": state.retimed,
@@ -525,6 +563,10 @@ class _Session:
             "space": len(state.space),
             "space_before": state.space.size_before,
             "stopped": dataclasses.asdict(state.enough) if state.enough else None,
+            "seeds": {
+                source: [trial.number for trial in trials] for source, trials in state.seed_trials.items()
+            },
+            "seed_notes": list(state.seeds.notes),
         }
 
 

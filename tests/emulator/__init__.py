@@ -124,7 +124,7 @@ class HostKernel:
         *arguments: HostArray | np.generic,
         layers: int = 1,
     ) -> None:
-        """Run it to its end, on that many blocks along x in each layer along z.
+        """Run it to its end, on a grid of ``blocks`` along x, as often along z as there are ``layers``.
 
         Raises:
             AssertionError: it did what it may not, or waits for ever.
@@ -134,15 +134,8 @@ class HostKernel:
             for argument in arguments
         ]
         stored = [np.array([value]) for value in values]
-        head = (
-            blocks,
-            layers,
-            threads,
-            shared_bytes,
-            schedule.resident,
-            int(schedule.shuffled),
-            schedule.seed,
-        )
+        head = (blocks, layers, threads, shared_bytes)
+        head += (schedule.resident, int(schedule.shuffled), schedule.seed)
         pointers = (ctypes.c_void_p * len(stored))(*(value.ctypes.data for value in stored))
         fault = self._library.launch(self._library.body, pointers, *map(ctypes.c_uint, head))
         assert fault is None, fault.decode()
@@ -202,8 +195,9 @@ class HostConfiguration:
         plan = self.plan(sizes)
         for kernel, launch in zip(self._kernels, plan.launches, strict=True):
             arguments = _arguments(launch, memory)
-            across, _, layers = (*launch.grid, 1, 1)[:3]
-            kernel(across, launch.threads, launch.shared_bytes, schedule, *arguments, layers=layers)
+            assert launch.grid[1] == 1
+            x, z = launch.grid[0], launch.grid[2]
+            kernel(x, launch.threads, launch.shared_bytes, schedule, *arguments, layers=z)
         for buffer in plan.scratch:
             left = memory[buffer.name].elements
             assert not buffer.zeroed_once or not left.any(), "the next launch finds it changed"

@@ -23,6 +23,7 @@ COMMANDS = {
         "tuner.cli.ladder:ladder",
         "Show what each step of a kernel's optimisation is worth, over sizes.",
     ),
+    "ablate": ("tuner.cli.ablate:ablate", "Show what each choice of a configuration is worth."),
     "explain": ("tuner.cli.explain:explain", "Say why a configuration is as fast as it is."),
     "profile": ("tuner.cli.profile:profile", "Profile one configuration with Nsight Compute."),
     "sanitize": ("tuner.cli.sanitize:sanitize", "Run the Compute Sanitizer's tools over configurations."),
@@ -41,6 +42,11 @@ COMMANDS = {
 }
 
 
+READER_LEFT = 141
+"""Exit status when whoever read the output has seen enough (``tune query | head``): that of a program which SIGPIPE
+ended, as shells and other tools know it."""
+
+
 class _LazyGroup(click.Group):
     """Knows its commands by name, and imports one when it is used. Options without a command belong to ``run``."""
 
@@ -57,6 +63,13 @@ class _LazyGroup(click.Group):
             return None
         module, name = COMMANDS[cmd_name][0].split(":")
         return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would call it a failure
+            _give_up_output()
+            raise click.exceptions.Exit(READER_LEFT) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

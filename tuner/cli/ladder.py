@@ -132,6 +132,7 @@ def ladder(
     from tuner.kernel_file import load_kernel
     from tuner.ladder import Climb, Ladder, choose_rungs
     from tuner.model import Mode, Regime
+    from tuner.report.ladder_figures import figure_files
     from tuner.report.plots import check_plot
 
     kernel = load_kernel(kernel_name)
@@ -152,7 +153,8 @@ def ladder(
         from_scratch,
     )
     for path in plots:
-        check_plot(path)
+        for file in figure_files(path):
+            check_plot(file)
     with closing(open_device(device_name, kernel.name, jobs, paths.cache() / "cubins")) as device:
         names = tuple(swept[0]) if swept else ()
         found = Ladder(kernel, device.gpu, device.name, asked.rungs, names)

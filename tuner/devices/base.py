@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from tuner.baselines import Baseline
 from tuner.compile_pool import Compilation
 from tuner.kernel import KernelSpec
-from tuner.model import Calibration, Conditions, Configuration, Gpu, Measurement, Mode, Problem, Regime
+from tuner.model import (
+    Calibration,
+    Conditions,
+    Configuration,
+    Gpu,
+    Measurement,
+    Mode,
+    Problem,
+    Regime,
+    Resources,
+)
 from tuner.space import SearchSpace
 
 DEFAULT_NOISE_FLOOR = 0.005
@@ -24,6 +34,16 @@ class Outcome:
     configuration: Configuration
     compilation: Compilation
     measurement: Measurement
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What became of compiling a configuration ahead of its trial."""
+
+    failed: bool
+    """Whether it cannot be run: a trial of it would only say why."""
+    resources: Resources | None = None
+    """What the compiler said, over all launches."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +98,8 @@ class Device(ABC):
     gpu: Gpu
     lookahead: int
     """How many submissions may be pending for the device to be kept busy."""
+    compilers = 0
+    """How many configurations can be compiled at a time ahead of their trials; 0 where nothing is compiled."""
     recorded = False
     """Whether the answers were recorded earlier, so that nothing can be confirmed here."""
 
@@ -138,11 +160,26 @@ class Device(ABC):
 
     @abstractmethod
     def submit(self, number: int, configuration: Configuration) -> None:
-        """Queue a configuration."""
+        """Queue a configuration; if it was compiled ahead, it is not compiled again."""
 
     @abstractmethod
     def collect(self, timeout_s: float) -> list[Outcome]:
-        """Give what has been answered, waiting for the first answer at most so long."""
+        """Give what has been answered, waiting for the first answer at most so long.
+
+        It also returns, perhaps with nothing, when something has been compiled ahead.
+        """
+
+    def compile(self, configuration: Configuration) -> None:
+        """Begin to compile a configuration that may be submitted later; only where there are ``compilers``."""
+        raise NotImplementedError
+
+    def compiled(self, configuration: Configuration) -> Compiled | None:
+        """Say what became of :meth:`compile`; None while it is under way."""
+        raise NotImplementedError
+
+    def forget(self, configuration: Configuration) -> None:
+        """Let go of what was compiled ahead, or is still to be; it will not be submitted."""
+        raise NotImplementedError
 
     @abstractmethod
     def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:

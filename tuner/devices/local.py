@@ -14,7 +14,8 @@ from typing import Any
 from tuner.baselines import BaselineKind, launch_of, launch_spec, source_of
 from tuner.compile_pool import Compilation, CompilePool
 from tuner.conditions import choose_conditions
-from tuner.devices.base import DEFAULT_NOISE_FLOOR, Contestant, Device, Outcome, RaceRound
+from tuner.devices.ahead import CompiledAhead
+from tuner.devices.base import DEFAULT_NOISE_FLOOR, Compiled, Contestant, Device, Outcome, RaceRound
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard
 from tuner.devices.requests import Requests, candidate_request, measurement_of
@@ -80,6 +81,7 @@ class LocalDevice(Device):
         self.name = f"cuda:{index}"
         # Candidates for every compiler, and some compiled ahead so that the GPU never waits.
         self.lookahead = self._pool.jobs + 8
+        self.compilers = self._pool.jobs
         try:
             word = self._guard.hello()
             self.gpu = Gpu(**word["gpu"])
@@ -90,7 +92,9 @@ class LocalDevice(Device):
         except BaseException:
             self.close()
             raise
-        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
+        """Answers; None only wakes who waits for one, because something was compiled ahead."""
+        self._ahead = CompiledAhead()
         self._same: dict[str, _Same] = {}
         self._same_lock = threading.Lock()
         self._fatal = ""
@@ -124,6 +128,7 @@ class LocalDevice(Device):
         self._truth, self.conditions = truth, conditions
         self._requests = Requests(kernel, self.gpu, self._pool)
         self._same = {}
+        self._ahead.clear()
         if self.calibration is None:
             self.calibration = self.known_calibration() or self._calibrated()
         reference_ns = self._set_up()
@@ -194,7 +199,27 @@ class LocalDevice(Device):
             )
             return
         done = partial(self._compiled, number, configuration, plan)
-        self._pool.submit(self._kernel.file, self._problem, self.gpu, configuration, done)
+        if not self._ahead.submit(configuration, done):
+            self._pool.submit(self._kernel.file, self._problem, self.gpu, configuration, done)
+
+    def compile(self, configuration: Configuration) -> None:
+        """Render and compile one configuration when no compiler has anything better to do."""
+        try:
+            plan = make_plan(self._kernel, self._problem, self.gpu, configuration)
+        except TunerError:
+            self._ahead.refuse(configuration)
+            return
+        wanted = self._ahead.begin(configuration)
+        done = partial(self._compiled_ahead, configuration, plan)
+        self._pool.submit(self._kernel.file, self._problem, self.gpu, configuration, done, ahead=wanted)
+
+    def compiled(self, configuration: Configuration) -> Compiled | None:
+        """Say what became of :meth:`compile`."""
+        return self._ahead.get(configuration)
+
+    def forget(self, configuration: Configuration) -> None:
+        """Let go of a compiled configuration, or do not compile it."""
+        self._ahead.forget(configuration)
 
     def collect(self, timeout_s: float) -> list[Outcome]:
         """Give what has been answered."""
@@ -203,7 +228,11 @@ class LocalDevice(Device):
         while True:
             try:
                 wait = 0.0 if found else max(0.0, deadline - time.monotonic())
-                found.append(self._outcomes.get(timeout=wait) if wait else self._outcomes.get_nowait())
+                outcome = self._outcomes.get(timeout=wait) if wait else self._outcomes.get_nowait()
+                if outcome is not None:
+                    found.append(outcome)
+                else:
+                    deadline = 0.0
             except queue.Empty:
                 if self._fatal and not found:
                     raise DeviceError(self._fatal) from None
@@ -292,6 +321,17 @@ class LocalDevice(Device):
         return self._guard.restarts
 
     # -- one candidate --------------------------------------------------------------------------------------------
+
+    def _compiled_ahead(self, configuration: Configuration, plan: Plan, compilation: Compilation) -> None:
+        """Keep a compiled candidate; called from a compiling thread."""
+        try:
+            settled, refusal = self._settle(configuration, plan, compilation)
+            found = Resources.of(settled.resources) if settled.resources else None
+            compiled = Compiled(refusal is not None, found)
+        except Exception:  # noqa: BLE001 - its trial says why
+            compiled = Compiled(failed=True)
+        self._ahead.end(configuration, compilation, compiled)
+        self._outcomes.put(None)
 
     def _compiled(
         self, number: int, configuration: Configuration, plan: Plan, compilation: Compilation

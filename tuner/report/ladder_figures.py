@@ -25,6 +25,11 @@ LAUNCH_SHOWN = 10.0
 """Times the least kernel up to which the figure says what that takes."""
 
 
+def figure_files(path: Path) -> tuple[Path, Path]:
+    """Give where :func:`draw` puts the roofline and the times over sizes: beside ``path``, by its name."""
+    return path.with_stem(f"{path.stem}-roofline"), path.with_stem(f"{path.stem}-sizes")
+
+
 def draw(ladder: Ladder, path: Path) -> list[Path]:
     """Draw what there is: ``NAME-roofline`` and, of several sizes, ``NAME-sizes``, beside ``path``.
 
@@ -45,14 +50,15 @@ def draw(ladder: Ladder, path: Path) -> list[Path]:
     timed = list(dict.fromkeys(str(contest.conditions) for level in levels for contest in level.contests))
     title = f"{ladder.kernel.name} on {ladder.gpu.name}; {timed[0] if len(timed) == 1 else 'mode by size'}"
     title += " [replayed]" if ladder.replayed else ""
+    roofline, sizes = figure_files(path)
     written = []
     traces = _traces(ladder, levels)
     if traces:
-        written.append(path.with_stem(f"{path.stem}-roofline"))
+        written.append(roofline)
         of = sizes_text(levels[-1].sizes)
         plot_roofline(traces, *_ceilings(ladder, levels), f"{title}; named at {of}", written[-1])
     if len(levels) > 1:
-        written.append(path.with_stem(f"{path.stem}-sizes"))
+        written.append(sizes)
         _draw_sizes(ladder, levels, title, written[-1])
     return written
 

@@ -66,15 +66,29 @@ def check_plot(path: Path) -> None:
     """Make sure, before anything is measured, that a figure can be drawn there.
 
     Raises:
-        UsageError: another kind of file, or no such folder.
+        UsageError: another kind of file, no such folder, or nothing can be written there.
         TunerError: matplotlib is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--plot {path}", f"the file's name ends in {' or '.join(SUFFIXES)}")
     if not path.parent.is_dir():
         raise UsageError(f"--plot {path}: there is no folder {path.parent}", "make it first")
+    try:
+        _try_writing(path)
+    except OSError as error:
+        problem = f"--plot {path}: cannot write there: {error.strerror}"
+        raise UsageError(problem, "choose a file in a folder of your own") from None
     if importlib.util.find_spec("matplotlib") is None:
         raise TunerError("figures need matplotlib", "pip install 'kernel-tune[plot]'")
+
+
+def _try_writing(path: Path) -> None:
+    """Open a file for writing and leave it as it was: permissions alone do not tell for every file system and user."""
+    new = not path.exists()
+    with path.open("ab"):
+        pass
+    if new:
+        path.unlink()
 
 
 def plot_times(groups: Sequence[BarGroup], title: str, path: Path) -> None:

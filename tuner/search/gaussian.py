@@ -7,6 +7,10 @@ kernel of smoothness 5/2 on the distance between the levels.
 
 Hyperparameters are the most probable ones under log-normal priors (logit-normal for ``w``), found by BFGS from
 where the last fit ended.
+
+Features have few levels, and results are many pairs: whatever depends on two levels only is computed once for each two
+levels and looked up, and gradients are summed up by levels before they are multiplied out. That is some ten times less
+work than kernels and their derivatives for each feature and pair.
 """
 
 from __future__ import annotations
@@ -51,6 +55,30 @@ class Prior:
         )
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """All pairs of some configurations."""
+
+    first: Codes
+    second: Codes
+    levels: Codes
+    """For each feature and pair the place of its two levels in the table of all features."""
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What the hyperparameters make of each two levels of each feature."""
+
+    sums: list[Floats]
+    """Weighted kernels, one square table a feature."""
+    factors: list[Floats]
+    """Factors of the product."""
+    rest: float
+    """Weight of the product."""
+    variance: float
+    """Of any one configuration."""
+
+
 class GaussianProcess:
     """Learns standardised results of configurations, and predicts others with their uncertainty.
 
@@ -63,17 +91,30 @@ class GaussianProcess:
         self.distances = list(distances)
         self.middle, self.spread = prior.moments(len(self.distances))
         self.theta = self.middle.copy()
+        sizes = np.array([len(d) for d in self.distances], dtype=np.int64)
+        self._sizes = sizes
+        self._starts = np.concatenate([[0], np.cumsum(sizes**2)]).astype(np.int64)
+        self._table = np.concatenate([d.ravel() for d in self.distances] or [np.empty(0)])
+        self._owner = np.repeat(np.arange(len(sizes)), sizes**2)
+        self._codes: Codes = np.empty((0, len(self.distances)), dtype=np.int64)
+        self._targets: Floats = np.empty(0)
         self._inverse_root: Floats = np.empty((0, 0))
         self._weights: Floats = np.empty(0)
         self._mean = 0.0
         self._trust: Floats | None = None
-        # All tables of distances, one after the other. Two results differ in each feature by one of its few pairs of
-        # levels, so that kernels are evaluated for the pairs, and what they are for results is looked up.
-        self._levels = np.array([len(table) for table in self.distances], dtype=np.int64)
-        self._flat = np.concatenate([np.ravel(table) for table in self.distances] or [np.empty(0)])
-        self._tables = np.cumsum(self._levels**2) - self._levels**2
-        self._columns = np.cumsum(self._levels) - self._levels
-        self._known = self._view(np.empty((0, len(self.distances)), dtype=np.int64))
+        self._related: Floats = np.empty((0, 0))
+        self._tables = self._tabulate()
+        self._believed: tuple[Codes, Floats, Floats] | None = None
+
+    @property
+    def variance(self) -> float:
+        """Of any one configuration, before anything is known."""
+        return self._tables.variance
+
+    @property
+    def noise(self) -> float:
+        """Variance of a result around what its configuration takes."""
+        return float(np.exp(self.theta[-1])) + JITTER
 
     def fit(self, codes: Codes, targets: Floats, steps: int, alike: Floats | None = None) -> None:
         """Improve the hyperparameters by a bounded number of BFGS steps.
@@ -86,18 +127,18 @@ class GaussianProcess:
         """
         if not self.distances:
             return
-        view = self._view(codes)
+        pairs = self.pairs(codes)
         theta = self.theta
-        value, slope = self._loss(theta, view, targets, alike)
+        value, slope = self._loss(theta, pairs, targets, alike)
         if not np.isfinite(value):
             theta = self.middle
-            value, slope = self._loss(theta, view, targets, alike)
+            value, slope = self._loss(theta, pairs, targets, alike)
         hessian = np.diag(0.3 * self.spread**2)
         for _ in range(steps):
             step = -hessian @ slope
             step *= min(1.0, 1.5 / max(float(np.abs(step).max()), 1e-12))
             for _ in range(6):
-                new_value, new_slope = self._loss(theta + step, view, targets, alike)
+                new_value, new_slope = self._loss(theta + step, pairs, targets, alike)
                 if new_value < value + 1e-4 * (slope @ step):
                     break
                 step = 0.4 * step
@@ -111,13 +152,12 @@ class GaussianProcess:
                 turn = np.eye(len(theta)) - np.outer(step, change) / curvature
                 hessian = turn @ hessian @ turn.T + np.outer(step, step) / curvature
         self.theta = theta
+        self._tables = self._tabulate()
+        self._codes = self._codes[:0]
 
-    def evidence(self, codes: Codes, targets: Floats, relations: Sequence[Floats]) -> list[float]:
-        """Give how well each of some relations of tasks explains the results: log likelihoods, but for a constant."""
-        if not self.distances:
-            return [0.0] * len(relations)
-        parts = self._parts(self.theta, self._view(codes))
-        return [-self._posterior(self.theta, parts, targets, alike)[0] for alike in relations]
+    def evidence(self, codes: Codes, targets: Floats, alike: Floats) -> float:
+        """Give how well tasks of that correlation explain the results: a log likelihood, but for a constant."""
+        return -self._loss(self.theta, self.pairs(codes), targets, alike)[0] if self.distances else 0.0
 
     def condition(
         self, codes: Codes, targets: Floats, trust: Floats | None = None, alike: Floats | None = None
@@ -126,37 +166,77 @@ class GaussianProcess:
 
         Args:
             codes: one row a configuration.
-            targets: their results; the last may be unknown (not a number), and are taken to be what the others predict.
+            targets: their results.
             trust: correlation of each result's task with the one that is to be predicted; 1 when left out.
             alike: correlation of the tasks that each two results belong to; 1 when left out.
         """
-        self._known, self._trust = self._view(codes), trust
-        parts = self._parts(self.theta, self._known)
-        covariance = parts.sums + parts.product
-        if alike is not None:
-            covariance *= alike
-        covariance[np.diag_indices(len(codes))] += np.exp(self.theta[-1]) + JITTER
-        self._inverse_root = np.linalg.inv(np.linalg.cholesky(covariance))
-        if (known := int(np.isfinite(targets).sum())) < len(targets):
-            # The inverse of a triangular matrix begins with the inverse of its beginning.
-            self._solve(self._inverse_root[:known, :known], targets[:known])
-            believed = self._mean + covariance[known:, :known] @ self._weights
-            targets = np.append(targets[:known], believed)
-        self._solve(self._inverse_root, targets)
+        self._believed = None
+        self._decompose(codes, alike)
+        self._trust = trust
+        root = self._inverse_root
+        ones, own = root.sum(axis=1), root @ targets
+        self._mean = float(ones @ own / (ones @ ones + 1.0 / MEAN_VARIANCE))
+        self._weights = root.T @ (own - self._mean * ones)
 
-    def _solve(self, inverse_root: Floats, targets: Floats) -> None:
-        inverse = inverse_root.T @ inverse_root
-        sums = inverse.sum(axis=1)
-        self._mean = float(sums @ targets / (sums.sum() + 1.0 / MEAN_VARIANCE))
-        self._weights = inverse @ (targets - self._mean)
+    def believe(self, codes: Codes) -> None:
+        """Take configurations to come out as expected: what is expected of others stays, and they are surer."""
+        covariance = self.between(codes, self._codes)
+        if self._trust is not None:
+            covariance *= self._trust
+        known = covariance @ self._inverse_root.T
+        left = self.between(codes, codes) - known @ known.T
+        left[np.diag_indices(len(codes))] += self.noise
+        self._believed = codes, known, np.linalg.inv(np.linalg.cholesky(left))
 
     def predict(self, codes: Codes) -> tuple[Floats, Floats]:
         """Give the expected results of configurations, and their standard deviations."""
-        covariance = self._covariance(codes)
-        known = covariance @ self._inverse_root.T
-        _, main, _, rest, _ = self._split(self.theta)
-        variance = main.sum() + rest - np.einsum("ij,ij->i", known, known)
-        return self._mean + covariance @ self._weights, np.sqrt(np.maximum(variance, 1e-10))
+        outlook = self.outlook([codes])
+        return outlook.mean, outlook.deviation
+
+    def outlook(self, blocks: Sequence[Codes]) -> Outlook:
+        """Predict several groups of configurations; a feature that is the same throughout a group costs nothing."""
+        blocks = [block for block in blocks if len(block)]
+        others = self._codes if self._believed is None else np.concatenate([self._codes, self._believed[0]])
+        size, columns, means = len(self._codes), [], []
+        for block in blocks:
+            covariance = self.between(block, others)
+            if self._trust is not None:
+                covariance[:, :size] *= self._trust
+            known = covariance[:, :size] @ self._inverse_root.T
+            means.append(self._mean + covariance[:, :size] @ self._weights)
+            if self._believed is not None:
+                _, of_others, root = self._believed
+                known = np.hstack([known, (covariance[:, size:] - known @ of_others.T) @ root.T])
+            columns.append(known)
+        return Outlook(self, np.concatenate(blocks), np.concatenate(means), np.concatenate(columns))
+
+    def pairs(self, codes: Codes) -> Pairs:
+        """Give all pairs of configurations."""
+        first, second = np.triu_indices(len(codes), 1)
+        columns = codes.T
+        levels = self._starts[:-1, None] + columns[:, first] * self._sizes[:, None] + columns[:, second]
+        return Pairs(first, second, levels)
+
+    def _decompose(self, codes: Codes, alike: Floats | None) -> None:
+        """Invert the root of the covariance; where results were only added, that of the others is extended."""
+        before = len(self._codes)
+        related = np.ones((len(codes), len(codes))) if alike is None else alike
+        if not (
+            0 < before <= len(codes)
+            and np.array_equal(self._codes, codes[:before])
+            and np.array_equal(self._related, related[:before, :before])
+        ):
+            before = 0
+        new, old = codes[before:], self._inverse_root[:before, :before]
+        across = (self.between(new, codes[:before]) * related[before:, :before]) @ old.T
+        corner = self.between(new, new) * related[before:, before:] - across @ across.T
+        corner[np.diag_indices(len(new))] += self.noise
+        root = np.linalg.inv(np.linalg.cholesky(corner))
+        self._inverse_root = np.zeros((len(codes), len(codes)))
+        self._inverse_root[:before, :before] = old
+        self._inverse_root[before:, :before] = -root @ across @ old
+        self._inverse_root[before:, before:] = root
+        self._codes, self._related = codes, related
 
     def _split(self, theta: Floats) -> tuple[Floats, Floats, Floats, float, float]:
         count = len(self.distances)
@@ -164,65 +244,51 @@ class GaussianProcess:
         rest, noise = np.exp(theta[3 * count :])
         return np.exp(theta[:count]), np.exp(theta[count : 2 * count]), share, float(rest), float(noise)
 
-    def _view(self, codes: Codes) -> _View:
-        """Prepare some configurations for comparisons between them."""
-        columns = codes + self._columns
-        marks = np.zeros((len(codes), int(self._levels.sum())))
-        marks[np.arange(len(codes))[:, None], columns] = 1.0
-        occurring = np.flatnonzero(marks.any(axis=0))
-        feature = np.searchsorted(self._columns, occurring, side="right") - 1
-        starts = self._tables + codes * self._levels
-        entries = starts[:, feature] + (occurring - self._columns[feature])
-        return _View(codes, marks[:, occurring], entries, occurring, feature)
-
-    def _covariance(self, codes: Codes) -> Floats:
-        """Give the covariance of configurations with those that were taken in.
-
-        What all of them share, such as what other variants' parameters have, is looked up once.
-        """
+    def _tabulate(self) -> _Tables:
         lengths, main, share, rest, _ = self._split(self.theta)
-        tables, _ = _matern(self._flat / self._spread_out(lengths))
-        total = np.zeros((len(codes), len(self._known.codes)))
-        logs = np.zeros_like(total)
-        alike = (codes == codes[:1]).all(axis=0) if len(codes) else np.ones(len(main), dtype=bool)
-        sums, factors = self._spread_out(main) * tables, np.log1p(self._spread_out(share) * (tables - 1))
-        for columns, some in ((alike, codes[:1]), (~alike, codes)):
-            inside = columns[self._known.feature]
-            feature, occurring = self._known.feature[inside], self._known.occurring[inside]
-            entries = (self._tables + some * self._levels)[:, feature] + (occurring - self._columns[feature])
-            marks = self._known.marks[:, inside].T
-            total += sums[entries] @ marks
-            logs += factors[entries] @ marks
-        total += rest * np.exp(logs)
-        if self._trust is not None:
-            total *= self._trust
-        return total
+        sums, factors = [], []
+        for j, distances in enumerate(self.distances):
+            kernel, _ = _matern(distances / lengths[j])
+            sums.append(main[j] * kernel)
+            factors.append(1 - share[j] + share[j] * kernel)
+        return _Tables(sums, factors, rest, float(main.sum() + rest))
 
-    def _spread_out(self, values: Floats) -> Floats:
-        """Repeat a value of each feature for all pairs of its levels."""
-        return np.repeat(values, self._levels**2)
+    def between(self, codes: Codes, others: Codes) -> Floats:
+        """Give the covariance of each two configurations."""
+        shape = len(codes), len(others)
+        # What all rows share is a row.
+        total, product = np.zeros(shape[1]), np.full(shape[1], self._tables.rest)
+        same = (codes == codes[:1]).all(axis=0)
+        for j in np.flatnonzero(same):
+            if len(codes):
+                total += self._tables.sums[j][codes[0, j], others[:, j]]
+                product *= self._tables.factors[j][codes[0, j], others[:, j]]
+        totals, products = np.tile(total, (shape[0], 1)), np.tile(product, (shape[0], 1))
+        for j in np.flatnonzero(~same):
+            totals += self._tables.sums[j][:, others[:, j]].take(codes[:, j], axis=0)
+            products *= self._tables.factors[j][:, others[:, j]].take(codes[:, j], axis=0)
+        return np.asarray(totals + products)
 
-    def _parts(self, theta: Floats, view: _View) -> _Parts:
-        """Evaluate the kernel for all pairs of levels, and for all pairs of results."""
-        lengths, main, share, rest, _ = self._split(theta)
-        kernels, slopes = _matern(self._flat / self._spread_out(lengths))
-        factors = 1 + self._spread_out(share) * (kernels - 1)
-        sums = (self._spread_out(main) * kernels)[view.entries] @ view.marks.T
-        product = rest * np.exp(np.log(factors)[view.entries] @ view.marks.T)
-        return _Parts(kernels, slopes, factors, sums, product)
-
-    def _posterior(
-        self, theta: Floats, parts: _Parts, targets: Floats, alike: Floats | None
+    def _loss(
+        self, theta: Floats, pairs: Pairs, targets: Floats, alike: Floats | None = None
     ) -> tuple[float, Floats]:
-        """Give the negative log posterior, and its derivative by the covariance, doubled and negative."""
-        covariance = parts.sums + parts.product
+        """Give the negative log posterior of hyperparameters, and its gradient."""
+        count, size = len(self.distances), len(targets)
+        lengths, main, share, rest, noise = self._split(theta)
+        kernels, slopes = _matern(self._table / lengths[self._owner])
+        factors = 1 - share[self._owner] + share[self._owner] * kernels
+        product = rest * factors[pairs.levels].prod(axis=0)
+        between = (main[self._owner] * kernels)[pairs.levels].sum(axis=0) + product
         if alike is not None:
-            covariance *= alike
-        covariance[np.diag_indices(len(targets))] += np.exp(theta[-1]) + JITTER
+            between *= alike[pairs.first, pairs.second]
+        covariance = np.empty((size, size))
+        covariance[pairs.first, pairs.second] = between
+        covariance[pairs.second, pairs.first] = between
+        covariance[np.diag_indices(size)] = main.sum() + rest + noise + JITTER
         try:
             root = np.linalg.cholesky(covariance)
         except np.linalg.LinAlgError:
-            return np.inf, np.zeros_like(covariance)
+            return np.inf, np.zeros_like(theta)
         inverse = np.linalg.inv(covariance)
         sums = inverse.sum(axis=1)
         mean = sums @ targets / (sums.sum() + 1.0 / MEAN_VARIANCE)
@@ -230,65 +296,65 @@ class GaussianProcess:
         scores = (theta - self.middle) / self.spread
         value = 0.5 * ((targets - mean) @ weights + mean**2 / MEAN_VARIANCE + scores @ scores)
         value += np.log(np.diag(root)).sum()
-        return float(value), np.outer(weights, weights) - inverse
-
-    def _loss(
-        self, theta: Floats, view: _View, targets: Floats, alike: Floats | None = None
-    ) -> tuple[float, Floats]:
-        """Give the negative log posterior of hyperparameters, and its gradient."""
-        count = len(self.distances)
-        _, main, share, _, noise = self._split(theta)
-        parts = self._parts(theta, view)
-        value, pull = self._posterior(theta, parts, targets, alike)
-        if not np.isfinite(value):
-            return value, np.zeros_like(theta)
-        gradient = (theta - self.middle) / self.spread**2
-        gradient[-1] -= 0.5 * np.trace(pull) * noise
+        trace = float(weights @ weights - np.trace(inverse))
+        # Each pair stands for two elements of the matrix.
+        pull = 2 * (weights[pairs.first] * weights[pairs.second] - inverse[pairs.first, pairs.second])
         if alike is not None:
-            pull = pull * alike
-        within = pull * parts.product
-        gradient[-2] -= 0.5 * within.sum()
-
-        def by_levels(matrix: Floats) -> Floats:
-            """Sum over the results that have each pair of levels."""
-            sums = (matrix @ view.marks).ravel()
-            return np.bincount(view.entries.ravel(), sums, len(self._flat)).astype(np.float64)
-
-        pulls, withins = by_levels(pull), by_levels(within) / parts.factors
-        terms = (
-            (self._spread_out(main) * pulls + self._spread_out(share) * withins) * parts.slopes,
-            self._spread_out(main) * pulls * parts.kernels,
-            self._spread_out(share * (1 - share)) * withins * (parts.kernels - 1),
+            pull *= alike[pairs.first, pairs.second]
+        within = pull * product
+        # By two levels of a feature: what pulls at its kernel there, in the sum and within the product.
+        by_sum = self._by_levels(pairs, pull)
+        by_product = self._by_levels(pairs, within) / factors
+        both = by_sum * main[self._owner] + by_product * share[self._owner]
+        gradient = scores / self.spread
+        gradient[:count] -= 0.5 * self._by_feature(both * slopes)
+        gradient[count : 2 * count] -= 0.5 * main * (self._by_feature(by_sum * kernels) + trace)
+        gradient[2 * count : 3 * count] -= (
+            0.5 * share * (1 - share) * self._by_feature(by_product * (kernels - 1))
         )
-        for number, term in enumerate(terms):
-            gradient[number * count : (number + 1) * count] -= 0.5 * np.add.reduceat(term, self._tables)
-        return value, gradient
+        gradient[-2] -= 0.5 * (within.sum() + rest * trace)
+        gradient[-1] -= 0.5 * trace * noise
+        return float(value), gradient
+
+    def _by_levels(self, pairs: Pairs, pulls: Floats) -> Floats:
+        """Add up what belongs to pairs, for each two levels of each feature."""
+        counts = [
+            np.bincount(levels - start, pulls, end - start)
+            for levels, start, end in zip(pairs.levels, self._starts[:-1], self._starts[1:], strict=True)
+        ]
+        return np.concatenate(counts)
+
+    def _by_feature(self, values: Floats) -> Floats:
+        return np.add.reduceat(values, self._starts[:-1])
 
 
-@dataclass(frozen=True)
-class _View:
-    """Configurations, ready for comparisons."""
+class Outlook:
+    """What is expected of some configurations, with what may be known of them before.
 
-    codes: Codes
-    marks: Floats
-    """One row a configuration, one column a level of a feature that occurs; 1 where it has that level."""
-    entries: Codes
-    """In the same places: where the pair of its level of that feature and that level stands among the tables."""
-    occurring: Codes
-    """For each column, the number of the level among those of all features."""
-    feature: Codes
-    """For each column, the feature."""
+    Args:
+        model: that expects it.
+        codes: one row a configuration.
+        mean: expected results.
+        columns: covariances with what is known, so scaled that their squares are what the variance shrinks by.
+    """
 
+    def __init__(self, model: GaussianProcess, codes: Codes, mean: Floats, columns: Floats) -> None:
+        self.model, self.codes, self.mean = model, codes, mean
+        self._columns = columns
+        self._variance = model.variance - np.einsum("ij,ij->i", columns, columns)
 
-@dataclass(frozen=True)
-class _Parts:
-    """The kernel: for the pairs of levels of all features, and summed and multiplied up for pairs of results."""
+    @property
+    def deviation(self) -> Floats:
+        """Standard deviations."""
+        return np.asarray(np.sqrt(np.maximum(self._variance, 1e-10)))
 
-    kernels: Floats
-    slopes: Floats
-    factors: Floats
-    sums: Floats
-    product: Floats
+    def believe(self, place: int) -> None:
+        """Take one of them to come out as expected: the expectations stay, and what is like it is surer."""
+        column = self.model.between(self.codes, self.codes[place : place + 1])[:, 0]
+        column -= self._columns @ self._columns[place]
+        column /= np.sqrt(max(self._variance[place], 0.0) + self.model.noise)
+        self._variance = self._variance - column**2
+        self._columns = np.column_stack([self._columns, column])
 
 
 def _matern(scaled: NDArray[np.float64]) -> tuple[Floats, Floats]:

@@ -5,7 +5,7 @@ Every proposal is the unseen valid configuration with the greatest expected impr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,9 +13,9 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from tuner.model import Configuration
-from tuner.search.base import Place, Search
+from tuner.search.base import Nominee, Place, Search
 from tuner.search.features import Codes, Features, Floats
-from tuner.search.gaussian import GaussianProcess, Prior
+from tuner.search.gaussian import GaussianProcess, Outlook, Prior
 from tuner.space import SearchSpace
 
 
@@ -26,7 +26,7 @@ class Settings:
     The defaults were chosen on recorded spaces; see docs/search.md.
     """
 
-    startup: int = 3
+    startup: int = 2
     """Configurations before the first that the model chooses, with one more for each further variant."""
     spread: int = 10
     """Each of them is that one of so many random ones which is farthest from the others."""
@@ -34,15 +34,17 @@ class Settings:
     """Results worse than this quantile are compressed."""
     margin: float = 0.05
     """An improvement below this, in log2 of the time, is not worth a trial."""
-    steps: int = 15
+    steps: int = 6
     """BFGS steps for each proposal."""
+    refit: float = 0.15
+    """Share by which the results have grown when they are fitted again."""
     fitted: int = 120
     """Results that hyperparameters are fitted to."""
     learnt: int = 250
     """Results that predictions rest on."""
     hinted: int = 60
     """Results that are kept of each other task."""
-    pairs: int = 80_000
+    pairs: int = 40_000
     """Candidates times results that are compared for a proposal."""
     least: int = 700
     most: int = 20_000
@@ -58,6 +60,8 @@ NEARBY = 2
 """Parameters in which a configuration near a good one may differ."""
 FAILURE = 1.0
 """A failure counts as twice as slow as the slowest result."""
+ENOUGH = 2
+"""Times that the model needs: one of them is no difference."""
 LEAST_HINTS = 5
 """Another task with fewer results tells nothing."""
 
@@ -76,14 +80,16 @@ class Hint:
 
     def __post_init__(self) -> None:
         self.trust = self.nearness if self.trust < 0 else self.trust
+        known = zip(self.codes, self.objectives, strict=True)
+        self._by_code = {code.tobytes(): float(objective) for code, objective in reversed(list(known))}
 
     def shift(self, codes: Codes, objectives: Floats) -> float:
         """Give by how much this task is slower: where both were measured, or else by their medians' best halves."""
         pairs = []
         for code, objective in zip(codes, objectives, strict=True):
-            same = np.flatnonzero((self.codes == code).all(axis=1))
-            if len(same) and np.isfinite(objective):
-                pairs.append(float(self.objectives[same[0]] - objective))
+            there = self._by_code.get(code.tobytes())
+            if there is not None and np.isfinite(objective):
+                pairs.append(there - float(objective))
         if pairs:
             return float(np.median(pairs))
         finite = objectives[np.isfinite(objectives)]
@@ -119,15 +125,6 @@ class Known:
             return None
         return np.where(self.tasks[:, None] == self.tasks, 1.0, trust[:, None] * trust)
 
-    def with_own(self, codes: Codes, targets: Floats) -> Known:
-        """Add results of this run."""
-        return replace(
-            self,
-            codes=np.vstack([self.codes, codes]),
-            targets=np.append(self.targets, targets),
-            tasks=np.append(self.tasks, np.zeros(len(codes), dtype=np.int64)),
-        )
-
     def subset(self, rows: NDArray[np.int64]) -> Known:
         """Give some of the results."""
         return replace(self, codes=self.codes[rows], targets=self.targets[rows], tasks=self.tasks[rows])
@@ -142,6 +139,8 @@ class Kriging(Search):
         settings: for experiments.
     """
 
+    selective = True
+
     def __init__(self, space: SearchSpace, seed: int, settings: Settings = Settings()) -> None:
         super().__init__(space, seed)
         # Of this process, for good: its matrices are small, and while compilers keep the cores busy the inverse of one
@@ -154,13 +153,22 @@ class Kriging(Search):
         self._objectives: list[float] = []
         self._codes: list[Codes] = []
         self._pending: dict[Place, Codes] = {}
+        self._nominees: dict[Place, Codes] = {}
+        self._place_of: dict[Configuration, Place] = {}
+        """Of everything nominated: to look it up in a set of a hundred thousand takes longer."""
         self._fitted_at = -1
+        self._basis: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        """Of very many results those that the model learns, when the choice was made last."""
+        self._based_on = 0
+        """Results that there were then; what came later is learnt, too."""
         self._hints: list[Hint] = []
         self._near: dict[Place, NDArray[np.int64]] = {}
         """Rows near the best configurations: in a set of millions they take a while to find."""
         self.expected = np.inf
         """By how much the last proposal was expected to be better than the best and the margin, in log2 of the time."""
-        self.promise = np.inf
+        self.promise: float = np.inf
+        self._outside: float = np.inf
+        """What the last nomination promised."""
 
     # -- what it is told
 
@@ -168,7 +176,10 @@ class Kriging(Search):
         self._pending[place] = self._code(place)
 
     def _told(self, place: Place, objective: float | None) -> None:
-        if (code := self._pending.pop(place, None)) is not None:
+        code = self._pending.pop(place, None)
+        if code is None:
+            code = self._nominees.pop(place, None)
+        if code is not None:
             self._learn(place, code, objective)
 
     def _added(self, place: Place, objective: float | None) -> None:
@@ -205,56 +216,108 @@ class Kriging(Search):
 
     # -- what it proposes
 
+    def nominate(self, count: int) -> list[Configuration]:
+        """Give what promises most beside what waits already, each with those before it."""
+        nominated: list[Configuration] = []
+        while len(nominated) < count and any(self.unseen):
+            for place in self._promising(count - len(nominated)):
+                self._see(place)
+                self._nominees[place] = self._code(place)
+                nominated.append(self.space.variants[place[0]].configuration(place[1]))
+                self._place_of[nominated[-1]] = place
+        self._outside = self.promise if any(self.unseen) else 0.0
+        return nominated
+
+    def choose(self, nominees: Sequence[Nominee]) -> Sequence[int]:
+        """Rank nominees by what they promise now."""
+        places = [self._place_of[nominee.configuration] for nominee in nominees]
+        order, promise = list(range(len(places))), np.inf
+        objectives = np.array(self._objectives)
+        if np.isfinite(objectives).sum() >= ENOUGH or self._hints:
+            known, best = self._settle(objectives, self._pending)
+            outlook = self.model.outlook([np.stack([self._nominees[place] for place in places])])
+            order = np.argsort(-self._improvement(outlook, best, known.unit), kind="stable").tolist()
+            promise = self.promise
+        # What is not compiled may promise more; of that, the last nomination was the best.
+        self.promise = max(promise, self._outside)
+        self._pending[places[order[0]]] = self._nominees.pop(places[order[0]])
+        return order
+
+    def withdraw(self, configuration: Configuration) -> None:
+        """Forget a nomination."""
+        place = self._place_of.pop(configuration)
+        del self._nominees[place]
+        self._unsee(place)
+
     def _propose(self) -> Place:
+        return self._promising(1)[0]
+
+    def _promising(self, count: int) -> list[Place]:
+        """Give at least one and at most so many places, each the best if those before it come out as expected."""
         objectives = np.array(self._objectives)
         found = int(np.isfinite(objectives).sum())
         startup = self.settings.startup + len(self.space.variants) - 1
-        if not self._hints and (len(objectives) + len(self._pending) < startup or found < 2):
+        waiting = {**self._nominees, **self._pending}
+        if not self._hints and (len(objectives) + len(waiting) < startup or found < ENOUGH):
             self.promise = np.inf
-            return self._spread()
+            return [self._spread()]
+        known, best = self._settle(objectives, waiting)
+        numbers, rows = self._candidates(objectives, len(known.targets) + len(waiting))
+        encoded = [self.features.encode(n, rows[numbers == n]) for n in range(len(self.space.variants))]
+        outlook = self.model.outlook(encoded)
+        chosen: list[int] = []
+        for _ in range(min(count, len(rows))):
+            if chosen:
+                outlook.believe(chosen[-1])
+            improvement = self._improvement(outlook, best, known.unit)
+            improvement[chosen] = -np.inf
+            chosen.append(int(np.argmax(improvement)))
+        return [(int(numbers[place]), int(rows[place])) for place in chosen]
+
+    def _improvement(self, outlook: Outlook, best: float, unit: float) -> Floats:
+        """Give by how much each is expected to be better than the best and the margin, and note the most of it."""
+        deviation = outlook.deviation
+        improvement = expected_improvement(outlook.mean, deviation, best - self.settings.margin / unit)
+        self.expected = float(improvement.max()) * unit
+        # Targets are in proportion to log2 of the time as far as the knee, and what is better than the best is there.
+        self.promise = float(expected_improvement(outlook.mean, deviation, best).max()) * unit
+        return improvement
+
+    def _settle(self, objectives: Floats, waiting: Mapping[Place, Codes]) -> tuple[Known, float]:
+        """Make the model one of all results, with what waits as it expects it; gives also the best target."""
         known = self._gather(objectives)
         self._fit(known)
-        best = float(known.targets[known.own].min()) if found else float(known.targets.min())
-        if self._pending:
-            waiting = np.stack(list(self._pending.values()))
-            known = known.with_own(waiting, np.full(len(waiting), np.nan))
+        own = known.targets[known.own] if np.isfinite(objectives).any() else known.targets
+        best = float(own.min())
         self.model.condition(known.codes, known.targets, known.trust, known.alike)
-        numbers, rows = self._candidates(objectives, len(known.targets))
-        encoded = [self.features.encode(n, rows[numbers == n]) for n in range(len(self.space.variants))]
-        predicted = [self.model.predict(codes) for codes in encoded if len(codes)]
-        mean, deviation = (np.concatenate(part) for part in zip(*predicted, strict=True))
-        improvement = expected_improvement(mean, deviation, best - self.settings.margin / known.unit)
-        chosen = int(np.argmax(improvement))
-        self.expected = float(improvement[chosen]) * known.unit
-        # Targets are in proportion to log2 of the time as far as the knee, and what is better than the best is there.
-        self.promise = float(expected_improvement(mean, deviation, best).max()) * known.unit
-        return int(numbers[chosen]), int(rows[chosen])
+        if waiting:
+            self.model.believe(np.stack(list(waiting.values())))
+        return known, best
 
     def _gather(self, objectives: Floats) -> Known:
-        """Give what the model learns from: results of this run, and what is hinted at."""
+        """Give what the model learns from: what is hinted at, and results of this run, the newest last."""
         kept = self._kept(objectives)
-        codes = (
-            np.stack([self._codes[i] for i in kept])
-            if len(kept)
-            else np.empty((0, len(self.features)), np.int64)
-        )
         own = objectives[kept]
-        if not self._hints:
-            targets, unit = standardise(own, self.settings.knee)
-            return Known(codes, targets, np.zeros(len(own), np.int64), np.ones(1), unit)
-        tasks, trusts, columns = [np.zeros(len(own), dtype=np.int64)], [1.0], [own]
-        everything = [codes]
+        codes = np.array([self._codes[i] for i in kept], dtype=np.int64).reshape(-1, len(self.features))
+        tasks, trusts, columns, everything = [], [1.0], [], []
         for number, hint in enumerate(self._hints, 1):
             everything.append(hint.codes)
             tasks.append(np.full(len(hint.codes), number))
             trusts.append(hint.trust)
             columns.append(hint.objectives - hint.shift(codes, own))
-        targets, unit = standardise(np.concatenate(columns), self.settings.knee)
-        return Known(np.concatenate(everything), targets, np.concatenate(tasks), np.array(trusts), unit)
+        targets, unit = standardise(np.concatenate([*columns, own]), self.settings.knee)
+        of_own = np.zeros(len(own), dtype=np.int64)
+        return Known(
+            np.concatenate([*everything, codes]),
+            targets,
+            np.concatenate([*tasks, of_own]),
+            np.array(trusts),
+            unit,
+        )
 
     def _fit(self, known: Known) -> None:
         count = len(self._objectives)
-        if self._fitted_at >= 0 and count - self._fitted_at < max(1, len(known.targets) // 20):
+        if self._fitted_at >= 0 and count - self._fitted_at < max(1, int(count * self.settings.refit)):
             return
         self._fitted_at = count
         if len(known.targets) > self.settings.fitted:
@@ -267,32 +330,38 @@ class Kriging(Search):
         self.model.fit(known.codes, known.targets, steps, known.alike)
         for number, hint in enumerate(self._hints, 1):
             if count >= 3:  # fewer results cannot tell
-                relations = []
+                scores = []
                 for trust in TRUSTS:
                     tried = known.trusts.copy()
                     tried[number] = trust * hint.nearness
                     alike = replace(known, trusts=tried).alike
                     assert alike is not None
-                    relations.append(alike)
-                scores = self.model.evidence(known.codes, known.targets, relations)
+                    scores.append(self.model.evidence(known.codes, known.targets, alike))
                 known.trusts[number] = hint.trust = TRUSTS[int(np.argmax(scores))] * hint.nearness
 
     def _kept(self, objectives: Floats) -> NDArray[np.int64]:
-        """Give the results that the model learns: all, or of very many the best half and others at random."""
-        limit = self.settings.learnt
-        if len(objectives) <= limit:
-            return np.arange(len(objectives))
-        order = np.argsort(objectives, kind="stable")
-        rest = self.rng.choice(order[limit // 2 :], limit - limit // 2, replace=False)
-        return np.sort(np.append(order[: limit // 2], rest))
+        """Give the results that the model learns: all, or of very many the best half and others at random.
+
+        The choice is made anew from time to time only, so that a model can be extended by what is new.
+        """
+        limit, count = self.settings.learnt, len(objectives)
+        if count <= limit:
+            return np.arange(count)
+        if not len(self._basis) or len(self._basis) + count - self._based_on > 1.1 * limit:
+            order = np.argsort(objectives, kind="stable")
+            rest = self.rng.choice(order[limit // 2 :], limit - limit // 2, replace=False)
+            self._basis, self._based_on = np.sort(np.append(order[: limit // 2], rest)), count
+        return np.append(self._basis, np.arange(self._based_on, count))
 
     def _spread(self) -> Place:
         """Give a random configuration that is unlike those before, of a variant that was tried least."""
-        tried = np.bincount([p[0] for p in [*self._places, *self._pending]], minlength=len(self.unseen))
+        tried = np.bincount(
+            [p[0] for p in [*self._places, *self._pending, *self._nominees]], minlength=len(self.unseen)
+        )
         tried = np.where(np.array(self.unseen) > 0, tried, np.iinfo(np.int64).max)
         number = int(self.rng.choice(np.flatnonzero(tried == tried.min())))
         rows = self._some(number, self.settings.spread)
-        known = [*self._codes, *self._pending.values()]
+        known = [*self._codes, *self._pending.values(), *self._nominees.values()]
         if not known or not len(self.features):
             return number, int(rows[0])
         codes, others = self.features.encode(number, rows), np.stack(known)

@@ -1,0 +1,74 @@
+"""A scripted device that compiles ahead, and takes its time with it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.faults.stub_device import StubDevice, good, time_of
+from tuner.compile_pool import Compilation
+from tuner.devices.base import Compiled, Outcome
+from tuner.model import Configuration, Measurement, Resources, Status
+
+COMPILE_S = 0.5
+
+
+class CompilingDevice(StubDevice):
+    """Ends one compilation, or gives one answer, at each collection: which one is drawn.
+
+    Args:
+        compilers: as of any device.
+        shuffle: seed of the order in which things end.
+        answer: what a configuration measures to; a compile error is known before it is submitted.
+        measure_s: seconds that each measurement says it took; None for those of the samples.
+    """
+
+    def __init__(
+        self,
+        compilers: int = 4,
+        shuffle: int = 0,
+        answer: Callable[[Configuration], Measurement] = lambda c: good(time_of(c)),
+        measure_s: float | None = None,
+    ) -> None:
+        super().__init__(lookahead=compilers + 8, answer=answer)
+        self.compilers = compilers
+        self.measure_s = measure_s
+        self.begun: list[Configuration] = []
+        self.under_way: list[Configuration] = []
+        self.ended: dict[Configuration, Compiled] = {}
+        self.forgotten: list[Configuration] = []
+        self.draw = random.Random(shuffle)
+
+    def compile(self, configuration: Configuration) -> None:
+        self.begun.append(configuration)
+        self.under_way.append(configuration)
+
+    def compiled(self, configuration: Configuration) -> Compiled | None:
+        assert configuration in self.under_way or configuration in self.ended
+        return self.ended.get(configuration)
+
+    def forget(self, configuration: Configuration) -> None:
+        self.forgotten.append(configuration)
+        self.ended.pop(configuration, None)
+        if configuration in self.under_way:
+            self.under_way.remove(configuration)
+
+    def submit(self, number: int, configuration: Configuration) -> None:
+        super().submit(number, configuration)
+        self.ended.pop(configuration, None)
+
+    def collect(self, timeout_s: float) -> list[Outcome]:
+        place = self.draw.randrange(max(1, len(self.waiting) + len(self.under_way)))
+        if place < len(self.waiting):
+            number, configuration = self.waiting.pop(place)
+            measurement = self.answer(configuration)
+            if self.measure_s is not None:
+                measurement = replace(measurement, measure_s=self.measure_s)
+            compilation = Compilation(Status.OK, resources=(Resources(32),), compile_s=COMPILE_S)
+            return [Outcome(number, configuration, compilation, measurement)]
+        if self.under_way:
+            configuration = self.under_way.pop(place - len(self.waiting))
+            failed = self.answer(configuration).status is Status.COMPILE_ERROR
+            self.ended[configuration] = Compiled(failed, None if failed else Resources(32))
+        return []

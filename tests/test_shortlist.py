@@ -1,0 +1,322 @@
+"""Compiling more than is tried: what is nominated, what is chosen, and that only what is tried is a trial."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.compiling_device import CompilingDevice
+from tests.faults.kernels import scale_kernel
+from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
+from tests.test_search import cost, single
+from tests.test_session import only_run, plain, run, sequence
+from tuner import shortlist as module
+from tuner.database import Database
+from tuner.devices.base import Compiled, Outcome
+from tuner.devices.local import LocalDevice
+from tuner.errors import Interrupted
+from tuner.kernel import KernelSpec
+from tuner.model import Configuration, Measurement, Status
+from tuner.search import make_search
+from tuner.search.base import Nominee
+from tuner.shortlist import MOST, RESERVE, SLACK, TOGETHER, Shortlist
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> KernelSpec:
+    return scale_kernel(tmp_path / "kernel", blocks=range(32, 1025, 32), items=range(1, 9))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database.open(tmp_path / "tuning.db") as opened:
+        yield opened
+
+
+def smooth(configuration: Configuration) -> Measurement:
+    numbers = [float(value) for value in configuration.values.values() if not isinstance(value, str | bool)]
+    return good(1e5 * (1 + sum(abs(number - 64) for number in numbers) / 64))
+
+
+# -- the search's part
+
+
+def test_what_is_nominated_is_not_asked_for_again_until_it_is_withdrawn() -> None:
+    space = single(2, 5)
+    search = make_search("kriging", space, 1)
+    first = search.ask()
+    assert first == space.default
+    search.tell(first, cost(first))
+    nominated = [*search.nominate(5), *search.nominate(1000)]
+    assert len({first, *nominated}) == len(space)
+    assert search.ask() is None
+    search.withdraw(nominated[5])
+    assert search.nominate(2) == [nominated[5]]
+    assert search.nominate(1) == []
+    assert search.promise is not None
+
+
+def test_the_choice_goes_by_the_latest_results() -> None:
+    """Nominated blindly, chosen with results: what is like the good ones goes first."""
+    space = single(4, 4)
+    search = make_search("kriging", space, 4)
+    first = search.ask()
+    assert first is not None
+    nominees = [Nominee(configuration) for configuration in search.nominate(80)]
+    tried = []
+    for _ in range(30):
+        order = search.choose(nominees)
+        assert sorted(order) == list(range(len(nominees)))
+        chosen = nominees.pop(order[0]).configuration
+        search.tell(chosen, cost(chosen))
+        tried.append(cost(chosen))
+    passed_over = [cost(nominee.configuration) for nominee in nominees]
+    assert min(tried) <= min(passed_over)
+    assert sum(tried[10:]) / 20 < sum(passed_over) / len(passed_over) - 0.3
+
+
+def test_a_nominee_may_fail_without_having_been_chosen() -> None:
+    search = make_search("kriging", single(3, 4), 1)
+    for configuration in search.nominate(6):
+        search.tell(configuration, None)
+    assert search.nominate(1)
+
+
+# -- the shortlist
+
+
+class Counter:
+    """Enough of a device to see what is begun."""
+
+    def __init__(self, compilers: int) -> None:
+        self.compilers, self.begun = compilers, 0
+
+    def compile(self, configuration: Configuration) -> None:
+        self.begun += 1
+
+
+@pytest.mark.parametrize(
+    ("compilers", "compile_s", "measure_s", "rate"),
+    [
+        (16, 0.5, 0.02, 1.0),  # the compilers are behind
+        (16, 0.3, 0.05, 0.75 * 16 * 0.05 / 0.3),
+        (16, 0.05, 0.02, 2.0),  # the head must not be what the GPU waits for
+        (16, 0.01, 1.0, MOST),
+        (16, 0.0, 0.02, 1.0),  # from the cache: nothing is known of compiling
+    ],
+)
+def test_how_many_are_nominated_follows_from_what_trials_take(
+    compilers: int, compile_s: float, measure_s: float, rate: float
+) -> None:
+    device = Counter(compilers)
+    shortlist = Shortlist(make_search("kriging", single(6, 5), 1), device)  # type: ignore[arg-type]
+    shortlist.fill(10_000, ())
+    assert device.begun == compilers + SLACK + RESERVE
+    for told in range(1, 9):
+        shortlist.told(compile_s, measure_s)
+        shortlist.fill(10_000, ())
+        assert shortlist.rate == pytest.approx(rate)
+        room = compilers + SLACK + RESERVE + told * rate + 1e-9
+        assert room - TOGETHER < device.begun <= room
+
+
+def test_nothing_is_nominated_that_cannot_be_chosen_any_more() -> None:
+    device = Counter(16)
+    shortlist = Shortlist(make_search("kriging", single(6, 5), 1), device)  # type: ignore[arg-type]
+    shortlist.fill(5, ())
+    assert device.begun == 5
+
+
+# -- the session's part
+
+
+@pytest.mark.parametrize("measure_s", [0.01, 4.0])
+def test_the_order_in_which_things_end_does_not_matter(
+    database: Database, kernel: KernelSpec, measure_s: float
+) -> None:
+    found = []
+    for shuffle in range(3):
+        device = CompilingDevice(shuffle=shuffle, answer=smooth, measure_s=measure_s)
+        run(kernel, database, device, sampler="kriging", seed=5, trials=20)
+        found.append((device.asked, device.begun, device.forgotten))
+    assert found[0] == found[1] == found[2]
+
+
+def test_only_what_is_tried_or_cannot_be_is_a_trial(database: Database, kernel: KernelSpec) -> None:
+    def answer(configuration: Configuration) -> Measurement:
+        if configuration.values["items"] == 3:
+            return Measurement(Status.COMPILE_ERROR, error="no")
+        return smooth(configuration)
+
+    device = CompilingDevice(answer=answer, measure_s=4.0)
+    result = run(kernel, database, device, sampler="kriging", trials=40)
+    tried = sequence(database, result.state.run.id)
+    assert len(tried) == len(set(tried)) == 40
+    assert [trial.number for trial in database.trials(result.state.run.id)] == list(range(40))
+    assert len(set(device.begun)) > 60
+    assert not {c for c in device.begun if c.values["items"] == 3} - set(tried) - set(device.forgotten[-40:])
+    assert result.state.failures["compile_error"] == sum(c.values["items"] == 3 for c in tried)
+    assert result.finish is not None
+    assert result.stats["nominated"] == len(device.begun)
+    assert not device.under_way
+    assert not device.ended  # nothing stays behind when the search is over
+
+
+def test_fewer_trials_are_lost_to_what_was_asked_for_too_early(
+    database: Database, kernel: KernelSpec
+) -> None:
+    """Both keep twelve candidates under way; one of them tries them in the order asked."""
+
+    def trials_to_the_best(device: StubDevice) -> int:
+        result = run(kernel, database, device, sampler="kriging", seed=2, trials=60)
+        times = [trial.time_ns or 1e9 for trial in database.trials(result.state.run.id)]
+        return times.index(min(times)) + 1
+
+    asked = trials_to_the_best(StubDevice(lookahead=24, answer=smooth))
+    chosen = trials_to_the_best(CompilingDevice(compilers=16, answer=smooth, measure_s=4.0))
+    assert chosen < asked
+
+
+@pytest.mark.parametrize("trials", [1, 2, 3, 5, 12])
+def test_few_trials(database: Database, kernel: KernelSpec, trials: int) -> None:
+    device = CompilingDevice(compilers=16)
+    result = run(kernel, database, device, sampler="kriging", trials=trials)
+    assert len(result.state.trials) == trials
+
+
+def test_a_small_space_is_tried_whole(database: Database, kernel: KernelSpec) -> None:
+    device = CompilingDevice(compilers=2)
+    fixed = {"block_size": ("32", "64"), "items": ("1", "2", "3")}
+    result = run(kernel, database, device, sampler="kriging", fixed=fixed)
+    assert len(result.state.trials) == len(set(device.asked)) == 6
+
+
+def test_seeds_that_are_nominated_are_tried_once(database: Database, kernel: KernelSpec) -> None:
+    run(kernel, database, StubDevice(answer=smooth), from_scratch=False, sampler="kriging", trials=30)
+    device = CompilingDevice(answer=smooth)
+    run(kernel, database, device, from_scratch=False, sampler="kriging", trials=20, seed=8)
+    assert len(device.asked) == len(set(device.asked)) == 20
+
+
+def test_interrupted_and_resumed(database: Database, kernel: KernelSpec) -> None:
+    for resume in (False, True):
+        watcher = Watcher()
+        device = CompilingDevice(shuffle=resume)
+        with pytest.raises(Interrupted):
+            run(
+                kernel,
+                database,
+                device,
+                watcher,
+                sampler="kriging",
+                resume=resume,
+                stop=stop_after(watcher, 9),
+            )
+    run(kernel, database, CompilingDevice(shuffle=7), sampler="kriging", resume=True)
+    run_id, state = only_run(database)
+    tried = sequence(database, run_id)
+    assert (state, len(tried), len(set(tried))) == ("finished", 40, 40)
+
+
+def test_a_compilation_that_hangs_is_passed_over(
+    database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
+
+    class Stuck(CompilingDevice):
+        stuck: Configuration | None = None
+
+        def compile(self, configuration: Configuration) -> None:
+            super().compile(configuration)
+            if self.stuck is None:
+                self.stuck = configuration
+                self.under_way.remove(configuration)
+
+        def compiled(self, configuration: Configuration) -> object:  # type: ignore[override]
+            return None if configuration == self.stuck else super().compiled(configuration)
+
+    device = Stuck()
+    result = run(kernel, database, device, sampler="kriging", trials=20)
+    assert device.stuck not in device.asked
+    assert len(result.state.trials) == 20
+
+
+def test_a_sampler_that_does_not_choose_is_asked_as_ever(database: Database, kernel: KernelSpec) -> None:
+    device = CompilingDevice()
+    run(kernel, database, device, sampler="random")
+    assert device.begun == []
+
+
+# -- the device's part
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalDevice]:
+    device = LocalDevice(0, jobs=1, cache=tmp_path / "cache" / "cubins", worker="tests.faults.fake_worker")
+    kernel = scale_kernel(tmp_path / "kernel")
+    device.prepare(kernel, kernel.problem(), 1)
+    yield device
+    device.close()
+
+
+def wait_for(device: LocalDevice, configuration: Configuration) -> Compiled:
+    deadline = time.monotonic() + 60
+    while (compiled := device.compiled(configuration)) is None:
+        assert time.monotonic() < deadline
+        assert device.collect(60) == []  # it returns when something was compiled, not after a minute
+    return compiled
+
+
+def answer_of(device: LocalDevice) -> Outcome:
+    deadline = time.monotonic() + 60
+    while not (found := device.collect(1.0)):
+        assert time.monotonic() < deadline
+    return found[0]
+
+
+def test_what_was_compiled_ahead_is_not_compiled_again(
+    local: LocalDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configuration = plain(64)
+    local.compile(configuration)
+    compiled = wait_for(local, configuration)
+    assert not compiled.failed
+    assert compiled.resources is not None
+    assert compiled.resources.registers > 0
+    assert compiled.resources.active_blocks > 0
+    monkeypatch.setattr(local._pool, "submit", lambda *arguments, **options: pytest.fail("compiled twice"))
+    local.submit(3, configuration)
+    outcome = answer_of(local)
+    assert (outcome.number, outcome.measurement.status) == (3, Status.OK)
+    assert outcome.compilation.compile_s > 0
+
+
+def test_what_is_submitted_while_it_is_compiled_is_answered_once(local: LocalDevice) -> None:
+    configurations = [plain(size) for size in (32, 64, 96)]
+    for configuration in configurations:
+        local.compile(configuration)
+    for number, configuration in enumerate(configurations):
+        local.submit(number, configuration)
+    found = sorted(answer_of(local).number for _ in configurations)
+    assert found == [0, 1, 2]
+    assert local.collect(0.2) == []
+
+
+def test_what_cannot_launch_is_known_before_it_is_submitted(local: LocalDevice) -> None:
+    too_large = plain(2048)
+    local.compile(too_large)
+    assert wait_for(local, too_large).failed
+    local.submit(0, too_large)
+    assert not answer_of(local).measurement.status.ranked
+
+
+def test_what_is_forgotten_can_be_submitted_all_the_same(local: LocalDevice) -> None:
+    local.compile(plain(32))
+    local.compile(plain(64))
+    local.forget(plain(32))
+    local.forget(plain(64))
+    local.submit(0, plain(64))
+    assert answer_of(local).measurement.status is Status.OK

@@ -1,0 +1,164 @@
+"""What is compiled before it is settled what is tried: more candidates than trials, chosen among by the latest results.
+
+A candidate takes some tenths of a second to compile on one core, and often less to time. If what is asked for were
+tried in that order, every choice would be as many results behind as there are compilers. So the search only nominates;
+what is compiled waits, and whenever the GPU is free the search chooses among that with all results there are. What it
+passes over is no trial. With compilers to spare more is nominated than is tried, and the least promising withdrawn.
+
+What is known when something is nominated or chosen goes by counts, not by the clock: a nominee may be chosen once so
+many others were nominated after it that it must be compiled, and is waited for if it is not. How many are nominated for
+each trial follows from the seconds that the trials so far took. So the same answers give the same run. The one
+exception is :data:`PATIENCE_S`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Collection
+
+from tuner.devices.base import Device
+from tuner.model import Configuration
+from tuner.search.base import Nominee, Search
+
+DEPTH = 4
+"""Trials under way at a time: two with the measuring process, and two for the moment in which the next is chosen."""
+SLACK = 4
+"""Nominations after which a nominee must be compiled, beside one for each compiler."""
+RESERVE = 8
+"""Nominees that must be compiled before the first choice among them."""
+SHARE = 0.75
+"""Of the compilers' time that is spent; the head and the measuring process need cores, too."""
+NOMINATION_S = 0.01
+"""Time on the GPU that pays for one nomination: one costs the head some milliseconds, and must not hold the GPU up."""
+TOGETHER = 4
+"""Nominations at a time, which cost hardly more than one."""
+MOST = 4.0
+"""Nominations for a trial, at most."""
+KEPT = 48
+"""Compiled nominees that are kept; of more, the least promising are withdrawn."""
+REMEMBERED = 25
+"""Trials whose seconds say what the next will take."""
+PATIENCE_S = 2.0
+"""How long a compilation may hold up the GPU while others have ended; it is then passed over."""
+
+
+class Shortlist:
+    """Nominees of a search, from their nomination until they are chosen or withdrawn.
+
+    Args:
+        search: a selective one.
+        device: one with compilers.
+    """
+
+    def __init__(self, search: Search, device: Device) -> None:
+        self.search, self.device = search, device
+        self.nominated = 0
+        """Nominations so far."""
+        self.exhausted = False
+        """Whether nothing is left to nominate."""
+        self._allowed = float(device.compilers + SLACK + RESERVE)
+        self._waiting: dict[Configuration, int] = {}
+        """Nominees by number, oldest first."""
+        self._seconds: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)
+        self._held_up_since: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """Nominations for each trial that ends, at least 1."""
+        if not self._seconds:
+            return 1.0
+        compile_s = statistics.median(compile_s for compile_s, _ in self._seconds)
+        measure_s = statistics.median(measure_s for _, measure_s in self._seconds)
+        spare = SHARE * self.device.compilers * measure_s / max(compile_s, 1e-6)
+        return max(1.0, min(spare, measure_s / NOMINATION_S, MOST))
+
+    def told(self, compile_s: float, measure_s: float) -> None:
+        """Note what a trial took, which makes room for others; 0 where nothing was compiled or measured."""
+        if compile_s > 0.0 and measure_s > 0.0:
+            self._seconds.append((compile_s, measure_s))
+        self._allowed += self.rate
+
+    def fill(self, left: int, begun: Collection[Configuration | None]) -> None:
+        """Nominate as many as there is room for, and have them compiled.
+
+        Args:
+            left: trials that are still to be begun.
+            begun: what was tried without having been chosen here.
+        """
+        room = int(self._allowed) - self.nominated
+        if left * self.rate < self._ahead:  # the run will be over before others may be chosen
+            room = min(room, left - len(self._waiting))
+        elif room < TOGETHER:
+            return
+        if room <= 0 or self.exhausted:
+            return
+        nominees = self.search.nominate(room)
+        self.exhausted = len(nominees) < room
+        self.nominated += len(nominees)
+        for number, configuration in enumerate(nominees, self.nominated - len(nominees)):
+            if configuration not in begun:
+                self._waiting[configuration] = number
+                self.device.compile(configuration)
+
+    def skip(self, configuration: Configuration) -> None:
+        """Leave out what is tried without being chosen here."""
+        self._waiting.pop(configuration, None)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left to choose, now or later."""
+        return self.exhausted and not self._waiting
+
+    def ready(self) -> bool:
+        """Say whether it is settled what to choose among: what must be compiled is."""
+        due = self._due()
+        late = sum(self.device.compiled(configuration) is None for configuration in due)
+        if late == 0:
+            self._held_up_since = None
+            return bool(due)
+        now = time.monotonic()
+        self._held_up_since = self._held_up_since or now
+        return late < len(due) and now - self._held_up_since > PATIENCE_S
+
+    def choose(self) -> Configuration:
+        """Give what is to be tried next; only when :meth:`ready`.
+
+        What failed to compile goes first: it costs the GPU nothing, and teaches.
+        """
+        nominees = []
+        for configuration in self._due():
+            compiled = self.device.compiled(configuration)
+            if compiled is not None and compiled.failed:
+                del self._waiting[configuration]
+                return configuration
+            if compiled is not None:
+                nominees.append(Nominee(configuration, compiled.resources))
+        ranked = [nominees[place].configuration for place in self.search.choose(nominees)]
+        del self._waiting[ranked[0]]
+        if not self.exhausted:
+            for configuration in ranked[1 + KEPT :]:
+                self._withdraw(configuration)
+        return ranked[0]
+
+    def close(self) -> None:
+        """Withdraw everything: nothing more will be tried."""
+        for configuration in list(self._waiting):
+            self._withdraw(configuration)
+
+    @property
+    def _ahead(self) -> int:
+        """Nominations after which a nominee must be compiled."""
+        return self.device.compilers + SLACK
+
+    def _due(self) -> list[Configuration]:
+        """Give the nominees that must be compiled by now: those with enough after them, and at the end all."""
+        newest = int(self._allowed) - self._ahead
+        due = [configuration for configuration, number in self._waiting.items() if number < newest]
+        return due or list(self._waiting)
+
+    def _withdraw(self, configuration: Configuration) -> None:
+        del self._waiting[configuration]
+        self.device.forget(configuration)
+        self.search.withdraw(configuration)
