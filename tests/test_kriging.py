@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from tests.test_search import build, cost, found, single, union
-from tuner.model import Configuration
-from tuner.search import make_search
+from tuner.model import Configuration, Resources
+from tuner.search import make_search, resources
+from tuner.search.base import Nominee
 from tuner.search.enough import Watch
 from tuner.search.features import Features
 from tuner.search.gaussian import GaussianProcess
-from tuner.search.kriging import Kriging, expected_improvement, standardise
+from tuner.search.kriging import Kriging, Settings, expected_improvement, standardise
 
 
 def features_of(values, **others):
@@ -284,3 +285,92 @@ def time_of_asks():
                 search.ask()
             times.append((time.process_time() - began) / 5)
     return times
+
+
+# -- what the compiler said
+
+
+def resourceful(blocks=1):
+    """A space in which registers decide, and the parameters say nothing about them."""
+    space = build(("v", {f"p{i}": list(range(4)) for i in range(4)}, []))
+    rng = np.random.default_rng(3)
+    said = {}
+    for row in range(len(space)):
+        registers = int(rng.integers(3, 31)) * 8
+        said[space.variants[0].configuration(row)] = Resources(registers, 0, 0, 0, 0, blocks)
+    return space, said
+
+
+def test_what_the_compiler_said_is_chosen_by_where_it_explains_the_results():
+    space, said = resourceful()
+    searches = [Kriging(space, 1, Settings(informed=informed)) for informed in (True, False)]
+    ranks = []
+    for search in searches:
+        first = search.ask()
+        search.tell(first, math.log2(said[first].registers))
+        nominees = [Nominee(c, said[c]) for c in search.nominate(150)]
+        for _ in range(40):
+            nominee = nominees.pop(search.choose(nominees)[0])
+            search.tell(nominee.configuration, math.log2(nominee.resources.registers))
+        best = nominees[search.choose(nominees)[0]].resources.registers
+        ranks.append(sum(nominee.resources.registers < best for nominee in nominees))
+    assert searches[0]._better_informed
+    assert ranks[0] <= 10 < ranks[1]
+
+
+def test_levels_of_resources():
+    unknown, plain, spilling = resources.encode(
+        [None, Resources(32, 1024, 0, 0, 0, 8), Resources(255, 1024, 0, 8, 64, 2)]
+    )
+    tables = resources.distances()
+    assert [len(table) - 1 for table in tables] == unknown.tolist()
+    for table in tables:
+        assert np.allclose(table, table.T)
+        assert (np.diag(table) == 0).all()
+        assert table.max() <= 1
+    apart = [table[a, b] for table, a, b in zip(tables, plain, spilling, strict=True)]
+    assert apart[0] == pytest.approx(3 / 5.04, abs=0.01)  # eight times the registers, of 8 to 256
+    assert apart[2] == 0
+    assert apart[3] > 0.3
+
+
+# -- the model, extended
+
+
+def test_a_model_that_is_extended_is_the_one_made_anew():
+    rng = np.random.default_rng(1)
+    features = Features(single(4, 4))
+    codes = features.encode(0, rng.choice(len(features.space), 40, replace=False))
+    targets = rng.standard_normal(30)
+    tasks = np.repeat([1, 0], 15)
+    for alike in (None, np.where(tasks[:, None] == tasks, 1.0, 0.7)):
+        trust = None if alike is None else np.where(tasks == 1, 0.7, 1.0)
+        grown, whole = GaussianProcess(features.distances), GaussianProcess(features.distances)
+        for size in (20, 24, 30):
+            part = slice(0, size)
+            grown.condition(
+                codes[part],
+                targets[part],
+                None if trust is None else trust[part],
+                None if alike is None else alike[part, part],
+            )
+        whole.condition(codes[:30], targets, trust, alike)
+        for grew, expected in zip(grown.predict(codes), whole.predict(codes), strict=True):
+            assert grew == pytest.approx(expected, abs=1e-8)
+
+
+def test_what_is_believed_one_by_one_is_believed_together():
+    rng = np.random.default_rng(1)
+    features = Features(single(4, 4))
+    codes = features.encode(0, rng.choice(len(features.space), 40, replace=False))
+    model = GaussianProcess(features.distances)
+    model.condition(codes[:20], rng.standard_normal(20))
+    outlook = model.outlook([codes[20:30], codes[30:30], codes[30:]])
+    before = outlook.mean.copy()
+    for place in (3, 7, 15):
+        outlook.believe(place)
+    model.believe(codes[20:][[3, 7, 15]])
+    mean, deviation = model.predict(codes[20:])
+    assert mean == pytest.approx(before)
+    assert outlook.mean == pytest.approx(before)
+    assert outlook.deviation == pytest.approx(deviation, abs=1e-6)

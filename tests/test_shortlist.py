@@ -22,7 +22,7 @@ from tuner.kernel import KernelSpec
 from tuner.model import Configuration, Measurement, Status
 from tuner.search import make_search
 from tuner.search.base import Nominee
-from tuner.shortlist import MOST, RESERVE, SLACK, TOGETHER, Shortlist
+from tuner.shortlist import MOST, RESERVE, TOGETHER, Shortlist
 
 
 @pytest.fixture
@@ -114,12 +114,12 @@ def test_how_many_are_nominated_follows_from_what_trials_take(
     device = Counter(compilers)
     shortlist = Shortlist(make_search("kriging", single(6, 5), 1), device)  # type: ignore[arg-type]
     shortlist.fill(10_000, ())
-    assert device.begun == compilers + SLACK + RESERVE
+    assert device.begun == compilers + RESERVE
     for told in range(1, 9):
         shortlist.told(compile_s, measure_s)
         shortlist.fill(10_000, ())
         assert shortlist.rate == pytest.approx(rate)
-        room = compilers + SLACK + RESERVE + told * rate + 1e-9
+        room = compilers + RESERVE + told * rate + 1e-9
         assert room - TOGETHER < device.begun <= room
 
 
@@ -133,7 +133,7 @@ def test_nothing_is_nominated_that_cannot_be_chosen_any_more() -> None:
 # -- the session's part
 
 
-@pytest.mark.parametrize("measure_s", [0.01, 4.0])
+@pytest.mark.parametrize("measure_s", [0.01, 0.25, 4.0])
 def test_the_order_in_which_things_end_does_not_matter(
     database: Database, kernel: KernelSpec, measure_s: float
 ) -> None:
@@ -238,7 +238,7 @@ def test_a_compilation_that_hangs_is_passed_over(
         def compiled(self, configuration: Configuration) -> object:  # type: ignore[override]
             return None if configuration == self.stuck else super().compiled(configuration)
 
-    device = Stuck()
+    device = Stuck(measure_s=4.0)
     result = run(kernel, database, device, sampler="kriging", trials=20)
     assert device.stuck not in device.asked
     assert len(result.state.trials) == 20

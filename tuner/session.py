@@ -28,7 +28,7 @@ from tuner.search.base import Search
 from tuner.search.enough import Enough, Watch
 from tuner.search.kinship import distance
 from tuner.seeding import gather, refuse
-from tuner.shortlist import DEPTH, Shortlist
+from tuner.shortlist import Shortlist
 from tuner.space import SearchSpace
 from tuner.state import Observer, Request, Result, State, ceiling_of, metrics
 from tuner.trials import judged, objective, trial_of, winner_of
@@ -409,7 +409,7 @@ class _Session:
     def _wants_more(self, deadline: float) -> bool:
         if self.pending and self.suspects.intersection([*self.pending.values(), *self.seeds[:1]]):
             return False
-        depth = min(DEPTH, self.device.lookahead) if self.shortlist else self.device.lookahead
+        depth = self.shortlist.depth if self.shortlist else self.device.lookahead
         if self.next_number - self.next_told >= depth:
             return False
         if self.doubts.waiting:  # whoever is suspect is left out of the race unless it is timed again

@@ -3,7 +3,10 @@
 A candidate takes some tenths of a second to compile on one core, and often less to time. If what is asked for were
 tried in that order, every choice would be as many results behind as there are compilers. So the search only nominates;
 what is compiled waits, and whenever the GPU is free the search chooses among that with all results there are. What it
-passes over is no trial. With compilers to spare more is nominated than is tried, and the least promising withdrawn.
+passes over is no trial: with compilers to spare more is nominated than is tried, and the least promising withdrawn.
+
+Without compilers to spare every nominee becomes a trial, the most promising first, and is committed before it is
+compiled, so that neither the compilers nor the GPU wait for one that takes long.
 
 What is known when something is nominated or chosen goes by counts, not by the clock: a nominee may be chosen once so
 many others were nominated after it that it must be compiled, and is waited for if it is not. How many are nominated for
@@ -22,12 +25,16 @@ from tuner.devices.base import Device
 from tuner.model import Configuration
 from tuner.search.base import Nominee, Search
 
-DEPTH = 4
-"""Trials under way at a time: two with the measuring process, and two for the moment in which the next is chosen."""
+DEPTH = 6
+"""Trials under way at a time while nominees are passed over: two with the measuring process, and some for the moments
+in which the next is compiled or chosen."""
 SLACK = 4
-"""Nominations after which a nominee must be compiled, beside one for each compiler."""
+"""Nominations after which a nominee must be compiled, beside two for each compiler: compiling takes one of a hundred
+candidates three times as long as the middle one, and what is waited for holds up the GPU."""
 RESERVE = 8
-"""Nominees that must be compiled before the first choice among them."""
+"""Nominees that must be compiled before the first choice among them; as many trials later the compilers are judged."""
+SPARE = 1.5
+"""Nominations for a trial below which there are no compilers to spare."""
 SHARE = 0.75
 """Of the compilers' time that is spent; the head and the measuring process need cores, too."""
 NOMINATION_S = 0.01
@@ -58,7 +65,7 @@ class Shortlist:
         """Nominations so far."""
         self.exhausted = False
         """Whether nothing is left to nominate."""
-        self._allowed = float(device.compilers + SLACK + RESERVE)
+        self._allowed = float(device.compilers + RESERVE)
         self._waiting: dict[Configuration, int] = {}
         """Nominees by number, oldest first."""
         self._seconds: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)
@@ -73,6 +80,17 @@ class Shortlist:
         measure_s = statistics.median(measure_s for _, measure_s in self._seconds)
         spare = SHARE * self.device.compilers * measure_s / max(compile_s, 1e-6)
         return max(1.0, min(spare, measure_s / NOMINATION_S, MOST))
+
+    @property
+    def selecting(self) -> bool:
+        """Whether there are compilers to spare, or nobody knows yet."""
+        return len(self._seconds) < RESERVE or self.rate >= SPARE
+
+    @property
+    def depth(self) -> int:
+        """How many trials may be under way."""
+        lookahead = self.device.lookahead
+        return min(DEPTH, lookahead) if self.selecting else max(lookahead - TOGETHER, lookahead // 2)
 
     def told(self, compile_s: float, measure_s: float) -> None:
         """Note what a trial took, which makes room for others; 0 where nothing was compiled or measured."""
@@ -90,8 +108,10 @@ class Shortlist:
         room = int(self._allowed) - self.nominated
         if left * self.rate < self._ahead:  # the run will be over before others may be chosen
             room = min(room, left - len(self._waiting))
-        elif room < TOGETHER:
+        elif room < TOGETHER and self._waiting:
             return
+        if not self._waiting:
+            room = max(room, 1)
         if room <= 0 or self.exhausted:
             return
         nominees = self.search.nominate(room)
@@ -114,26 +134,31 @@ class Shortlist:
     def ready(self) -> bool:
         """Say whether it is settled what to choose among: what must be compiled is."""
         due = self._due()
+        if not self.selecting:
+            return bool(due)
         late = sum(self.device.compiled(configuration) is None for configuration in due)
         if late == 0:
             self._held_up_since = None
             return bool(due)
         now = time.monotonic()
         self._held_up_since = self._held_up_since or now
-        return late < len(due) and now - self._held_up_since > PATIENCE_S
+        return now - self._held_up_since > PATIENCE_S and any(map(self.device.compiled, self._waiting))
 
     def choose(self) -> Configuration:
         """Give what is to be tried next; only when :meth:`ready`.
 
         What failed to compile goes first: it costs the GPU nothing, and teaches.
         """
-        nominees = []
-        for configuration in self._due():
-            compiled = self.device.compiled(configuration)
-            if compiled is not None and compiled.failed:
-                del self._waiting[configuration]
-                return configuration
-            if compiled is not None:
+        nominees, due = [], self._due()
+        if self.selecting and not any(map(self.device.compiled, due)):
+            due = list(self._waiting)  # all of them are passed over
+        for configuration in due:
+            if not self.selecting:  # whether it is compiled by now is a matter of the clock
+                nominees.append(Nominee(configuration))
+            elif (compiled := self.device.compiled(configuration)) is not None:
+                if compiled.failed:
+                    del self._waiting[configuration]
+                    return configuration
                 nominees.append(Nominee(configuration, compiled.resources))
         ranked = [nominees[place].configuration for place in self.search.choose(nominees)]
         del self._waiting[ranked[0]]
@@ -150,11 +175,13 @@ class Shortlist:
     @property
     def _ahead(self) -> int:
         """Nominations after which a nominee must be compiled."""
-        return self.device.compilers + SLACK
+        return 2 * self.device.compilers + SLACK
 
     def _due(self) -> list[Configuration]:
         """Give the nominees that must be compiled by now: those with enough after them, and at the end all."""
-        newest = int(self._allowed) - self._ahead
+        if not self.selecting:
+            return list(self._waiting)
+        newest = max(RESERVE, int(self._allowed) - self._ahead)
         due = [configuration for configuration, number in self._waiting.items() if number < newest]
         return due or list(self._waiting)
 

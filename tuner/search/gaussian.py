@@ -155,7 +155,17 @@ class GaussianProcess:
         self._tables = self._tabulate()
         self._codes = self._codes[:0]
 
-    def evidence(self, codes: Codes, targets: Floats, alike: Floats) -> float:
+    def adopt(self, other: GaussianProcess) -> None:
+        """Take the hyperparameters of a model of the first of these features; the others keep what they have."""
+        count, own = len(other.distances), len(self.distances)
+        for kind in range(3):
+            theirs = other.theta[kind * count : (kind + 1) * count]
+            self.theta[kind * own : kind * own + count] = theirs
+        self.theta[3 * own :] = other.theta[3 * count :]
+        self._tables = self._tabulate()
+        self._codes = self._codes[:0]
+
+    def evidence(self, codes: Codes, targets: Floats, alike: Floats | None = None) -> float:
         """Give how well tasks of that correlation explain the results: a log likelihood, but for a constant."""
         return -self._loss(self.theta, self.pairs(codes), targets, alike)[0] if self.distances else 0.0
 

@@ -12,7 +12,8 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from tuner.model import Configuration
+from tuner.model import Configuration, Resources
+from tuner.search import resources
 from tuner.search.base import Nominee, Place, Search
 from tuner.search.features import Codes, Features, Floats
 from tuner.search.gaussian import GaussianProcess, Outlook, Prior
@@ -49,6 +50,8 @@ class Settings:
     least: int = 700
     most: int = 20_000
     """Bounds of the candidates for a proposal."""
+    informed: bool = True
+    """Whether what the compiler said is considered when a nominee is chosen."""
     prior: Prior = field(default_factory=Prior)
 
 
@@ -62,6 +65,8 @@ FAILURE = 1.0
 """A failure counts as twice as slow as the slowest result."""
 ENOUGH = 2
 """Times that the model needs: one of them is no difference."""
+LEAST_SAID = 10
+"""Results whose registers are known, before registers are believed to say something."""
 LEAST_HINTS = 5
 """Another task with fewer results tells nothing."""
 
@@ -149,6 +154,13 @@ class Kriging(Search):
         self.settings = settings
         self.features = Features(space)
         self.model = GaussianProcess(self.features.distances, settings.prior)
+        self.informed = GaussianProcess([*self.features.distances, *resources.distances()], settings.prior)
+        self._resources: dict[Place, Resources | None] = {}
+        """What the compiler said of what was chosen."""
+        self._learnt_places: list[Place] = []
+        self._informed_at = -1
+        self._better_informed = False
+        """Whether the results are more probable with what the compiler said, as of the last fit."""
         self._places: list[Place] = []
         self._objectives: list[float] = []
         self._codes: list[Codes] = []
@@ -235,13 +247,35 @@ class Kriging(Search):
         objectives = np.array(self._objectives)
         if np.isfinite(objectives).sum() >= ENOUGH or self._hints:
             known, best = self._settle(objectives, self._pending)
-            outlook = self.model.outlook([np.stack([self._nominees[place] for place in places])])
+            codes = np.stack([self._nominees[place] for place in places])
+            outlook = self._informed_outlook(codes, known, nominees) or self.model.outlook([codes])
             order = np.argsort(-self._improvement(outlook, best, known.unit), kind="stable").tolist()
             promise = self.promise
         # What is not compiled may promise more; of that, the last nomination was the best.
         self.promise = max(promise, self._outside)
         self._pending[places[order[0]]] = self._nominees.pop(places[order[0]])
+        self._resources[places[order[0]]] = nominees[order[0]].resources
         return order
+
+    def _informed_outlook(self, codes: Codes, known: Known, nominees: Sequence[Nominee]) -> Outlook | None:
+        """Give what a model expects that also knows what the compiler said; None where the results speak against it."""
+        said = [self._resources.get(place) for place in self._learnt_places]
+        if not self.settings.informed or self._hints or sum(one is not None for one in said) < LEAST_SAID:
+            return None
+        everything = np.hstack([known.codes, resources.encode(said)])
+        if self._informed_at != self._fitted_at:
+            self._informed_at = self._fitted_at
+            self.informed.adopt(self.model)
+            alone = self.model.evidence(known.codes, known.targets)
+            self._better_informed = self.informed.evidence(everything, known.targets) > alone
+        if not self._better_informed:
+            return None
+        self.informed.condition(everything, known.targets)
+        if self._pending:
+            waiting = resources.encode([self._resources.get(place) for place in self._pending])
+            self.informed.believe(np.hstack([np.stack(list(self._pending.values())), waiting]))
+        told = resources.encode([nominee.resources for nominee in nominees])
+        return self.informed.outlook([np.hstack([codes, told])])
 
     def withdraw(self, configuration: Configuration) -> None:
         """Forget a nomination."""
@@ -297,6 +331,7 @@ class Kriging(Search):
     def _gather(self, objectives: Floats) -> Known:
         """Give what the model learns from: what is hinted at, and results of this run, the newest last."""
         kept = self._kept(objectives)
+        self._learnt_places = [self._places[i] for i in kept]
         own = objectives[kept]
         codes = np.array([self._codes[i] for i in kept], dtype=np.int64).reshape(-1, len(self.features))
         tasks, trusts, columns, everything = [], [1.0], [], []
