@@ -134,7 +134,7 @@ class HostKernel:
             for argument in arguments
         ]
         stored = [np.array([value]) for value in values]
-        head = (blocks, layers, threads, shared_bytes)
+        head: tuple[int, ...] = (blocks, layers, threads, shared_bytes)
         head += (schedule.resident, int(schedule.shuffled), schedule.seed)
         pointers = (ctypes.c_void_p * len(stored))(*(value.ctypes.data for value in stored))
         fault = self._library.launch(self._library.body, pointers, *map(ctypes.c_uint, head))
