@@ -89,6 +89,15 @@ def find_recording(kernel: str) -> Path | None:
     return found[0] if found else None
 
 
+def recorded_kernel(path: Path, kernel: str) -> str:
+    """Give what to load for a recording: the kernel's name, or, if it has changed since, the file that is kept of it.
+
+    Beside ``NAME.json.gz`` that is ``NAME/KERNEL.toml``, with those templates that have changed.
+    """
+    kept = path.with_name(path.name.removesuffix(".json.gz")) / f"{kernel}.toml"
+    return str(kept) if kept.is_file() else kernel
+
+
 def write_recording(path: Path, recording: Recording) -> None:
     """Write a recording; the same content gives the same bytes."""
     data = {

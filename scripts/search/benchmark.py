@@ -39,7 +39,7 @@ from tuner.interop.t1 import read_t1
 from tuner.interop.t4 import is_t4, read_t4
 from tuner.kernel_file import load_kernel
 from tuner.model import Configuration
-from tuner.recording import read_recording
+from tuner.recording import read_recording, recorded_kernel
 from tuner.search import Search, make_search
 from tuner.search.enough import PATIENCE, Watch
 from tuner.seeds import settle
@@ -91,7 +91,7 @@ def cases_of(path: Path) -> list[Case]:
     data = read_json(path)
     if isinstance(data, dict) and "format" in data:
         recording = read_recording(path)
-        kernel, found = load_kernel(recording.kernel), []
+        kernel, found = load_kernel(recorded_kernel(path, recording.kernel)), []
         for recorded in recording.problems:
             space = SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu).restricted(recorded.rows)
             times = {c: median(r.samples_ns) if r.status.ranked else None for c, r in recorded.rows.items()}

@@ -128,14 +128,14 @@ def ladder(
     from tuner import paths  # everything heavy waits until the command is used
     from tuner.cli.problems import assignments, make_problems
     from tuner.cli.sweep import make_sweep
-    from tuner.devices.choose import open_device
+    from tuner.devices.choose import kernel_for, open_device
     from tuner.kernel_file import load_kernel
     from tuner.ladder import Climb, Ladder, choose_rungs
     from tuner.model import Mode, Regime
     from tuner.report.ladder_figures import figure_files
     from tuner.report.plots import check_plot
 
-    kernel = load_kernel(kernel_name)
+    kernel = load_kernel(kernel_for(device_name, kernel_name))
     base = make_problems(kernel, sizes, dtypes, options, [preset] if preset else [], [], None)[0]
     swept = make_sweep(kernel, sweeps, [name for name, _ in assignments(sizes, "--size")])
     asked = Climb(

@@ -185,7 +185,7 @@ def run(
     from tuner.cli import batch
     from tuner.cli.stopping import stopping
     from tuner.database import Database
-    from tuner.devices.choose import open_device
+    from tuner.devices.choose import kernel_for, open_device
     from tuner.devices.foreign import open_others
     from tuner.kernel_file import load_kernel
     from tuner.model import Mode, Regime
@@ -197,7 +197,8 @@ def run(
     others = open_others(kernel_name, device_name, space_file)
     if others:
         batch.refuse_recording(others, max_error)
-    kernel = with_rules(others.others.kernel if others else load_kernel(str(kernel_name)), rule_names)
+    wanted = str(kernel_name) if others else kernel_for(device_name, str(kernel_name))
+    kernel = with_rules(others.others.kernel if others else load_kernel(wanted), rule_names)
     to_do = batch.make_jobs(kernel, sizes, dtypes, options, presets, problem_texts, problem_file, max_error)
     batch.check_figure(plot, to_do)
     asked = Request(
@@ -230,6 +231,8 @@ def run(
                 device.say = say
                 if device.note:
                     say(device.note)
+                if wanted != str(kernel_name):
+                    say(f"{kernel.name} has changed since: this is the kernel as it was recorded")
             with Database.open(db) as database:
                 if resume:
                     batch.resume_jobs(to_do, database, device)

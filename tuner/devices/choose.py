@@ -7,7 +7,7 @@ from pathlib import Path
 from tuner import paths
 from tuner.devices.base import Device
 from tuner.errors import NoGpuError, UsageError
-from tuner.recording import find_recording
+from tuner.recording import find_recording, recorded_kernel
 
 
 def has_gpu() -> bool:
@@ -53,6 +53,22 @@ def open_device(text: str, kernel: str, jobs: int | None, cache: Path | None) ->
     if kind == "replay":
         return _replay(_recording(rest, kernel))
     raise UsageError(f"no device {text!r}", "use auto, cuda, cuda:N, replay or replay:FILE")
+
+
+def kernel_for(device: str, kernel: str) -> str:
+    """Give what to load of a kernel for a device: what was given, or the kernel as it was when it was recorded.
+
+    Raises:
+        UsageError: there is no such recording.
+    """
+    if kernel.endswith(".toml") or "/" in kernel:
+        return kernel
+    kind, _, rest = device.partition(":")
+    if kind == "replay":
+        return recorded_kernel(_recording(rest, kernel), kernel)
+    if kind == "auto" and not has_gpu() and (path := find_recording(kernel)):
+        return recorded_kernel(path, kernel)
+    return kernel
 
 
 def _local(index: str, jobs: int | None, cache: Path | None) -> Device:
