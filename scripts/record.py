@@ -184,7 +184,7 @@ GEMM = [
         },
     ),
     Lattice(
-        "wmma",
+        "mma_sync",
         {
             "block_m": (64, 128, 256),
             "block_n": (64, 128, 256),
@@ -192,6 +192,37 @@ GEMM = [
             "stages": (2, 3, 4),
             "group_m": (1, 8),
             "min_blocks": (1,),
+        },
+    ),
+    Lattice(
+        "wgmma",
+        {
+            "block_m": (64, 128, 256),
+            "block_n": (128, 192, 256),
+            "left_side": ("a",),
+            "block_k": (64,),
+            "stages": (3, 4, 5),
+            "consumers": (1, 2),
+            "epilogue": ("behind",),
+            "cluster_n": (1,),
+            "raster": ("along_n",),
+            "group": (8,),
+            "blocks_per_sm": (1,),
+        },
+    ),
+    Lattice(
+        "wgmma_split_k",
+        {
+            "block_m": (64, 128),
+            "block_n": (64, 128),
+            "block_k": (64,),
+            "split_k": (1, 2, 4),
+            "grid_k": (1,),
+            "cluster_m": (1, 2),
+            "cluster_n": (1,),
+            "stages": (4, 8),
+            "stagger": (False,),
+            "l2_promotion": (256,),
         },
     ),
     Lattice(
@@ -206,7 +237,7 @@ GEMM = [
         },
     ),
     Lattice(
-        "wmma_split_k",
+        "mma_sync_split_k",
         {
             "split_k": (2, 4, 8),
             "block_m": (64, 128),

@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,7 @@ CASES = [
             "n=2**24": (Asked("thrust_transform", 1.3),),
             "n=2**28": (Asked("thrust_transform", 1.2),),
         },
+        patience=4.0,
     ),
     Case(
         "reduce",
@@ -105,6 +106,7 @@ CASES = [
         ("torch", "default", f"{CCCL}:cub_sum"),
         not_slower("torch", "cub_sum"),
         only={"n=2**30": (Asked("", 0.96),)},
+        patience=2.0,
     ),
     *(
         Case(
@@ -152,7 +154,9 @@ def measure(case: Case, trials: int | None, rounds: int, db: Path) -> list[dict[
         tune("bench", *what, *against, "--rounds", str(rounds), "--db", str(db), "--json") or "[]"
     )
     return [
-        row for problem, bench in zip(case.problems, found, strict=True) for row in rows(case, problem, bench)
+        {**row, "rounds": rounds}
+        for problem, bench in zip(case.problems, found, strict=True)
+        for row in rows(case, problem, bench)
     ]
 
 
@@ -254,23 +258,56 @@ def table(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def place(row: dict[str, Any]) -> int:
+    """Give where a row stands: in the order of the cases."""
+    known = [
+        (case.kernel, case.dtype, list(case.options), problem) for case in CASES for problem in case.problems
+    ]
+    return known.index((row["kernel"], row["dtype"], row["options"], row["problem"]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, help="Folder for teaching.txt and teaching.json.")
-    parser.add_argument("--kernels", default="", help="Only these, with commas between.")
+    parser.add_argument(
+        "--kernels",
+        default="",
+        help="Only these, with commas between; the others' rows in the folder stay.",
+    )
+    parser.add_argument(
+        "--problems",
+        default="",
+        help="Only these sizes, such as n=2**24, with semicolons between; the others' rows stay.",
+    )
+    parser.add_argument("--patience", type=float, default=1.0, help="Times the usual length of the searches.")
     parser.add_argument("--trials", type=int, help="For each problem.")
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--db", type=Path, default=Path("teaching.db"))
     given = parser.parse_args()
-    wanted = [name for name in given.kernels.split(",") if name]
+    kernels = [name for name in given.kernels.split(",") if name]
+    sizes = [size for size in given.problems.split(";") if size]
+    cases = [
+        replace(
+            case,
+            problems=tuple(problem for problem in case.problems if not sizes or problem in sizes),
+            patience=case.patience * given.patience,
+            trials=round(case.trials * given.patience),
+        )
+        for case in CASES
+        if not kernels or case.kernel in kernels
+    ]
+    cases = [case for case in cases if case.problems]
+    again = {(case.kernel, problem) for case in cases for problem in case.problems}
     found: list[dict[str, Any]] = []
+    if given.out and (given.out / "teaching.json").exists():
+        kept = json.loads((given.out / "teaching.json").read_text())
+        found += [row for row in kept if (row["kernel"], row["problem"]) not in again]
     begun = time.monotonic()
-    for case in CASES:
-        if wanted and case.kernel not in wanted:
-            continue
+    for case in cases:
         found += measure(case, given.trials, given.rounds, given.db)
+        found.sort(key=place)
         if given.out:
             given.out.mkdir(parents=True, exist_ok=True)
             (given.out / "teaching.txt").write_text(table(found) + "\n")

@@ -148,6 +148,18 @@ def test_narrowing(tune: Tune) -> None:
     assert {json.loads(text)["load_hint"] for _, text in rows} == {"none"}
 
 
+def test_seeds(tune: Tune) -> None:
+    said = tune(*SMALL, "--json", "--quiet", "--seeds", "none")
+    (found,) = json.loads(said.out)
+    assert (found["stats"]["seeds"], found["stats"]["seed_notes"]) == ({}, [])
+    with sqlite3.connect("results/tuning.db") as connection:
+        (narrowing,) = connection.execute("SELECT narrowing FROM runs").fetchone()
+    assert json.loads(narrowing)["seeds"] == "none"
+    words = ("vector_add.toml does not say what to make of heuristics", "[heuristics.matmul]")
+    assert_refused(tune(*SMALL, "--seeds", "heuristics"), *words)
+    assert tune(*SMALL, "--seeds", "some").code == 2
+
+
 def test_nothing_verified_ends_with_1(tune: Tune, tmp_path: Path) -> None:
     kernel = load_kernel("vector_add")
     path = tmp_path / "bad.json.gz"

@@ -553,5 +553,5 @@ def test_built_in_kernels_are_understood(name: str, cc: int) -> None:
         found = ptx_facts(compiled_source.ptx, compiled_source.entry)
         assert found.walk.count(Kind.GLOBAL_STORE, Kind.BULK_STORE) > 0, variant
         assert found.in_flight.bytes > 0 or found.in_flight.bulk, variant
-        assert bool(found.whole.matrix) == ("wmma" in entry), variant
+        assert bool(found.whole.matrix) == ("mma_sync" in entry), variant
         assert found.walk.instructions <= found.whole.instructions

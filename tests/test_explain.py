@@ -50,19 +50,19 @@ def limits(launch: dict[str, Any]) -> dict[str, int]:
 
 # -- the built-in kernels
 
-# Blocks by shared memory, by hand: 56832 bytes of a block of this configuration (three stages of two tiles of 128 x 32
-# halves, padded by 8), 1 KiB of the system's on cc 8.0 and up. 64 KiB // 55.5; 164 KiB // 56.5; 228 KiB // 56.5.
-# Blocks by threads: 1024 // 256 and 2048 // 256.
-WMMA = "wmma block_m=128 block_n=128 block_k=32 warps_m=2 warps_n=4 stages=3 padding=8 group_m=8 min_blocks=1"
+# Blocks by shared memory, by hand: 32768 bytes of a block of this configuration (two stages of two tiles of 128 x 32
+# halves), 1 KiB of the system's on cc 8.0 and up. 64 KiB // 32; 164 KiB // 33; 228 KiB // 33.
+# Blocks by threads: 1024 // 128 and 2048 // 128.
+MMA = "mma_sync block_m=128 block_n=128 block_k=32 warps_m=2 warps_n=2 stages=2 group_m=8 min_blocks=1"
 
 
 @pytest.mark.parametrize(
-    ("cc", "by_shared", "by_threads", "slots"), [(75, 1, 4, 16), (80, 2, 8, 32), (90, 4, 8, 32)]
+    ("cc", "by_shared", "by_threads", "slots"), [(75, 2, 8, 16), (80, 4, 16, 32), (90, 6, 16, 32)]
 )
 def test_gemm_on_typical_cards(cc: int, by_shared: int, by_threads: int, slots: int) -> None:
-    found = data("gemm", "--cc", str(cc), "--config", WMMA)
+    found = data("gemm", "--cc", str(cc), "--config", MMA)
     (launch,) = found["launches"]
-    assert launch["dynamic_shared_bytes"] == 56832
+    assert launch["dynamic_shared_bytes"] == 32768
     assert (limits(launch)["shared memory"], limits(launch)["threads"]) == (by_shared, by_threads)
     assert limits(launch)["blocks"] == slots
     active = launch["occupancy"]["active_blocks"]
@@ -113,21 +113,21 @@ def test_several_launches() -> None:
 
 
 def test_in_words() -> None:
-    done = run("gemm", "--cc", "80", "--config", WMMA)
+    done = run("gemm", "--cc", "80", "--config", MMA)
     assert done.exit_code == 0
     for words in (
         "NVIDIA A100-SXM4-80GB (cc 80, 108 SMs)",
         "at least 137.4 GFLOP and 100.7 MB",
         "matrix: 311.9 TFLOP/s for float16 by the data sheet",
-        "1024 blocks of 256 threads",
-        "56832 B dynamic a block, and 1024 B of the system's",
+        "1024 blocks of 128 threads",
+        "32768 B dynamic a block, and 1024 B of the system's",
         "limited by",
         "one more block takes",
         "by the PTX, as written: each instruction counts once",
         "asynchronous copies, by the PTX",
         "Little's law",
         "KiB an SM, as CUB has it for this architecture",
-        "rule of thumb: 256 threads are 8 whole warps",
+        "rule of thumb: 128 threads are 4 whole warps",
         "nvidia-cuda-nvdisasm",
     ):
         assert words in done.output, words

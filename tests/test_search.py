@@ -111,6 +111,22 @@ class TestContract:
         if sampler != "brute-force":
             assert sequence(5) != sequence(6)
 
+    def test_begins_with_what_it_is_given(self, sampler):
+        space = single()
+        wanted = list(space.configurations())[100:500:40]
+        stranger = Configuration.of("v", dict.fromkeys(wanted[0].values, 6))
+        search = make_search(sampler, space, seed=4)
+        search.add(wanted[3], 11.0)
+        search.begin_with([wanted[0], stranger, wanted[1], wanted[0]])
+        assert [search.ask() for _ in range(3)] == [space.default, wanted[0], wanted[1]]
+        search.begin_with(wanted)
+        asked = [search.ask() for _ in range(30)]
+        assert asked[:7] == [wanted[2], *wanted[4:]]
+        assert len({*asked, wanted[0], wanted[1], wanted[3], space.default}) == 30 + 4
+        for configuration in asked:
+            search.tell(configuration, cost(configuration))
+        assert search.ask() not in {*asked, *wanted}
+
     def test_failures_do_not_stop_it(self, sampler):
         space = union()
         search = make_search(sampler, space, seed=2)

@@ -30,7 +30,7 @@ def listings(request: dict[str, Any]) -> list[dict[str, Any]]:
     problem, gpu = Problem.from_json(request["problem"]), Gpu(**request["gpu"])
     configuration = Configuration.of(request["variant"], request["parameters"])
     found = []
-    for launch in kernel.variants[configuration.variant].launches:
+    for launch in kernel.launches(problem, gpu, configuration):
         source, entry = render_launch(kernel, launch, problem, gpu, configuration)
         include = (launch.template.parent, *kernel.include)
         compiled = compile_source(source, entry, gpu.arch, kernel.compile_options, include, listing=True)

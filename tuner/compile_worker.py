@@ -17,6 +17,7 @@ from tuner.children import ParentPipe
 from tuner.compiler import Compiled, SourceRejected, compile_options, compile_source, nvrtc, nvrtc_version
 from tuner.cubin_cache import CubinCache, headers_digest
 from tuner.errors import CompileError, KernelError
+from tuner.kernel import LaunchSpec
 from tuner.kernel_file import read_kernel
 from tuner.model import Configuration, Gpu, Problem, Status
 from tuner.render import render_launch
@@ -71,10 +72,11 @@ class Compiler:
         kernel = self._kernel(Path(request["kernel_file"]))
         problem, gpu = Problem.from_json(request["problem"]), Gpu(**request["gpu"])
         configuration = Configuration.of(request["variant"], request["parameters"])
-        launches = kernel.variants[configuration.variant].launches
         if request.get("reference"):
             assert kernel.reference.cuda is not None
-            launches = (kernel.reference.cuda,)
+            launches: tuple[LaunchSpec, ...] = (kernel.reference.cuda,)
+        else:
+            launches = kernel.launches(problem, gpu, configuration)
         for launch in launches:
             source, entry = render_launch(kernel, launch, problem, gpu, configuration)
             yield source, entry, kernel.compile_options, (launch.template.parent, *kernel.include)

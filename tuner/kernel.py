@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.elements import parse_element
-from tuner.errors import ExpressionError, UsageError
+from tuner.errors import ExpressionError, KernelError, UsageError
 from tuner.expressions import Expression, parse
-from tuner.model import Gpu, Problem, Value
+from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.reference import ArrayExpression
 
 DEVICE_LIMITS = (
@@ -90,6 +90,8 @@ class ScratchSpec:
     """Cleared before every run, inside the timing."""
     zeroed_once: bool = False
     """Zero before its first use only; the kernel leaves it zero when it ends."""
+    when: Expression | None = None
+    """Where it does not hold, there is none; None for always."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class MapSpec:
     """Bytes of a row of the box within which 16-byte pieces change places: 0, 32, 64 or 128."""
     promotion: Expression
     """Bytes that the L2 fetches at a time: 0, 64, 128 or 256."""
+    instead: tuple[str, ...] = ()
+    """What to take where there is no matrix of the argument's name: the first of these that there is."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,8 @@ class LaunchSpec:
     """Percentage of the L1 to be used as shared memory; the driver's choice when absent."""
     alignment: Expression | None = None
     """Bytes of which every tensor's address must be a multiple; 1 when absent."""
+    when: Expression | None = None
+    """Where it does not hold, the launch is left out; None for always."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +221,47 @@ class RungSpec:
 
 
 @dataclass(frozen=True)
+class SeedSpec:
+    """A configuration that is worth trying first, for the problems and GPUs for which it holds."""
+
+    variant: str
+    parameters: Mapping[str, Value | Expression | tuple[Value, ...]]
+    """Values, several to choose from, or expressions over the problem, the device's limits and the parameters before
+    them; the defaults for those that are not named."""
+    when: Expression | None = None
+    """Over the problem, the limits and all parameters, as the seed sets them."""
+    least: Expression | None = None
+    """Of several choices that is taken which has the least of this, an expression over the same."""
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class ProposalSpec:
+    """How a library's proposal for a product becomes a configuration of a variant."""
+
+    variant: str
+    parameters: Mapping[str, Value | Expression]
+    """Values, or expressions over the problem, the device's limits and the proposal, the most important first; where
+    no configuration has all of them, the last ones give way."""
+    when: Expression | None = None
+
+
+@dataclass(frozen=True)
+class MatmulSpec:
+    """In what way a kernel is a product of matrices, and what becomes of the proposals for one."""
+
+    sizes: Mapping[str, Expression]
+    """``m``, ``n`` and ``k`` of C[m, n] = A[m, k] B[k, n], each row-major unless it is transposed."""
+    transposed: Mapping[str, Expression]
+    """Whether ``a`` and ``b`` are."""
+    dtypes: Mapping[str, str]
+    """Role or dtype of ``input``, ``accumulate`` and ``output``."""
+    into: tuple[ProposalSpec, ...]
+    """The first that holds for a proposal takes it."""
+    when: Expression | None = None
+
+
+@dataclass(frozen=True)
 class KernelSpec:
     """A kernel's TOML file, read and checked."""
 
@@ -222,7 +269,7 @@ class KernelSpec:
     summary: str
     file: Path
     digest: str
-    """Of what the TOML file says, without its baselines and its ladder, which change no result."""
+    """Of what the TOML file says, without its baselines, ladder, seeds and heuristics, which change no result."""
     sizes: Mapping[str, int]
     dtypes: Mapping[str, tuple[str, ...] | str]
     """Role to its choices, or to the role or dtype that it follows."""
@@ -242,6 +289,10 @@ class KernelSpec:
     """The options that are element expressions, with the names that each may use."""
     ladder: tuple[RungSpec, ...] = ()
     """The kernel's story as its file tells it; see :attr:`rungs`."""
+    seeds: tuple[SeedSpec, ...] = ()
+    """What a search tries first, where it holds."""
+    matmul: MatmulSpec | None = None
+    """For kernels that are a product of matrices: how a library's proposals become seeds, too."""
 
     @property
     def folder(self) -> Path:
@@ -282,6 +333,24 @@ class KernelSpec:
                 f"{found.text!r} uses none of {', '.join(of)}", "an element expression needs one"
             )
         return found.text
+
+    def launches(self, problem: Problem, gpu: Gpu, configuration: Configuration) -> tuple[LaunchSpec, ...]:
+        """Give the launches that a configuration has for a problem, in order.
+
+        Raises:
+            KernelError: it has none.
+        """
+        variant = self.variants[configuration.variant]
+        if all(launch.when is None for launch in variant.launches):
+            return variant.launches
+        names = {**self.environment(problem, gpu), **configuration.values}
+        found = tuple(item for item in variant.launches if item.when is None or item.when.evaluate(names))
+        if not found:
+            raise KernelError(
+                f"variant {variant.name} has no launch for {problem}",
+                "one launch's when must hold wherever the variant's requires does",
+            )
+        return found
 
     def present(self, problem: Problem) -> dict[str, TensorSpec]:
         """Give the tensors that a problem has."""

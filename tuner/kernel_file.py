@@ -19,6 +19,7 @@ from tuner.errors import KernelError, UsageError
 from tuner.kernel import KernelSpec, WorkSpec, suggestion
 from tuner.model import digest
 from tuner.problem_tables import read_problem
+from tuner.seed_tables import read_matmul, read_seeds
 from tuner.toml_table import Table
 from tuner.toml_terms import Names, choice, exists, expression, identifier
 from tuner.variant_tables import read_ladder, read_variants
@@ -51,7 +52,7 @@ COMPILE_OPTIONS = (
 )
 """NVRTC's options that only change the code: others write files, or change the target."""
 MAX_FILE_BYTES = 1 << 20
-WITHOUT_RESULTS = ("baselines", "ladder")
+WITHOUT_RESULTS = ("baselines", "ladder", "seeds", "heuristics")
 """Tables that change no result: adding one must not separate earlier results from later ones."""
 
 
@@ -123,6 +124,8 @@ def _kernel(path: Path, top: Table, file_digest: str) -> KernelSpec:
     compiling.done()
     variants = read_variants(top, path.parent, names)
     ladder = read_ladder(top, names, variants)
+    seeds = read_seeds(top, names, variants)
+    matmul = read_matmul(top, names, variants)
     top.done()
     kernel = KernelSpec(
         name,
@@ -143,6 +146,8 @@ def _kernel(path: Path, top: Table, file_digest: str) -> KernelSpec:
         baselines,
         names.elements,
         ladder,
+        seeds,
+        matmul,
     )
     for preset in (None, *problem.presets):
         try:

@@ -188,11 +188,14 @@ def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
             zeroed_once=item.zeroed_once,
         )
         for item in variant.scratch
+        if item.when is None or item.when.evaluate(names)
     )
     scalars = scalars_of(kernel, problem, gpu)
-    buffers = {**_pointers(kernel, problem), **{item.name: True for item in scratch}}
+    here = {item.name for item in scratch}
+    buffers = {**_pointers(kernel, problem), **{item.name: item.name in here for item in variant.scratch}}
     matrices = {buffer.name: buffer for buffer in (*tensors_of(kernel, problem, gpu), *scratch)}
-    launches = tuple(_launch(launch, names, buffers, scalars, gpu, matrices) for launch in variant.launches)
+    specs = kernel.launches(problem, gpu, configuration)
+    launches = tuple(_launch(launch, names, buffers, scalars, gpu, matrices) for launch in specs)
     return Plan(launches, scratch)
 
 
@@ -256,8 +259,10 @@ def _launch(
             found = _fits(argument.value.evaluate(names), argument.dtype, argument.value.text)
             arguments.append(("scalar", argument.dtype, found))
         elif argument.map is not None:
+            there = [n for n in (argument.name, *argument.map.instead) if n in (matrices or {})]
+            matrix = matrices[there[0]] if matrices and there else None
             arguments.append(
-                ("map", argument.name, _map(argument, names, (matrices or {}).get(argument.name), gpu))
+                ("map", matrix.name if matrix else argument.name, _map(argument, names, matrix, gpu))
             )
         elif argument.name in buffers:
             here = buffers[argument.name]

@@ -144,8 +144,8 @@ def render(
     kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
 ) -> list[tuple[str, str]]:
     """Give source and entry of every launch of a configuration, in order."""
-    variant = kernel.variants[configuration.variant]
-    return [render_launch(kernel, launch, problem, gpu, configuration) for launch in variant.launches]
+    launches = kernel.launches(problem, gpu, configuration)
+    return [render_launch(kernel, launch, problem, gpu, configuration) for launch in launches]
 
 
 def _with_defines(kernel: KernelSpec, template: Path, problem: Problem, configuration: Configuration) -> str:

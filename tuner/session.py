@@ -27,6 +27,7 @@ from tuner.search import make_search
 from tuner.search.base import Search
 from tuner.search.enough import Enough, Watch
 from tuner.search.kinship import distance
+from tuner.seeding import gather, refuse
 from tuner.shortlist import Shortlist
 from tuner.space import SearchSpace
 from tuner.state import Observer, Request, Result, State, ceiling_of, metrics
@@ -144,6 +145,8 @@ class _Session:
                 f"the sampler {run.sampler} does not say what it expects, so that nothing can stop it",
                 "leave out --stop auto, or take the default sampler with it",
             )
+        which = run.narrowing.get("seeds", "auto")
+        refuse(kernel, which)
         device.incumbent_ns, device.occupancy = None, Occupancy()
         device.prepare(kernel, problem, run.seed, run.conditions, _truth(run))
         self.max_error: float | None = run.narrowing.get("max_error")
@@ -152,6 +155,7 @@ class _Session:
             run = replace(run, calibration=device.calibration)
         self.space = device.restrict(space)
         self.search = make_search(run.sampler, self.space, run.seed)
+        seeds = gather(kernel, problem, device.gpu, self.space, which, recorded=device.recorded)
         self.shortlist = (
             Shortlist(self.search, device) if self.search.selective and device.compilers else None
         )
@@ -159,7 +163,7 @@ class _Session:
         self.enough: Enough | None = None
         """Why an interrupted run had stopped searching."""
         roof = roof_of(kernel, problem, device.gpu)
-        self.state = State(run, roof, self.space, device=device, conditions_why=why)
+        self.state = State(run, roof, self.space, device=device, conditions_why=why, seeds=seeds)
         self.state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
         if not device.recorded:
             self.state.known = database.best_known(problem, device.gpu.name, run.conditions)
@@ -187,6 +191,7 @@ class _Session:
         if not run.narrowing.get("from_scratch"):
             self._learn_from_earlier_runs(seed=not resumed)
             self._learn_from_other_problems()
+        self.search.begin_with(self.state.seeds.sources)
 
     def run(self, *, finish: bool = True) -> Result:
         """Go through search, race and confirmation, and say in the database how it ended."""
@@ -250,6 +255,8 @@ class _Session:
         }
         if request.stop_early:
             narrowing["stop_early"] = True
+        if request.seeds != "auto":
+            narrowing["seeds"] = request.seeds
         if request.max_error is not None:
             narrowing["max_error"] = request.max_error
             narrowing["truth"] = request.truth.to_json() if request.truth else None
@@ -380,7 +387,7 @@ class _Session:
     def _begin(self, deadline: float) -> list[int]:
         begun: list[int] = []
         while self._wants_more(deadline):
-            if self.shortlist and self.next_number:
+            if self.shortlist and self.next_number and not self.search.opening:
                 left = self._budget() - len(self.state.trials) - len(self.pending)
                 self.shortlist.fill(left, self.begun)
             if self._held_up(deadline):
@@ -396,12 +403,16 @@ class _Session:
         shortlist = self.shortlist
         if shortlist is None or not self.next_number or not self._wants_more(deadline):
             return False
-        return not (self.doubts.waiting or self.seeds or shortlist.empty or shortlist.ready())
+        chosen = self.doubts.waiting or self.seeds or self.search.opening
+        return not (chosen or shortlist.empty or shortlist.ready())
 
     def _wants_more(self, deadline: float) -> bool:
         if self.pending and self.suspects.intersection([*self.pending.values(), *self.seeds[:1]]):
             return False
-        depth = self.shortlist.depth if self.shortlist else self.device.lookahead
+        choosing = (
+            self.shortlist and not self.search.opening
+        )  # what is to be tried anyway is compiled all at once
+        depth = self.shortlist.depth if choosing and self.shortlist else self.device.lookahead
         if self.next_number - self.next_told >= depth:
             return False
         if self.doubts.waiting:  # whoever is suspect is left out of the race unless it is timed again
@@ -441,7 +452,7 @@ class _Session:
         return [number]
 
     def _ask(self) -> Configuration | None:
-        if self.shortlist and self.next_number:
+        if self.shortlist and self.next_number and not self.search.opening:
             configuration = None if self.shortlist.empty else self.shortlist.choose()
         else:
             configuration = self.search.ask()
@@ -555,6 +566,10 @@ class _Session:
             "space": len(state.space),
             "space_before": state.space.size_before,
             "stopped": dataclasses.asdict(state.enough) if state.enough else None,
+            "seeds": {
+                source: [trial.number for trial in trials] for source, trials in state.seed_trials.items()
+            },
+            "seed_notes": list(state.seeds.notes),
         }
 
 

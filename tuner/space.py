@@ -98,6 +98,26 @@ class VariantSpace:
         rows = rows[steps == steps.min()]
         return int(rows[0] if rng is None else rng.choice(rows))
 
+    def nearest_to(self, wanted: Mapping[str, Value]) -> int:
+        """Give the row nearest to some values, which need not be in the lists, one parameter after the other.
+
+        Of the rows that are left the first parameter keeps those whose value is nearest to the one wanted, then the
+        second, and so on: the last ones give way. Numbers above 0 are compared by their ratio. Whatever is not named
+        is as near to its default as it can be.
+
+        Raises:
+            KeyError: there is no such parameter.
+        """
+        columns = {parameter.name: j for j, parameter in enumerate(self.parameters)}
+        defaults = {p.name: p.default for p in self.parameters if p.name not in wanted}
+        rows = np.arange(len(self))
+        for name, value in {**wanted, **defaults}.items():
+            column = columns[name]
+            apart = np.array([_apart(value, other) for other in self.parameters[column].values])
+            found = apart[self.matrix[rows, column]]
+            rows = rows[found == found.min()]
+        return int(rows[0])
+
     def subset(self, rows: Rows) -> VariantSpace:
         """Give the space of some of the rows."""
         return VariantSpace(self.name, self.parameters, self.matrix[np.unique(rows)])
@@ -242,6 +262,22 @@ class SearchSpace:
             )
         kept = [self.variants[number].subset(np.array(found)) for number, found in sorted(rows.items())]
         return SearchSpace(kept, self.size_before, self.sampled, self.left_out)
+
+
+def place_of(value: Any, values: Iterable[Value]) -> int | None:
+    """Find a value in a parameter's list: a whole number may be a float, a boolean is not a number."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, bool | int | float | str):
+        return None
+    return _places(values).get(_typed(value))
+
+
+def _apart(value: Value, other: Value) -> float:
+    """Say how far a value is from another one."""
+    if isinstance(value, bool | str) or isinstance(other, bool | str):
+        return float(_typed(value) != _typed(other))
+    return abs(math.log2(value / other)) if value > 0 and other > 0 else 64.0 + abs(value - other)
 
 
 def _typed(value: Value) -> tuple[type, Value]:

@@ -16,6 +16,7 @@ from tuner.plan import tensors_of
 from tuner.race import Finish
 from tuner.roofline import Roof
 from tuner.search.enough import Enough
+from tuner.seeding import Seeds
 from tuner.space import SearchSpace
 
 WARM_UP_S = 3.0
@@ -48,6 +49,8 @@ class Request:
     """The same problem in the dtype whose result is the true one; given with ``max_error``."""
     stop_early: bool = False
     """Try nothing new once no improvement beyond the noise floor is expected."""
+    seeds: str = "auto"
+    """Where the configurations that are tried first come from: one of ``tuner.seeding.CHOICES``."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ class State:
     """Trials beyond the budget: configurations timed again because the GPU had drifted."""
     enough: Enough | None = None
     """Why nothing new was tried although trials were left."""
+    seeds: Seeds = field(default_factory=Seeds)
+    """What is tried first, and where it comes from."""
 
     def __post_init__(self) -> None:
         self.roof = roof_under(self.roof, self.run.conditions.mode)
@@ -119,6 +124,16 @@ class State:
         return self.device.occupancy.share(
             self.search_began + WARM_UP_S, self.search_ended or time.monotonic()
         )
+
+    @property
+    def seed_trials(self) -> dict[str, list[Trial]]:
+        """The trials of what was tried first, by where it came from."""
+        found: dict[str, list[Trial]] = {source: [] for source in self.seeds.sources.values()}
+        first = {trial.configuration: trial for trial in reversed(self.trials)}
+        for configuration, source in self.seeds.sources.items():
+            if configuration in first:
+                found[source].append(first[configuration])
+        return found
 
     @property
     def failures(self) -> dict[str, int]:

@@ -102,6 +102,7 @@ def _scratch(name: str, table: Table, names: Names) -> ScratchSpec:
         dtype(table, names.dtypes),
         zeroed is True,
         zeroed == "once",
+        optional(table, "when", names),
     )
     table.done()
     return scratch
@@ -130,6 +131,7 @@ def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bo
         table.get("cooperative", bool, False),
         optional(table, "carveout", names),
         optional(table, "alignment", names),
+        None if allow_magnitude else optional(table, "when", names),
     )
     table.done()
     return launch
@@ -173,18 +175,25 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
 
 
 def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentSpec:
-    name = table.get("tensor_map", str)
-    if name not in arguments:
-        table.fail(f"tensor_map {name!r} is not a tensor or scratch", suggestion(name, sorted(arguments)))
+    given = table.get("tensor_map", (str, list))
+    of = [given] if isinstance(given, str) else given
+    for name in of:
+        if not isinstance(name, str) or name not in arguments:
+            table.fail(
+                f"tensor_map {name!r} is not a tensor or scratch", suggestion(str(name), sorted(arguments))
+            )
+    if not of:
+        table.fail("tensor_map is empty", "name a tensor or scratch, or several in the order of preference")
     found = MapSpec(
         expressions(table, "box", names),
         expression(table, "swizzle", names, "0"),
         expression(table, "promotion", names, "0"),
+        tuple(of[1:]),
     )
     if len(found.box) != 2:
         table.fail(f"box has {len(found.box)} sides", "give rows and columns, as the matrix lies in memory")
     table.done()
-    return ArgumentSpec(name=name, map=found)
+    return ArgumentSpec(name=of[0], map=found)
 
 
 def _template(table: Table, folder: Path) -> Path:

@@ -26,7 +26,6 @@ GOOD = {
     "block_k": 32,
     "warps_m": 2,
     "warps_n": 2,
-    "padding": 8,
     "min_blocks": 1,
 }
 
@@ -39,7 +38,7 @@ def main() -> None:
     trials = []
     configurations = [
         Configuration.of(
-            "wmma", {**kernel.variants["wmma"].defaults, **GOOD, "stages": stages, "group_m": group}
+            "mma_sync", {**kernel.variants["mma_sync"].defaults, **GOOD, "stages": stages, "group_m": group}
         )
         for group in (1, 4, 8, 16)
         for stages in (3, 4)

@@ -167,7 +167,7 @@ def _cases(lab: Lab) -> Iterator[Case]:
     ):
         yield from _library(lab, name, *vector_add(exponent), plain, mode, estimate)
     kernel, problem = gemm(4096, "float16")
-    product = Configuration.of("wmma", kernel.variants["wmma"].defaults)
+    product = Configuration.of("mma_sync", kernel.variants["mma_sync"].defaults)
     yield from _library(lab, "product", kernel, problem, product, Mode.COLD, 5e5)
 
 

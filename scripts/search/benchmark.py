@@ -48,6 +48,7 @@ from tuner.model import Configuration
 from tuner.recording import read_recording
 from tuner.search import Search, make_search
 from tuner.search.enough import PATIENCE, Watch
+from tuner.seeds import settle
 from tuner.shortlist import Shortlist
 from tuner.space import SearchSpace
 
@@ -63,6 +64,8 @@ class Case:
     space: SearchSpace
     times: tuple[np.ndarray, ...]
     """For each variant the time of each row in nanoseconds; not a number for a failure."""
+    seeds: tuple[Configuration, ...] = ()
+    """What the kernel's file would have tried first, as far as it is recorded."""
 
     @property
     def kernel(self) -> str:
@@ -77,12 +80,17 @@ class Case:
         return float(min(np.nanmin(times) for times in self.times if not np.isnan(times).all()))
 
 
-def case_of(name: str, space: SearchSpace, recorded: Mapping[Configuration, float | None]) -> Case:
+def case_of(
+    name: str,
+    space: SearchSpace,
+    recorded: Mapping[Configuration, float | None],
+    seeds: tuple[Configuration, ...] = (),
+) -> Case:
     times = tuple(np.full(len(variant), np.nan) for variant in space.variants)
     for configuration, time_ns in recorded.items():
         if time_ns and (place := space.locate(configuration)) is not None:
             times[place[0]][place[1]] = time_ns
-    return Case(name, space, times)
+    return Case(name, space, times, seeds)
 
 
 def cases_of(path: Path) -> list[Case]:
@@ -95,7 +103,9 @@ def cases_of(path: Path) -> list[Case]:
             space = SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu).restricted(recorded.rows)
             times = {c: median(r.samples_ns) if r.status.ranked else None for c, r in recorded.rows.items()}
             problem = str(recorded.problem).replace(" ", ",")
-            found.append(case_of(f"{recording.name}:{problem}", space, times))
+            settled = settle(kernel, recorded.problem, recording.gpu, space)
+            seeds = tuple(seed.configuration for seed in settled if seed.configuration)
+            found.append(case_of(f"{recording.name}:{problem}", space, times, seeds))
         return found
     defaults = {}
     for other in sorted(path.parent.glob("*.T1.json")):
@@ -134,6 +144,7 @@ class Job:
     batch: int
     random_first: bool
     warm: int
+    seeded: bool = False
     rules: tuple[tuple[float, int], ...] = ()
     """Noise floors and patiences to stop by."""
     ahead: int = 0
@@ -174,6 +185,8 @@ def replay(job: Job) -> dict[str, Any]:
     search = make_search(job.sampler, space, job.seed)
     if job.warm:
         teach(search, job)
+    if job.seeded:
+        search.begin_with(case.seeds)
     watches = {rule: watch_of(*rule) for rule in job.rules}
     stops: dict[tuple[float, int], int] = {}
     best, found = case.best, np.inf
@@ -364,6 +377,9 @@ def main() -> None:
         "--warm", type=int, default=0, help="trials of an earlier run on another space of the kernel"
     )
     parser.add_argument(
+        "--seeded", action="store_true", help="begin with the seeds of the kernel's file, where there are any"
+    )
+    parser.add_argument(
         "--stop", default="", help="noise floors at which to try an early stop, such as 0.002"
     )
     parser.add_argument("--patience", default=str(PATIENCE), help="proposals in a row that must promise less")
@@ -392,6 +408,7 @@ def main() -> None:
             given.batch,
             given.first == "random",
             given.warm,
+            given.seeded,
             rules,
             given.ahead,
             given.compilers,
@@ -417,6 +434,7 @@ def main() -> None:
     print(
         f"kernel-tune {__version__}: {given.seeds} seeds from {given.first_seed}, {how}, {first}"
         + (f", taught by {given.warm} trials of another size or GPU" if given.warm else "")
+        + (", the kernel's seeds first" if given.seeded else "")
     )
     names = [case.name for case in CASES]
     for case in CASES:
@@ -424,6 +442,7 @@ def main() -> None:
         near = int(np.sum(sure <= NEAR * case.best))
         print(
             f"  {case.name}: {len(sure)} configurations, {int(np.isnan(sure).sum())} fail, {near} within 5 %"
+            + (f", {len(case.seeds)} seeds" if given.seeded else "")
         )
     result: dict[str, Any] = {}
     if rules:
@@ -440,6 +459,7 @@ def main() -> None:
             "batch": given.batch,
             "first": given.first,
             "warm": given.warm,
+            "seeded": given.seeded,
         }
         given.json.write_text(
             json.dumps({"settings": settings, "samplers": result, "runs": runs}, indent=1) + "\n"

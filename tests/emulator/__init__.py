@@ -122,8 +122,9 @@ class HostKernel:
         shared_bytes: int,
         schedule: Schedule,
         *arguments: HostArray | np.generic,
+        layers: int = 1,
     ) -> None:
-        """Run it to its end.
+        """Run it to its end, on a grid of ``blocks`` along x, as often along z as there are ``layers``.
 
         Raises:
             AssertionError: it did what it may not, or waits for ever.
@@ -133,7 +134,8 @@ class HostKernel:
             for argument in arguments
         ]
         stored = [np.array([value]) for value in values]
-        head = (blocks, threads, shared_bytes, schedule.resident, int(schedule.shuffled), schedule.seed)
+        head = (blocks, layers, threads, shared_bytes)
+        head += (schedule.resident, int(schedule.shuffled), schedule.seed)
         pointers = (ctypes.c_void_p * len(stored))(*(value.ctypes.data for value in stored))
         fault = self._library.launch(self._library.body, pointers, *map(ctypes.c_uint, head))
         assert fault is None, fault.decode()
@@ -193,7 +195,9 @@ class HostConfiguration:
         plan = self.plan(sizes)
         for kernel, launch in zip(self._kernels, plan.launches, strict=True):
             arguments = _arguments(launch, memory)
-            kernel(launch.grid[0], launch.threads, launch.shared_bytes, schedule, *arguments)
+            assert launch.grid[1] == 1
+            x, z = launch.grid[0], launch.grid[2]
+            kernel(x, launch.threads, launch.shared_bytes, schedule, *arguments, layers=z)
         for buffer in plan.scratch:
             left = memory[buffer.name].elements
             assert not buffer.zeroed_once or not left.any(), "the next launch finds it changed"

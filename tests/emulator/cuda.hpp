@@ -78,6 +78,7 @@ template <typename T>
 T __shfl_xor_sync(unsigned int mask, T mine, int distance) {
     return __shfl_sync(mask, mine, threadIdx.x % 32 ^ distance);
 }
+inline int min(int a, int b) { return a < b ? a : b; }
 inline unsigned int __float_as_uint(float x) { return emulator::bits_as<unsigned int>(x); }
 inline float __uint_as_float(unsigned int x) { return emulator::bits_as<float>(x); }
 inline float __int_as_float(int x) { return emulator::bits_as<float>(x); }
@@ -88,6 +89,10 @@ inline unsigned long long __cvta_generic_to_global(const void*) { return 0; }
 template <typename T>
 T __ldcg(const T* from) {
     return *from;
+}
+template <typename T>
+T min(T a, T b) {
+    return b < a ? b : a;
 }
 
 namespace ptx {
@@ -207,5 +212,25 @@ inline Floats load_l2_vector(const float* address, bool is) {
 }
 inline float as_factor(float x) { return __uint_as_float((__float_as_uint(x) + 0x1000u) & ~0x1fffu); }
 void multiply_16x8x8(float (&sums)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]);
+
+// -- gemm
+
+void load_matrices(unsigned int (&words)[4], const void* row);
+void load_matrices_transposed(unsigned int (&words)[4], const void* row);
+void multiply_16x8x16(float (&sums)[4], const float (&a)[8], const float (&b)[4]);
+template <typename T>
+void multiply_16x8x16(float (&sums)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
+    const auto number = [](const unsigned int* pairs, int i) {
+        return ptx::to_float(T{static_cast<unsigned short>(pairs[i / 2] >> i % 2 * 16)});
+    };
+    float numbers_a[8], numbers_b[4];
+    for (int i = 0; i < 8; ++i) {
+        numbers_a[i] = number(a, i);
+    }
+    for (int i = 0; i < 4; ++i) {
+        numbers_b[i] = number(b, i);
+    }
+    multiply_16x8x16(sums, numbers_a, numbers_b);
+}
 
 }  // namespace ptx

@@ -67,7 +67,7 @@ struct Barrier {  // what the eight bytes of shared memory stand for
 };
 
 struct Shown {  // by a lane to its warp
-    alignas(8) unsigned char bytes[32];
+    alignas(8) unsigned char bytes[48];
 };
 
 struct Thread;
@@ -288,7 +288,7 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_byte
         const std::size_t chosen = random_bits() % running.size();
         Block& block = *running[chosen];
         load(&block);
-        blockIdx.x = block.number;
+        blockIdx = {block.number % gridDim.x, 0, block.number / gridDim.x};
         turn.clear();
         for (auto& thread : block.threads) {
             turn.push_back(thread.get());
@@ -313,11 +313,13 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_byte
 
 // Runs a kernel; gives what was wrong, or a null pointer. `resident` blocks are there at once; the others start in the
 // order of their numbers, or, with `shuffled`, in any.
-extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned int blocks, unsigned int threads,
-                              unsigned int dynamic_bytes, unsigned int resident, int shuffled, unsigned int seed) {
+extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned int blocks_x, unsigned int blocks_z,
+                              unsigned int threads, unsigned int dynamic_bytes, unsigned int resident, int shuffled,
+                              unsigned int seed) {
     using namespace emulator;
     random_bits.seed(seed);
-    gridDim = {blocks, 1, 1};
+    const unsigned int blocks = blocks_x * blocks_z;
+    gridDim = {blocks_x, 1, blocks_z};
     blockDim = {threads, 1, 1};
     body = kernel;
     body_arguments = arguments;
@@ -364,9 +366,9 @@ unsigned char* emulator::dynamic_shared() { return current->block->dynamic_share
 void emulator::copy_async(void* shared, const void* global, unsigned int bytes, bool is) {
     check_multiple(shared, bytes);
     check_multiple(global, bytes);
-    current->copies.open.push_back(start_copy([=] {
-        is ? std::memcpy(shared, global, bytes) : std::memset(shared, 0, bytes);
-    }));
+    const auto move = [=] { is ? std::memcpy(shared, global, bytes) : std::memset(shared, 0, bytes); };
+    // Every second one only when its thread waits for it: others would come in time however long that takes.
+    current->copies.open.push_back(toss() ? start_copy(move) : std::make_shared<Copy>(Copy{move}));
 }
 
 void emulator::sync_group(int number, unsigned int threads) {
@@ -491,6 +493,60 @@ void multiply_16x8x8(float (&sums)[4], const unsigned int (&a)[4], const unsigne
             const Fragments* row = fragments(lane / 4 * 4 + term % 4);
             const Fragments* column = fragments((lane % 4 * 2 + i % 2) * 4 + term % 4);
             sums[i] += __uint_as_float(row->a[i / 2 + term / 4 * 2]) * __uint_as_float(column->b[term / 4]);
+        }
+    }
+    __syncwarp();
+}
+
+// The four matrices' rows, each by the lane that names it; `element` of a matrix's eight rows to a lane's word.
+template <typename Element>
+static void read_matrices(unsigned int (&words)[4], const void* row, Element element) {
+    check_multiple(row, 16);
+    show(&row, sizeof(row));
+    using Row = const unsigned short*;
+    for (int matrix = 0; matrix < 4; ++matrix) {
+        Row rows[8];
+        unsigned int eighths = 0;
+        for (int i = 0; i < 8; ++i) {
+            rows[i] = *static_cast<const Row*>(seen(matrix * 8 + i));
+            eighths |= 1u << reinterpret_cast<std::size_t>(rows[i]) / 16 % 8;
+        }
+        if (eighths != 0xff) {
+            fail("rows of a matrix that lie in the same banks");
+        }
+        words[matrix] = element(rows, 0) | static_cast<unsigned int>(element(rows, 1)) << 16;
+    }
+    __syncwarp();
+}
+
+void load_matrices(unsigned int (&words)[4], const void* row) {
+    const int lane = threadIdx.x % 32;
+    read_matrices(words, row, [lane](auto rows, int i) { return rows[lane / 4][lane % 4 * 2 + i]; });
+}
+
+void load_matrices_transposed(unsigned int (&words)[4], const void* row) {
+    const int lane = threadIdx.x % 32;
+    read_matrices(words, row, [lane](auto rows, int i) { return rows[lane % 4 * 2 + i][lane / 4]; });
+}
+
+struct WideFragments {
+    float a[8], b[4];
+};
+
+void multiply_16x8x16(float (&sums)[4], const float (&a)[8], const float (&b)[4]) {
+    WideFragments mine;
+    std::copy(a, a + 8, mine.a);
+    std::copy(b, b + 4, mine.b);
+    show(&mine, sizeof(mine));
+    const auto fragments = [](int lane) { return static_cast<const WideFragments*>(seen(lane)); };
+    const int lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; ++i) {
+        for (int term = 0; term < 16; ++term) {
+            // A lane has two neighbouring terms of the first eight, and two of the others.
+            const int holder = term % 8 / 2, part = term % 2;
+            const WideFragments* row = fragments(lane / 4 * 4 + holder);
+            const WideFragments* column = fragments((lane % 4 * 2 + i % 2) * 4 + holder);
+            sums[i] += row->a[term / 8 * 4 + i / 2 * 2 + part] * column->b[term / 8 * 2 + part];
         }
     }
     __syncwarp();

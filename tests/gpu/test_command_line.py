@@ -64,9 +64,21 @@ def test_tuning_again_adds(tuned: Path) -> None:
     assert len(rows) == 60
 
 
+def test_each_choice_of_the_winner_is_undone(tuned: Path) -> None:
+    size = ["--size", "n=2**22", "--parameter", "block_size,vector_width", "--rounds", "8"]
+    found = json.loads(tune(tuned, "ablate", "vector_add", *size, "--json").stdout)
+    assert found["source"].startswith("winner") and found["complete"] and not found["error"]
+    assert [choice["parameter"] for choice in found["choices"]] == ["block_size", "vector_width"]
+    timed = [one for choice in found["choices"] for one in choice["alternatives"] if one["ratio"]]
+    assert timed and all(0.9 < one["ratio"] < 20 for one in timed)
+    assert any(one["ratio_low"] <= one["ratio"] <= one["ratio_high"] for one in timed)
+    rows = json.loads(tune(tuned, "bench", "--history", "--json").stdout)
+    assert len(rows) == 1 + len(timed)
+
+
 def test_two_problems_in_one_command(tuned: Path) -> None:
     text = tune(
-        tuned, "--kernel", "gemm", "--trials", "12", "--variant", "wmma", "--problem", "m=512,n=512,k=512",
+        tuned, "--kernel", "gemm", "--trials", "12", "--variant", "mma_sync", "--problem", "m=512,n=512,k=512",
         "--problem", "m=100,n=300,k=77", "--quiet",
     ).stdout  # fmt: skip
     assert text.count("  winner  ") == 2

@@ -23,6 +23,7 @@ COMMANDS = {
         "tuner.cli.ladder:ladder",
         "Show what each step of a kernel's optimisation is worth, over sizes.",
     ),
+    "ablate": ("tuner.cli.ablate:ablate", "Show what each choice of a configuration is worth."),
     "explain": ("tuner.cli.explain:explain", "Say why a configuration is as fast as it is."),
     "profile": ("tuner.cli.profile:profile", "Profile one configuration with Nsight Compute."),
     "sanitize": ("tuner.cli.sanitize:sanitize", "Run the Compute Sanitizer's tools over configurations."),

@@ -28,7 +28,7 @@ OPTIONS: tuple[Option, ...] = (
     click.option(
         "--config",
         metavar="TEXT",
-        help='A configuration as tables print it: "wmma block_m=128 stages=3"; or default.',
+        help='A configuration as tables print it: "mma_sync block_m=128 stages=3"; or default.',
     ),
     click.option("--trial", type=click.IntRange(min=1), metavar="N", help="The configuration of trial N."),
     database_option,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   tune explain vector_add --size n=2**28
-  tune explain gemm --cc 80 --config "wmma block_m=128 stages=3"
+  tune explain gemm --cc 80 --config "mma_sync block_m=128 stages=3"
   tune explain --trial 12 --json
 """
 

@@ -127,6 +127,7 @@ def _describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[st
         "tensors": _describe_tensors(kernel, problem),
         "presets": {name: dict(values) for name, values in kernel.presets.items()},
         "ladder": [_describe_rung(rung) for rung in kernel.ladder],
+        "seeds": _describe_seeds(kernel, problem, gpu),
         "variants": variants,
         "space": whole,
     }
@@ -156,6 +157,35 @@ def _describe_rung(rung: RungSpec) -> dict[str, Any]:
         "options": dict(rung.options),
         "doc": rung.doc,
     }
+
+
+def _describe_seeds(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[dict[str, Any]]:
+    from tuner.errors import SpaceError
+    from tuner.expressions import Expression
+    from tuner.seeds import settle
+    from tuner.space import SearchSpace
+
+    if not kernel.seeds:
+        return []
+    try:
+        settled = settle(kernel, problem, gpu, SearchSpace.from_kernel(kernel, problem, gpu))
+    except SpaceError:
+        return []
+    return [
+        {
+            "variant": found.seed.variant,
+            "when": found.seed.when.text if found.seed.when else "",
+            "least": found.seed.least.text if found.seed.least else "",
+            "parameters": {
+                name: given.text if isinstance(given, Expression) else given
+                for name, given in found.seed.parameters.items()
+            },
+            "doc": found.seed.doc,
+            "configuration": dict(found.configuration.values) if found.configuration else None,
+            "refused": found.refused,
+        }
+        for found in settled
+    ]
 
 
 def _describe_variant(variant: VariantSpec, size: dict[str, Any]) -> dict[str, Any]:
@@ -191,6 +221,7 @@ def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
     for name, values in data["presets"].items():
         lines.append(f"  preset   {name}: " + ", ".join(f"{k}={v}" for k, v in values.items()))
     lines += [f"  ladder   {_rung_line(i, rung)}" for i, rung in enumerate(data["ladder"], 1)]
+    lines += [f"  seed     {_seed_line(i, seed)}" for i, seed in enumerate(data["seeds"], 1)]
     space = _size(data["space"])
     lines.append(f"\nspace for {kernel.problem(**_settled(data))} on {data['gpu']}: {space}")
     for variant in data["variants"]:
@@ -221,6 +252,14 @@ def _rung_line(number: int, rung: dict[str, Any]) -> str:
     told = [f"{name}={value}" for name, value in {**narrowed, **rung["dtypes"], **rung["options"]}.items()]
     text = f"{number}. {rung['name']}: {' '.join([rung['variant'], *told])}"
     return f"{text}  ({rung['doc']})" if rung["doc"] else text
+
+
+def _seed_line(number: int, seed: dict[str, Any]) -> str:
+    found = seed["configuration"] or {}
+    told = [f"{name}={found[name]}" for name in seed["parameters"] if name in found]
+    text = f"{number}. {' '.join([seed['variant'], *told])}"
+    text += f"  not tried here: {seed['refused']}" if seed["refused"] else ""
+    return f"{text}  ({seed['doc']})" if seed["doc"] else text
 
 
 def _size(size: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ MAX_NAME = 120
 EPILOG = """\b
 Examples:
   tune profile vector_add --size n=2**28
-  tune profile gemm --config "wmma block_m=128 stages=3" --json
+  tune profile gemm --config "mma_sync block_m=128 stages=3" --json
   tune profile --trial 12 --output before.ncu-rep
 """
 

@@ -125,6 +125,13 @@ Examples:
     help="kriging, tpe, random, brute-force, or any Optuna sampler by name.",
 )
 @seed_option("Of the search and the inputs.")
+@click.option(
+    "--seeds",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "none", "kernel", "heuristics", "all"]),
+    help="What is tried first: what the kernel's file names, what matmul heuristics propose.",
+)
 @database_option
 @jobs_option
 @click.option("--resume", is_flag=True, help="Go on with the last interrupted run of this problem.")
@@ -159,6 +166,7 @@ def run(
     device_name: str,
     sampler: str,
     seed: int,
+    seeds: str,
     db: Path,
     jobs: int | None,
     resume: bool,
@@ -206,6 +214,7 @@ def run(
         regime=Regime(regime_name),
         max_error=max_error,
         stop_early=stop == "auto",
+        seeds=seeds,
     )
     cache = None if no_cache else paths.cache() / "cubins"
     failed = False

@@ -33,7 +33,7 @@ def t1_of(kernel: KernelSpec, variant: VariantSpec, problem: Problem, gpu: Gpu) 
         DatabaseError: a condition that Python alone cannot say.
     """
     constants = {n: v for n, v in kernel.environment(problem, gpu).items() if n not in variant.parameters}
-    launch = variant.launches[0]
+    launch = kernel.launches(problem, gpu, Configuration.of(variant.name, variant.defaults))[0]
     return {
         "General": {"FormatVersion": 1, "TimeUnit": "Milliseconds", "OutputFormat": "JSON"},
         "ConfigurationSpace": {

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 from dataclasses import dataclass
 
-from tuner import __version__, paths
+from tuner import __version__, matmul_heuristics, paths
 from tuner.compiler import header_folders, nvrtc_version, supported_archs
 from tuner.devices.choose import has_gpu
 from tuner.devices.local import LocalDevice
@@ -44,6 +44,7 @@ def examine(*, calibrate: bool = False) -> list[Finding]:
         *gpus,
         *_fit(compiler, found),
         _headers(),
+        _heuristics(),
         _sqlite(),
         Finding("cache", "ok", str(paths.cache())),
         *_tools(),
@@ -138,6 +139,17 @@ def _headers() -> Finding:
         "note",
         "CUDA's own headers are not here; only kernels that include them need them",
         "pip install 'kernel-tune[headers]'",
+    )
+
+
+def _heuristics() -> Finding:
+    if matmul_heuristics.installed():
+        return Finding("heuristics", "ok", matmul_heuristics.source())
+    return Finding(
+        "heuristics",
+        "note",
+        f"{matmul_heuristics.PACKAGE} is not here; searches for products of matrices begin without it",
+        "pip install 'kernel-tune[heuristics]'",
     )
 
 

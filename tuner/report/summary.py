@@ -54,6 +54,8 @@ def summary(result: Result, database: Path) -> str:
     )
     if stopped := _stopped(state):
         lines.append(f"             {stopped}")
+    if seeds := _seeds(state, finish.winner):
+        lines.append(f"  seeds      {seeds}")
     return "\n".join(lines)
 
 
@@ -87,6 +89,20 @@ def _stopped(state: State) -> str:
         f"stopped after {len(state.trials)} of {state.budget} trials: "
         f"no improvement beyond the noise floor ({floor}) is expected"
     )
+
+
+def _seeds(state: State, winner: Trial) -> str:
+    """Say what was tried first, where it came from, and how good it was; empty where there was nothing."""
+    found = {source: trials for source, trials in state.seed_trials.items() if trials}
+    text = ", ".join(f"{len(trials)} from {printable(source)}" for source, trials in found.items())
+    trials = [trial for trials in found.values() for trial in trials]
+    if any(trial.configuration == winner.configuration for trial in trials):
+        text += "; the winner is one of them"
+    elif times := [trial.time_ns for trial in trials if trial.status.ranked and trial.time_ns]:
+        text += f"; the best of them {duration(min(times))}"
+    elif trials:
+        text += "; none of them worked"
+    return "; ".join(filter(None, (text, *map(printable, state.seeds.notes))))
 
 
 def _occupied(result: Result) -> str:

@@ -31,7 +31,8 @@ class Search(abc.ABC):
     The contract, for every implementation:
 
     - ``ask`` gives a configuration of the space that was neither asked for nor added before, and None when
-      there is no such configuration left. The first one is the space's default.
+      there is no such configuration left. The first one is the space's default; after it come those of
+      ``begin_with``.
     - Any number of configurations may be asked for before the first of them is told, and they may be told
       in any order.
     - A failure (an objective that is None, or not finite) teaches like a bad result, and never stops the
@@ -39,7 +40,8 @@ class Search(abc.ABC):
     - The same space, seed, and order of calls with the same objectives give the same configurations.
 
     A ``selective`` search can also be asked in two steps: ``nominate`` gives what is worth compiling, and
-    ``choose`` says later, with the results of meanwhile, which of the nominees is to be tried.
+    ``choose`` says later, with the results of meanwhile, which of the nominees is to be tried. Those of ``begin_with``
+    are asked for all the same, as long as it is ``opening``.
 
     Args:
         space: what may be asked for.
@@ -59,6 +61,7 @@ class Search(abc.ABC):
         self.promise: float | None = None
         """By how much the most promising candidate for the last proposal was expected to be better than the best
         result, in log2 of the time; infinite while nothing can be said, None where the search never says it."""
+        self._first: list[Place] = []
 
     def ask(self) -> Configuration | None:
         """Give a configuration to try, or None when all have been tried."""
@@ -66,12 +69,26 @@ class Search(abc.ABC):
             return None
         place = self.space.locate(self.space.default)
         assert place is not None
+        while self.seen[place[0]][place[1]] and self._first:
+            place = self._first.pop(0)
         if self.seen[place[0]][place[1]]:
             place = self._propose()
         assert not self.seen[place[0]][place[1]]
         self._see(place)
         self._asked(place)
         return self.space.variants[place[0]].configuration(place[1])
+
+    def begin_with(self, configurations: Iterable[Configuration]) -> None:
+        """Have these asked for next, in this order, before anything that the search itself would propose.
+
+        What is not in the space, or was asked for or added before its turn, is left out.
+        """
+        self._first += [place for place in map(self.space.locate, configurations) if place is not None]
+
+    @property
+    def opening(self) -> bool:
+        """Whether some of ``begin_with`` still have to be asked for."""
+        return any(not self.seen[number][row] for number, row in self._first)
 
     def tell(self, configuration: Configuration, objective: float | None) -> None:
         """Say how a configuration that was asked for ended.

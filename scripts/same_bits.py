@@ -1,0 +1,140 @@
+"""Whether stored winners compute the same bits every time:
+
+    scripts/run python scripts/same_bits.py --db results/tuning.db --kernel gemm
+
+Runs each winner some times on the same inputs, at the size for which it won, with its outputs poisoned in between, and
+compares every byte that it wrote. The first output is compared with the reference, too. Exit status 1 if anything
+differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver as cu
+
+from tuner import paths
+from tuner.compile_pool import CompilePool
+from tuner.cubin_cache import CubinCache
+from tuner.database import Database
+from tuner.errors import TunerError
+from tuner.gpu.buffers import Helpers, ProblemData
+from tuner.gpu.candidate import Loaded, load
+from tuner.gpu.driver import Context, DriverFailure, check
+from tuner.gpu.graph import Graph
+from tuner.gpu.verify import Verifier
+from tuner.kernel_file import load_kernel
+from tuner.plan import Plan, buffer_from_json
+from tuner.targets import stored_winners
+from tuner.tools.cases import Case, Unit, compile_cases
+
+
+def outputs(data: ProblemData) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
+    """Copy every output's bytes."""
+    found = []
+    for tensor in data.outputs:
+        host = np.empty(tensor.size_bytes, np.uint8)
+        check(cu.cuMemcpyDtoH(host.ctypes.data, data.address(tensor.name), tensor.size_bytes))
+        found.append(host)
+    return found
+
+
+def run_once(context: Context, data: ProblemData, loaded: Loaded) -> None:
+    """Run it on restored tensors and poisoned outputs."""
+    data.poison()
+    graph = Graph(context)
+    try:
+        data.add_restore(graph)
+        loaded.add_to(graph, 0)
+        graph.launch()
+        context.synchronize()
+    finally:
+        graph.close()
+
+
+def differing(context: Context, helpers: Helpers, sm_count: int, unit: Unit, calls: int, seed: int) -> str:
+    """Run one winner so many times; gives what is wrong, empty for nothing."""
+    tensors = tuple(buffer_from_json(tensor) for tensor in unit.setup["tensors"])
+    with closing(ProblemData(helpers, tensors, seed, 0, sm_count)) as data:
+        verifier = Verifier(data, unit.setup["reference"])
+        data.seal()
+        plan = Plan.from_json(unit.request["plan"])
+        cubins = [base64.b64decode(cubin) for cubin in unit.request["cubins"]]
+        with closing(load(data, cubins, unit.request["entries"], plan.launches, plan.scratch)) as loaded:
+            check(cu.cuCtxSynchronize())  # what fills the scratch runs on another stream
+            first: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+            for call in range(calls):
+                run_once(context, data, loaded)
+                if damage := data.damage():
+                    return f"the kernel {damage}"
+                if not first:
+                    verified = verifier.check()
+                    if not verified.passed:
+                        return f"wrong: {verified.message}"
+                    first = outputs(data)
+                    continue
+                for before, now in zip(first, outputs(data), strict=True):
+                    if not np.array_equal(before, now):
+                        count = int(np.count_nonzero(before != now))
+                        return f"{count} of {len(now)} bytes differ in call {call + 1}"
+    return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--db", type=Path, default=paths.DATABASE)
+    parser.add_argument("--kernel", required=True, help="Built-in kernel, or a .toml file.")
+    parser.add_argument("--calls", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0, help="Of the inputs.")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    cache = paths.cache() / "cubins"
+    context = Context(0)
+    gpu = context.describe()
+    kernel = load_kernel(given.kernel)
+    with Database.open(given.db, write=False) as database:
+        winners = stored_winners(database, gpu, kernel.name).rows
+    cases = [Case(stored.run.problem, stored.winner.configuration) for stored in winners]
+    helpers = Helpers(context, gpu.arch, CubinCache(cache))
+    rows = []
+    with closing(CompilePool(None, cache)) as pool:
+        units, left_out = compile_cases(kernel, gpu, pool, cases, kernel.problem())
+    errors = {
+        case.number: differing(context, helpers, gpu.sm_count, case, given.calls, given.seed)
+        for case in units
+    }
+    reasons = {cases.index(one.case): one.reason for one in left_out}
+    for number, case in enumerate(cases):
+        error = errors.get(number, reasons.get(number, ""))
+        rows.append(
+            {
+                "sizes": dict(case.problem.sizes),
+                "dtype": case.problem.dtype,
+                **case.problem.options,
+                "configuration": str(case.configuration),
+                "calls": given.calls,
+                "same": not error,
+                "error": error,
+            }
+        )
+        if not given.json:
+            print(f"{case.problem}: {error or f'the same bits in {given.calls} calls'}: {case.configuration}")
+    if given.json:
+        print(json.dumps(rows, indent=1))
+    sys.exit(any(not row["same"] for row in rows))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (TunerError, DriverFailure) as failure:
+        sys.exit(f"error: {failure}")

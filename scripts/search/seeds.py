@@ -1,0 +1,147 @@
+"""What seeds are worth: searches of the same problems from scratch, with and without them, on a GPU or a recording.
+
+scripts/run python scripts/search/seeds.py --kernel gemm --dtype bfloat16 \\
+    --problem m=4096,n=4096,k=4096 --problem m=16,n=8192,k=8192 --arms none,kernel --search-seeds 2
+
+Every search has a database of its own, and ends before the race: what is compared is the best time that a search has
+seen after so many trials, as a share of the best that any of them saw. Times of one search are not taken in turn with
+those of another, so that a per cent between two of them may be noise; the noise floor is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner import __version__, paths
+from tuner.cli.problems import make_problems
+from tuner.database import Database
+from tuner.devices.base import Device
+from tuner.devices.choose import open_device
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import load_kernel
+from tuner.model import Problem
+from tuner.report.progress import make_observer
+from tuner.seeding import CHOICES
+from tuner.session import tune
+from tuner.state import Request
+
+SHOWN = (5, 10, 20, 50, 100, 200)
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search: the best time in nanoseconds after each trial, infinite before the first that worked."""
+
+    problem: str
+    arm: str
+    seed: int
+    best_ns: tuple[float, ...]
+    winner: str
+    seeds: dict[str, list[int]]
+    seconds: float
+    noise_floor: float
+    trials: tuple[tuple[str, str, float | None], ...]
+    """Each trial's configuration, status and time in nanoseconds."""
+
+    def after(self, trials: int) -> float:
+        return self.best_ns[min(trials, len(self.best_ns)) - 1]
+
+
+def search(
+    kernel: KernelSpec, problem: Problem, device: Device, arm: str, given: argparse.Namespace, seed: int
+) -> Search:
+    request = Request(
+        kernel, problem, given.trials, given.sampler, seed, from_scratch=True, time_s=given.time, seeds=arm
+    )
+    with tempfile.TemporaryDirectory() as folder, Database.open(Path(folder) / "tuning.db") as database:
+        began = time.monotonic()
+        result = tune(request, device, database, make_observer(True), finish=False)
+        seconds = time.monotonic() - began
+    best, trajectory = math.inf, []
+    trials = sorted(result.state.trials, key=lambda trial: trial.number)
+    for trial in trials:
+        if trial.status.ranked and trial.time_ns:
+            best = min(best, trial.time_ns)
+        trajectory.append(best)
+    incumbent = result.state.incumbent
+    return Search(
+        str(problem),
+        arm,
+        seed,
+        tuple(trajectory),
+        str(incumbent.configuration) if incumbent else "",
+        dict(result.stats["seeds"]),
+        seconds,
+        device.noise_floor(best) if math.isfinite(best) else 0.0,
+        tuple((str(trial.configuration), str(trial.status), trial.time_ns) for trial in trials),
+    )
+
+
+def table(found: list[Search], trials: int) -> None:
+    """Print what the searches of one problem came to."""
+    best = min(found, key=lambda one: one.best_ns[-1])
+    problem, least = best.problem, best.best_ns[-1]
+    if not math.isfinite(least):
+        print(f"\n{problem}: no configuration worked", flush=True)
+        return
+    shown = [n for n in SHOWN if n <= trials]
+    floor = f"noise floor {100 * best.noise_floor:.2g} %"
+    print(f"\n{problem}: best {least / 1e3:.2f} us ({best.arm}), {floor}\n  {best.winner}")
+    heads = "".join(f"{f'at {n}':>8}" for n in shown)
+    print(f"  {'seeds from':<12}{'seed':>5}{'first':>7}{'trials':>8}{'s':>7}{heads}")
+    for one in found:
+        cells = "".join(f"{least / one.after(n):>8.3f}" for n in shown)
+        first = sum(map(len, one.seeds.values()))
+        print(
+            f"  {one.arm:<12}{one.seed:>5}{first:>7}{len(one.best_ns):>8}{one.seconds:>7.1f}{cells}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kernel", default="gemm")
+    parser.add_argument("--problem", action="append", default=[], help="sizes, as for tune run; repeat")
+    parser.add_argument("--dtype", default="", help="of all problems")
+    parser.add_argument("--option", action="append", default=[], help="of all problems, such as layout=nt")
+    parser.add_argument("--arms", default="none,kernel", help=f"of {', '.join(CHOICES)}")
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--time", type=float, help="seconds for each search")
+    parser.add_argument("--sampler", default="kriging")
+    parser.add_argument(
+        "--search-seeds", type=int, default=1, help="searches of each kind, with seeds from 0"
+    )
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--json", type=Path, help="every search, written anew after each")
+    given = parser.parse_args()
+    kernel = load_kernel(given.kernel)
+    dtypes = [given.dtype] if given.dtype else []
+    problems = make_problems(kernel, [], dtypes, given.option, [], given.problem, None)
+    found: list[Search] = []
+    with closing(open_device(given.device, kernel.name, given.jobs, paths.cache() / "cubins")) as device:
+        print(
+            f"kernel-tune {__version__}, {device.gpu.name}, {device.name}, {given.sampler}, {given.trials} trials"
+        )
+        for problem in problems:
+            for seed in range(given.search_seeds):
+                for arm in given.arms.split(","):
+                    found.append(search(kernel, problem, device, arm, given, seed))
+                    if given.json:
+                        data: list[dict[str, Any]] = [one.__dict__ for one in found]
+                        given.json.write_text(json.dumps(data, indent=1) + "\n")
+            table([one for one in found if one.problem == str(problem)], given.trials)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Launches and scratch memory that only some problems have, and tensor maps of the first matrix that there is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tuner.code_worker import listings
+from tuner.errors import KernelError
+from tuner.export.t1 import t1_of
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import read_kernel
+from tuner.model import Configuration
+from tuner.plan import NULL_POINTER, Plan, make_plan
+from tuner.render import render
+from tuner.roofline import ARCHITECTURES
+
+GPU = ARCHITECTURES[90]
+TEXT = """
+[kernel]
+name = "move"
+[problem]
+sizes = { rows = 64, columns = 64 }
+dtypes = { input = "float32" }
+[tensors]
+a = { shape = ["rows", "columns"], dtype = "input" }
+c = { shape = ["rows", "columns"], dtype = "input", role = "output" }
+[reference]
+numpy = "a"
+[work]
+bytes = "8 * rows * columns"
+
+[variants.plain]
+scratch.copy = { shape = ["rows", "round_up(columns, 4)"], dtype = "input", when = "columns % (4 * width) != 0" }
+scratch.other = { shape = ["rows"], dtype = "input" }
+
+[variants.plain.parameters]
+width = { values = [1, 2], default = 1 }
+
+[[variants.plain.launches]]
+template = "copy.cu"
+entry = "copy"
+arguments = ["a", "copy"]
+grid = ["rows"]
+block = ["32"]
+when = "columns % (4 * width) != 0"
+
+[[variants.plain.launches]]
+template = "move.cu"
+entry = "move"
+arguments = [{ tensor_map = ["copy", "a"], box = ["1", "4"] }, "copy", "c"]
+grid = ["rows"]
+block = ["64"]
+"""
+CONFIGURATION = Configuration.of("plain", {"width": 1})
+
+
+def kernel(folder: Path, *changes: tuple[str, str]) -> KernelSpec:
+    text = TEXT
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new, 1)
+    (folder / "copy.cu").write_text(
+        'extern "C" __global__ void copy(const float* a, float* c) { c[0] = a[0]; }\n'
+    )
+    (folder / "move.cu").write_text(
+        "struct alignas(64) Map { long long opaque[16]; };\n"
+        'extern "C" __global__ void move(const __grid_constant__ Map map, const float* copy, float* c) {\n'
+        "    c[0] = map.opaque[0];\n}\n"
+    )
+    path = folder / "move.toml"
+    path.write_text(text)
+    return read_kernel(path)
+
+
+def maps(plan: Plan) -> list[tuple[str, int]]:
+    return [
+        (name, json.loads(str(value))["columns"])
+        for kind, name, value in plan.launches[-1].arguments
+        if kind == "map"
+    ]
+
+
+def test_what_a_problem_needs_is_there(tmp_path: Path) -> None:
+    found = kernel(tmp_path)
+    odd = found.problem({"columns": 65})
+    plan = make_plan(found, odd, GPU, CONFIGURATION)
+    assert [buffer.name for buffer in plan.scratch] == ["copy", "other"]
+    assert [launch.block[0] for launch in plan.launches] == [32, 64]
+    assert maps(plan) == [("copy", 68)]
+    assert ("buffer", "copy", 0) in plan.launches[-1].arguments
+    assert [entry for _, entry in render(found, odd, GPU, CONFIGURATION)] == ["copy", "move"]
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def test_what_a_problem_does_not_need_is_left_out(tmp_path: Path) -> None:
+    found = kernel(tmp_path)
+    even = found.problem({"columns": 64})
+    plan = make_plan(found, even, GPU, CONFIGURATION)
+    assert [buffer.name for buffer in plan.scratch] == ["other"]
+    assert [launch.block[0] for launch in plan.launches] == [64]
+    assert maps(plan) == [("a", 64)]
+    assert plan.launches[0].arguments[1] == NULL_POINTER
+    assert [entry for _, entry in render(found, even, GPU, CONFIGURATION)] == ["move"]
+    t1 = t1_of(found, found.variants["plain"], even, GPU)
+    assert t1["KernelSpecification"]["KernelName"] == "move"
+
+
+def test_a_parameter_may_decide(tmp_path: Path) -> None:
+    found = kernel(tmp_path)
+    problem = found.problem({"columns": 60})
+    counts = {
+        width: len(make_plan(found, problem, GPU, Configuration.of("plain", {"width": width})).launches)
+        for width in (1, 2)
+    }
+    assert counts == {1: 1, 2: 2}
+
+
+@pytest.mark.parametrize(("columns", "entries"), [(64, ["move"]), (65, ["copy", "move"])])
+def test_only_these_are_compiled(tmp_path: Path, columns: int, entries: list[str]) -> None:
+    found = kernel(tmp_path)
+    request = {
+        "kernel_file": str(found.file),
+        "problem": found.problem({"columns": columns}).to_json(),
+        "gpu": vars(GPU),
+        "variant": "plain",
+        "parameters": {"width": 1},
+        "nvdisasm": "",
+    }
+    assert [item["entry"] for item in listings(request)] == entries
+
+
+def test_one_launch_must_remain(tmp_path: Path) -> None:
+    found = kernel(tmp_path, ('block = ["64"]\n', 'block = ["64"]\nwhen = "rows > 1000"\n'))
+    assert len(make_plan(found, found.problem({"columns": 65}), GPU, CONFIGURATION).launches) == 1
+    with pytest.raises(KernelError, match=r"variant plain has no launch for .*columns=64") as caught:
+        make_plan(found, found.problem({"columns": 64}), GPU, CONFIGURATION)
+    assert "when must hold" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('["copy", "a"]', '["copy", "b"]', "tensor_map 'b' is not a tensor or scratch"),
+        ('["copy", "a"]', "[]", "tensor_map is empty"),
+        ('["copy", "a"]', "[1]", "tensor_map 1 is not a tensor or scratch"),
+        ('when = "columns % (4 * width) != 0"\n', 'when = "columns % depth != 0"\n', "unknown name 'depth'"),
+        ('when = "columns % (4 * width) != 0" }', "whn = 'columns > 4' }", "unknown key 'whn'"),
+    ],
+)
+def test_mistakes_are_said(tmp_path: Path, old: str, new: str, words: str) -> None:
+    with pytest.raises(KernelError, match=words.replace("[", r"\[")):
+        kernel(tmp_path, (old, new))

@@ -1,0 +1,131 @@
+"""What gemm tries first: valid wherever a rule holds, there for every card, and compiled without spilling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from tuner.compiler import compile_source
+from tuner.kernel_file import load_kernel
+from tuner.model import Configuration, Gpu, Problem
+from tuner.render import render_launch
+from tuner.roofline import ARCHITECTURES
+from tuner.seeds import MAX_SEEDS, Settled, settle
+from tuner.space import SearchSpace
+
+GEMM = load_kernel("gemm")
+WASTE = "of several rounds at most a quarter is idle or beyond C"
+SQUARES = [(n, n, n) for n in (1, 7, 64, 512, 1000, 1024, 2048, 4096, 4104, 8192, 16384)]
+FEW_ROWS = [(m, 8192, 8192) for m in (1, 3, 8, 16, 17, 64, 100, 128, 200)]
+OTHERS = [
+    (16, 1024, 1024), (32, 28672, 8192), (4096, 11008, 4096), (8192, 28672, 8192), (4096, 16, 4096),
+    (512, 512, 65536), (256, 256, 65536), (128, 128, 16384), (4096, 4096, 128), (65536, 256, 1024),
+    (4095, 4097, 4093), (4095, 4097, 127), (1000, 1000, 1001), (2048, 24, 40),
+]  # fmt: skip
+SHAPES = [*SQUARES, *FEW_ROWS, *OTHERS]
+COMPILED = [
+    (90, "bfloat16", (4104, 4104, 4104)),
+    (90, "float16", (512, 512, 65536)),
+    (90, "bfloat16", (8, 8192, 8192)),
+    (90, "bfloat16", (1024, 1024, 128)),
+    (80, "bfloat16", (4096, 4096, 4096)),
+    (89, "float16", (64, 4096, 4096)),
+    (89, "float32", (4096, 4096, 4096)),
+    (75, "float16", (4096, 4096, 4096)),
+]
+
+
+def problems(gpu: Gpu) -> Iterator[Problem]:
+    dtypes = ("float32", "float16", "bfloat16") if gpu.cc >= 80 else ("float32", "float16")
+    for shape in SHAPES:
+        for dtype in dtypes:
+            for layout in ("nn", "nt"):
+                yield problem(shape, dtype, layout)
+
+
+def problem(shape: tuple[int, int, int], dtype: str, layout: str = "nn") -> Problem:
+    return GEMM.problem(dict(zip("mnk", shape, strict=True)), {"": dtype}, {"layout": layout})
+
+
+class Everything(SearchSpace):
+    """The valid set of a problem, without enumerating it: the constraints are asked for one configuration."""
+
+    def __init__(self, asked: Problem, gpu: Gpu) -> None:
+        self.names = GEMM.environment(asked, gpu)
+
+    def contains(self, configuration: Configuration) -> bool:
+        names = {**self.names, **configuration.values}
+        conditions = GEMM.variants[configuration.variant].constraints_before
+        return all(condition.evaluate(names) for _, condition in conditions)
+
+
+@cache
+def settled(cc: int) -> list[tuple[Problem, list[Settled]]]:
+    gpu = ARCHITECTURES[cc]
+    return [(asked, settle(GEMM, asked, gpu, Everything(asked, gpu))) for asked in problems(gpu)]
+
+
+def test_everything_is_the_space() -> None:
+    """The short cut of these tests gives what a search would be given."""
+    for shape, dtype, cc in [((4104, 4104, 4104), "bfloat16", 90), ((16, 8192, 8192), "float16", 89)]:
+        asked, gpu = problem(shape, dtype), ARCHITECTURES[cc]
+        space = SearchSpace.from_kernel(GEMM, asked, gpu)
+        assert settle(GEMM, asked, gpu, Everything(asked, gpu)) == settle(GEMM, asked, gpu, space)
+
+
+@pytest.mark.parametrize("cc", ARCHITECTURES)
+def test_what_holds_is_valid(cc: int) -> None:
+    """A rule that gives what the space does not have is wrong, and would be so silently.
+
+    Only that too much would be wasted is for the space to say.
+    """
+    assert WASTE in dict(GEMM.variants["wgmma"].constraints)
+    for asked, found in settled(cc):
+        for one in found:
+            if one.configuration is None:
+                allowed = (
+                    "holds when",
+                    f"{one.seed.variant} requires",
+                    "the same as one before it",
+                    "beyond the first",
+                    f"does not meet {WASTE!r}",
+                )
+                assert one.refused.startswith(allowed), f"{asked} on {cc}: {one.seed.doc}: {one.refused}"
+
+
+@pytest.mark.parametrize("cc", ARCHITECTURES)
+def test_every_problem_has_some(cc: int) -> None:
+    for asked, found in settled(cc):
+        count = sum(one.configuration is not None for one in found)
+        worth = (
+            math.prod(asked.sizes.values()) >= 1 << 20
+        )  # of something smaller the default is as good a start
+        assert worth <= count <= MAX_SEEDS, f"{asked} on {cc}"
+
+
+def test_every_rule_is_of_use() -> None:
+    used = {
+        id(one.seed) for cc in ARCHITECTURES for _, found in settled(cc) for one in found if one.configuration
+    }
+    assert [seed.doc for seed in GEMM.seeds if id(seed) not in used] == []
+
+
+def test_every_rule_has_its_reason() -> None:
+    assert [seed.variant for seed in GEMM.seeds if not seed.doc] == []
+
+
+@pytest.mark.parametrize(("cc", "dtype", "shape"), COMPILED)
+def test_none_of_them_spills(cc: int, dtype: str, shape: tuple[int, int, int]) -> None:
+    asked, gpu = problem(shape, dtype), ARCHITECTURES[cc]
+    tried = [
+        one.configuration for one in settle(GEMM, asked, gpu, Everything(asked, gpu)) if one.configuration
+    ]
+    assert tried
+    for configuration in tried:
+        for launch in GEMM.variants[configuration.variant].launches:
+            source, entry = render_launch(GEMM, launch, asked, gpu, configuration)
+            compiled = compile_source(source, entry, gpu.arch, GEMM.compile_options)
+            assert compiled.resources.spill_bytes == 0, configuration

@@ -1,0 +1,187 @@
+"""gemm of one to eight rows: compiled for every architecture, and run on the host in several orders, without a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.emulator import COMPILER, HostArray, HostConfiguration, Schedule
+from tuner.compiler import compile_source
+from tuner.kernel_file import load_kernel
+from tuner.model import Configuration, Problem
+from tuner.plan import make_plan
+from tuner.render import render
+from tuner.roofline import ARCHITECTURES
+from tuner.space import SearchSpace
+
+GEMM = load_kernel("gemm")
+LAYOUT = {"gemv_columns": "nn", "gemv_dots": "nt"}
+DTYPES = ("float16", "bfloat16", "float32")
+needs_gpp = pytest.mark.skipif(COMPILER is None, reason="no g++")
+
+
+def problem(name: str, dtype: str, **sizes: int) -> Problem:
+    return GEMM.problem({"m": 1, "n": 4096, "k": 4096, **sizes}, {"": dtype}, {"layout": LAYOUT[name]})
+
+
+def samples() -> Iterator[Any]:
+    """Each variant with each dtype and each architecture in turn."""
+    for name in LAYOUT:
+        for i, cc in enumerate(ARCHITECTURES):
+            yield pytest.param(name, DTYPES[i % 3], cc, id=f"{name}-{DTYPES[i % 3]}-{cc}")
+
+
+@pytest.mark.parametrize(("name", "dtype", "cc"), list(samples()))
+def test_compiles_everywhere_and_the_default_without_spills(name: str, dtype: str, cc: int) -> None:
+    gpu, rng = ARCHITECTURES[cc], random.Random(f"{name} {cc}")
+    of = problem(name, dtype, m=rng.choice((1, 3, 8)))
+    space = SearchSpace.from_kernel(GEMM, of, gpu, [name])
+    for configuration in (space.default, rng.choice(list(space.configurations()))):
+        [(source, entry)] = render(GEMM, of, gpu, configuration)
+        result = compile_source(source, entry, gpu.arch)
+        assert "warning" not in result.log, result.log
+        assert result.resources.spill_bytes == 0 or configuration != space.default, configuration
+        [launch] = make_plan(GEMM, of, gpu, configuration).launches
+        assert result.resources.registers * launch.threads <= gpu.registers_per_sm
+
+
+def test_only_for_few_rows_and_each_for_its_layout() -> None:
+    for layout in ("nn", "nt"):
+        for m in (1, 8, 9):
+            of = GEMM.problem({"m": m, "n": 64, "k": 64}, {"": "float32"}, {"layout": layout})
+            names = {variant.name for variant in GEMM.usable_variants(of, ARCHITECTURES[75])[0]}
+            assert names & set(LAYOUT) == {n for n, own in LAYOUT.items() if own == layout and m <= 8}
+
+
+# -- on the host
+
+
+def on_host(
+    folder: Path, name: str, dtype: str, parameters: Mapping[str, Any], edit: Callable[[str], str] = str
+) -> HostConfiguration:
+    gpu = dataclasses.replace(ARCHITECTURES[75], sm_count=3)
+    configuration = Configuration.of(name, {**GEMM.variants[name].defaults, **parameters})
+    return HostConfiguration(GEMM, problem(name, dtype), gpu, configuration, folder, edit)
+
+
+def product(
+    host: HostConfiguration,
+    a: npt.NDArray[np.float32],
+    b: npt.NDArray[np.float32],
+    schedule: Schedule,
+    memory: dict[str, HostArray] | None = None,
+) -> npt.NDArray[np.float32]:
+    """Compute A B once; B lies in memory as the variant wants it."""
+    (m, k), n, dtype = a.shape, b.shape[1], host.problem.dtypes["input"]
+    sizes = {"m": m, "n": n, "k": k}
+    alignment = host.plan(sizes).launches[0].alignment
+    tensors = {
+        "a": a, "b": b if host.problem.options["layout"] == "nn" else b.T, "c": np.zeros((m, n), np.float32),
+    }  # fmt: skip
+    arrays = {}
+    for tensor, numbers in tensors.items():
+        arrays[tensor] = HostArray(numbers.size, dtype, alignment)
+        if tensor != "c":
+            arrays[tensor].fill(np.ascontiguousarray(numbers).reshape(-1))
+    host.run(sizes, {**(memory or host.scratch(sizes)), **arrays}, schedule)
+    return arrays["c"].numbers.astype(np.float32).reshape(m, n)
+
+
+def numbers(m: int, n: int, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Small whole numbers: every order of adding them gives the same sum."""
+    rng = np.random.default_rng(m * n + k)
+    a, b = rng.integers(-2, 3, (m, k)), rng.integers(-2, 3, (k, n))
+    return a.astype(np.float32), b.astype(np.float32)
+
+
+CASES = [
+    ("gemv_columns", "float16", {"vector_width": 8, "warps": 4}, [(1, 200, 300), (1, 8, 1), (1, 72, 97)]),
+    (
+        "gemv_columns",
+        "bfloat16",
+        {"block_m": 4, "vector_width": 4, "lanes_n": 16, "unroll": 4, "warps": 4, "split_k": 4},
+        [(3, 68, 257), (4, 64, 1024), (3, 132, 3)],
+    ),
+    (
+        "gemv_columns",
+        "float32",
+        {"block_m": 8, "vector_width": 1, "lanes_n": 32, "unroll": 16, "warps": 8, "split_k": 2},
+        [(7, 41, 131), (8, 1, 77)],
+    ),
+    (
+        "gemv_dots",
+        "float16",
+        {"vector_width": 8, "warps": 4, "columns": 4, "unroll": 2},
+        [(1, 50, 1304), (1, 3, 8)],
+    ),
+    (
+        "gemv_dots",
+        "float32",
+        {"block_m": 4, "vector_width": 2, "warps": 8, "warps_k": 4, "columns": 2, "unroll": 2, "split_k": 2},
+        [(3, 17, 1030), (4, 4, 2)],
+    ),
+    (
+        "gemv_dots",
+        "bfloat16",
+        {"block_m": 8, "vector_width": 1, "warps": 2, "warps_k": 2, "columns": 1, "unroll": 8, "split_k": 4},
+        [(5, 7, 333), (8, 1, 1)],
+    ),
+]
+
+
+@needs_gpp
+@pytest.mark.parametrize(("name", "dtype", "parameters", "shapes"), CASES)
+def test_is_exact_where_sums_are(
+    name: str, dtype: str, parameters: dict[str, Any], shapes: list[tuple[int, int, int]], tmp_path: Path
+) -> None:
+    host = on_host(tmp_path, name, dtype, parameters)
+    for m, n, k in shapes:
+        a, b = numbers(m, n, k)
+        memory = host.scratch({"m": m, "n": n, "k": k})
+        for schedule in (Schedule(1), Schedule(2, shuffled=True), Schedule(3, resident=2, shuffled=True)):
+            found = product(host, a, b, schedule, memory)  # the same scratch: a run leaves it usable
+            if dtype == "bfloat16":
+                expected = a @ b
+                assert np.all(np.abs(found - expected) <= np.abs(expected) / 256)
+            else:
+                np.testing.assert_array_equal(found, a @ b)
+
+
+@needs_gpp
+def test_gives_the_same_bits_in_any_order(tmp_path: Path) -> None:
+    host = on_host(tmp_path, "gemv_columns", "float32", {"vector_width": 4, "warps": 4, "split_k": 8})
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(1, 600)).astype(np.float32), rng.normal(size=(600, 68)).astype(np.float32)
+    found = [product(host, a, b, Schedule(seed, shuffled=True)) for seed in range(4)]
+    np.testing.assert_allclose(found[0], a @ b, rtol=1e-3, atol=1e-4)
+    assert all((other == found[0]).all() for other in found)
+
+
+@needs_gpp
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("gemv_columns", "unit * 32 + 32 <= k", "true"),
+        ("gemv_columns", "unit += WARPS", "unit += WARPS + 1"),
+        ("gemv_dots", "(UNROLL - 1) * STRIDE + 32 <= end", "0 < end"),
+        ("gemv_dots", "min(column + x, n - 1)", "(column + x)"),
+    ],
+)
+def test_faults_are_found(name: str, right: str, wrong: str, tmp_path: Path) -> None:
+    """What the tests above rest on: a kernel with one known fault does not pass."""
+
+    def edit(source: str) -> str:
+        assert right in source
+        return source.replace(right, wrong)
+
+    host = on_host(tmp_path, name, "float32", {"vector_width": 1, "warps": 4}, edit)
+    a, b = numbers(1, 41, 397)
+    with pytest.raises(AssertionError):
+        np.testing.assert_array_equal(product(host, a, b, Schedule(1)), a @ b)

@@ -1,0 +1,116 @@
+"""The tensor cores' variants for every card: right on the host at awkward sizes, free of spills at the tiles that count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.emulator import COMPILER, HostArray, HostConfiguration, Schedule
+from tuner.compiler import compile_source
+from tuner.kernel_file import load_kernel
+from tuner.model import Configuration, Problem
+from tuner.render import render
+from tuner.roofline import ARCHITECTURES
+
+GEMM = load_kernel("gemm")
+
+
+def problem(
+    dtype: str = "float16", layout: str = "nn", m: int = 4096, n: int = 4096, k: int = 4096
+) -> Problem:
+    return GEMM.problem({"m": m, "n": n, "k": k}, {"": dtype}, {"layout": layout})
+
+
+def configuration(variant: str, of: Problem, cc: int, **parameters: Any) -> Configuration:
+    """Give the defaults with these parameters, which must be valid."""
+    chosen = Configuration.of(variant, {**GEMM.variants[variant].defaults, **parameters})
+    names = {**GEMM.environment(of, ARCHITECTURES[cc]), **chosen.values}
+    for reason, condition in GEMM.variants[variant].constraints_before:
+        assert condition.evaluate(names), reason
+    return chosen
+
+
+# -- right, on the host
+
+SMALL = {"block_m": 32, "block_n": 64, "block_k": 32, "warps_m": 2, "warps_n": 1, "stages": 2}
+WIDE = {"block_m": 64, "block_n": 128, "block_k": 64, "warps_m": 1, "warps_n": 2, "stages": 3}
+FLAT = {"block_m": 16, "block_n": 32, "block_k": 64, "warps_m": 1, "warps_n": 2, "stages": 4}
+CASES = [
+    # Rows of whole chunks of 16 bytes, of pairs of elements, of single ones.
+    ("mma_sync", "float16", "nn", 80, SMALL, [(40, 72, 104), (33, 68, 100), (31, 66, 70), (3, 5, 7), (1, 1, 1)]),
+    ("mma_sync", "bfloat16", "nt", 80, SMALL, [(40, 72, 104), (70, 33, 36), (31, 65, 34), (33, 65, 131)]),
+    ("mma_sync", "float16", "nn", 75, SMALL, [(40, 72, 104), (33, 68, 100), (31, 67, 71)]),
+    ("mma_sync", "float16", "nt", 75, FLAT | {"stages": 2}, [(17, 40, 200), (16, 33, 65)]),
+    ("mma_sync", "float16", "nn", 90, WIDE, [(65, 136, 264), (2, 130, 66)]),
+    ("mma_sync", "float16", "nt", 86, WIDE, [(65, 136, 264), (3, 129, 65)]),
+    ("mma_sync", "bfloat16", "nn", 89, FLAT, [(20, 40, 520), (15, 31, 129)]),
+    ("mma_sync_split_k", "float16", "nn", 80, SMALL | {"split_k": 3}, [(40, 72, 200), (33, 66, 65), (8, 8, 8)]),
+    ("mma_sync_padded", "float16", "nn", 80, SMALL, [(33, 67, 71)]),
+    ("mma_sync_padded", "bfloat16", "nn", 89, SMALL, [(40, 72, 100)]),
+    ("mma_sync_padded", "float16", "nn", 75, SMALL, [(40, 70, 104)]),
+    ("mma_sync_padded", "float16", "nt", 86, SMALL, [(35, 66, 67)]),
+    ("mma_sync_split_k", "float16", "nt", 75, SMALL | {"split_k": 2}, [(40, 72, 104), (31, 65, 33)]),
+]  # fmt: skip
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize(("variant", "dtype", "layout", "cc", "parameters", "sizes"), CASES)
+def test_right_on_the_host(
+    tmp_path: Path, variant: str, dtype: str, layout: str, cc: int, parameters: dict[str, int],
+    sizes: list[tuple[int, int, int]],
+) -> None:  # fmt: skip
+    of = problem(dtype, layout, *sizes[0])
+    chosen = configuration(variant, of, cc, **parameters)
+    host = HostConfiguration(GEMM, of, ARCHITECTURES[cc], chosen, tmp_path)
+    for seed, (m, n, k) in enumerate(sizes):
+        rng = np.random.default_rng(seed)
+        numbers = {"a": rng.standard_normal((m, k)), "b": rng.standard_normal((k, n))}
+        memory = {name: HostArray(x.size, dtype, 16) for name, x in numbers.items()}
+        memory["a"].fill(numbers["a"].ravel())
+        memory["b"].fill((numbers["b"].T if layout == "nt" else numbers["b"]).ravel())
+        memory["c"] = HostArray(m * n, dtype, 16)
+        size = {"m": m, "n": n, "k": k}
+        host.run(size, {**memory, **host.scratch(size)}, Schedule(seed))
+        a = memory["a"].numbers.reshape(m, k).astype(np.float64)
+        b = memory["b"].numbers.astype(np.float64)
+        b = b.reshape(n, k).T if layout == "nt" else b.reshape(k, n)
+        rounding = 2.0**-8 if dtype == "bfloat16" else 2.0**-11
+        bound = rounding * np.abs(a @ b) + 2.0**-23 * k * (np.abs(a) @ np.abs(b)) + 1e-6
+        off = np.abs(memory["c"].numbers.reshape(m, n) - a @ b)
+        assert (off <= bound).all(), (m, n, k, float(off.max()))
+
+
+# -- what compiles
+
+TILES = [
+    # block_m, block_n, block_k, stages, warps_m, warps_n: those that CUTLASS, Triton and cuBLAS take for large products
+    (128, 128, 32, 4, 2, 2),
+    (128, 128, 32, 3, 2, 2),
+    (128, 128, 64, 3, 2, 2),
+    (128, 256, 32, 3, 2, 4),
+    (256, 128, 32, 3, 4, 2),
+    (256, 64, 32, 4, 4, 1),
+    (64, 256, 32, 4, 1, 4),
+    (128, 64, 32, 6, 2, 2),
+    (64, 128, 64, 4, 2, 2),
+    (64, 64, 64, 5, 2, 2),
+]
+FEWER = [(128, 128, 32, 2, 2, 2), (256, 128, 32, 2, 4, 2), (128, 64, 32, 2, 2, 2)]
+LARGER = [(128, 256, 64, 3, 2, 4), (256, 128, 64, 3, 4, 2)]
+
+
+@pytest.mark.parametrize("cc", [75, 80, 89])
+def test_no_spills_at_the_tiles_that_count(cc: int) -> None:
+    device = ARCHITECTURES[cc]
+    dtypes = ("float16", "bfloat16") if cc >= 80 else ("float16",)
+    tiles = FEWER if cc < 80 else TILES + (LARGER if cc == 80 else [])
+    for number, tile in enumerate(tiles):
+        names = ("block_m", "block_n", "block_k", "stages", "warps_m", "warps_n")
+        of = problem(dtypes[number % len(dtypes)], ("nn", "nt")[number // 2 % 2])
+        chosen = configuration("mma_sync", of, cc, **dict(zip(names, tile, strict=True)))
+        ((source, entry),) = render(GEMM, of, device, chosen)
+        resources = compile_source(source, entry, device.arch).resources
+        assert (resources.spill_bytes, resources.stack_bytes) == (0, 0), (tile, of)

@@ -1,0 +1,382 @@
+"""What is tried first: read from a kernel's file, settled for a problem and a GPU, asked for after the default."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from tests.commands import said_by
+from tests.faults.kernels import configuration, scale_kernel, write_kernel
+from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
+from tuner.cli.run import run as run_command
+from tuner.database import Database
+from tuner.errors import Interrupted, KernelError
+from tuner.expressions import Expression, ceil_div, parse
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import read_kernel
+from tuner.model import Configuration, Gpu, Measurement, Status
+from tuner.report.summary import summary
+from tuner.roofline import ARCHITECTURES
+from tuner.seeding import CHOICES
+from tuner.seeds import MAX_SEEDS, settle
+from tuner.session import tune
+from tuner.space import SearchSpace
+from tuner.state import Request, Result
+
+H200 = ARCHITECTURES[90]
+SEEDS = """
+[[seeds]]
+variant = "plain"
+when = "n >= 1024"
+parameters = { block_size = 128, items = "4 if n > sm_count * block_size else 2" }
+doc = "large"
+
+[[seeds]]
+variant = "plain"
+parameters = { items = "ceil_div(n, 1024)", block_size = 64 }
+
+[[seeds]]
+variant = "plain"
+when = "order == 'down' or input == 'float16'"
+parameters = { block_size = 256 }
+"""
+
+
+def with_seeds(folder: Path, text: str = SEEDS, **changes: Any) -> KernelSpec:
+    return scale_kernel(folder, extra=text, **changes)
+
+
+def settled(kernel: KernelSpec, gpu: Gpu = H200, **problem: Any) -> list[Configuration | str]:
+    asked = kernel.problem(**problem)
+    space = SearchSpace.from_kernel(kernel, asked, gpu)
+    return [found.configuration or found.refused for found in settle(kernel, asked, gpu, space)]
+
+
+# -- reading
+
+
+def test_values_and_expressions(tmp_path: Path) -> None:
+    kernel = with_seeds(tmp_path)
+    first, second, third = kernel.seeds
+    assert first.doc == "large"
+    assert first.parameters["block_size"] == 128
+    assert isinstance(first.parameters["items"], Expression)
+    assert second.when is None
+    assert third.parameters == {"block_size": 256}
+
+
+def test_seeds_do_not_separate_results(tmp_path: Path) -> None:
+    assert with_seeds(tmp_path / "a").digest == scale_kernel(tmp_path / "b").digest
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("parameters = { block_size = 100 }", ("block_size = 100", "never", "[32, 64, 128, 256]")),
+        ("parameters = { block_size = '2 * 50' }", ("never", "[32, 64, 128, 256]")),
+        ("parameters = { block_size = true }", ("never",)),
+        ("parameters = { block_size = '1 // 0' }", ("block_size", "1 // 0")),
+        ("parameters = { blocksize = 128 }", ("blocksize", "did you mean block_size")),
+        ("parameters = { fault = 'okay' }", ("okay",)),
+        ("parameters = { block_size = '32 * itms' }", ("itms", "unknown name")),
+        # A parameter is known only to those after it.
+        ("parameters = { block_size = '32 * items', items = 2 }", ("items", "unknown name")),
+        ("when = 'block_sizes > 2'", ("when", "did you mean block_size")),
+        ("when = 'registers < 32'", ("when", "registers")),
+        ("wehn = 'n > 2'", ("wehn",)),
+        ("parameters = { items = [1, 2] }", ("several values", "least")),
+        ("parameters = { items = 2 }\nleast = 'items'", ("several values", "least")),
+        ("parameters = { items = [] }\nleast = 'items'", ("items", "empty")),
+        ("parameters = { items = [1, 5] }\nleast = 'items'", ("items = 5", "never")),
+        ("parameters = { items = [1, 'n'] }\nleast = 'items'", ("items = 'n'", "never")),
+        ("parameters = { items = [1, 2] }\nleast = 'item'", ("least", "did you mean items")),
+        ("parameters = [1]", ("parameters",)),
+    ],
+)
+def test_what_is_wrong_is_refused(tmp_path: Path, line: str, words: tuple[str, ...]) -> None:
+    path = write_kernel(tmp_path, extra=f'[[seeds]]\nvariant = "plain"\n{line}\n')
+    with pytest.raises(KernelError) as caught:
+        read_kernel(path)
+    message = str(caught.value)
+    assert message.startswith("scale.toml: seeds[0]")
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def test_an_unknown_variant_is_refused(tmp_path: Path) -> None:
+    path = write_kernel(tmp_path, extra='[[seeds]]\nvariant = "plan"\n')
+    with pytest.raises(KernelError, match="did you mean plain"):
+        read_kernel(path)
+
+
+def test_at_most_so_many_choices(tmp_path: Path) -> None:
+    text = f'[[seeds]]\nvariant = "plain"\nparameters = {{ items = {list(range(300))} }}\nleast = "items"\n'
+    with pytest.raises(KernelError, match="300 choices; a seed chooses among at most 256"):
+        read_kernel(write_kernel(tmp_path, extra=text, items=range(300)))
+
+
+def test_one_rule_for_several_variants(tmp_path: Path) -> None:
+    path = write_kernel(
+        tmp_path, extra='[[seeds]]\nvariant = ["plain", "other"]\nparameters = { items = 2 }\n'
+    )
+    text = path.read_text()
+    copied = (
+        text[text.index("[variants.plain") : text.index("[[seeds]]")] + text[text.index("[[variants.plain") :]
+    )
+    path.write_text(text + copied.replace("variants.plain", "variants.other"))
+    assert [(seed.variant, seed.parameters) for seed in read_kernel(path).seeds] == [
+        ("plain", {"items": 2}),
+        ("other", {"items": 2}),
+    ]
+    path.write_text(path.read_text().replace('"plain", "other"', '"plain", "others"'))
+    with pytest.raises(KernelError, match=r"seeds\[0\].*did you mean other"):
+        read_kernel(path)
+
+
+def test_a_constant_expression_is_a_value(tmp_path: Path) -> None:
+    text = '[[seeds]]\nvariant = "plain"\nparameters = { block_size = "2 ** 6", fault = "ok" }\n'
+    assert with_seeds(tmp_path, text).seeds[0].parameters == {"block_size": 64, "fault": "ok"}
+
+
+# -- settling
+
+
+def test_what_holds_becomes_a_configuration(tmp_path: Path) -> None:
+    kernel = with_seeds(tmp_path)
+    assert settled(kernel) == [
+        configuration(block_size=128, items=2),
+        configuration(block_size=64, items=1),
+        "holds when order == 'down' or input == 'float16'",
+    ]
+    large = settled(kernel, sizes={"n": 1 << 20}, options={"order": "down"})
+    assert large == [
+        configuration(block_size=128, items=4),
+        "items = 1024 is not among its values",
+        configuration(block_size=256),
+    ]
+    small = settled(kernel, sizes={"n": 512}, dtypes={"": "float16"})
+    assert small[1:] == [configuration(block_size=64, items=1), configuration(block_size=256)]
+
+
+def test_conditions_know_the_parameters(tmp_path: Path) -> None:
+    text = """
+    [[seeds]]
+    variant = "plain"
+    when = "ceil_div(n, block_size * items) >= sm_count"
+    parameters = { block_size = "256 if n > 5000 else 64" }
+    """
+    kernel = with_seeds(tmp_path, text)
+    assert settled(kernel, sizes={"n": 64 * 131}) == [f"holds when {kernel.seeds[0].when.text}"]  # type: ignore[union-attr]
+    assert settled(kernel, sizes={"n": 256 * 132}) == [configuration(block_size=256)]
+    assert settled(kernel, replace(H200, sm_count=60), sizes={"n": 64 * 60}) == [configuration(block_size=64)]
+
+
+CHOICE = """
+[[seeds]]
+variant = "plain"
+when = "block_size * items <= n"
+parameters = { block_size = [32, 64, 128, 256], items = [1, 2, 4] }
+least = "ceil_div(ceil_div(n, block_size * items), sm_count) * (block_size * items + 100)"
+"""
+
+
+def test_the_choice_with_the_least_is_taken(tmp_path: Path) -> None:
+    """Here a wave model: blocks over SMs, with a cost for each."""
+    kernel = with_seeds(tmp_path, CHOICE)
+
+    def cost(size: int, work: int) -> int:
+        return ceil_div(ceil_div(size, work), 132) * (work + 100)
+
+    for size in (30, 32, 1000, 9000, 132 * 256, 100_000, 1_000_000):
+        works = [b * i for b in (32, 64, 128, 256) for i in (1, 2, 4) if b * i <= size]
+        (found,) = settled(kernel, sizes={"n": size})
+        if not works:
+            assert found == "holds when block_size * items <= n"
+            continue
+        assert isinstance(found, Configuration)
+        block_size, items = (int(found.values[name]) for name in ("block_size", "items"))
+        assert cost(size, block_size * items) == min(cost(size, work) for work in works)
+
+
+def test_a_choice_that_is_not_valid_makes_room(tmp_path: Path) -> None:
+    rules = '[variants.plain.constraints]\n"no small blocks" = "block_size > 32 * items"\n'
+    text = CHOICE.replace("sm_count) * (block_size * items + 100)", "1) * block_size * items")
+    assert settled(with_seeds(tmp_path, rules + text)) == [configuration(block_size=64)]
+    narrow = kernel = with_seeds(tmp_path / "b", text)
+    narrow_space = SearchSpace.from_kernel(kernel, kernel.problem(), H200, fixed={"items": (4,)})
+    (found,) = settle(narrow, kernel.problem(), H200, narrow_space)
+    assert found.configuration == configuration(block_size=32, items=4)
+
+
+def test_equal_choices_go_by_their_order(tmp_path: Path) -> None:
+    text = CHOICE.replace("[32, 64, 128, 256]", "[128, 32]").replace("least = ", 'least = "0"  # ')
+    assert settled(with_seeds(tmp_path, text)) == [configuration(block_size=128)]
+
+
+def test_the_gpu_decides_too(tmp_path: Path) -> None:
+    kernel = with_seeds(tmp_path)
+    few = replace(H200, sm_count=4)
+    assert settled(kernel, few)[0] == configuration(block_size=128, items=4)
+    assert settled(kernel)[0] == configuration(block_size=128, items=2)
+
+
+def test_what_cannot_be_tried_says_why(tmp_path: Path) -> None:
+    rules = '[variants.plain.constraints]\n"at most 256 a block" = "block_size * items <= 256"\n'
+    text = """
+    [[seeds]]
+    variant = "plain"
+    parameters = { block_size = 128, items = 4 }
+    [[seeds]]
+    variant = "plain"
+    parameters = { block_size = 128, items = 2 }
+    [[seeds]]
+    variant = "plain"
+    parameters = { block_size = "64 * 2", items = "n // 512" }
+    [[seeds]]
+    variant = "plain"
+    parameters = { items = "n // (n - 1024)" }
+    """
+    kernel = with_seeds(tmp_path, rules + text)
+    found = settled(kernel)
+    assert found[0] == "does not meet 'at most 256 a block'"
+    assert found[1] == configuration(block_size=128, items=2)
+    assert found[2] == "the same as one before it"
+    assert "has no value here" in str(found[3])
+    narrow = SearchSpace.from_kernel(kernel, kernel.problem(), H200, fixed={"block_size": (64,)})
+    assert (
+        settle(kernel, kernel.problem(), H200, narrow)[1].refused == "not part of the space that is searched"
+    )
+
+
+def test_a_variant_that_the_gpu_lacks(tmp_path: Path) -> None:
+    kernel = with_seeds(tmp_path)
+    plain = kernel.variants["plain"]
+    hopper = replace(plain, requires=parse("cc >= 90"))
+    kernel = replace(kernel, variants={"plain": hopper, "other": replace(plain, name="other")})
+    assert settled(kernel, ARCHITECTURES[80])[:2] == ["plain requires cc >= 90"] * 2
+    assert settled(kernel)[1] == configuration(block_size=64)
+
+
+def test_at_most_a_few(tmp_path: Path) -> None:
+    items = range(1, 17)
+    text = "".join(f'[[seeds]]\nvariant = "plain"\nparameters = {{ items = {i} }}\n' for i in items)
+    found = settled(with_seeds(tmp_path, text, items=list(items)))
+    assert [isinstance(one, Configuration) for one in found] == [True] * MAX_SEEDS + [False] * 8
+    assert found[-1] == f"beyond the first {MAX_SEEDS}"
+
+
+# -- in a run
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database.open(tmp_path / "tuning.db") as database:
+        yield database
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> KernelSpec:
+    return with_seeds(tmp_path / "kernel", blocks=range(32, 513, 32), items=range(1, 9))
+
+
+FIRST = [configuration(block_size=128, items=2), configuration(block_size=64, items=1)]
+
+
+def run(kernel: KernelSpec, database: Database, device: StubDevice, **changes: Any) -> Result:
+    stop, watcher = changes.pop("stop", lambda: False), changes.pop("watcher", None) or Watcher()
+    request = Request(kernel, kernel.problem(), **{"trials": 12, "from_scratch": True, **changes})
+    return tune(request, device, database, watcher, stop)
+
+
+@pytest.mark.parametrize("sampler", ["kriging", "tpe", "random", "brute-force"])
+@pytest.mark.parametrize("lookahead", [1, 8])
+def test_they_come_after_the_default(
+    database: Database, kernel: KernelSpec, sampler: str, lookahead: int
+) -> None:
+    device = StubDevice(lookahead)
+    result = run(kernel, database, device, sampler=sampler)
+    assert device.asked[:3] == [result.state.space.default, *FIRST]
+    assert len(device.asked) == len(set(device.asked)) == 12
+    assert result.stats["seeds"] == {"scale.toml": [1, 2]}
+    assert database.run_state(result.state.run.id)["stats"]["seeds"] == {"scale.toml": [1, 2]}
+
+
+def test_none_of_them(database: Database, kernel: KernelSpec) -> None:
+    device = StubDevice()
+    result = run(kernel, database, device, seeds="none")
+    assert result.stats["seeds"] == {}
+    assert "seeds" not in summary(result, Path("tuning.db"))
+    assert device.asked[1:3] != FIRST
+
+
+def test_the_summary_says_where_they_come_from(database: Database, kernel: KernelSpec) -> None:
+    only = StubDevice(
+        answer=lambda c: good(time_of(c)) if c in FIRST else Measurement(Status.WRONG_RESULT, error="no")
+    )
+    result = run(kernel, database, only, trials=3)
+    assert "seeds      2 from scale.toml; the winner is one of them" in summary(result, Path("tuning.db"))
+    result = run(kernel, database, StubDevice(answer=lambda c: good(2000.0 if c in FIRST else 1000.0)))
+    assert "seeds      2 from scale.toml; the best of them 2 us" in summary(result, Path("tuning.db"))
+    failing = StubDevice(
+        answer=lambda c: Measurement(Status.WRONG_RESULT, error="no") if c in FIRST else good(1000.0)
+    )
+    result = run(kernel, database, failing)
+    assert "seeds      2 from scale.toml; none of them worked" in summary(result, Path("tuning.db"))
+
+
+def test_the_command_line_offers_what_there_is() -> None:
+    (option,) = (one for one in run_command.params if one.name == "seeds")
+    assert isinstance(option.type, click.Choice)
+    assert tuple(option.type.choices) == CHOICES
+
+
+def test_a_narrowed_space_leaves_them_out(database: Database, kernel: KernelSpec) -> None:
+    result = run(kernel, database, StubDevice(), fixed={"items": ("1",)})
+    assert result.stats["seeds"] == {"scale.toml": [1]}
+
+
+def test_what_earlier_runs_tried_is_not_tried_again(database: Database, kernel: KernelSpec) -> None:
+    def answer(found: Configuration) -> Measurement:
+        return good(9e6) if found in FIRST else good(time_of(found))  # too slow to be tried again
+
+    run(kernel, database, StubDevice(answer=answer), from_scratch=False)
+    device = StubDevice(answer=answer)
+    assert run(kernel, database, device, from_scratch=False, seed=3).stats["seeds"] == {"scale.toml": []}
+    assert not set(FIRST) & set(device.asked)
+
+
+def test_resumption_tries_what_is_left_of_them(database: Database, kernel: KernelSpec) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(), watcher=watcher, stop=stop_after(watcher, 1))
+    assert len(watcher.numbers) == 2  # what was under way had an end
+    device = StubDevice()
+    result = run(kernel, database, device, resume=True, seeds="none")
+    assert device.asked[0] == FIRST[1]
+    assert FIRST[0] not in device.asked
+    assert result.stats["seeds"] == {"scale.toml": [1, 2]}
+
+
+def test_a_resumed_run_keeps_its_choice(database: Database, kernel: KernelSpec) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(), watcher=watcher, stop=stop_after(watcher, 2), seeds="none")
+    assert run(kernel, database, StubDevice(), resume=True).stats["seeds"] == {}
+
+
+def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_kernel(tmp_path, extra=SEEDS)
+    lines = said_by(capsys, "show", str(path)).out.splitlines()
+    assert "  seed     1. plain block_size=128 items=2  (large)" in lines
+    assert "  seed     3. plain  not tried here: holds when order == 'down' or input == 'float16'" in lines
+    data = json.loads(said_by(capsys, "show", str(path), "--size", "n=512", "--json").out)
+    assert data["seeds"][0]["refused"] == "holds when n >= 1024"
+    assert data["seeds"][1]["configuration"] == {"fault": "ok", "block_size": 64, "items": 1}
+    assert data["seeds"][1]["parameters"] == {"items": "ceil_div(n, 1024)", "block_size": 64}
