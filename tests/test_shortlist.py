@@ -21,6 +21,7 @@ from tuner.errors import Interrupted
 from tuner.kernel import KernelSpec
 from tuner.model import Configuration, Measurement, Status
 from tuner.search import make_search
+from tuner.report.summary import summary
 from tuner.search.base import Nominee
 from tuner.shortlist import MOST, RESERVE, TOGETHER, Shortlist
 
@@ -161,6 +162,7 @@ def test_only_what_is_tried_or_cannot_be_is_a_trial(database: Database, kernel: 
     assert result.state.failures["compile_error"] == sum(c.values["items"] == 3 for c in tried)
     assert result.finish is not None
     assert result.stats["nominated"] == len(device.begun)
+    assert f"40 trials of {len(device.begun)} candidates in" in summary(result)
     assert not device.under_way
     assert not device.ended  # nothing stays behind when the search is over
 
