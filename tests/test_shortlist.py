@@ -20,8 +20,8 @@ from tuner.devices.local import LocalDevice
 from tuner.errors import Interrupted
 from tuner.kernel import KernelSpec
 from tuner.model import Configuration, Measurement, Status
-from tuner.search import make_search
 from tuner.report.summary import summary
+from tuner.search import make_search
 from tuner.search.base import Nominee
 from tuner.shortlist import MOST, RESERVE, TOGETHER, Shortlist
 
@@ -162,7 +162,7 @@ def test_only_what_is_tried_or_cannot_be_is_a_trial(database: Database, kernel: 
     assert result.state.failures["compile_error"] == sum(c.values["items"] == 3 for c in tried)
     assert result.finish is not None
     assert result.stats["nominated"] == len(device.begun)
-    assert f"40 trials of {len(device.begun)} candidates in" in summary(result)
+    assert f"40 trials of {len(device.begun)} candidates in" in summary(result, Path("t.db"))
     assert not device.under_way
     assert not device.ended  # nothing stays behind when the search is over
 
