@@ -8,7 +8,8 @@ same buffers, in the same graphs, in shuffled rounds. Rested; products that are 
 matter run under sustained load, too. What is asked of the figures stands beside them.
 
 Every result is kept in ``--work`` as soon as it is there, and what is there is not measured again: the script can be
-stopped, and started with ``--seconds`` for one piece after the other. Needs torch.
+stopped, and started with ``--seconds`` for one piece after the other. ``--gpus 4`` shares the problems out to four GPUs
+of the machine; what is compared is timed on one of them. Needs torch.
 
 | step | does |
 |---|---|
@@ -26,6 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -40,11 +42,14 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 RIVAL = HERE / "rivals" / "cublaslt.py"
 SAME_BITS = HERE / "same_bits.py"
-STEPS = ("search", "race", "sustained", "longer", "ablate", "bits", "sanitize")
+EACH = ("search", "race", "sustained", "longer", "ablate")
+STEPS = (*EACH, "bits", "sanitize")
 LISTED = "cublaslt"
 """Contestant's name, without its file's."""
 BATCH = 4
-"""Problems that one process races: it loads torch once."""
+"""Problems that are done together: one process races them, and loads torch once."""
+COST_S, COST_S_OF_TFLOP = 25.0, 4.0
+"""Roughly what a problem takes, and more for each 10^12 operations of its product: to share problems out."""
 
 LEAST_MEAN = 1.05
 """Geometric mean of cuBLAS's time over ours, over the shapes whose rows are whole 16 bytes."""
@@ -124,9 +129,9 @@ class Notes:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._path = folder / "gemm-shapes.state.json"
-        self.data: dict[str, Any] = {"where": {}, "problems": {}}
+        self.data: dict[str, Any] = {"where": {}, "problems": {}, "sanitized": {}}
         if self._path.is_file():
-            self.data = json.loads(self._path.read_text())
+            self.data |= json.loads(self._path.read_text())
 
     @property
     def winners(self) -> Path:
@@ -164,6 +169,14 @@ class Notes:
         entry[step] = found
         self.save()
 
+    def take(self, other: Notes) -> None:
+        """Add what others know: what is known here stays."""
+        self.data["where"] = self.data["where"] or other.data["where"]
+        for key, entry in other.data["problems"].items():
+            self.data["problems"][key] = {**entry, **self.data["problems"].get(key, {})}
+        self.data["sanitized"] |= other.data["sanitized"]
+        self.save()
+
     def save(self) -> None:
         """Write everything, whole or not at all."""
         half_done = self._path.with_suffix(".new")
@@ -178,6 +191,12 @@ class Problem:
     shape: Shape
     dtype: str
     layout: str = "nn"
+
+    @classmethod
+    def parse(cls, key: str) -> Problem:
+        """Read a :attr:`key`."""
+        dtype, shape, *layout = key.split("-")
+        return cls(Shape.parse(shape), dtype, *layout)
 
     @property
     def key(self) -> str:
@@ -223,25 +242,36 @@ class Study:
         self._until = time.monotonic() + (given.seconds or math.inf)
 
     def run(self, steps: Iterable[str]) -> None:
-        """Do one step after the other, each for all problems."""
+        """Do the steps that each problem takes for some at a time, so that those are whole, and then the others."""
+        steps = list(steps)
+        for group in groups(self._problems, BATCH):
+            for step in steps:
+                if step in EACH:
+                    getattr(self, f"_{step}")(group)
         for step in steps:
-            getattr(self, f"_{step}")()
+            if step not in EACH:
+                getattr(self, f"_{step}")()
 
-    def _left(self, step: str) -> Iterator[Problem]:
-        """Give what is to be done, until the time is over."""
-        for problem in self._problems:
+    @property
+    def _jobs(self) -> list[str]:
+        return ["--jobs", str(self._given.jobs)] if self._given.jobs else []
+
+    def _left(self, step: str, group: Sequence[Problem]) -> Iterator[Problem]:
+        """Give what is to be done of some problems, until the time is over."""
+        for problem in group:
             if time.monotonic() >= self._until:
                 return
             if not self._notes.has(problem, step):
                 yield problem
 
-    def _search(self) -> None:
-        for problem in self._left("search"):
+    def _search(self, group: Sequence[Problem]) -> None:
+        for problem in self._left("search", group):
             database = self._notes.own(problem)
             database.unlink(missing_ok=True)
             limit = ["--time", str(self._given.time)] if self._given.time else []
             trials = ["--trials", str(self._given.trials), *limit]
-            text, seconds = tune(*problem.words, *trials, "--db", str(database), "--json", "--quiet")
+            where = ["--db", str(database), *self._jobs]
+            text, seconds = tune(*problem.words, *trials, *where, "--json", "--quiet")
             found = json.loads(text or "[]")
             how = " ".join(["tune --kernel gemm", *trials])
             self._notes.keep(problem, "search", {"command": how, "seconds": seconds, **searched(found)})
@@ -249,11 +279,11 @@ class Study:
             if database.is_file():
                 tune("db", "merge", str(database), "--db", str(self._notes.winners))
 
-    def _race(self) -> None:
-        self._raced("race", self._given.rounds, "rested", list(self._left("race")))
+    def _race(self, group: Sequence[Problem]) -> None:
+        self._raced("race", self._given.rounds, "rested", list(self._left("race", group)))
 
-    def _sustained(self) -> None:
-        large = [p for p in self._left("sustained") if p.shape.flop >= SUSTAINED_FROM_FLOP]
+    def _sustained(self, group: Sequence[Problem]) -> None:
+        large = [p for p in self._left("sustained", group) if p.shape.flop >= SUSTAINED_FROM_FLOP]
         self._raced("sustained", self._given.sustained_rounds, "sustained", large)
 
     def _raced(self, step: str, rounds: int, regime: str, problems: Sequence[Problem]) -> None:
@@ -276,8 +306,8 @@ class Study:
                     self._notes.keep(problem, step, raced(bench))
                     say(problem, f"{step}: {raced_text(self._notes.get(problem, step))}")
 
-    def _longer(self) -> None:
-        for problem in self._left("longer"):
+    def _longer(self, group: Sequence[Problem]) -> None:
+        for problem in self._left("longer", group):
             if not self._notes.own(problem).is_file():
                 continue
             database = self._notes.folder / f"{problem.key}.longer.db"
@@ -285,14 +315,14 @@ class Study:
             text, seconds = tune(
                 *problem.words,
                 *("--trials", str(self._given.longer), "--time", str(self._given.longer_time)),
-                *("--seed", "1", "--db", str(database), "--json", "--quiet"),
+                *("--seed", "1", "--db", str(database), *self._jobs, "--json", "--quiet"),
             )
             found = longer(json.loads(text or "[]"))
             self._notes.keep(problem, "longer", {"seconds": seconds, **found})
             say(problem, f"{self._given.longer} more trials: {found}")
 
-    def _ablate(self) -> None:
-        for problem in self._left("ablate"):
+    def _ablate(self, group: Sequence[Problem]) -> None:
+        for problem in self._left("ablate", group):
             if not self._notes.get(problem, "search").get("exportable"):
                 continue
             if not self._given.shapes and problem.shape not in ABLATED:
@@ -300,7 +330,8 @@ class Study:
             size = ["--size", problem.shape.problem, *problem.kind[2:]]
             rounds = ["--rounds", str(self._given.ablation_rounds)]
             text, seconds = tune(
-                "ablate", "gemm", *size, *rounds, "--db", str(self._notes.winners), "--json", "--quiet"
+                *("ablate", "gemm", *size, *rounds, "--db", str(self._notes.winners), *self._jobs),
+                *("--json", "--quiet"),
             )
             if text:
                 self._notes.keep(problem, "ablate", {"seconds": seconds, **json.loads(text)})
@@ -333,9 +364,9 @@ class Study:
                 return
             words = ["sanitize", "gemm", "--winners", "--dtype", dtype, "--edges", "2"]
             text, seconds = tune(*words, "--db", str(self._notes.winners))
-            file = self._notes.folder / f"sanitize-gemm-{dtype}.txt"
-            file.write_text(f"$ tune {' '.join(words)}\n{text}[{seconds:.0f} s]\n")
-            print(text, flush=True)
+            said = f"$ tune {' '.join(words)}\n{text}[{seconds:.0f} s]\n"
+            self._notes.data["sanitized"][f"{self._notes.folder.name} {dtype}"] = said
+            self._notes.save()
 
 
 def versions() -> dict[str, str]:
@@ -402,7 +433,9 @@ def raced(bench: dict[str, Any]) -> dict[str, Any]:
         "parameters": best.get("parameters"),
         "ours": {name: best[name] for name in (*names, "tflops", "gbytes_per_s", "speed_of_light") if best},
         "rivals": {
-            name: {what: one[what] for what in names} for name, one in entries.items() if name != "best"
+            name: {what: entries[name][what] for what in names}
+            for name in ("torch", LISTED)
+            if name in entries
         },
         "failed": {one["contestant"].rpartition(":")[2]: one["error"] for one in bench["failed"]},
         "tags": bench["tags"],
@@ -627,12 +660,98 @@ def write_ablations(found: Sequence[dict[str, Any]], folder: Path) -> None:
     (folder / "gemm-ablation.json").write_text(json.dumps(list(found), indent=1) + "\n")
 
 
+def report(notes: Notes, out: Path | None) -> str:
+    """Write the evidence, if there is a folder for it; gives the table."""
+    rows = rows_of(notes, notes.problems())
+    if out:
+        write(rows, notes.data["where"], out)
+        write_ablations(ablations(notes, notes.problems()), out)
+        if notes.data["sanitized"]:
+            (out / "gemm-sanitize.txt").write_text("\n".join(notes.data["sanitized"].values()))
+    return table(rows, notes.data["where"])
+
+
 def write(rows: Sequence[Row], where: dict[str, Any], folder: Path) -> None:
     """Write both files of the evidence."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "gemm-shapes.txt").write_text(f"{table(rows, where)}\n{configurations(rows)}\n")
     data = {**where, "problems": [row.to_json() for row in rows]}
     (folder / "gemm-shapes.json").write_text(json.dumps(data, indent=1) + "\n")
+
+
+# -- several GPUs
+
+
+def shared_out(problems: Sequence[Problem], count: int) -> list[list[Problem]]:
+    """Share problems out so that each GPU has about as much to do; the same every time."""
+    parts: list[list[Problem]] = [[] for _ in range(count)]
+    costs = [0.0] * count
+    for problem in sorted(problems, key=lambda one: -one.shape.flop):
+        least = costs.index(min(costs))
+        parts[least].append(problem)
+        costs[least] += COST_S + COST_S_OF_TFLOP * problem.shape.flop / 1e12
+    return parts
+
+
+def on_each(given: argparse.Namespace, problems: Sequence[Problem], notes: Notes) -> None:
+    """Have a process for each GPU do its part, and gather what they found."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(given.gpus)))).split(",")
+    if len(visible) < given.gpus:
+        sys.exit(f"{len(visible)} GPUs are visible, not {given.gpus}")
+    same = (
+        "trials",
+        "time",
+        "rounds",
+        "sustained_rounds",
+        "ablation_rounds",
+        "longer",
+        "longer_time",
+        "seconds",
+    )
+    words = [word for name in same for word in (f"--{name.replace('_', '-')}", str(getattr(given, name)))]
+    jobs = given.jobs or max(1, (os.cpu_count() or 1) // given.gpus)
+    folders = [given.work / f"gpu-{number}" for number in range(given.gpus)]
+    children = []
+    for gpu, folder, part in zip(visible, folders, shared_out(problems, given.gpus), strict=False):
+        if part:
+            keys = ",".join(problem.key for problem in part)
+            command = [
+                sys.executable,
+                __file__,
+                "--work",
+                str(folder),
+                "--only",
+                keys,
+                "--steps",
+                given.steps,
+            ]
+            command += ["--jobs", str(jobs), "--shapes", given.shapes, *words]
+            environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
+            children.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment))
+    try:
+        failed = [child.args for child in children if child.wait()]
+    finally:
+        for child in children:
+            child.terminate()
+        for folder in folders:
+            if folder.is_dir():
+                notes.take(part_of := Notes(folder))
+                if part_of.winners.is_file():
+                    tune("db", "merge", str(part_of.winners), "--db", str(notes.winners))
+    if failed:
+        sys.exit(f"{len(failed)} of {len(children)} processes failed; what they found is kept")
+
+
+def problems_of(given: argparse.Namespace) -> list[Problem]:
+    """Settle what is to be done.
+
+    Raises:
+        ValueError, argparse.ArgumentTypeError: something is no shape.
+    """
+    if given.only:
+        return [Problem.parse(key) for key in given.only.split(",")]
+    shapes = [Shape.parse(text) for text in given.shapes.split(",") if text] or SHAPES
+    return [Problem(shape, dtype, given.layout) for dtype in given.dtypes.split(",") for shape in shapes]
 
 
 def main() -> None:
@@ -647,6 +766,11 @@ def main() -> None:
     parser.add_argument("--dtypes", default="bfloat16,float16", help="With commas between.")
     parser.add_argument("--layout", choices=("nn", "nt"), default="nn")
     parser.add_argument("--steps", default="search,race,sustained", help=f"Of {', '.join(STEPS)}.")
+    parser.add_argument(
+        "--only", default="", help="Problems by name: bfloat16-4096x4096x4096,float16-512x512x512-nt."
+    )
+    parser.add_argument("--gpus", type=int, default=1, help="So many GPUs of this machine at once.")
+    parser.add_argument("--jobs", type=int, default=0, help="Compiling processes of each; 0 for one a core.")
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--time", type=float, default=20.0, help="Seconds of a search; 0 for no limit.")
     parser.add_argument("--rounds", type=int, default=20)
@@ -667,19 +791,17 @@ def main() -> None:
     if unknown := [step for step in steps if step not in STEPS]:
         parser.error(f"no step {unknown[0]!r}: choose from {', '.join(STEPS)}")
     try:
-        shapes = [Shape.parse(text) for text in given.shapes.split(",") if text] or SHAPES
+        problems = problems_of(given)
     except (ValueError, argparse.ArgumentTypeError) as error:
         parser.error(str(error))
-    problems = [Problem(shape, dtype, given.layout) for dtype in given.dtypes.split(",") for shape in shapes]
     notes = Notes(given.work)
     try:
-        Study(notes, problems, given).run(steps)
+        if given.gpus > 1:
+            on_each(given, problems, notes)
+        else:
+            Study(notes, problems, given).run(steps)
     finally:
-        rows = rows_of(notes, notes.problems())
-        if given.out:
-            write(rows, notes.data["where"], given.out)
-            write_ablations(ablations(notes, notes.problems()), given.out)
-        print(table(rows, notes.data["where"]))
+        print(report(notes, given.out))
 
 
 if __name__ == "__main__":

@@ -179,7 +179,8 @@ GEMM = [
             "thread_n": (8, 16),
             "lanes_m": (4,),
             "vector_width": (4,),
-            "unroll": (8,),
+            "prefetch": (True,),
+            "opposed": (True,),
             "min_blocks": (1, 2),
         },
     ),
@@ -207,7 +208,6 @@ GEMM = [
             "cluster_n": (1,),
             "raster": ("along_n",),
             "group": (8,),
-            "blocks_per_sm": (1,),
         },
     ),
     Lattice(
@@ -221,8 +221,7 @@ GEMM = [
             "cluster_m": (1, 2),
             "cluster_n": (1,),
             "stages": (4, 8),
-            "stagger": (False,),
-            "l2_promotion": (256,),
+            "k_order": ("contiguous",),
         },
     ),
     Lattice(

@@ -17,13 +17,15 @@ from tuner.seeds import MAX_SEEDS, Settled, settle
 from tuner.space import SearchSpace
 
 GEMM = load_kernel("gemm")
-WASTE = "of several rounds at most a quarter is idle or beyond C"
+WASTE = "of several rounds at most"
+"""What begins so is for the space to say: how much of the GPU may be idle."""
 SQUARES = [(n, n, n) for n in (1, 7, 64, 512, 1000, 1024, 2048, 4096, 4104, 8192, 16384)]
 FEW_ROWS = [(m, 8192, 8192) for m in (1, 3, 8, 16, 17, 64, 100, 128, 200)]
 OTHERS = [
     (16, 1024, 1024), (32, 28672, 8192), (4096, 11008, 4096), (8192, 28672, 8192), (4096, 16, 4096),
     (512, 512, 65536), (256, 256, 65536), (128, 128, 16384), (4096, 4096, 128), (65536, 256, 1024),
-    (4095, 4097, 4093), (4095, 4097, 127), (1000, 1000, 1001), (2048, 24, 40),
+    (16, 4096, 1152), (100, 5120, 576), (300, 300, 448), (4095, 4097, 4093), (4095, 4097, 127), (1000, 1000, 1001),
+    (2048, 24, 40),
 ]  # fmt: skip
 SHAPES = [*SQUARES, *FEW_ROWS, *OTHERS]
 COMPILED = [
@@ -78,11 +80,8 @@ def test_everything_is_the_space() -> None:
 
 @pytest.mark.parametrize("cc", ARCHITECTURES)
 def test_what_holds_is_valid(cc: int) -> None:
-    """A rule that gives what the space does not have is wrong, and would be so silently.
-
-    Only that too much would be wasted is for the space to say.
-    """
-    assert WASTE in dict(GEMM.variants["wgmma"].constraints)
+    """A rule that gives what the space does not have is wrong, and would be so silently."""
+    assert any(reason.startswith(WASTE) for reason, _ in GEMM.variants["wgmma"].constraints)
     for asked, found in settled(cc):
         for one in found:
             if one.configuration is None:
@@ -91,7 +90,7 @@ def test_what_holds_is_valid(cc: int) -> None:
                     f"{one.seed.variant} requires",
                     "the same as one before it",
                     "beyond the first",
-                    f"does not meet {WASTE!r}",
+                    f"does not meet '{WASTE}",
                 )
                 assert one.refused.startswith(allowed), f"{asked} on {cc}: {one.seed.doc}: {one.refused}"
 

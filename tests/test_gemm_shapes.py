@@ -144,7 +144,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Command:
 
 def given(**changes: Any) -> argparse.Namespace:
     usual = {"trials": 200, "time": 20.0, "rounds": 20, "sustained_rounds": 6, "ablation_rounds": 12}
-    usual |= {"longer": 1000, "longer_time": 60.0, "seconds": 0.0}
+    usual |= {"longer": 1000, "longer_time": 60.0, "seconds": 0.0, "jobs": 0}
     return argparse.Namespace(**{**usual, "shapes": "", **changes})
 
 
@@ -337,3 +337,72 @@ def test_the_table_has_all_that_is_known(
         < text.index("bfloat16, layout nn")
         < text.index("bfloat16, layout nt")
     )
+
+
+def test_problems_are_shared_out_to_gpus() -> None:
+    everything = [Problem(shape, dtype) for dtype in ("bfloat16", "float16") for shape in gemm_shapes.SHAPES]
+    parts = gemm_shapes.shared_out(everything, 4)
+    assert sorted(p.key for part in parts for p in part) == sorted(p.key for p in everything)
+    costs = [sum(25 + 4 * p.shape.flop / 1e12 for p in part) for part in parts]
+    assert max(costs) < 1.15 * min(costs)
+    assert parts == gemm_shapes.shared_out(everything, 4)
+    assert all(Problem.parse(p.key) == p for p in [*everything, Problem(CUBE, "float16", "nt")])
+
+
+def test_each_gpu_does_its_part(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, str]] = []
+
+    class Child:
+        def __init__(self, words: list[str], stdout: int, env: dict[str, str]) -> None:
+            """The same script, in this process."""
+            self.args = words
+            seen.append((env["CUDA_VISIBLE_DEVICES"], words[words.index("--only") + 1]))
+            assert "--gpus" not in words and words[words.index("--jobs") + 1].isdigit()
+            monkeypatch.setattr(sys, "argv", words[1:])
+            gemm_shapes.main()
+
+        def wait(self) -> int:
+            return 0
+
+        def terminate(self) -> None: ...
+
+    monkeypatch.setattr(gemm_shapes.subprocess, "Popen", Child)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    words = [
+        "--work",
+        str(tmp_path / "work"),
+        "--out",
+        str(tmp_path),
+        "--gpus",
+        "2",
+        "--steps",
+        "search,race,sanitize",
+    ]
+    shapes = [CUBE, FEW, ODD]
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["gemm_shapes.py", *words, "--dtypes", "bfloat16", "--shapes", ",".join(map(str, shapes))],
+    )
+    gemm_shapes.main()
+    assert [gpu for gpu, _ in seen] == ["2", "5"]
+    assert sorted(key for _, keys in seen for key in keys.split(",")) == sorted(
+        p.key for p in problems(*shapes)
+    )
+    found = json.loads((tmp_path / "gemm-shapes.json").read_text())["problems"]
+    assert sorted((one["m"], one["race"]["rivals"]["torch"]["ratio"]) for one in found) == [
+        *((16, 1.1), (4095, 1.1), (4096, 1.1)),
+    ]
+    assert (tmp_path / "gemm-sanitize.txt").read_text().count("$ tune sanitize gemm --winners") == 2
+    merged = [
+        words
+        for words in command.calls
+        if words[:2] == ["db", "merge"] and words[-1].endswith("work/gemm-shapes.db")
+    ]
+    assert not merged  # these children's databases are of a `tune` that writes none
+
+
+def test_some_problems_are_whole_before_the_next_begin(tmp_path: Path, command: Command) -> None:
+    study(tmp_path, *(Shape(64 * i, 64, 64) for i in range(1, 6)))
+    kinds = [words[0] for words in command.calls if words[0] in ("--kernel", "bench")]
+    assert kinds == ["--kernel"] * 4 + ["bench", "--kernel", "bench"]

@@ -23,7 +23,7 @@ DTYPES = ("float16", "bfloat16", "float32")
 LAYOUTS = ("nn", "nt")
 ELSEWHERE = ("wgmma", "gemv", "mma_sync_padded")
 EVERYWHERE = [name for name in GEMM.variants if not name.startswith(ELSEWHERE)]
-"""Variants of every architecture and size. The others have tests of their own, such as test_wgmma.py and test_gemv.py."""
+"""Variants of every architecture and size. The others have tests of their own, as in test_wgmma.py and test_gemv.py."""
 SAMPLES = 2
 """Configurations of each variant and dtype, each for another architecture and layout."""
 
@@ -203,5 +203,5 @@ def test_every_variant_leaves_a_space_worth_searching() -> None:
     for configuration in space.configurations():
         counts[configuration.variant] += 1
     few = [name for name in counts if name == "wgmma_few_rows" or name.startswith("gemv") or "padded" in name]
-    assert all(100 <= count <= 60_000 for name, count in counts.items() if name not in few), counts
+    assert all(100 <= count <= 150_000 for name, count in counts.items() if name not in few), counts
     assert not any(counts[name] for name in few)  # 4096 rows are not few, and begin at multiples of 16 bytes

@@ -181,7 +181,7 @@ def test_faults_are_found(name: str, right: str, wrong: str, tmp_path: Path) -> 
         assert right in source
         return source.replace(right, wrong)
 
-    host = on_host(tmp_path, name, "float32", {"vector_width": 1, "warps": 4}, edit)
+    host = on_host(tmp_path, name, "float32", {"vector_width": 1, "warps": 4, "split_k": 1}, edit)
     a, b = numbers(1, 41, 397)
     with pytest.raises(AssertionError):
         np.testing.assert_array_equal(product(host, a, b, Schedule(1)), a @ b)

@@ -108,19 +108,23 @@ def test_a_stage_is_what_its_boxes_bring(layout: str) -> None:
         assert (a.rows, a.columns) == (1000, 520) and (c.rows, c.columns) == (1000, 1048)
         assert (b.rows, b.columns) == ((520, 1048) if layout == "nn" else (1048, 520))
         [(source, _)] = render(GEMM, of, HOPPER, configuration)
-        loads = re.findall(r"(multicast|load)_box\((to_left|to_right) .*&map_(\w), ", source)
         members = {"a": values["cluster_n"], "b": values["cluster_m"]}
         boxes = {"a": a, "b": b}
         slabs = {"a": values["block_k"] // 64, "b": values["block_k"] // 64}
         if layout == "nn":
             slabs["b"] = -(-values["block_n"] // 64)
-        brought = 0
-        for how, side, name in loads:
-            assert (how == "multicast") == (members[name] > 1)
-            assert (side == "to_left") == (name == values["left_side"])
-            box = boxes[name]
-            brought += box.box_rows * box.box_columns * 2 * slabs[name] * members[name]
-        assert brought == stage_bytes(values, layout), configuration
+        # The first stages are each block's own; of the others the blocks of a cluster bring a part each.
+        ahead, _, then = source.partition("if (group == CONSUMERS)")
+        for part, alone in ((ahead, True), (then, False)):
+            brought = 0
+            for how, side, name in re.findall(
+                r"(multicast|load)_box\((to_left|to_right) .*&map_(\w), ", part
+            ):
+                assert (how == "multicast") == (members[name] > 1 and not alone)
+                assert (side == "to_left") == (name == values["left_side"])
+                box, blocks = boxes[name], members[name] if how == "multicast" else 1
+                brought += box.box_rows * box.box_columns * 2 * slabs[name] * blocks
+            assert brought == stage_bytes(values, layout), configuration
         assert launch.grid[0] % (values["cluster_m"] * values["cluster_n"]) == 0
         assert f"STAGES = {values['stages']}" in source
         room = launch.shared_bytes - 1024 - 16 * values["stages"]
@@ -145,7 +149,9 @@ def test_what_the_accelerator_cannot_take_is_refused_before_compiling() -> None:
         make_plan(GEMM, problem("wgmma", k=4100), HOPPER, default)
     with pytest.raises(UnlaunchableError, match=r"9\.0"):
         make_plan(GEMM, of, replace(HOPPER, cc=89), default)
-    huge = Configuration.of("wgmma", {**default.values, "block_m": 512, "block_n": 64, "stages": 2})
+    huge = Configuration.of(
+        "wgmma", {**default.values, "block_m": 512, "block_n": 64, "block_k": 64, "stages": 2}
+    )
     with pytest.raises(UnlaunchableError, match="256 elements"):
         make_plan(GEMM, of, HOPPER, huge)
 

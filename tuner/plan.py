@@ -253,6 +253,8 @@ def _launch(
         raise UnlaunchableError("a launch in clusters", "clusters need compute capability 9.0")
     if cluster is not None and any(g % c for g, c in zip(grid, cluster, strict=True)):
         raise UnlaunchableError(f"grid {grid} is no multiple of cluster {cluster}")
+    if cluster == (1, 1, 1):
+        cluster = None  # every block is one
     arguments: list[tuple[str, str, Value]] = []
     for argument in spec.arguments:
         if argument.value is not None:

@@ -83,6 +83,7 @@ inline unsigned int __float_as_uint(float x) { return emulator::bits_as<unsigned
 inline float __uint_as_float(unsigned int x) { return emulator::bits_as<float>(x); }
 inline float __int_as_float(int x) { return emulator::bits_as<float>(x); }
 inline double __longlong_as_double(long long x) { return emulator::bits_as<double>(x); }
+inline long long min(long long a, long long b) { return a < b ? a : b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline unsigned int __cvta_generic_to_shared(const void*) { return 0; }
 inline unsigned long long __cvta_generic_to_global(const void*) { return 0; }
@@ -141,6 +142,12 @@ template <typename Word>
 void store_hinted(Word* to, Word word) {
     *to = word;
 }
+
+// -- gemm
+
+inline int opaque(int value) { return value; }
+template <int M, int N>
+void store_turned(int, const float (&)[M][N]) {}
 
 // -- common/async_copy
 

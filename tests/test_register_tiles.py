@@ -1,0 +1,165 @@
+"""Register tiles run on the host in many orders, and what their inner loop is compiled to. No GPU is needed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.emulator import COMPILER, HostArray, HostConfiguration, Schedule
+from tuner.compiler import compile_source
+from tuner.kernel_file import load_kernel
+from tuner.model import Configuration, Problem
+from tuner.plan import tensors_of
+from tuner.render import render
+from tuner.roofline import ARCHITECTURES
+
+GEMM = load_kernel("gemm")
+HOPPER = ARCHITECTURES[90]
+
+SMALL = {"block_m": 32, "block_n": 64, "thread_m": 4, "thread_n": 8, "block_k": 8}
+"""A block of two warps: its edges come soon."""
+CASES = {
+    "register_tiled-float32-nn": ("register_tiled", SMALL),
+    "register_tiled-float32-nt": ("register_tiled", {**SMALL, "prefetch": False, "group_m": 8}),
+    "register_tiled-float32-nn-elements": ("register_tiled", {**SMALL, "vector_width": 1, "opposed": False}),
+    "register_tiled-float32-nn-tall": (
+        "register_tiled",
+        {**SMALL, "block_m": 64, "block_n": 32, "thread_m": 8, "thread_n": 4, "lanes_m": 8, "padding": 0},
+    ),
+    "register_tiled-bfloat16-nn": (
+        "register_tiled",
+        {**SMALL, "block_k": 16, "vector_width": 8, "double_buffer": False, "prefetch": False},
+    ),
+    "register_tiled-float16-nt": ("register_tiled", {**SMALL, "block_k": 16, "vector_width": 8}),
+    "split_k-float32-nn": ("split_k", {**SMALL, "split_k": 3, "vector_width": 2}),
+}
+SIZES = ((1, 1, 1), (33, 67, 8), (40, 72, 24), (35, 61, 19), (64, 128, 48), (70, 4, 17))
+"""m, n, k: less than a tile, none of it even, whole vectors but no whole tile, whole tiles, few columns."""
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="g++ compiles the kernels for the host")
+
+
+def problem(dtype: str, layout: str, sizes: tuple[int, int, int] = (64, 64, 64)) -> Problem:
+    return GEMM.problem(dict(zip("mnk", sizes, strict=True)), {"": dtype}, {"layout": layout})
+
+
+def worst(
+    case: str, sizes: Iterator[tuple[int, int, int]], folder: Path, edit: Callable[[str], str] = str
+) -> float:
+    """Multiply on the host, and give the largest error of an element in units of what rounding allows for."""
+    _, dtype, layout, *_ = case.split("-")
+    variant, parameters = CASES[case]
+    values = {**GEMM.variants[variant].defaults, **parameters}
+    environment = {**GEMM.environment(problem(dtype, layout), HOPPER), **values}
+    broken = [
+        why for why, rule in GEMM.variants[variant].constraints_before if not rule.evaluate(environment)
+    ]
+    assert broken == []
+    configuration = Configuration.of(variant, values)
+    host = HostConfiguration(GEMM, problem(dtype, layout), HOPPER, configuration, folder, edit)
+    found = 0.0
+    for number, (m, n, k) in enumerate(sizes):
+        of = problem(dtype, layout, (m, n, k))
+        rng = np.random.default_rng(number)
+        memory = host.scratch(of.sizes)
+        for buffer in tensors_of(GEMM, of, HOPPER):
+            memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 16)
+            if buffer.role == "input":
+                memory[buffer.name].fill(rng.normal(size=buffer.count))
+        host.run(of.sizes, memory, Schedule(seed=number, resident=3, shuffled=True))
+        a, b, c = (memory[name].numbers.astype(np.float64) for name in "abc")
+        a = a.reshape(m, k)
+        b = b.reshape(k, n) if layout == "nn" else b.reshape(n, k).T
+        unit = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+        allowed = (k + 4) * 2.0**-24 * (abs(a) @ abs(b)) + unit * abs(a @ b) + 2.0**-24
+        errors = abs(c.reshape(m, n) - a @ b) / allowed
+        found = max(found, float(np.where(np.isfinite(errors), errors, np.inf).max()))
+    return found
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", CASES)
+def test_products_at_awkward_sizes(case: str, tmp_path: Path) -> None:
+    assert worst(case, iter(SIZES), tmp_path) <= 1
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (
+            "            __syncthreads();\n            {\n                constexpr int kk = -1;",
+            "{ constexpr int kk = -1;",
+        ),
+        ("b_target += turn;\n", ""),
+        ("min(row(i), last_row)", "row(i)"),
+        ("const int depth = aligned ? left % BLOCK_K : min(left, BLOCK_K);", "const int depth = BLOCK_K;"),
+    ],
+    ids=["no barrier", "one buffer for both", "rows behind the matrix", "k behind its end"],
+)
+def test_the_host_finds_what_is_left_out(right: str, wrong: str, tmp_path: Path) -> None:
+    def edit(source: str) -> str:
+        if "multiply_block" not in source:
+            return source
+        assert right in source
+        return source.replace(right, wrong)
+
+    try:
+        error = worst("register_tiled-float32-nn", iter(SIZES), tmp_path, edit)
+    except AssertionError as fault:
+        assert "behind an array" in str(fault)
+    else:
+        assert error > 1
+
+
+# -- the inner loop
+
+
+def cubin(parameters: dict[str, Any]) -> bytes:
+    values = {**GEMM.variants["register_tiled"].defaults, **parameters}
+    configuration = Configuration.of("register_tiled", values)
+    ((source, entry),) = render(GEMM, problem("float32", "nn", (4096,) * 3), HOPPER, configuration)
+    return compile_source(source, entry, HOPPER.arch).cubin
+
+
+def multiply_adds(code: bytes) -> list[tuple[int, int, int, int, int]]:
+    """Find ``FFMA R, R, R, R`` in a cubin: registers of result, factors and addend, and which operands are kept.
+
+    Instructions are 128 bits since Volta; the fields are where ``nvdisasm`` shows them to be.
+    """
+    found = []
+    for low, high in struct.iter_unpack("<QQ", code[: len(code) // 16 * 16]):
+        if low & 0xFFF == 0x223:
+            registers = (low >> 16 & 255, low >> 24 & 255, low >> 32 & 255, high & 255)
+            found.append((*registers, high >> 58 & 15))
+    return found
+
+
+def same_bank(code: bytes) -> float:
+    """Give the share of multiply-adds that read two new operands from one register bank."""
+    count = clashes = 0
+    kept: dict[int, int] = {}
+    for _, *operands, keep in multiply_adds(code):
+        new = [register for slot, register in enumerate(operands) if kept.get(slot) != register]
+        kept = {slot: register for slot, register in enumerate(operands) if keep >> slot & 1}
+        count += 1
+        clashes += max(sum(register % 2 == bank for register in set(new)) for bank in (0, 1)) > 1
+    return clashes / count
+
+
+WIDE = {"block_n": 256, "thread_m": 16}
+
+
+def test_sums_lie_in_other_banks_than_their_factors() -> None:
+    left, turned = (same_bank(cubin({**WIDE, "opposed": opposed})) for opposed in (False, True))
+    assert turned < 0.2 < 0.6 < left
+
+
+def test_a_cubin_holds_the_products_of_a_step() -> None:
+    # And so the share above is one of all products: those of a step, and of one k for what fills no whole step.
+    assert len(multiply_adds(cubin(WIDE))) == (16 + 1) * 16 * 8
