@@ -20,9 +20,12 @@ from tuner.devices.local import LocalDevice
 from tuner.errors import Interrupted
 from tuner.kernel import KernelSpec
 from tuner.model import Configuration, Measurement, Status
+from tuner.report.summary import summary
 from tuner.search import make_search
 from tuner.search.base import Nominee
-from tuner.shortlist import MOST, RESERVE, TOGETHER, Shortlist
+from tuner.session import tune
+from tuner.shortlist import DEPTH, MOST, RESERVE, TOGETHER, Shortlist
+from tuner.state import Request, Result
 
 
 @pytest.fixture
@@ -161,6 +164,7 @@ def test_only_what_is_tried_or_cannot_be_is_a_trial(database: Database, kernel: 
     assert result.state.failures["compile_error"] == sum(c.values["items"] == 3 for c in tried)
     assert result.finish is not None
     assert result.stats["nominated"] == len(device.begun)
+    assert f"40 trials of {len(device.begun)} candidates in" in summary(result, Path("t.db"))
     assert not device.under_way
     assert not device.ended  # nothing stays behind when the search is over
 
@@ -178,6 +182,38 @@ def test_fewer_trials_are_lost_to_what_was_asked_for_too_early(
     asked = trials_to_the_best(StubDevice(lookahead=24, answer=smooth))
     chosen = trials_to_the_best(CompilingDevice(compilers=16, answer=smooth, measure_s=4.0))
     assert chosen < asked
+
+
+def test_without_compilers_to_spare_nothing_is_passed_over_and_nothing_waited_for(
+    database: Database, kernel: KernelSpec
+) -> None:
+    class Slow(CompilingDevice):
+        beside = 0
+
+        def submit(self, number: int, configuration: Configuration) -> None:
+            super().submit(number, configuration)
+            if len(self.asked) > 30:  # until eight have been told nobody knows
+                self.beside = max(self.beside, len(self.waiting))
+
+    device = Slow(compilers=16, answer=smooth, measure_s=0.01)
+    result = run(kernel, database, device, sampler="kriging", trials=80)
+    assert len(set(device.begun) - set(device.asked)) <= TOGETHER
+    assert device.beside > 2 * DEPTH  # the compilers have enough to do
+    assert "candidates" not in summary(result, Path("t.db"))
+
+
+def test_hints_are_believed_when_nominees_are_chosen(database: Database, kernel: KernelSpec) -> None:
+    (name,) = kernel.problem().sizes
+
+    def at(size: int, device: StubDevice) -> Result:
+        request = Request(kernel, kernel.problem(sizes={name: size}), 30)
+        return tune(request, device, database, Watcher())
+
+    first = at(1 << 20, StubDevice(answer=smooth))
+    best = set(sorted(sequence(database, first.state.run.id), key=lambda c: smooth(c).samples_ns)[:5])
+    second = at(1 << 21, CompilingDevice(answer=smooth, measure_s=4.0))
+    assert second.state.hints == 30
+    assert best & set(sequence(database, second.state.run.id)[1:6])
 
 
 @pytest.mark.parametrize("trials", [1, 2, 3, 5, 12])

@@ -387,7 +387,7 @@ class _Session:
     def _begin(self, deadline: float) -> list[int]:
         begun: list[int] = []
         while self._wants_more(deadline):
-            if self.shortlist and self.next_number:
+            if self.shortlist and self.next_number and not self.search.opening:
                 left = self._budget() - len(self.state.trials) - len(self.pending)
                 self.shortlist.fill(left, self.begun)
             if self._held_up(deadline):
@@ -409,7 +409,10 @@ class _Session:
     def _wants_more(self, deadline: float) -> bool:
         if self.pending and self.suspects.intersection([*self.pending.values(), *self.seeds[:1]]):
             return False
-        depth = self.shortlist.depth if self.shortlist else self.device.lookahead
+        choosing = (
+            self.shortlist and not self.search.opening
+        )  # what is to be tried anyway is compiled all at once
+        depth = self.shortlist.depth if choosing and self.shortlist else self.device.lookahead
         if self.next_number - self.next_told >= depth:
             return False
         if self.doubts.waiting:  # whoever is suspect is left out of the race unless it is timed again

@@ -9,6 +9,10 @@ configuration (``--first default``: with the default), and ends when it has foun
 
 ``--stop 0.002,0.005 --patience 10,20`` says instead what ``tune run --stop auto`` would save and lose at these noise
 floors: every run goes through all trials, and the loss is how much longer the best time is that was found by the stop.
+
+``--ahead 24`` tells each result when 24 configurations have been asked for since, as with compilers that work ahead;
+``--compilers 16 --seconds 0.3,0.1`` lets the search nominate and choose as in a run whose candidates take so long to
+compile and to time.
 """
 
 # ruff: noqa: E402 - threads are settled before NumPy is loaded
@@ -21,7 +25,8 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -33,6 +38,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 
 from tuner import __version__
+from tuner.devices.base import Compiled
 from tuner.interop.foreign import read_json
 from tuner.interop.kernel_tuner_cache import is_cache, read_cache
 from tuner.interop.t1 import read_t1
@@ -43,6 +49,7 @@ from tuner.recording import read_recording, recorded_kernel
 from tuner.search import Search, make_search
 from tuner.search.enough import PATIENCE, Watch
 from tuner.seeds import settle
+from tuner.shortlist import Shortlist
 from tuner.space import SearchSpace
 
 BUDGETS = (25, 50, 100, 200)
@@ -140,6 +147,28 @@ class Job:
     seeded: bool = False
     rules: tuple[tuple[float, int], ...] = ()
     """Noise floors and patiences to stop by."""
+    ahead: int = 0
+    """Configurations that are asked for before the first of them is told; 0 for batches."""
+    compilers: int = 0
+    """With which a shortlist is kept; 0 for none."""
+    seconds: tuple[float, float] = (0.0, 0.0)
+    """That a candidate takes to compile and to time."""
+
+
+class Ready:
+    """Compiles at once: what may be chosen when is a matter of counts."""
+
+    def __init__(self, compilers: int) -> None:
+        self.compilers, self.lookahead = compilers, compilers + 8
+
+    def compile(self, configuration: Configuration) -> None:
+        pass
+
+    def compiled(self, configuration: Configuration) -> Compiled:  # noqa: ARG002
+        return Compiled(failed=False)
+
+    def forget(self, configuration: Configuration) -> None:
+        pass
 
 
 CASES: list[Case] = []
@@ -163,7 +192,21 @@ def replay(job: Job) -> dict[str, Any]:
     best, found = case.best, np.inf
     trajectory: list[float] = []
     spent = 0.0
-    while len(trajectory) < job.trials and (found > best or watches):
+
+    def measure(configuration: Configuration) -> float | None:
+        nonlocal found
+        place = space.locate(configuration)
+        assert place is not None
+        time_ns = float(case.times[place[0]][place[1]])
+        found = min(found, time_ns) if time_ns == time_ns else found
+        trajectory.append(found)
+        return float(np.log2(time_ns)) if time_ns == time_ns else None
+
+    if job.ahead or job.compilers:
+        began = time.process_time()
+        late(search, job, measure, lambda: found <= best)
+        spent = time.process_time() - began
+    while not (job.ahead or job.compilers) and len(trajectory) < job.trials and (found > best or watches):
         asked = []
         for _ in range(min(job.batch, job.trials - len(trajectory))):
             began = time.process_time()
@@ -175,12 +218,7 @@ def replay(job: Job) -> dict[str, Any]:
             for watch in watches.values():
                 watch.asked(search.promise)
         for configuration in asked:
-            place = space.locate(configuration)
-            assert place is not None
-            time_ns = float(case.times[place[0]][place[1]])
-            found = min(found, time_ns) if time_ns == time_ns else found
-            trajectory.append(found)
-            objective = float(np.log2(time_ns)) if time_ns == time_ns else None
+            objective = measure(configuration)
             search.tell(configuration, objective)
             for watch in watches.values():
                 watch.told(objective)
@@ -209,6 +247,27 @@ def replay(job: Job) -> dict[str, Any]:
             for rule in job.rules
         ],
     }
+
+
+def late(
+    search: Search, job: Job, measure: Callable[[Configuration], float | None], done: Callable[[], bool]
+) -> None:
+    """One run whose results come late: in the order asked, or chosen from a shortlist."""
+    shortlist = Shortlist(search, Ready(job.compilers)) if job.compilers else None  # type: ignore[arg-type]
+    under_way: deque[tuple[Configuration, float | None]] = deque()
+    for number in range(job.trials):
+        if shortlist and number:
+            shortlist.fill(job.trials - number, ())
+            configuration = None if shortlist.empty else shortlist.choose()
+        else:
+            configuration = search.ask()
+        if configuration is None or done():
+            return
+        under_way.append((configuration, measure(configuration)))
+        while len(under_way) >= (shortlist.depth if shortlist else job.ahead):
+            search.tell(*under_way.popleft())
+            if shortlist:
+                shortlist.told(*job.seconds)
 
 
 def watch_of(noise_floor: float, patience: int) -> Watch:
@@ -324,11 +383,16 @@ def main() -> None:
         "--stop", default="", help="noise floors at which to try an early stop, such as 0.002"
     )
     parser.add_argument("--patience", default=str(PATIENCE), help="proposals in a row that must promise less")
+    parser.add_argument("--ahead", type=int, default=0, help="results are told so many questions late")
+    parser.add_argument("--compilers", type=int, default=0, help="choose from a shortlist, as with so many")
+    parser.add_argument("--seconds", default="0.3,0.1", help="to compile and to time, with --compilers")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path, help="every run, and the table")
     given = parser.parse_args()
     CASES.extend(read_cases(given.places, [word for word in given.spaces.split(",") if word]))
     samplers = given.samplers.split(",")
+    compile_s, measure_s = (float(word) for word in given.seconds.split(","))
+    seconds = (compile_s, measure_s)
     rules = tuple(
         (float(floor), int(patience))
         for floor in given.stop.split(",")
@@ -346,6 +410,9 @@ def main() -> None:
             given.warm,
             given.seeded,
             rules,
+            given.ahead,
+            given.compilers,
+            seconds,
         )
         for sampler in samplers
         for i in range(len(CASES))
@@ -359,8 +426,13 @@ def main() -> None:
     print(file=sys.stderr)
     runs.sort(key=lambda run: (samplers.index(run["sampler"]), run["space"], run["seed"]))
     first = "a random one first" if given.first == "random" else "the default first"
+    how = f"batches of {given.batch}"
+    if given.compilers:
+        how = f"{given.compilers} compilers, {compile_s:g} s to compile and {measure_s:g} s to time"
+    elif given.ahead:
+        how = f"results {given.ahead} questions late"
     print(
-        f"kernel-tune {__version__}: {given.seeds} seeds from {given.first_seed}, batches of {given.batch}, {first}"
+        f"kernel-tune {__version__}: {given.seeds} seeds from {given.first_seed}, {how}, {first}"
         + (f", taught by {given.warm} trials of another size or GPU" if given.warm else "")
         + (", the kernel's seeds first" if given.seeded else "")
     )

@@ -48,7 +48,7 @@ def summary(result: Result, database: Path) -> str:
     if state.failures:
         lines.append(_failures(result))
     lines.append(
-        f"  search     {_trials(state)} in {state.elapsed_s:.1f} s"
+        f"  search     {_trials(state)}{_chosen(result)} in {state.elapsed_s:.1f} s"
         + _occupied(result)
         + f"; kept in {database}"
     )
@@ -78,6 +78,13 @@ def _trials(state: State) -> str:
         f"{len(state.trials)} trials ({state.resumed_trials} of them before the interruption), "
         f"{len(state.trials) - state.resumed_trials}"
     )
+
+
+def _chosen(result: Result) -> str:
+    """Say of how many candidates the trials are; empty where all of them were tried."""
+    nominated, trials = result.stats.get("nominated"), len(result.state.trials)
+    # The last nominations come too late to be tried, wherever candidates are compiled ahead.
+    return f" of {nominated} candidates" if nominated and nominated > 1.25 * trials else ""
 
 
 def _stopped(state: State) -> str:
