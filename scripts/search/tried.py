@@ -1,0 +1,158 @@
+"""Repeats what was tried for the search and is not kept: other settings, other ways to choose.
+
+scripts/run python scripts/search/tried.py FOLDER --seeds 60 --only margin
+
+Runs end within 5 % of the best recorded time, or after 200 evaluations, which then count as 300. The first
+configuration is random. One line for each change, beside "as it is".
+"""
+
+# ruff: noqa: E402 - threads are settled before NumPy is loaded
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+import numpy as np
+from benchmark import NEAR, Case, read_cases
+
+from tuner.search.base import Place, Search
+from tuner.search.features import Floats
+from tuner.search.gaussian import GaussianProcess, Outlook
+from tuner.search.kriging import Known, Kriging, Settings, expected_improvement
+from tuner.space import SearchSpace
+
+TRIALS = 200
+MISSED = 300
+REACH = 0.33
+"""Distance over all features within which a failure is a neighbour's business."""
+
+
+class Left(Kriging):
+    """Hyperparameters stay at the medians of their priors."""
+
+    def _fit(self, known: Known) -> None:
+        pass
+
+
+class Both(Kriging):
+    """Adds up the expected improvement of the model and of one whose hyperparameters stay."""
+
+    def _improvement(self, outlook: Outlook, best: float, unit: float) -> Floats:
+        other = GaussianProcess(self.features.distances, self.settings.prior)
+        known = self._gather(np.array(self._objectives))
+        other.condition(known.codes, known.targets)
+        if self._pending:
+            other.believe(np.stack(list(self._pending.values())))
+        seen = other.outlook([outlook.codes])
+        more = expected_improvement(seen.mean, seen.deviation, best - self.settings.margin / unit)
+        return super()._improvement(outlook, best, unit) + more
+
+
+class Vote(Kriging):
+    """Multiplies by how many of the near results were no failures."""
+
+    def _improvement(self, outlook: Outlook, best: float, unit: float) -> Floats:
+        improvement = super()._improvement(outlook, best, unit)
+        ok = np.isfinite(np.array(self._objectives))
+        if ok.all():
+            return improvement
+        codes = np.stack(self._codes)
+        apart = np.zeros((len(improvement), len(codes)))
+        for j, distances in enumerate(self.features.distances):
+            apart += np.minimum(1.0, distances[np.ix_(outlook.codes[:, j], codes[:, j])] / REACH)
+        near = np.exp(-(apart**2))
+        return np.asarray(improvement * (near @ ok + 1.0) / (near.sum(axis=1) + 1.0))
+
+
+class Middle(Kriging):
+    """The second configuration is that of 200 which is nearest to all others."""
+
+    def _spread(self) -> Place:
+        if len(self._objectives) + len(self._pending) != 1:
+            return super()._spread()
+        number = int(np.argmax(self.unseen))
+        rows = self._some(number, 200)
+        codes = self.features.encode(number, rows)
+        apart = np.zeros(len(rows))
+        for j, distances in enumerate(self.features.distances):
+            apart += distances[np.ix_(codes[:, j], codes[:, j])].sum(axis=1)
+        return number, int(rows[int(np.argmin(apart))])
+
+
+Make = Callable[[SearchSpace, int], Search]
+
+
+def searches() -> dict[str, Make]:
+    usual = Settings()
+    settings = {"as it is": usual}
+    settings |= {f"margin {value:g}": replace(usual, margin=value) for value in (0.02, 0.1, 0.2)}
+    settings |= {f"startup {value}": replace(usual, startup=value) for value in (3, 4, 6)}
+    settings |= {f"spread {value}": replace(usual, spread=value) for value in (3, 40)}
+    settings |= {f"knee {value:g}": replace(usual, knee=value) for value in (0.15, 0.4)}
+    settings["more fits"] = replace(usual, refit=0.05, steps=15, pairs=80_000)
+    for name, values in {
+        "length": (0.7, 1.5),
+        "main": (0.05, 0.3),
+        "rest": (0.2, 1.0),
+        "noise": (1e-2,),
+    }.items():
+        for value in values:
+            settings[f"{name} {value:g}"] = replace(usual, prior=replace(usual.prior, **{name: value}))
+    found: dict[str, Make] = {}
+    for name, chosen in settings.items():
+        found[name] = lambda space, seed, chosen=chosen: Kriging(space, seed, chosen)  # type: ignore[misc]
+    return found | {"left": Left, "both": Both, "vote": Vote, "middle": Middle}
+
+
+def trials(case: Case, make: Make, seed: int) -> int:
+    """Give how many evaluations a run takes."""
+    space, rng = copy.copy(case.space), np.random.default_rng(seed)
+    number = int(rng.integers(len(space.variants)))
+    space.default = space.variants[number].configuration(int(rng.integers(len(space.variants[number]))))
+    search = make(space, seed)
+    for count in range(1, TRIALS + 1):
+        configuration = search.ask()
+        place = None if configuration is None else space.locate(configuration)
+        if configuration is None or place is None:
+            break
+        time_ns = float(case.times[place[0]][place[1]])
+        if time_ns <= NEAR * case.best:
+            return count
+        search.tell(configuration, float(np.log2(time_ns)) if time_ns == time_ns else None)
+    return MISSED
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("places", nargs="+", type=Path, help="folders of recordings, or files")
+    parser.add_argument("--seeds", type=int, default=60)
+    parser.add_argument("--first-seed", type=int, default=1000)
+    parser.add_argument("--only", default="", help="changes with one of these words in their names")
+    given = parser.parse_args()
+    cases = read_cases(given.places, [])
+    words = [word for word in given.only.split(",") if word]
+    for name, make in searches().items():
+        if words and not any(word in name for word in words):
+            continue
+        seeds = range(given.first_seed, given.first_seed + given.seeds)
+        found = np.array([[trials(case, make, seed) for seed in seeds] for case in cases])
+        medians, means = np.median(found, axis=1), np.exp(np.log(found).mean(axis=1))
+        spaces = " ".join(
+            f"{case.name}={median:g}/{mean:.3g}"
+            for case, median, mean in zip(cases, medians, means, strict=True)
+        )
+        whole = f"med={np.median(medians):.1f} gm={np.exp(np.log(found).mean()):.2f}"
+        print(f"{name:14} {whole} miss={int((found == MISSED).sum())} | {spaces}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
