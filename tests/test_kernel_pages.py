@@ -297,6 +297,8 @@ def test_gemm_on_hopper_names_every_parameter() -> None:
     assert variants
     named = {name for variant in variants for name in variant.parameters} - {"block_m", "block_n"}
     assert {name for name in named if f"`{name}`" not in page} == set()
+    known = {name for v in load_kernel("gemm").variants.values() for name in (v.name, *v.parameters)}
+    assert set(re.findall(r"`([a-z0-9]+_[a-z0-9_]+)`", page)) <= known  # none that is gone
 
 
 def test_tables_of_gemm_are_made_of_the_evidence(tmp_path: Path) -> None:
