@@ -375,7 +375,16 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_kernel(tmp_path, extra=SEEDS)
     lines = said_by(capsys, "show", str(path)).out.splitlines()
     assert "  seed     1. plain block_size=128 items=2  (large)" in lines
-    assert "  seed     3. plain  not tried here: holds when order == 'down' or input == 'float16'" in lines
+    assert "  unused   3. plain: holds when order == 'down' or input == 'float16'" in lines
+    long = SEEDS.replace("n >= 1024", "n >= 1024 and n " + "+ 0 " * 40 + "< 0")
+    path = write_kernel(tmp_path, extra=long)
+    (line,) = (line for line in said_by(capsys, "show", str(path)).out.splitlines() if "1. plain" in line)
+    assert line.startswith("  unused   1. plain  (large): holds when n >= 1024 and n + 0") and len(line) < 110
+    assert line.endswith(" ...")
+    lines = said_by(capsys, "show", "gemm", "--cc", "80", "--size", "m=64,n=64,k=64").out.splitlines()
+    (line,) = (line for line in lines if "variants that are left out here" in line)
+    assert "(wgmma);" in line and sum("wgmma" in line for line in lines if line.startswith("  unused")) == 1
+    path = write_kernel(tmp_path, extra=SEEDS)
     data = json.loads(said_by(capsys, "show", str(path), "--size", "n=512", "--json").out)
     assert data["seeds"][0]["refused"] == "holds when n >= 1024"
     assert data["seeds"][1]["configuration"] == {"fault": "ok", "block_size": 64, "items": 1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
     from tuner.kernel import KernelSpec, RungSpec, VariantSpec
     from tuner.model import Gpu, Problem
+
+REASON_WIDTH = 72
+"""So long may the reason be why a seed is not tried: what is longer is a condition that nobody reads in a list."""
 
 
 @click.command("list")
@@ -221,7 +225,7 @@ def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
     for name, values in data["presets"].items():
         lines.append(f"  preset   {name}: " + ", ".join(f"{k}={v}" for k, v in values.items()))
     lines += [f"  ladder   {_rung_line(i, rung)}" for i, rung in enumerate(data["ladder"], 1)]
-    lines += [f"  seed     {_seed_line(i, seed)}" for i, seed in enumerate(data["seeds"], 1)]
+    lines += _seed_lines(data)
     space = _size(data["space"])
     lines.append(f"\nspace for {kernel.problem(**_settled(data))} on {data['gpu']}: {space}")
     for variant in data["variants"]:
@@ -254,12 +258,28 @@ def _rung_line(number: int, rung: dict[str, Any]) -> str:
     return f"{text}  ({rung['doc']})" if rung["doc"] else text
 
 
-def _seed_line(number: int, seed: dict[str, Any]) -> str:
-    found = seed["configuration"] or {}
-    told = [f"{name}={found[name]}" for name in seed["parameters"] if name in found]
-    text = f"{number}. {' '.join([seed['variant'], *told])}"
-    text += f"  not tried here: {seed['refused']}" if seed["refused"] else ""
-    return f"{text}  ({seed['doc']})" if seed["doc"] else text
+def _seed_lines(data: dict[str, Any]) -> list[str]:
+    """Say what is tried first, then why the other seeds are not; those of variants that do not exist here in one line.
+
+    Reasons are cut short: the seeds' own words say what they are for, and ``--json`` has everything.
+    """
+    gone = {variant["name"] for variant in data["variants"] if "valid" not in variant["space"]}
+    tried, unused = [], []
+    without: dict[str, list[str]] = {}
+    for number, seed in enumerate(data["seeds"], 1):
+        doc = f"  ({seed['doc']})" if seed["doc"] else ""
+        if found := seed["configuration"]:
+            told = [f"{name}={found[name]}" for name in seed["parameters"] if name in found]
+            tried.append(f"  seed     {number}. {' '.join([seed['variant'], *told])}{doc}")
+        elif seed["variant"] in gone:
+            without.setdefault(seed["variant"], []).append(str(number))
+        else:
+            reason = textwrap.shorten(seed["refused"], REASON_WIDTH, placeholder=" ...")
+            unused.append(f"  unused   {number}. {seed['variant']}{doc}: {reason}")
+    if without:
+        names = "; ".join(f"{', '.join(numbers)} ({name})" for name, numbers in without.items())
+        unused.append(f"  unused   seeds of variants that are left out here: {names}")
+    return tried + unused
 
 
 def _size(size: dict[str, Any]) -> str:
