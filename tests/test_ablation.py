@@ -336,6 +336,27 @@ def test_refusals(command: Callable[..., Said], kernel: KernelSpec, device: Benc
     assert "could not be timed: hang: no end" in said.err
 
 
+@pytest.mark.parametrize("name", ["ablate", "profile", "sanitize"])
+def test_a_slip_is_said_without_a_gpu(
+    name: str,
+    kernel: KernelSpec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(choose, "has_gpu", lambda: False)
+    know(kernel)
+    file = str(kernel.file)
+    assert_refused(said_by(capsys, name, file, "--config", "plian items=1"), 2, "no variant 'plian'")
+    assert_refused(said_by(capsys, name, file, "--config", "plain items=9"), 2, "items is never '9'")
+    assert_refused(said_by(capsys, name, "--trial", "99"), 1, "there is no trial 99")
+    assert_refused(said_by(capsys, name, "--trial", "1", "--config", "default"), 2, "exclude each other")
+    if name == "ablate":
+        assert_refused(said_by(capsys, name, file, "--parameter", "itms"), 2, "scale has no parameter 'itms'")
+        assert_refused(said_by(capsys, name, file, "--parameter", "items"), 1, "no NVIDIA GPU")
+
+
 def test_a_verdict_is_of_the_configuration_itself(kernel: KernelSpec, device: BenchDevice) -> None:
     """Slower means: the alternative is faster. The words are those of `tune bench`."""
     found = run(kernel, device, "items")

@@ -61,15 +61,14 @@ def ablate(
     for this problem on this GPU, or the default configuration where nothing was tuned.
     """
     from tuner.ablation import ablate as undo_each
-    from tuner.cli.choice import choose, named_problem
+    from tuner.cli.choice import choose, refuse_slips
     from tuner.cli.stopping import stopping
     from tuner.errors import Interrupted, TunerError
     from tuner.report.ablation_table import SaidProgress, ablation_as_json, show_ablation
     from tuner.report.tables import say, show_json
 
     names = [name.strip() for text in parameters for name in text.split(",") if name.strip()]
-    if asked.trial is None:
-        named_problem(asked)  # a slip is a slip on every machine
+    refuse_slips(asked, names)
     with stopping() as stop, closing(_open(device_name, asked.kernel_name, jobs)) as device:
         if not quiet:
             device.say = say

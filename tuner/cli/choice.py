@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -171,6 +171,38 @@ def named_problem(asked: Asked) -> tuple[KernelSpec, Problem]:
     kernel = load_kernel(asked.kernel_name)
     presets = [asked.preset] if asked.preset else []
     return kernel, make_problems(kernel, asked.sizes, asked.dtypes, asked.options, presets, [], None)[0]
+
+
+def refuse_slips(asked: Asked, parameters: Sequence[str] = ()) -> None:
+    """Refuse what is wrong on every machine, before a GPU is opened.
+
+    Args:
+        asked: from the command line.
+        parameters: names that the kernel's variants, or that of ``--config``, should have.
+
+    Raises:
+        UsageError: a name or value that does not exist.
+        DatabaseError: no such trial.
+    """
+    from tuner.database import Database
+    from tuner.errors import UsageError
+    from tuner.kernel import suggestion
+
+    if asked.trial is not None:
+        if asked.config is not None:
+            raise UsageError("--config and --trial exclude each other", "give one of them")
+        with Database.open(asked.db, write=False) as database:
+            database.trial(asked.trial)
+        return
+    kernel, _ = named_problem(asked)
+    variants, owner = list(kernel.variants.values()), kernel.name
+    if asked.config is not None and asked.config.strip() != "default":
+        owner = parse_configuration(kernel, asked.config).variant
+        variants = [kernel.variants[owner]]
+    known = list(dict.fromkeys(name for variant in variants for name in variant.parameters))
+    for name in parameters:
+        if name not in known:
+            raise UsageError(f"{owner} has no parameter {name!r}", suggestion(name, known))
 
 
 def parse_configuration(kernel: KernelSpec, text: str) -> Configuration:

@@ -73,15 +73,14 @@ def profile(
     Without --config and --trial it is the winner for this problem on this GPU, or the default configuration where
     nothing was tuned.
     """
-    from tuner.cli.choice import choose, gpu_here, named_problem, number_of
+    from tuner.cli.choice import choose, gpu_here, number_of, refuse_slips
     from tuner.model import Mode
     from tuner.report.profile import Profile, profile_as_json, show_profile
     from tuner.report.tables import say, show_json
     from tuner.tools.locate import NCU, find
     from tuner.tools.nsight import profile as run_ncu
 
-    if asked.trial is None:
-        named_problem(asked)  # a slip is a slip on every machine
+    refuse_slips(asked)
     ncu = find(NCU, ncu_path)  # what is missing is said before anything is started
     choice = choose(asked, gpu_here(device_name))
     warm = (
