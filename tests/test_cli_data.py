@@ -525,7 +525,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path, command: click
 
 
 def test_export_writes_a_header(path: Path, tmp_path: Path) -> None:
-    assert "wrote 1 configurations of 1 kernels" in call(export, "-o", "tuned.hpp").output
+    assert "wrote 1 configuration of 1 kernel" in call(export, "-o", "tuned.hpp").output
     text = (tmp_path / "tuned.hpp").read_text()
     assert "namespace gemm" in text
     assert "vector_add" not in text
@@ -574,7 +574,7 @@ def test_export_takes_the_mode_that_was_tuned_last(path: Path, tmp_path: Path) -
     call(export, "-o", "cold.hpp")
     fill(path, "c", GEMM, conditions=WARM, time_ns=90_000.0)
     result = call(export, "-o", "tuned.hpp")
-    assert "wrote 1 configurations of 1 kernels" in result.stdout
+    assert "wrote 1 configuration of 1 kernel" in result.stdout
     assert "1 of 1 problems were tuned in several modes: took the last; --mode names one" in result.stderr
     assert "// 90 us, measured (warm, rested); in the search" in (tmp_path / "tuned.hpp").read_text()
     fill(path, "d", GEMM, conditions=COLD, time_ns=195_000.0)

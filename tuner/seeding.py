@@ -38,7 +38,7 @@ def refuse(kernel: KernelSpec, which: str) -> None:
         return
     if kernel.matmul is None:
         raise UsageError(
-            f"{kernel.file.name} does not say what to make of heuristics",
+            f"{kernel.file} does not say what to make of heuristics",
             "add [heuristics.matmul] to it, or leave out --seeds",
         )
     matmul_heuristics.require()

@@ -123,7 +123,9 @@ def export(
         click.echo(text, nl=False)
         return
     write_header(output, text)
-    click.echo(f"wrote {len(chosen)} configurations of {len(fallbacks)} kernels to {output}")
+    many = f"{len(chosen)} configuration{'s' * (len(chosen) > 1)}"
+    kernels = f"{len(fallbacks)} kernel{'s' * (len(fallbacks) > 1)}"
+    click.echo(f"wrote {many} of {kernels} to {output}")
 
 
 def latest_mode(winners: Sequence[StoredWinner]) -> tuple[list[StoredWinner], int]:

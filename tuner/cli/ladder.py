@@ -134,8 +134,10 @@ def ladder(
     from tuner.model import Mode, Regime
     from tuner.report.ladder_figures import figure_files
     from tuner.report.plots import check_plot
+    from tuner.report.tables import say
 
-    kernel = load_kernel(kernel_for(device_name, kernel_name))
+    wanted = kernel_for(device_name, kernel_name)
+    kernel = load_kernel(wanted)
     base = make_problems(kernel, sizes, dtypes, options, [preset] if preset else [], [], None)[0]
     swept = make_sweep(kernel, sweeps, [name for name, _ in assignments(sizes, "--size")])
     asked = Climb(
@@ -159,6 +161,8 @@ def ladder(
         names = tuple(swept[0]) if swept else ()
         found = Ladder(kernel, device.gpu, device.name, asked.rungs, names)
         _introduce(device, asked, quiet=quiet)
+        if wanted != kernel_name and not quiet:
+            say(f"{kernel.name} has changed since: this is the kernel as it was recorded")
         try:
             _go(asked, found, device, db, quiet=quiet, as_json=as_json)
         finally:
