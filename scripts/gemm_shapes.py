@@ -2,9 +2,9 @@
 
     scripts/run python scripts/gemm_shapes.py --out results/evidence
 
-For each shape and dtype: `tune --kernel gemm --trials 200` in a new database, with the seconds that it took; then a
-race of the winner with `torch.mm` and with the best of cuBLASLt's own list (``scripts/rivals/cublaslt.py``), on the
-same buffers, in the same graphs, in shuffled rounds. Rested; products that are long enough for the power limit to
+For each shape and dtype: `tune --kernel gemm --trials 200 --time 20` in a new database, with the seconds that it took;
+then a race of the winner with `torch.mm` and with the best of cuBLASLt's own list (``scripts/rivals/cublaslt.py``), on
+the same buffers, in the same graphs, in shuffled rounds. Rested; products that are long enough for the power limit to
 matter run under sustained load, too. What is asked of the figures stands beside them.
 
 Every result is kept in ``--work`` as soon as it is there, and what is there is not measured again: the script can be
