@@ -352,6 +352,7 @@ def test_a_slip_is_said_without_a_gpu(
     assert_refused(said_by(capsys, name, file, "--config", "plain items=9"), 2, "items is never '9'")
     assert_refused(said_by(capsys, name, "--trial", "99"), 1, "there is no trial 99")
     assert_refused(said_by(capsys, name, "--trial", "1", "--config", "default"), 2, "exclude each other")
+    assert_refused(said_by(capsys, name, file, "--device", "tpu"), 2, "this needs a GPU of this machine")
     if name == "ablate":
         assert_refused(said_by(capsys, name, file, "--parameter", "itms"), 2, "scale has no parameter 'itms'")
         assert_refused(said_by(capsys, name, file, "--parameter", "items"), 1, "no NVIDIA GPU")

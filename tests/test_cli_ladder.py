@@ -372,6 +372,7 @@ def test_recording(ladder: Ladder, tmp_path: Path) -> None:
     assert found["replayed"] is True
     timed = [row for level in found["levels"] for c in level["contests"] for row in c["contestants"]]
     assert timed and all(row["rung"] for row in timed)
+    assert_refused(ladder("--device", f"replay:{path}"), 1, "is a recording of vector_add, not of scale")
 
 
 # -- figures

@@ -105,11 +105,13 @@ def ablate(
 
 def _open(device: str, kernel: str, jobs: int | None) -> Device:
     from tuner import paths
+    from tuner.cli.choice import refuse_device
     from tuner.devices.choose import open_device
     from tuner.errors import NoGpuError, UsageError
 
-    if device.partition(":")[0] != "cuda":
+    if device.partition(":")[0] == "replay":
         raise UsageError(f"--device {device}: a recording cannot be timed again", "use cuda or cuda:N")
+    refuse_device(device)
     try:
         return open_device(device, kernel, jobs, paths.cache() / "cubins")
     except NoGpuError as error:

@@ -90,6 +90,18 @@ def choice_options(command: Command) -> Command:
     return decorated
 
 
+def refuse_device(device: str) -> None:
+    """Say that a device is no GPU, where only a GPU will do.
+
+    Raises:
+        UsageError: that.
+    """
+    from tuner.errors import UsageError
+
+    if device.partition(":")[0] != "cuda":
+        raise UsageError(f"--device {device}: this needs a GPU of this machine", "use cuda or cuda:N")
+
+
 def gpu_here(device: str = "cuda") -> Gpu:
     """Describe a GPU of this machine: a measuring process is started, asked, and ended.
 
@@ -101,10 +113,9 @@ def gpu_here(device: str = "cuda") -> Gpu:
         UsageError: this device is no GPU of this machine.
     """
     from tuner.devices.choose import open_device
-    from tuner.errors import NoGpuError, UsageError
+    from tuner.errors import NoGpuError
 
-    if device.partition(":")[0] != "cuda":
-        raise UsageError(f"--device {device}: this needs a GPU of this machine", "use cuda or cuda:N")
+    refuse_device(device)
     try:
         with closing(open_device(device, "", 1, paths.cache() / "cubins")) as opened:
             return opened.gpu

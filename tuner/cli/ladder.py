@@ -129,6 +129,7 @@ def ladder(
     from tuner.cli.problems import assignments, make_problems
     from tuner.cli.sweep import make_sweep
     from tuner.devices.choose import kernel_for, open_device
+    from tuner.devices.replay import ReplayDevice
     from tuner.kernel_file import load_kernel
     from tuner.ladder import Climb, Ladder, choose_rungs
     from tuner.model import Mode, Regime
@@ -158,6 +159,8 @@ def ladder(
         for file in figure_files(path):
             check_plot(file)
     with closing(open_device(device_name, kernel.name, jobs, paths.cache() / "cubins")) as device:
+        if isinstance(device, ReplayDevice):
+            device.refuse_other(kernel.name)
         names = tuple(swept[0]) if swept else ()
         found = Ladder(kernel, device.gpu, device.name, asked.rungs, names)
         _introduce(device, asked, quiet=quiet)

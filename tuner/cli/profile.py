@@ -73,7 +73,7 @@ def profile(
     Without --config and --trial it is the winner for this problem on this GPU, or the default configuration where
     nothing was tuned.
     """
-    from tuner.cli.choice import choose, gpu_here, number_of, refuse_slips
+    from tuner.cli.choice import choose, gpu_here, number_of, refuse_device, refuse_slips
     from tuner.model import Mode
     from tuner.report.profile import Profile, profile_as_json, show_profile
     from tuner.report.tables import say, show_json
@@ -81,6 +81,7 @@ def profile(
     from tuner.tools.nsight import profile as run_ncu
 
     refuse_slips(asked)
+    refuse_device(device_name)
     ncu = find(NCU, ncu_path)  # what is missing is said before anything is started
     choice = choose(asked, gpu_here(device_name))
     warm = (

@@ -121,7 +121,7 @@ def sanitize(
     Without --config, --trial and --sample it is the winner for this problem on this GPU, or the default configuration
     where nothing was tuned. The tools are slow, so it runs at small sizes around its tile.
     """
-    from tuner.cli.choice import gpu_here, number_of, refuse_slips
+    from tuner.cli.choice import gpu_here, number_of, refuse_device, refuse_slips
     from tuner.report.sanitize import Checked, checked_as_json, show_checked
     from tuner.report.tables import say, show_json
     from tuner.tools.checking import Settings
@@ -130,6 +130,7 @@ def sanitize(
     chosen_tools = _tools(tools)
     _refuse_contradictions(asked, sample, variants, winners=winners)
     refuse_slips(asked)
+    refuse_device(device_name)
     sanitizer = find(SANITIZER, sanitizer_path)  # what is missing is said before anything is started
     gpu = gpu_here(device_name)
     chosen = _winners(asked, gpu) if winners else _chosen(asked, sample, variants, gpu, seed)

@@ -65,6 +65,15 @@ class ReplayDevice(Device):
             raise RecordingError(f"{self.name} was recorded {conditions}", "leave out --mode and --regime")
         return conditions, "as it was recorded"
 
+    def refuse_other(self, kernel: str) -> None:
+        """Say that the recording is not of this kernel.
+
+        Raises:
+            RecordingError: that.
+        """
+        if kernel != self.recording.kernel:
+            raise RecordingError(f"{self.name} is a recording of {self.recording.kernel}, not of {kernel}")
+
     def prepare(
         self,
         kernel: KernelSpec,
@@ -75,10 +84,7 @@ class ReplayDevice(Device):
     ) -> None:
         """Find the problem in the recording."""
         self.conditions = conditions
-        if kernel.name != self.recording.kernel:
-            raise RecordingError(
-                f"{self.name} is a recording of {self.recording.kernel}, not of {kernel.name}"
-            )
+        self.refuse_other(kernel.name)
         for recorded in self.recording.problems:
             if recorded.problem == problem:
                 self._kernel, self._recorded = kernel, recorded
