@@ -148,8 +148,11 @@ def test_one_launch_must_remain(tmp_path: Path) -> None:
         ('["copy", "a"]', "[1]", "tensor_map 1 is not a tensor or scratch"),
         ('when = "columns % (4 * width) != 0"\n', 'when = "columns % depth != 0"\n', "unknown name 'depth'"),
         ('when = "columns % (4 * width) != 0" }', "whn = 'columns > 4' }", "unknown key 'whn'"),
+        ('when = "columns % (4 * width) != 0" }', "whn = 'columns > 4' }", "did you mean when?"),
+        ('["copy", "a"]', '["copy", "columns"]', "choose from: a, c, copy, other"),
     ],
 )
 def test_mistakes_are_said(tmp_path: Path, old: str, new: str, words: str) -> None:
-    with pytest.raises(KernelError, match=words.replace("[", r"\[")):
+    with pytest.raises(KernelError) as caught:
         kernel(tmp_path, (old, new))
+    assert words in f"{caught.value}"

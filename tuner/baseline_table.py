@@ -45,7 +45,7 @@ def _alternative(table: Table, tensors: Mapping[str, TensorSpec], names: Names) 
     call = CallSpec(
         _call(table, "call", table.get("call", str), tensors, names),
         checked(table, "when", table.get("when", str), names, names.of_problem)
-        if "when" in table.data
+        if table.has("when")
         else None,
     )
     table.done()

@@ -158,7 +158,7 @@ def _check_presets(problem: Table, presets: Mapping[str, Any], names: Names) -> 
 
 def _tensor(name: str, table: Table, names: Names) -> TensorSpec:
     when = None
-    if "when" in table.data:
+    if table.has("when"):
         # A tensor belongs to the problem: whether it is there must not depend on the GPU.
         when = checked(table, "when", str(table.get("when", str)), names, names.of_problem)
     tensor = TensorSpec(
@@ -200,7 +200,7 @@ def _check_elements(
 
 def _reference(table: Table, names: Names, tensors: Mapping[str, TensorSpec], folder: Path) -> ReferenceSpec:
     cuda = None
-    if "cuda" in table.data:
+    if table.has("cuda"):
         launch = table.table("cuda")
         cuda = read_launch(launch, folder, names, allow_magnitude=True)
         given = {argument.name for argument in cuda.arguments}

@@ -40,6 +40,11 @@ class Table:
             self.fail(f"{key} = {value!r} is not {names}")
         return value
 
+    def has(self, key: str) -> bool:
+        """Whether a key is there that need not be; errors about unknown keys then name it as one to choose."""
+        self._asked.append(key)
+        return key in self.data
+
     def table(self, key: str) -> Table:
         """Give a table below this one, empty when absent."""
         return Table(self.get(key, dict, {}), f"{self.where}: {key}")
@@ -58,7 +63,7 @@ class Table:
     def done(self) -> None:
         """Complain about the first key that nobody asked for."""
         for key in self._unread:
-            self.fail(f"unknown key {key!r}", suggestion(key, self._asked))
+            self.fail(f"unknown key {key!r}", suggestion(key, dict.fromkeys(self._asked)))
 
 
 _TOML_NAMES = {

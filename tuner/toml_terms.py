@@ -112,7 +112,7 @@ def expression(table: Table, key: str, names: Names, default: Any = ...) -> Expr
 
 def optional(table: Table, key: str, names: Names) -> Expression | None:
     """Read an expression that may be absent."""
-    return expression(table, key, names) if key in table.data else None
+    return expression(table, key, names) if table.has(key) else None
 
 
 def checked(

@@ -127,7 +127,7 @@ def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bo
         expressions(table, "grid", names),
         expressions(table, "block", names),
         expression(table, "shared_bytes", names, "0"),
-        expressions(table, "cluster", names) if "cluster" in table.data else (),
+        expressions(table, "cluster", names) if table.has("cluster") else (),
         table.get("cooperative", bool, False),
         optional(table, "carveout", names),
         optional(table, "alignment", names),
@@ -177,11 +177,10 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
 def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentSpec:
     given = table.get("tensor_map", (str, list))
     of = [given] if isinstance(given, str) else given
+    matrices = sorted(arguments - names.known)
     for name in of:
-        if not isinstance(name, str) or name not in arguments:
-            table.fail(
-                f"tensor_map {name!r} is not a tensor or scratch", suggestion(str(name), sorted(arguments))
-            )
+        if not isinstance(name, str) or name not in matrices:
+            table.fail(f"tensor_map {name!r} is not a tensor or scratch", suggestion(str(name), matrices))
     if not of:
         table.fail("tensor_map is empty", "name a tensor or scratch, or several in the order of preference")
     found = MapSpec(
