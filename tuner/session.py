@@ -431,15 +431,18 @@ class _Session:
         return self.enough or self.watch.enough
 
     def _begin_next(self) -> list[int]:
-        """Choose a configuration and write the attempt down; gives its number, or nothing when all are tried."""
+        """Choose a configuration and write the attempt down.
+
+        Gives its number; nothing when all are tried, or when what the search asks for first was begun as a seed.
+        """
         if self.doubts.waiting:
             configuration: Configuration | None = self.doubts.waiting.pop(0)
             self.again.add(self.next_number)
             self.state.retimed += 1
         else:
             configuration = self.seeds.pop(0) if self.seeds and self.next_number else self._ask()
-            while configuration in self.begun:  # the search learns of a seed only when it is told
-                configuration = self._ask()
+            if configuration in self.begun:  # the search learns of a seed only when it is told
+                return []
         if configuration is None:
             self.exhausted = True
             return []
