@@ -179,6 +179,17 @@ def test_verdicts(kernel: KernelSpec, device: BenchDevice) -> None:
     assert steps.expected == steps.ended == len(steps.begun) == 2
 
 
+def test_two_changes_may_lead_to_one_configuration(tmp_path: Path, device: BenchDevice) -> None:
+    limit = """
+[variants.plain.constraints]
+"512 elements a block" = "block_size * items == 512"
+"""
+    device.times_ns[configuration("ok", 128, 4)] = 2e5
+    found = outcomes(run(scale_kernel(tmp_path, extra=limit), device))
+    assert found["block_size=128 items=4"] == found["items=4 block_size=128"] == "faster"
+    assert device.asked == [BEST, configuration("ok", 128, 4)]
+
+
 def test_ratios_are_of_the_same_round(kernel: KernelSpec, device: BenchDevice) -> None:
     device.drift = 1.8  # each round's own factor, up to this
     found = run(kernel, device)

@@ -17,6 +17,7 @@ from tuner.database import Database
 from tuner.devices.local import LocalDevice
 from tuner.enumeration import enumerate_valid
 from tuner.errors import SpaceError, UsageError
+from tuner.expressions import parse
 from tuner.kernel import DEVICE_LIMITS, KernelSpec
 from tuner.kernel_file import content_digest, load_kernel
 from tuner.model import Gpu, Status
@@ -84,6 +85,20 @@ def test_registers_agree_with_occupancy(cc: int) -> None:
                 fits = found["registers"] >= min(found["threads"], found["blocks"])
                 assert holds("registers", gpu, threads, registers) == fits, (threads, registers)
     assert holds("registers", GPU, 256, 32) and not holds("registers", GPU, 256, 33)
+
+
+def test_a_launch_that_a_problem_lacks_excludes_nothing(kernel: KernelSpec) -> None:
+    plain = kernel.variants["plain"]
+    only_above = replace(plain, launches=(replace(plain.launches[0], when=parse("n > 1024")),))
+    changed = replace(kernel, variants={"plain": only_above})
+    for n, expected in ((1024, set(BLOCKS)), (1025, {block for block in BLOCKS if block % 32 == 0})):
+        problem = changed.problem(sizes={"n": n})
+        space = SearchSpace.from_kernel(with_rules(changed, ["warp_multiple"]), problem, GPU)
+        assert {c.values["block_size"] for c in space.configurations()} == expected
+        constants = changed.environment(problem, GPU)
+        allowed = {name: range(len(p.values)) for name, p in only_above.parameters.items()}
+        matrix = enumerate_valid(only_above, allowed, constants, np.random.default_rng(0)).matrix
+        assert excluded(only_above, matrix, constants, ["warp_multiple"]).left == len(expected)
 
 
 def test_blocks_of_several_dimensions_and_launches(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from tests.commands import said_by
+from tests.faults.compiling_device import CompilingDevice
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tuner.cli.run import run as run_command
@@ -350,6 +351,19 @@ def test_what_earlier_runs_tried_is_not_tried_again(database: Database, kernel: 
     device = StubDevice(answer=answer)
     assert run(kernel, database, device, from_scratch=False, seed=3).stats["seeds"] == {"scale.toml": []}
     assert not set(FIRST) & set(device.asked)
+
+
+def test_the_best_of_earlier_runs_may_be_one_of_them(database: Database, kernel: KernelSpec) -> None:
+    """Begun as the best known, and asked for first by the search, before anything could be compiled ahead."""
+
+    def answer(found: Configuration) -> Measurement:
+        return good(1e5 if found in FIRST else time_of(found) + 1e5)
+
+    run(kernel, database, StubDevice(answer=answer), sampler="kriging")
+    device = CompilingDevice(answer=answer)
+    result = run(kernel, database, device, sampler="kriging", from_scratch=False)
+    assert set(FIRST) <= set(device.asked[1:4])
+    assert len(device.asked) == len(set(device.asked)) == len(result.state.trials) == 12
 
 
 def test_resumption_tries_what_is_left_of_them(database: Database, kernel: KernelSpec) -> None:

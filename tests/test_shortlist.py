@@ -257,6 +257,21 @@ def test_interrupted_and_resumed(database: Database, kernel: KernelSpec) -> None
     assert (state, len(tried), len(set(tried))) == ("finished", 40, 40)
 
 
+def test_interrupted_before_the_default_ended(database: Database, kernel: KernelSpec) -> None:
+    class Held(CompilingDevice):
+        def submit(self, number: int, configuration: Configuration) -> None:
+            if number:
+                super().submit(number, configuration)
+
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, Held(), watcher, sampler="kriging", stop=stop_after(watcher, 2))
+    device = CompilingDevice()
+    result = run(kernel, database, device, sampler="kriging", resume=True)
+    assert device.asked[0] == result.state.space.default
+    assert result.state.default is not None
+
+
 def test_a_compilation_that_hangs_is_passed_over(
     database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -246,11 +246,13 @@ def ablate(
     """
     found = changes(kernel, problem, device.gpu, configuration, only)
     valid = [change for change in found if not change.objection]
+    # Two changes that need each other lead to one configuration.
+    different = list(dict.fromkeys([configuration, *(change.configuration for change in valid)]))
     device.incumbent_ns, device.occupancy = known_ns, Occupancy()
     progress.expect(1 + -(-len(valid) // TOGETHER))
-    progress.step(f"compiling and checking {1 + len(valid)} configurations")
+    progress.step(f"compiling and checking {len(different)} configurations")
     device.prepare(kernel, problem, seed, conditions)
-    answers, complete = _answers(device, [configuration, *(change.configuration for change in valid)], stop)
+    answers, complete = _answers(device, different, stop)
     progress.done()
     own = answers.get(configuration)
     error = "" if own is None or own.measurement.status.ranked else _reason(own)

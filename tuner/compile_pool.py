@@ -45,10 +45,11 @@ class _Job:
     """In the order of submission."""
     request: dict[str, Any] = field(compare=False)
     done: Callable[[Compilation], None] = field(compare=False)
-    wanted: Callable[[], bool] = field(compare=False, default=lambda: True)
+    wanted: Callable[[], bool] = field(compare=False)
 
 
 WAITED_FOR, AHEAD, END = range(3)
+"""Ranks of jobs."""
 
 
 class CompilePool:
@@ -123,8 +124,8 @@ class CompilePool:
         done: Callable[[Compilation], None],
         ahead: Callable[[], bool] | None = None,
     ) -> None:
-        job = (WAITED_FOR, next(self._numbers), request, done)
-        self._queue.put(_Job(*job) if ahead is None else _Job(AHEAD, *job[1:], wanted=ahead))
+        rank = WAITED_FOR if ahead is None else AHEAD
+        self._queue.put(_Job(rank, next(self._numbers), request, done, ahead or _always))
 
     def compile(
         self,
@@ -151,7 +152,7 @@ class CompilePool:
         """Kill the children, finished or not."""
         self._closing = True
         for number in range(len(self._threads)):
-            self._queue.put(_Job(END, number, {}, lambda _: None))
+            self._queue.put(_Job(END, number, {}, lambda _: None, _always))
         with self._lock:
             for child in self._children:
                 child.stop()
@@ -227,6 +228,10 @@ class CompilePool:
         child.kill()
         with self._lock:
             self._children.discard(child)
+
+
+def _always() -> bool:
+    return True
 
 
 def _compilation(reply: dict[str, Any]) -> Compilation:

@@ -261,11 +261,7 @@ def _launch(
             found = _fits(argument.value.evaluate(names), argument.dtype, argument.value.text)
             arguments.append(("scalar", argument.dtype, found))
         elif argument.map is not None:
-            there = [n for n in (argument.name, *argument.map.instead) if n in (matrices or {})]
-            matrix = matrices[there[0]] if matrices and there else None
-            arguments.append(
-                ("map", matrix.name if matrix else argument.name, _map(argument, names, matrix, gpu))
-            )
+            arguments.append(("map", *_map(argument, names, matrices or {}, gpu)))
         elif argument.name in buffers:
             here = buffers[argument.name]
             arguments.append(("buffer", argument.name, 0) if here else NULL_POINTER)
@@ -285,10 +281,18 @@ def _launch(
     return Launch(grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout, alignment)
 
 
-def _map(argument: ArgumentSpec, names: Mapping[str, Any], matrix: Buffer | None, gpu: Gpu) -> str:
-    """Settle a tensor map, and refuse what cuTensorMapEncodeTiled would refuse, or read wrongly."""
-    spec, what = argument.map, f"tensor map of {argument.name}"
+def _map(
+    argument: ArgumentSpec, names: Mapping[str, Any], matrices: Mapping[str, Buffer], gpu: Gpu
+) -> tuple[str, str]:
+    """Settle a tensor map, and refuse what cuTensorMapEncodeTiled would refuse, or read wrongly.
+
+    Gives the name of the matrix, the first that there is, and the text of the map.
+    """
+    spec = argument.map
     assert spec is not None
+    there = [matrices[name] for name in (argument.name, *spec.instead) if name in matrices]
+    matrix = there[0] if there else None
+    what = f"tensor map of {matrix.name if matrix else argument.name}"
     if gpu.cc < 90:
         raise UnlaunchableError(what, "tensor maps need compute capability 9.0")
     if matrix is None or len(matrix.shape) != 2 or matrix.dtype not in MAP_DTYPES:
@@ -309,9 +313,8 @@ def _map(argument: ArgumentSpec, names: Mapping[str, Any], matrix: Buffer | None
         )
     if matrix.shape[1] * ITEMSIZE[matrix.dtype] % 16:
         raise UnlaunchableError(f"{what}: rows of {matrix.shape[1]} elements", "they must be whole 16 bytes")
-    return canonical_json(
-        asdict(TensorMap(matrix.dtype, *matrix.shape, box_rows, box_columns, swizzle, promotion))
-    )
+    found = TensorMap(matrix.dtype, *matrix.shape, box_rows, box_columns, swizzle, promotion)
+    return matrix.name, canonical_json(asdict(found))
 
 
 def _triple(

@@ -112,11 +112,19 @@ def _constraints(variant: VariantSpec, names: Sequence[str]) -> list[tuple[str, 
     return [
         (
             f"{PREFIX} {name}{f', launch {number}' if several else ''}: {RULES[name].doc}",
-            RULES[name].of(threads_of(launch)),
+            _condition(name, launch),
         )
         for name in names
         for number, launch in enumerate(variant.launches, 1)
     ]
+
+
+def _condition(name: str, launch: LaunchSpec) -> Expression:
+    """Give what a rule demands of a launch: nothing where there is no such launch."""
+    condition = RULES[name].of(threads_of(launch))
+    if launch.when is None:
+        return condition
+    return parse(f"not ({launch.when.text}) or ({condition.text})")
 
 
 def threads_of(launch: LaunchSpec) -> str:
@@ -160,8 +168,7 @@ def excluded(
             continue
         holds = np.ones(len(matrix), dtype=bool)
         for launch in variant.launches:
-            condition = RULES[name].of(threads_of(launch))
-            found = np.asarray(condition.evaluate_many({**constants, **columns}), dtype=bool)
+            found = np.asarray(_condition(name, launch).evaluate_many({**constants, **columns}), dtype=bool)
             holds &= np.broadcast_to(found, holds.shape)
         by[name] = int(len(matrix) - np.count_nonzero(holds))
         kept &= holds

@@ -387,9 +387,9 @@ class _Session:
     def _begin(self, deadline: float) -> list[int]:
         begun: list[int] = []
         while self._wants_more(deadline):
-            if self.shortlist and self.next_number and not self.search.opening:
+            if shortlist := self._choosing:
                 left = self._budget() - len(self.state.trials) - len(self.pending)
-                self.shortlist.fill(left, self.begun)
+                shortlist.fill(left, self.begun)
             if self._held_up(deadline):
                 break
             begun += self._begin_next()
@@ -400,19 +400,20 @@ class _Session:
 
         Nothing is told meanwhile: what is known when it is chosen must not depend on how long that takes.
         """
-        shortlist = self.shortlist
-        if shortlist is None or not self.next_number or not self._wants_more(deadline):
+        shortlist = self._choosing
+        if shortlist is None or self.doubts.waiting or self.seeds or not self._wants_more(deadline):
             return False
-        chosen = self.doubts.waiting or self.seeds or self.search.opening
-        return not (chosen or shortlist.empty or shortlist.ready())
+        return not (shortlist.empty or shortlist.ready())
+
+    @property
+    def _choosing(self) -> Shortlist | None:
+        """What the next trial is chosen from, once what is tried anyway, and compiled all at once, has been begun."""
+        return None if self.search.opening else self.shortlist
 
     def _wants_more(self, deadline: float) -> bool:
         if self.pending and self.suspects.intersection([*self.pending.values(), *self.seeds[:1]]):
             return False
-        choosing = (
-            self.shortlist and not self.search.opening
-        )  # what is to be tried anyway is compiled all at once
-        depth = self.shortlist.depth if choosing and self.shortlist else self.device.lookahead
+        depth = shortlist.depth if (shortlist := self._choosing) else self.device.lookahead
         if self.next_number - self.next_told >= depth:
             return False
         if self.doubts.waiting:  # whoever is suspect is left out of the race unless it is timed again
@@ -431,15 +432,18 @@ class _Session:
         return self.enough or self.watch.enough
 
     def _begin_next(self) -> list[int]:
-        """Choose a configuration and write the attempt down; gives its number, or nothing when all are tried."""
+        """Choose a configuration and write the attempt down.
+
+        Gives its number; nothing when all are tried, or when what the search asks for first was begun as a seed.
+        """
         if self.doubts.waiting:
             configuration: Configuration | None = self.doubts.waiting.pop(0)
             self.again.add(self.next_number)
             self.state.retimed += 1
         else:
             configuration = self.seeds.pop(0) if self.seeds and self.next_number else self._ask()
-            while configuration in self.begun:  # the search learns of a seed only when it is told
-                configuration = self._ask()
+            if configuration in self.begun:  # the search learns of a seed only when it is told
+                return []
         if configuration is None:
             self.exhausted = True
             return []
@@ -452,8 +456,8 @@ class _Session:
         return [number]
 
     def _ask(self) -> Configuration | None:
-        if self.shortlist and self.next_number and not self.search.opening:
-            configuration = None if self.shortlist.empty else self.shortlist.choose()
+        if shortlist := self._choosing:
+            configuration = None if shortlist.empty else shortlist.choose()
         else:
             configuration = self.search.ask()
         self.watch.asked(self.search.promise)

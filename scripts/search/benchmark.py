@@ -256,7 +256,7 @@ def late(
     shortlist = Shortlist(search, Ready(job.compilers)) if job.compilers else None  # type: ignore[arg-type]
     under_way: deque[tuple[Configuration, float | None]] = deque()
     for number in range(job.trials):
-        if shortlist and number:
+        if shortlist and not search.opening:
             shortlist.fill(job.trials - number, ())
             configuration = None if shortlist.empty else shortlist.choose()
         else:

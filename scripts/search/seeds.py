@@ -24,7 +24,7 @@ from tuner import __version__, paths
 from tuner.cli.problems import make_problems
 from tuner.database import Database
 from tuner.devices.base import Device
-from tuner.devices.choose import open_device
+from tuner.devices.choose import kernel_for, open_device
 from tuner.kernel import KernelSpec
 from tuner.kernel_file import load_kernel
 from tuner.model import Problem
@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--json", type=Path, help="every search, written anew after each")
     given = parser.parse_args()
-    kernel = load_kernel(given.kernel)
+    kernel = load_kernel(kernel_for(given.device, given.kernel))
     dtypes = [given.dtype] if given.dtype else []
     problems = make_problems(kernel, [], dtypes, given.option, [], given.problem, None)
     found: list[Search] = []

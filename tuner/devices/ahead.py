@@ -48,7 +48,7 @@ class CompiledAhead:
             go_on(compilation)
 
     def refuse(self, configuration: Configuration) -> None:
-        """Note that it cannot be run, so that there is nothing to compile."""
+        """Note that it cannot be run, so that there is nothing to compile, and nothing to submit."""
         with self._lock:
             self._kept[configuration] = _Kept(compiled=Compiled(failed=True))
 
@@ -63,9 +63,7 @@ class CompiledAhead:
     def submit(self, configuration: Configuration, go_on: GoOn) -> bool:
         """Go on with a compilation, now or when it ends; False where there is none."""
         with self._lock:
-            kept = self._kept.get(configuration)
-            if kept is None or (kept.compiled is not None and kept.compilation is None):
-                self._kept.pop(configuration, None)
+            if (kept := self._kept.get(configuration)) is None:
                 return False
             if kept.compilation is None:
                 kept.go_on = go_on

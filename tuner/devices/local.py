@@ -191,6 +191,7 @@ class LocalDevice(Device):
         try:
             plan = make_plan(self._kernel, self._problem, self.gpu, configuration)
         except TunerError as error:
+            self._ahead.forget(configuration)
             self._answer(
                 number,
                 configuration,

@@ -40,8 +40,8 @@ class Search(abc.ABC):
     - The same space, seed, and order of calls with the same objectives give the same configurations.
 
     A ``selective`` search can also be asked in two steps: ``nominate`` gives what is worth compiling, and
-    ``choose`` says later, with the results of meanwhile, which of the nominees is to be tried. Those of ``begin_with``
-    are asked for all the same, as long as it is ``opening``.
+    ``choose`` says later, with the results of meanwhile, which of the nominees is to be tried. The default and those of
+    ``begin_with`` are asked for all the same, as long as it is ``opening``.
 
     Args:
         space: what may be asked for.
@@ -61,25 +61,24 @@ class Search(abc.ABC):
         self.promise: float | None = None
         """By how much the most promising candidate for the last proposal was expected to be better than the best
         result, in log2 of the time; infinite while nothing can be said, None where the search never says it."""
-        self._first: list[Place] = []
+        default = space.locate(space.default)
+        assert default is not None
+        self._first: list[Place] = [default]
+        """What is asked for before anything that the search itself would propose."""
 
     def ask(self) -> Configuration | None:
         """Give a configuration to try, or None when all have been tried."""
         if not any(self.unseen):
             return None
-        place = self.space.locate(self.space.default)
-        assert place is not None
-        while self.seen[place[0]][place[1]] and self._first:
-            place = self._first.pop(0)
-        if self.seen[place[0]][place[1]]:
-            place = self._propose()
-        assert not self.seen[place[0]][place[1]]
+        self._first = [place for place in self._first if not self._seen(place)]
+        place = self._first.pop(0) if self._first else self._propose()
+        assert not self._seen(place)
         self._see(place)
         self._asked(place)
         return self.space.variants[place[0]].configuration(place[1])
 
     def begin_with(self, configurations: Iterable[Configuration]) -> None:
-        """Have these asked for next, in this order, before anything that the search itself would propose.
+        """Have these asked for after the default, in this order, before anything that the search itself would propose.
 
         What is not in the space, or was asked for or added before its turn, is left out.
         """
@@ -87,8 +86,8 @@ class Search(abc.ABC):
 
     @property
     def opening(self) -> bool:
-        """Whether some of ``begin_with`` still have to be asked for."""
-        return any(not self.seen[number][row] for number, row in self._first)
+        """Whether the default, or some of ``begin_with``, still have to be asked for."""
+        return not all(map(self._seen, self._first))
 
     def tell(self, configuration: Configuration, objective: float | None) -> None:
         """Say how a configuration that was asked for ended.
@@ -98,7 +97,7 @@ class Search(abc.ABC):
             objective: base-2 logarithm of the time in nanoseconds, or None for a failure.
         """
         place = self.space.locate(configuration)
-        if place is None or not self.seen[place[0]][place[1]]:
+        if place is None or not self._seen(place):
             self.add(configuration, objective)
         else:
             self._told(place, _finite(objective))
@@ -109,7 +108,7 @@ class Search(abc.ABC):
         What is not in the space (other values, another narrowing) is ignored.
         """
         place = self.space.locate(configuration)
-        if place is not None and not self.seen[place[0]][place[1]]:
+        if place is not None and not self._seen(place):
             self._see(place)
             self._added(place, _finite(objective))
 
@@ -148,6 +147,9 @@ class Search(abc.ABC):
     def draw_variant(self) -> int:
         """Give at random the number of a variant that has unseen configurations, however many."""
         return int(self.rng.choice(np.flatnonzero(self.unseen)))
+
+    def _seen(self, place: Place) -> bool:
+        return bool(self.seen[place[0]][place[1]])
 
     def _see(self, place: Place) -> None:
         self.seen[place[0]][place[1]] = True
