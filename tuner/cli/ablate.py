@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.choice import Asked, choice_options
-from tuner.cli.options import gpu_option, jobs_option, rounds_option, seed_option
+from tuner.cli.options import as_tuned_options, gpu_option, jobs_option, rounds_option, seed_option
 
 if TYPE_CHECKING:
     from tuner.ablation import Ablation
@@ -33,10 +33,7 @@ Examples:
     metavar="NAME[,...]",
     help="Only this parameter; repeat for several.",
 )
-@click.option(
-    "--mode", type=click.Choice(["cold", "rotating", "warm"]), help="As it was tuned, if not given."
-)
-@click.option("--regime", type=click.Choice(["rested", "sustained"]), help="As it was tuned, if not given.")
+@as_tuned_options
 @rounds_option
 @gpu_option
 @seed_option("Of the inputs and the order.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.options import (
+    as_tuned_options,
     database_option,
     gpu_option,
     presets_option,
@@ -52,10 +53,7 @@ OF_A_MEASUREMENT = {
     metavar="WHAT",
     help="default, torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat.",
 )
-@click.option(
-    "--mode", type=click.Choice(["cold", "rotating", "warm"]), help="As it was tuned, if not given."
-)
-@click.option("--regime", type=click.Choice(["rested", "sustained"]), help="As it was tuned, if not given.")
+@as_tuned_options
 @rounds_option
 @click.option(
     "--check", "checking", is_flag=True, help="Exit status 1 if a stored best is slower than it was."

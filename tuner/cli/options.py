@@ -70,6 +70,16 @@ gpu_option: Option = click.option(
     "--device", "device_name", default="cuda", show_default=True, help="cuda or cuda:N."
 )
 
+
+def as_tuned_options(command: Command) -> Command:
+    """Add ``--mode`` and ``--regime`` of what was tuned before."""
+    help_ = "As it was tuned, if not given."
+    regime = click.option("--regime", type=click.Choice(["rested", "sustained"]), help=help_)
+    return click.option("--mode", type=click.Choice(["cold", "rotating", "warm"]), help=help_)(
+        regime(command)
+    )
+
+
 rounds_option: Option = click.option(
     "--rounds", default=20, show_default=True, type=click.IntRange(6, 1000), help="Groups of each contestant."
 )

@@ -176,8 +176,6 @@ class Kriging(Search):
         self._hints: list[Hint] = []
         self._near: dict[Place, NDArray[np.int64]] = {}
         """Rows near the best configurations: in a set of millions they take a while to find."""
-        self.expected = np.inf
-        """By how much the last proposal was expected to be better than the best and the margin, in log2 of the time."""
         self.promise: float = np.inf
         self._outside: float = np.inf
         """What the last nomination promised."""
@@ -312,7 +310,6 @@ class Kriging(Search):
         """Give by how much each is expected to be better than the best and the margin, and note the most of it."""
         deviation = outlook.deviation
         improvement = expected_improvement(outlook.mean, deviation, best - self.settings.margin / unit)
-        self.expected = float(improvement.max()) * unit
         # Targets are in proportion to log2 of the time as far as the knee, and what is better than the best is there.
         self.promise = float(expected_improvement(outlook.mean, deviation, best).max()) * unit
         return improvement
