@@ -191,7 +191,7 @@ GEMM = [
             "block_n": (64, 128, 256),
             "warps_n": (2, 4),
             "stages": (2, 3, 4),
-            "group_m": (1, 8),
+            "group_m": (8,),
             "min_blocks": (1,),
         },
     ),

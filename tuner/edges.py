@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from itertools import product
+from collections.abc import Sequence
+from itertools import combinations, product
 
 from tuner.model import Configuration, Problem
 
 MAX_PROBLEMS = 48
+MAX_WIDE_PROBLEMS = 200
 ENOUGH = 12
 """So many that a configuration's constraints allow are verified."""
 MAX_ELEMENTS = 1 << 26
@@ -24,19 +26,24 @@ def edge_problems(problem: Problem, configuration: Configuration, seed: int = 0)
     The tile lengths are not declared anywhere; every integer parameter and their product may be one, which covers
     blocks, vectors and their combinations. The problem's own sizes, one more and one less, are among the lengths, too:
     a split along k, say, has no use for small ones. Behind those come the same with multiples of 8 near the tile, for
-    variants that refuse all others.
+    variants that refuse all others, and at last both around the products of any two parameters: a walk over groups
+    of tiles, or k in many parts, may be refused where there is no more than a tile or two.
     """
-    found = _around(problem, configuration, seed, 1)
-    return found + [other for other in _around(problem, configuration, seed, ALIGNED) if other not in found]
-
-
-def _around(problem: Problem, configuration: Configuration, seed: int, off: int) -> list[Problem]:
-    """Give problems whose lengths are so far off a tile's."""
     numbers = [
         v for _, v in configuration.parameters if isinstance(v, int) and not isinstance(v, bool) and v > 1
     ]
-    lengths = sorted({*numbers, math.prod(numbers)}, reverse=True)
-    lengths = [length for length in lengths if length <= MAX_LENGTH][:4] or [32]
+    largest = sorted({*numbers, math.prod(numbers)}, reverse=True)
+    largest = [length for length in largest if length <= MAX_LENGTH][:4] or [32]
+    pairs = sorted({*numbers, *(one * other for one, other in combinations(numbers, 2))}, reverse=True)
+    found: list[Problem] = []
+    for lengths, most in ((largest, MAX_PROBLEMS), (pairs, MAX_WIDE_PROBLEMS)):
+        for off in (1, ALIGNED):
+            found += [other for other in _around(problem, lengths, seed, off, most) if other not in found]
+    return found
+
+
+def _around(problem: Problem, lengths: Sequence[int], seed: int, off: int, most: int) -> list[Problem]:
+    """Give problems whose lengths are so far off those given."""
     around = sorted(
         {n for length in lengths for n in (length - off, length + off, 2 * length + 3 * off) if n >= 1}
     )
@@ -47,11 +54,13 @@ def _around(problem: Problem, configuration: Configuration, seed: int, off: int)
         cases += [(n,) for n in around]
     else:
         mixed = [
-            choice for choice in product((off, lengths[-1] + off), repeat=len(names)) if len(set(choice)) > 1
+            choice
+            for choice in product((off, min(lengths, default=32) + off), repeat=len(names))
+            if len(set(choice)) > 1
         ]
         cases += mixed[:3]
         own = {name: [size + off, max(off, size - off)] for name, size in problem.sizes.items()}
-        for turn in range(8 * MAX_PROBLEMS):
+        for turn in range(8 * most):
             # Every second case has small sizes only, so that both kinds are among the first.
             cases.append(tuple(draw.choice(around + (own[name] if turn % 2 else [])) for name in names))
     found: list[Problem] = []
@@ -61,4 +70,4 @@ def _around(problem: Problem, configuration: Configuration, seed: int, off: int)
         )
         if math.prod(case) <= MAX_ELEMENTS and candidate not in found:
             found.append(candidate)
-    return found[:MAX_PROBLEMS]
+    return found[:most]

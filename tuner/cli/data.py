@@ -16,6 +16,7 @@ from tuner.cli.problems import whole_number
 from tuner.database import Database, Filters, Found, Winner
 from tuner.errors import DatabaseError, UsageError
 from tuner.kernel import suggestion
+from tuner.kernel_file import builtin_kernels
 from tuner.model import Mode, Regime, Status
 from tuner.records import SORTS, StoredTrial
 from tuner.report import tables
@@ -272,9 +273,10 @@ def best(db: Path, replayed: bool, **options: Any) -> None:
         ]
         tables.show(WINNER_HEADS, rows, right=("time", "rate", "of peak", "trial"))
     if not found.rows:
-        kernel = options["kernel"] or "gemm"
+        kernel, known = options["kernel"] or "gemm", builtin_kernels()
         more = "" if replayed else ", or add --replayed"
-        raise DatabaseError(f"no winner in {db} fits", f"find one with: tune --kernel {kernel}{more}")
+        find = f"find one with: tune --kernel {kernel}" if kernel in known else suggestion(kernel, known)
+        raise DatabaseError(f"no winner in {db} fits", find + more)
 
 
 def _versus_default(winner: Winner) -> tuple[float | None, float | None, float | None, str]:
