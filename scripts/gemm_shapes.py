@@ -46,6 +46,7 @@ EACH = ("search", "race", "sustained", "longer", "ablate")
 STEPS = (*EACH, "bits", "sanitize")
 LISTED = "cublaslt"
 """Contestant's name, without its file's."""
+FEWEST_ROUNDS = 6
 BATCH = 4
 """Problems that are done together: one process races them, and loads torch once."""
 COST_S, COST_S_OF_TFLOP = 25.0, 4.0
@@ -387,6 +388,14 @@ def versions() -> dict[str, str]:
     return found
 
 
+def rounds(text: str) -> int:
+    """Read a number of rounds: `tune bench` takes no fewer than :data:`FEWEST_ROUNDS`."""
+    number = int(text)
+    if number < FEWEST_ROUNDS:
+        raise argparse.ArgumentTypeError(f"a race has at least {FEWEST_ROUNDS} rounds")
+    return number
+
+
 def say(problem: Problem, text: str) -> None:
     print(f"{problem.key}: {text}", file=sys.stderr, flush=True)
 
@@ -484,7 +493,7 @@ class Row:
         """Give what is asked of it, and whether that is met."""
         shape = self.problem.shape
         if not self.timed:
-            yield "a winner", False
+            yield "a race" if self.search.get("exportable") else "a winner", False
             return
         for name, one in self.race["rivals"].items():
             if shape.odd:
@@ -773,9 +782,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=0, help="Compiling processes of each; 0 for one a core.")
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--time", type=float, default=20.0, help="Seconds of a search; 0 for no limit.")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--sustained-rounds", type=int, default=6, help="Each takes a second or two.")
-    parser.add_argument("--ablation-rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=rounds, default=20)
+    parser.add_argument("--sustained-rounds", type=rounds, default=6, help="Each takes a second or two.")
+    parser.add_argument("--ablation-rounds", type=rounds, default=12)
     parser.add_argument("--longer", type=int, default=1000, help="Further trials of the step longer.")
     parser.add_argument("--longer-time", type=float, default=60.0, help="Seconds of it.")
     parser.add_argument(

@@ -73,7 +73,8 @@ def shapes(kind: str, evidence: Path) -> str:
     head = [
         *("m x n x k", "mode", "best, us", "TFLOP/s", *RIVALS.values(), "sustained", "found in", "variant"),
     ]
-    body = [head, *(_shape(one) for one in timed)]
+    columns = list(zip(head, *(_shape(one) for one in timed), strict=True))
+    body = list(zip(*(column for column in columns if set(column[1:]) != {"-"}), strict=True))
     means = [text for name in RIVALS if (text := _mean(name, timed))]
     where = f"{found['gpu']}, {dtype}, layout {timed[0]['layout']}, rested ({link('gemm-shapes.txt')})."
     return f"{where} {' '.join(means)}\n\n{rows(body)}"

@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tuner import __version__, paths
 from tuner.database import Database
+from tuner.devices.base import Device
 from tuner.devices.choose import open_device
 from tuner.kernel_file import load_kernel
 from tuner.model import Mode, Problem, Status
@@ -324,8 +326,14 @@ def _record(name: str, plan: Plan, db: Path, out: Path) -> None:
                         flush=True,
                     )
                 recorded.append(RecordedProblem(Problem.from_json(problem.to_json()), rows))
+                _write(
+                    name, device, recorded, out
+                )  # after each problem: what is whole is kept, come what may
     finally:
         device.close()
+
+
+def _write(name: str, device: Device, recorded: Sequence[RecordedProblem], out: Path) -> None:
     gpu_name = device.gpu.name.removeprefix("NVIDIA ").replace(" ", "_")
     recording = Recording(
         f"{name}-{gpu_name}",

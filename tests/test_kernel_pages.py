@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import pytest
@@ -166,7 +167,7 @@ class Contest:
 
 RUNG = re.compile(
     r"(?P<name>\S+(?: \S+)*)\s+(?:(?P<kind>float32|float16|product=\w+)\s+)?"
-    r"(?P<time>[\d.]+ [um]?s|-)(?=\s|$)(?:\s+[\d.]+ [GTM]B/s)?(?:\s+(?P<peak>[\d.]+)%)?"
+    r"(?P<time>[\d.]+ [um]?s|-)(?=\s|$)(?:\s+[\d.]+ (?:[GTM]B|[GT]FLOP)/s)?(?:\s+(?P<peak>[\d.]+)%)?"
     r"(?:\s+(?P<over>[\d.e+]+)x(?P<star> \*)?)?"
     r"(?:\s+(?:(?P<verdict>slower|faster|launch latency): (?P<ratio>[\d.]+)x \("
     r"|(?P<unsure>(?:same|ambiguous) \(.*?\))))?"
@@ -251,6 +252,10 @@ def ladder(kernel: str, kind: str = "") -> Table:
 
 # -- the pages
 
+IN_THE_README = (
+    *((8192, 8192, 8192), (4096, 4096, 4096), (512, 512, 512), (4096, 11008, 4096)),
+    *((1, 8192, 8192), (512, 512, 65536), (4095, 4097, 4093)),
+)
 CUBE = "groups=1024,vectors=1024,length=1024"
 LIBRARIES = {"default": "default", "torch": "torch"}
 BOTH = ("float32", "float16")
@@ -284,6 +289,10 @@ def test_reduce() -> None:
         compared("reduce", rivals, ("float32",), *range(16, 31, 2)),
         ladder("reduce"),
     ]
+
+
+def test_gemm() -> None:
+    assert measured("gemm") == [ladder("gemm")]
 
 
 def test_gemm_on_hopper() -> None:
@@ -373,7 +382,13 @@ def test_mean_matvec() -> None:
 
 
 def test_every_step_of_a_ladder_is_in_its_table() -> None:
-    for kernel, rungs in (("vector_add", 10), ("transform", 9), ("reduce", 7), ("mean_matvec", 6)):
+    for kernel, rungs in (
+        ("vector_add", 10),
+        ("transform", 9),
+        ("reduce", 7),
+        ("mean_matvec", 6),
+        ("gemm", 9),
+    ):
         for contest in contests(kernel):
             assert [name for name, _ in contest.rungs if name in contest.own] == contest.own
             assert len(contest.own) == rungs
@@ -398,6 +413,17 @@ def rest_us(product: str) -> str:
 def seconds(kernel: str, contest: int, *names: str) -> list[float]:
     rungs = {name: rung for (name, _), rung in contests(kernel)[contest].rungs.items() if name in names}
     return [rungs[name].seconds for name in names]
+
+
+def mean_of_products(problems: list[dict[str, Any]]) -> float:
+    """Give the geometric mean of torch.mm's time over ours in bfloat16, where rows are whole 16 bytes."""
+    ratios = [
+        one["race"]["rivals"]["torch"]["ratio"]
+        for one in problems
+        if one["dtype"] == "bfloat16" and one["n"] % 8 == one["k"] % 8 == 0
+    ]
+    assert len(ratios) == 15
+    return geometric_mean(ratios)
 
 
 def claims() -> Iterator[tuple[str, str]]:
@@ -443,6 +469,14 @@ def claims() -> Iterator[tuple[str, str]]:
         yield "transform", f"CUB {rows['cub_transform']['ratio']:.3f} times"
     (loop,) = seconds("transform", 0, "one thread")
     yield "transform", f"takes [{1e9 * loop / 2**20:.0f} ns an element]"
+    earlier = json.loads((EVIDENCE / "gemm-shapes-earlier.json").read_text())["problems"]
+    yield "gemm-hopper", f"a mean of {mean_of_products(earlier):.3f}"
+    large = {one["m"]: one["sustained"]["rivals"]["torch"]["ratio"] for one in earlier if one["sustained"]}
+    yield "gemm-hopper", f"8192 cubed kept its lead there ({large[8192]:.3f})"
+    yield "gemm-hopper", f"4096 cubed most of it ({large[4096]:.3f})"
+    variants = (EVIDENCE / "gemm-variants.txt").read_text()
+    plain, transposed = re.findall(r"faster: ([\d.]+)x \(1.*yes$", variants, re.MULTILINE)
+    yield "gemm", f"{plain} times with B row-major, {transposed} times with B transposed"
     for kernel in ("transform", "vector_add"):
         yield kernel, f"copies 512 bytes takes {least(kernel)} us"
 
@@ -474,14 +508,33 @@ def test_no_figure_in_the_text_is_from_elsewhere(page: str) -> None:
 def test_the_sanitizers_runs_are_those_of_the_evidence() -> None:
     said = (EVIDENCE / "sanitize.txt").read_text().strip().split("\n\n")
     text = prose(ROOT / "docs" / "tools.md")
+    single = 0
     for block in said:
-        found = re.match(r"\$ tune sanitize (\w+) .*\n(?:.*\n){2}configurations +(\d+) ", block)
+        found = re.match(r"\$ tune sanitize (\w+) (.*)\n(?:.*\n){2}configurations +(\d+) ", block)
         assert found
-        runs = set(re.findall(r"^(?:memcheck|racecheck) +clean: (\d+) runs$", block, re.MULTILINE))
+        runs = set(re.findall(r"^(?:memcheck|racecheck|synccheck) +clean: (\d+) runs$", block, re.MULTILINE))
         assert len(runs) == 1
-        counted = rf"`{found[1]}` \({found[2]}( configurations)?, (and )?{runs.pop()}[ )]"
+        if "--config" in found[2]:
+            single += 1
+            continue
+        dtype = re.search(r"--dtype (\w+)", found[2])
+        name = f"`{found[1]}`{f' in {dtype[1]}' if dtype else ''}"
+        counted = rf"{name} \({found[3]}( configurations)?, (and )?{runs.pop()}[ )]"
         assert re.search(counted, text), found[1]
-    assert len(said) == 5
+    assert (len(said), single) == (12, 5)
+
+
+def products() -> Table:
+    """The README's table of gemm."""
+    shapes = json.loads((EVIDENCE / "gemm-shapes.json").read_text())["problems"]
+    found: Table = [["m x n x k", "time, us", "TFLOP/s", "`torch.mm` takes, times as long (verdict on ours)"]]
+    for one in shapes:
+        if one["dtype"] == "bfloat16" and (one["m"], one["n"], one["k"]) in IN_THE_README:
+            ours, torch = one["race"]["ours"], one["race"]["rivals"]["torch"]
+            ratio = f"{torch['ratio']:.3f} ({torch['verdict']})"
+            size = f"{one['m']} x {one['n']} x {one['k']}"
+            found.append([size, f"{ours['time_ns'] / 1e3:.2f}", f"{ours['tflops']:.1f}", ratio])
+    return found
 
 
 def overview() -> Table:
@@ -513,7 +566,10 @@ def overview() -> Table:
 
 
 def test_the_readme_has_the_measured_figures() -> None:
-    assert overview() in [table for _, table in tables(ROOT / "README.md")]
+    shown = [table for _, table in tables(ROOT / "README.md")]
+    assert overview() in shown and products() in shown
+    shapes = json.loads((EVIDENCE / "gemm-shapes.json").read_text())["problems"]
+    assert f"{mean_of_products(shapes):.3f} in the geometric mean" in prose(ROOT / "README.md")
     text = prose(ROOT / "README.md")
     rungs = {row[0]: row for row in ladder("transform")[1:]}
     for rung, words in (

@@ -50,3 +50,12 @@ def test_sub_lattices_have_neighbours(path: Path) -> None:
     space = SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu).restricted(recorded.rows)
     chosen = random.Random(0).sample(list(recorded.rows), 50)
     assert sum(bool(space.neighbours(configuration)) for configuration in chosen) >= 48
+
+
+def test_a_recording_that_is_older_than_its_kernel_may_keep_the_kernel_of_then(tmp_path: Path) -> None:
+    recording = tmp_path / "scale-H200.json.gz"
+    assert recorded_kernel(recording, "scale") == "scale"
+    kept = tmp_path / "scale-H200" / "scale.toml"
+    kept.parent.mkdir()
+    kept.write_text("")
+    assert recorded_kernel(recording, "scale") == str(kept)
