@@ -123,12 +123,16 @@ def ablation(variant: str, evidence: Path) -> str:
         [f"`{name}`", *(_choice(column[name]) if name in column else "-" for column in columns)]
         for name in sorted(names, key=lambda name: -max(_worth(column.get(name)) for column in columns))
     ]
-    where = f"{found[0]['gpu']}, {', '.join(dict.fromkeys(_conditions(one) for one in found))}"
+    where = f"{found[0]['gpu']}, {_conditions(found)}"
     return f"{where} ({link('gemm-ablation.txt')}).\n\n{rows([head, *body])}"
 
 
-def _conditions(one: dict[str, Any]) -> str:
-    return f"{one['problem']['dtypes']['input']}, {one['mode']}, {one['regime']}"
+def _conditions(found: list[dict[str, Any]]) -> str:
+    """Say how the products were timed; where not all the same way, which how."""
+    same = [one["problem"]["dtypes"]["input"] for one in found] + [one["regime"] for one in found]
+    modes = dict.fromkeys(one["mode"] for one in found)
+    which = [f"{mode}: {', '.join(_product(one) for one in found if one['mode'] == mode)}" for mode in modes]
+    return f"{', '.join(dict.fromkeys(same))}, {'; '.join(which if len(modes) > 1 else modes)}"
 
 
 def _product(one: dict[str, Any]) -> str:

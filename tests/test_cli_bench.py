@@ -327,7 +327,7 @@ def test_plot_without_matplotlib(
 ) -> None:
     know(kernel)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert_refused(bench("--plot", "bars.svg"), 1, "kernel-tune[plot]")
+    assert_refused(bench("--plot", "bars.svg"), 1, "pip install '.[plot]'")
     assert device.fields == []
 
 

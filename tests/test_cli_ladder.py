@@ -427,7 +427,7 @@ def test_plot_without_matplotlib(
     ladder: Ladder, device: LadderDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert_refused(ladder("--plot", "story.svg"), 1, "kernel-tune[plot]")
+    assert_refused(ladder("--plot", "story.svg"), 1, "pip install '.[plot]'")
     assert device.prepared == []
 
 

@@ -328,7 +328,7 @@ def test_insisting_on_what_is_not_there(
     tmp_path: Path, kernel: KernelSpec, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matmul_heuristics, "installed", lambda: False)
-    with pytest.raises(UsageError, match=r"not installed; pip install 'kernel-tune\[heuristics\]'"):
+    with pytest.raises(UsageError, match=r"not installed; in the checkout: pip install '.\[heuristics\]'"):
         run(kernel, database, seeds="heuristics")
     assert run(kernel, database).stats["seeds"] == {}
     with pytest.raises(UsageError, match=r"scale.toml does not say what to make of heuristics"):

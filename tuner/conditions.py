@@ -69,7 +69,7 @@ def choose_conditions(roof: Roof, mode: Mode | None, regime: Regime) -> tuple[Co
             f"{least_ns / 1e3:.2g} us at the speed of light: too short for the events around a single kernel"
         )
         return Conditions(Mode.ROTATING, regime), why
-    why = f"{least_ns / 1e3:.3g} us at the speed of light"
+    why = f"{least_ns / 1e3:{'.3g' if least_ns < 1e6 else '.0f'}} us at the speed of light"
     if roof.bound == "compute":
         why += "; a kernel near the peak gets pauses, because the power limit would slow it"
     return Conditions(Mode.COLD, regime), why

@@ -74,7 +74,7 @@ def require() -> None:
         UsageError: it is not.
     """
     if not installed():
-        raise UsageError(f"{PACKAGE} is not installed", "pip install 'kernel-tune[heuristics]'")
+        raise UsageError(f"{PACKAGE} is not installed", "in the checkout: pip install '.[heuristics]'")
 
 
 def source() -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tuner.enumeration import Rows, enumerate_valid
 from tuner.errors import SpaceError, UsageError
-from tuner.kernel import KernelSpec, ParameterSpec, VariantSpec, suggestion
+from tuner.kernel import KernelSpec, ParameterSpec, suggestion
 from tuner.model import Configuration, Gpu, Problem, Value
 
 Vector = NDArray[np.int64]
@@ -181,13 +181,10 @@ class SearchSpace:
             UsageError: no such variant, parameter or value.
             SpaceError: nothing is left; the message says what excluded each variant.
         """
-        for name in (variants := tuple(variants)):
-            if name not in kernel.variants:
-                raise UsageError(f"{kernel.name} has no variant {name!r}", suggestion(name, kernel.variants))
+        narrowed = narrow(kernel, variants := tuple(variants), fixed or {})
+        chosen = [kernel.variants[name] for name in narrowed]
         usable, left_out = kernel.usable_variants(problem, gpu)
-        chosen = [v for v in kernel.variants.values() if not variants or v.name in variants]
-        left_out = {name: reason for name, reason in left_out.items() if not variants or name in variants}
-        narrowed = _narrow(kernel.name, chosen, {n: tuple(values) for n, values in (fixed or {}).items()})
+        left_out = {name: reason for name, reason in left_out.items() if name in narrowed}
         constants, rng = kernel.environment(problem, gpu), np.random.default_rng(seed)
         found, size_before, sampled = [], 0, False
         for variant in chosen:
@@ -298,19 +295,29 @@ def _place(value: Value, parameter: ParameterSpec) -> int | None:
     return next((place for place, text in enumerate(texts) if value.strip().lower() in text), None)
 
 
-def _narrow(
-    kernel: str, variants: Sequence[VariantSpec], fixed: Mapping[str, tuple[Value, ...]]
+def narrow(
+    kernel: KernelSpec, names: Iterable[str], fixed: Mapping[str, Iterable[Value]]
 ) -> dict[str, dict[str, list[int]] | str]:
-    """Give for each variant the places that each parameter may take, or the reason why there are none."""
+    """Give the places that each parameter of each variant asked for (or of all) may take, or why there are none.
+
+    Raises:
+        UsageError: no such variant, parameter or value.
+    """
+    names, fixed = tuple(names), {name: tuple(values) for name, values in fixed.items()}
+    for name in names:
+        if name not in kernel.variants:
+            raise UsageError(f"{kernel.name} has no variant {name!r}", suggestion(name, kernel.variants))
+    variants = [variant for variant in kernel.variants.values() if not names or variant.name in names]
     for name, values in fixed.items():
         having = [variant.parameters[name] for variant in variants if name in variant.parameters]
         if not having:
-            names = dict.fromkeys(name for variant in variants for name in variant.parameters)
-            raise UsageError(f"{kernel} has no parameter {name!r}", suggestion(name, names))
+            known = dict.fromkeys(name for variant in variants for name in variant.parameters)
+            raise UsageError(f"{kernel.name} has no parameter {name!r}", suggestion(name, known))
         for value in values:
             if all(_place(value, parameter) is None for parameter in having):
-                known = dict.fromkeys(str(v) for parameter in having for v in parameter.values)
-                raise UsageError(f"{name} is never {value!r} in {kernel}", suggestion(str(value), known))
+                there = {value for parameter in having for value in parameter.values}
+                known = dict.fromkeys(map(str, sorted(there, key=lambda one: (isinstance(one, str), one))))
+                raise UsageError(f"{name} is never {value!r} in {kernel.name}", suggestion(str(value), known))
     narrowed: dict[str, dict[str, list[int]] | str] = {}
     for variant in variants:
         allowed = {name: list(range(len(p.values))) for name, p in variant.parameters.items()}

@@ -191,6 +191,7 @@ def run(
     from tuner.model import Mode, Regime
     from tuner.report.tables import say
     from tuner.rules import RULES, parse_rules, with_rules
+    from tuner.space import narrow
     from tuner.state import Request
 
     rule_names = parse_rules(rules)
@@ -201,6 +202,8 @@ def run(
     kernel = with_rules(others.others.kernel if others else load_kernel(wanted), rule_names)
     to_do = batch.make_jobs(kernel, sizes, dtypes, options, presets, problem_texts, problem_file, max_error)
     batch.check_figure(plot, to_do)
+    fixed = _fixed(fixes)
+    narrow(kernel, variants, fixed)  # refuses what is not there, before a device says anything
     asked = Request(
         kernel,
         to_do[0].choices[0],
@@ -208,7 +211,7 @@ def run(
         sampler,
         seed,
         variants,
-        _fixed(fixes),
+        fixed,
         time_s,
         from_scratch=from_scratch or others is not None,  # to study a search, a seed must give the same run
         mode=None if mode_name == "auto" else Mode(mode_name),

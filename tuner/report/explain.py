@@ -79,8 +79,8 @@ def _problem(told: Told) -> Iterator[tuple[str, object]]:
     roof, found = told.found.roof, told.found
     yield "work", f"at least {_si(roof.flops, 'FLOP')} and {_si(roof.bytes, 'B')}"
     ridge = f"; this GPU's ridge is at {roof.ridge:.3g}" if 0 < roof.ridge < math.inf else ""
-    yield "arithmetic intensity", f"{roof.intensity:.3g} FLOP/B{ridge}"
-    yield "roof", f"{found.binding}: {_roof(found)} by the data sheet"
+    yield "arithmetic intensity", f"{roof.intensity:{'.3g' if roof.intensity < 1e3 else '.0f'}} FLOP/B{ridge}"
+    yield "roof", f"{found.binding}: {_roof(found)} by the data sheet, at the highest clock"
     if told.ceiling is not None and told.time_ns != 0:
         yield "measured ceiling", _ceiling(told)
     if roof.speed_of_light_ns:

@@ -138,7 +138,7 @@ def _headers() -> Finding:
         "headers",
         "note",
         "CUDA's own headers are not here; only kernels that include them need them",
-        "pip install 'kernel-tune[headers]'",
+        "in the checkout: pip install '.[headers]'",
     )
 
 
@@ -149,7 +149,7 @@ def _heuristics() -> Finding:
         "heuristics",
         "note",
         f"{matmul_heuristics.PACKAGE} is not here; searches for products of matrices begin without it",
-        "pip install 'kernel-tune[heuristics]'",
+        "in the checkout: pip install '.[heuristics]'",
     )
 
 

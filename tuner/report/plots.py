@@ -79,7 +79,7 @@ def check_plot(path: Path) -> None:
         problem = f"--plot {path}: cannot write there: {error.strerror}"
         raise UsageError(problem, "choose a file in a folder of your own") from None
     if importlib.util.find_spec("matplotlib") is None:
-        raise TunerError("figures need matplotlib", "pip install 'kernel-tune[plot]'")
+        raise TunerError("figures need matplotlib", "in the checkout: pip install '.[plot]'")
 
 
 def _try_writing(path: Path) -> None:
