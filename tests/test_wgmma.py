@@ -239,26 +239,3 @@ def test_a_winner_is_verified_at_awkward_sizes_although_it_refuses_odd_ones(name
     assert len(fitting) >= ENOUGH // 2
     rows = default.values["block_m"]
     assert any(p.sizes["m"] % rows and p.sizes["n"] % default.values["block_n"] for p in fitting[:ENOUGH])
-
-
-WALKED_IN_GROUPS = {
-    **{"block_m": 192, "block_n": 256, "left_side": "b", "block_k": 64, "stages": 3, "consumers": 2},
-    **{"epilogue": "at_once", "store_buffers": 2, "mma_inflight": 1, "raster": "along_n", "group": 8},
-}
-MANY_PARTS = {"block_m": 128, "block_n": 256, "grid_k": 16, "cluster_n": 2, "stages": 4, "consumers": 2}
-
-
-@pytest.mark.parametrize(
-    ("name", "sizes", "chosen"),
-    [
-        ("wgmma", {"m": 16384, "n": 16384, "k": 16384}, WALKED_IN_GROUPS),
-        ("wgmma_split_k", {"m": 512, "n": 512, "k": 65536}, MANY_PARTS),
-    ],
-)
-def test_a_winner_that_small_sizes_do_not_suit_is_verified_at_others(
-    name: str, sizes: dict[str, int], chosen: dict[str, Any]
-) -> None:
-    of = problem(name, **sizes)
-    one = Configuration.of(name, {**space(name, of).default.values, **chosen})
-    assert not objection(GEMM, of, HOPPER, one)
-    assert sum(not objection(GEMM, p, HOPPER, one) for p in edge_problems(of, one)) >= ENOUGH // 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from tuner.devices.base import Contestant, Device
-from tuner.edges import edge_problems
+from tuner.edges import edge_problems, wide_edge_problems
 from tuner.elimination import HEATS, Groups, Standing, eliminate
 from tuner.model import Configuration, Measurement, Mode, Problem, Status, Trial
 from tuner.records import SUSPECT
@@ -313,7 +313,8 @@ def _confirm(
     if max_error is not None and error is not None and error > max_error:
         return Confirmation(again, [], f"on other inputs its error is {error:.2g}, above {max_error:.2g}")
     say("verifying the winner at awkward sizes")
-    edges = device.verify_at(edge_problems(problem, winner.configuration), winner.configuration)
+    chosen = winner.configuration
+    edges = device.verify_at([*edge_problems(problem, chosen), *wide_edge_problems(problem, chosen)], chosen)
     wrong = next(((where, found) for where, found in edges if found.status is not Status.OK), None)
     objection = f"at {wrong[0]}: {wrong[1].status}: {wrong[1].error}" if wrong else ""
     return Confirmation(again, edges, objection)

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 
-from tuner.edges import edge_problems
+from tuner.edges import edge_problems, wide_edge_problems
 from tuner.model import Configuration, Problem
 from tuner.space import SearchSpace
 
@@ -29,10 +29,12 @@ def small_problems(
     Returns:
         At least one problem: the smallest that is allowed, where none is small.
     """
-    fitting = [
-        candidate for candidate in (*edge_problems(problem, configuration, seed), problem) if fits(candidate)
-    ]
-    affordable = [candidate for candidate in fitting if _work(candidate) <= MOST_WORK]
+    fitting: list[Problem] = []
+    for make in (edge_problems, wide_edge_problems):  # the second are many, and few configurations need them
+        fitting += [candidate for candidate in make(problem, configuration, seed) if fits(candidate)]
+        if affordable := [candidate for candidate in fitting if _work(candidate) <= MOST_WORK]:
+            break
+    fitting += [problem] if fits(problem) else []
     small = sorted(affordable, key=_balance) or [min(fitting or [problem], key=_work)]
     if len(small) <= count:
         return small

@@ -1,0 +1,93 @@
+"""Awkward sizes: there are some for every configuration, and they are around its tile."""
+
+from __future__ import annotations
+
+import random
+from itertools import chain
+
+import pytest
+
+from tuner.edges import ALIGNED, ENOUGH, MAX_ELEMENTS, edge_problems, wide_edge_problems
+from tuner.kernel_file import load_kernel
+from tuner.model import Configuration, Problem, Value
+from tuner.roofline import ARCHITECTURES
+from tuner.space import SearchSpace
+from tuner.targets import objection
+
+GEMM = load_kernel("gemm")
+HOPPER = ARCHITECTURES[90]
+
+
+def product(m: int, n: int, k: int, layout: str = "nn") -> Problem:
+    return GEMM.problem({"m": m, "n": n, "k": k}, {"": "float16"}, {"layout": layout})
+
+
+def both(of: Problem, configuration: Configuration) -> list[Problem]:
+    return [*edge_problems(of, configuration), *wide_edge_problems(of, configuration)]
+
+
+@pytest.mark.parametrize("values", [{}, {"cached": True}, {"unroll": 1}, {"hint": "none"}])
+def test_a_configuration_without_a_length_has_some_too(values: dict[str, Value]) -> None:
+    one = Configuration("plain", tuple(values.items()))
+    for found in (edge_problems(product(64, 64, 64), one), wide_edge_problems(product(64, 64, 64), one)):
+        assert len({tuple(p.sizes.values()) for p in found}) == len(found) >= ENOUGH
+
+
+def test_lengths_are_beside_those_of_the_tile() -> None:
+    tile = Configuration("tiled", (("block_m", 48), ("block_k", 8)))
+    lengths = set(chain(*(p.sizes.values() for p in edge_problems(product(100, 100, 100), tile))))
+    assert {1, 47, 49, 99, 7, 9, 19, 100, 101} <= lengths
+    assert {48 - ALIGNED, 48 + ALIGNED, 2 * 48 + 3 * ALIGNED} <= lengths
+
+
+def test_products_of_two_parameters_are_lengths_too() -> None:
+    parts = Configuration("split", (("block_k", 64), ("parts", 16), ("stages", 3)))
+    near, wide = (
+        set(chain(*(p.sizes.values() for p in make(product(100, 100, 100), parts))))
+        for make in (edge_problems, wide_edge_problems)
+    )
+    assert not {1023, 1025} & near and {1023, 1025, 191, 193, 47, 49} <= wide
+
+
+def test_no_case_is_large() -> None:
+    tile = Configuration("tiled", (("block_m", 256), ("block_n", 256), ("group", 16)))
+    for found in both(product(16384, 16384, 16384), tile):
+        assert found.sizes["m"] * found.sizes["n"] * found.sizes["k"] <= MAX_ELEMENTS
+
+
+@pytest.mark.parametrize(
+    ("variant", "layout", "least"),
+    [("gemv_columns", "nn", 1), ("gemv_dots", "nt", 1), ("wgmma_few_rows", "nn", 8)],
+)
+def test_what_is_for_one_row_is_verified_with_one_row(variant: str, layout: str, least: int) -> None:
+    of = product(1, 8192, 8192, layout)
+    (space,) = SearchSpace.from_kernel(GEMM, of, HOPPER, [variant]).variants
+    for row in random.Random(1).sample(range(len(space)), 8):
+        one = space.configuration(row)
+        fitting = [p for p in both(of, one) if not objection(GEMM, p, HOPPER, one)]
+        assert len(fitting) >= least, one
+        assert any(p.sizes["m"] == 1 for p in fitting) or variant == "wgmma_few_rows"
+
+
+WALKED_IN_GROUPS = {
+    **{"block_m": 192, "block_n": 256, "left_side": "b", "block_k": 64, "stages": 3, "consumers": 2},
+    **{"epilogue": "at_once", "store_buffers": 2, "mma_inflight": 1, "raster": "along_n", "group": 8},
+}
+MANY_PARTS = {"block_m": 128, "block_n": 256, "grid_k": 16, "cluster_n": 2, "stages": 4, "consumers": 2}
+
+
+@pytest.mark.parametrize(
+    ("variant", "sizes", "chosen"),
+    [
+        ("wgmma", (16384, 16384, 16384), WALKED_IN_GROUPS),
+        ("wgmma_split_k", (512, 512, 65536), MANY_PARTS),
+    ],
+)
+def test_what_small_sizes_do_not_suit_is_verified_at_others(
+    variant: str, sizes: tuple[int, int, int], chosen: dict[str, Value]
+) -> None:
+    of = product(*sizes)
+    default = SearchSpace.from_kernel(GEMM, of, HOPPER, [variant]).default
+    one = Configuration.of(variant, {**default.values, **chosen})
+    assert not objection(GEMM, of, HOPPER, one)
+    assert sum(not objection(GEMM, p, HOPPER, one) for p in both(of, one)) >= ENOUGH // 2
