@@ -326,14 +326,13 @@ def _record(name: str, plan: Plan, db: Path, out: Path) -> None:
                         flush=True,
                     )
                 recorded.append(RecordedProblem(Problem.from_json(problem.to_json()), rows))
-                _write(
-                    name, device, recorded, out
-                )  # after each problem: what is whole is kept, come what may
+                # What is whole is kept, come what may; a recording takes the place of another when all of it is there.
+                _write(name, device, recorded, out, whole=len(recorded) == len(plan.problems))
     finally:
         device.close()
 
 
-def _write(name: str, device: Device, recorded: Sequence[RecordedProblem], out: Path) -> None:
+def _write(name: str, device: Device, recorded: Sequence[RecordedProblem], out: Path, whole: bool) -> None:
     gpu_name = device.gpu.name.removeprefix("NVIDIA ").replace(" ", "_")
     recording = Recording(
         f"{name}-{gpu_name}",
@@ -343,8 +342,14 @@ def _write(name: str, device: Device, recorded: Sequence[RecordedProblem], out: 
         {"kernel-tune": __version__, **device.versions},
         tuple(recorded),
     )
-    path = out / f"{recording.name}.json.gz"
+    path = out / f"{recording.name}{'' if whole else '.partial'}.json.gz"
     write_recording(path, recording)
+    if whole:
+        path.with_name(f"{recording.name}.partial.json.gz").unlink(missing_ok=True)
+        if (out / recording.name).is_dir():
+            print(
+                f"remove {out / recording.name}: it keeps the kernel of the recording before", file=sys.stderr
+            )
     print(
         f"{path}: {sum(len(p.rows) for p in recorded)} rows, {path.stat().st_size / 2**20:.2f} MiB",
         file=sys.stderr,

@@ -349,6 +349,16 @@ def test_best_without_a_winner_says_what_to_run(path: Path) -> None:
     assert json.loads(result.stdout) == []
 
 
+def test_best_of_a_kernel_that_is_there_or_of_none_says_what_is_wrong(path: Path) -> None:
+    assert "leave out a filter" in str(fails(best, "--kernel", "gemm", "--gpu", "a100"))
+    assert "leave out a filter" in str(fails(best, "--gpu", "a100"))
+    wrong = str(fails(best, "--kernel", "gem"))
+    assert "did you mean gemm?" in wrong and "tune --kernel" not in wrong
+    fill(path, "c", replace(GEMM, kernel="mine"))
+    assert "leave out a filter" in str(fails(best, "--kernel", "mine", "--gpu", "a100"))
+    assert "did you mean mine?" in str(fails(best, "--kernel", "min"))
+
+
 def test_an_unconfirmed_winner_says_why(path: Path) -> None:
     fill(path, "c", replace(GEMM, sizes={"m": 1, "n": 1}), exportable=False)
     assert "no: a fresh process took 300 us" in call(best, "--size", "m=1").output

@@ -18,7 +18,7 @@ from tuner.errors import DatabaseError, UsageError
 from tuner.kernel import suggestion
 from tuner.kernel_file import builtin_kernels
 from tuner.model import Mode, Regime, Status
-from tuner.records import SORTS, StoredTrial
+from tuner.records import SORTS, StoredTrial, StoredWinner
 from tuner.report import tables
 from tuner.report import trial_details as details
 
@@ -248,6 +248,7 @@ def best(db: Path, replayed: bool, **options: Any) -> None:
     filters = _filters(options, replayed=None if replayed else False)
     with Database.open(db, write=False) as database:
         found = database.best(filters)
+        known = found if found.rows else database.best()
     _report_damage(found)
     if options["as_json"] or options["as_csv"]:
         _print_records(
@@ -273,10 +274,18 @@ def best(db: Path, replayed: bool, **options: Any) -> None:
         ]
         tables.show(WINNER_HEADS, rows, right=("time", "rate", "of peak", "trial"))
     if not found.rows:
-        kernel, known = options["kernel"] or "gemm", builtin_kernels()
-        more = "" if replayed else ", or add --replayed"
-        find = f"find one with: tune --kernel {kernel}" if kernel in known else suggestion(kernel, known)
-        raise DatabaseError(f"no winner in {db} fits", find + more)
+        raise DatabaseError(f"no winner in {db} fits", _how_to_find_one(options["kernel"], known, replayed))
+
+
+def _how_to_find_one(kernel: str | None, known: Found[StoredWinner], replayed: bool) -> str:
+    """Say what to do where nothing fits: of the kernel there may be winners that a filter leaves out."""
+    stored = {winner.run.problem.kernel for winner in known.rows}
+    more = "" if replayed else ", or add --replayed"
+    if stored and (not kernel or kernel in stored):
+        return f"leave out a filter{more}"
+    if not kernel or kernel in builtin_kernels():
+        return f"find one with: tune --kernel {kernel or 'gemm'}{more}"
+    return suggestion(kernel, sorted({*builtin_kernels(), *stored}))
 
 
 def _versus_default(winner: Winner) -> tuple[float | None, float | None, float | None, str]:
