@@ -327,6 +327,13 @@ def test_bad_argument_is_one_clear_line(
     assert_refused(tune("run", *arguments), *words)
 
 
+@pytest.mark.parametrize("arguments", [("--variant", "nope"), ("--fix", "nope=1"), ("--sampler", "nope")])
+def test_a_name_that_is_not_there_is_refused_before_a_device_says_anything(
+    tune: Tune, arguments: tuple[str, str]
+) -> None:
+    assert_refused(tune(*SMALL, *arguments, device=""), "nope")
+
+
 @pytest.mark.parametrize(
     ("device", "words"),
     [

@@ -181,7 +181,7 @@ def run(
     Tries configurations, keeps each in the database, races the best against the default, and confirms the winner in
     a fresh process. Without a GPU the recorded answers of another machine's GPU are replayed, and marked as such.
     """
-    from tuner import paths  # everything heavy waits until the command is used
+    from tuner import paths, seeding  # everything heavy waits until the command is used
     from tuner.cli import batch
     from tuner.cli.stopping import stopping
     from tuner.database import Database
@@ -191,6 +191,7 @@ def run(
     from tuner.model import Mode, Regime
     from tuner.report.tables import say
     from tuner.rules import RULES, parse_rules, with_rules
+    from tuner.search import find_sampler
     from tuner.space import narrow
     from tuner.state import Request
 
@@ -203,7 +204,9 @@ def run(
     to_do = batch.make_jobs(kernel, sizes, dtypes, options, presets, problem_texts, problem_file, max_error)
     batch.check_figure(plot, to_do)
     fixed = _fixed(fixes)
-    narrow(kernel, variants, fixed)  # refuses what is not there, before a device says anything
+    narrow(kernel, variants, fixed)  # these refuse what is not there, before a device says anything
+    find_sampler(sampler)
+    seeding.refuse(kernel, seeds)
     asked = Request(
         kernel,
         to_do[0].choices[0],

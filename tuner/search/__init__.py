@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tuner.errors import UsageError
 from tuner.kernel import suggestion
 from tuner.search.base import Search
 from tuner.search.enumerate import BruteForce, RandomOrder
 from tuner.space import SearchSpace
 
-__all__ = ["Search", "make_search", "sampler_names"]
+__all__ = ["Search", "find_sampler", "make_search", "sampler_names"]
 
 _ENUMERATING: dict[str, type[Search]] = {
     "random": RandomOrder,
@@ -23,21 +25,30 @@ def sampler_names() -> list[str]:
     return ["kriging", "tpe", "random", "brute-force", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc"]
 
 
-def make_search(name: str, space: SearchSpace, seed: int) -> Search:
-    """Make the search that a sampler's name stands for; case, hyphens and "Sampler" do not matter.
+def find_sampler(name: str) -> Callable[[SearchSpace, int], Search]:
+    """Give what makes a search of a space and a seed; case, hyphens and "Sampler" in the name do not matter.
 
     Raises:
         UsageError: there is no such sampler, or it needs a package that is not installed.
     """
     plain = name.lower().replace("-", "").replace("_", "").removesuffix("sampler")
     if plain in _ENUMERATING:
-        return _ENUMERATING[plain](space, seed)
+        return _ENUMERATING[plain]
     if plain == "kriging":
         from tuner.search.kriging import Kriging
 
-        return Kriging(space, seed)
+        return Kriging
     from tuner.search.optuna_search import OptunaSearch, sampler_classes  # Optuna takes 0.2 s to import
 
     if plain not in sampler_classes():
         raise UsageError(f"no sampler named {name!r}", suggestion(name.lower(), sampler_names()))
-    return OptunaSearch(space, seed, sampler_classes()[plain])
+    return lambda space, seed: OptunaSearch(space, seed, sampler_classes()[plain])
+
+
+def make_search(name: str, space: SearchSpace, seed: int) -> Search:
+    """Make the search that a sampler's name stands for.
+
+    Raises:
+        UsageError: as :func:`find_sampler`.
+    """
+    return find_sampler(name)(space, seed)
