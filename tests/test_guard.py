@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.faults.fake_worker import GPU, REFERENCE_NS, STATUSES
+from tests.faults.held import hold_compilers
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.processes import gone
 from tuner.devices import guard as guard_module
@@ -376,6 +377,11 @@ FAULTS = ("ok", "hang", "die", "sticky700", *STATUSES)
 
 
 @pytest.fixture
+def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_SLEEP_S", "0.1")
+
+
+@pytest.fixture
 def device(tmp_path: Path) -> Iterator[LocalDevice]:
     device = LocalDevice(0, jobs=2, cache=tmp_path / "cache", worker=WORKER)
     yield device
@@ -452,6 +458,37 @@ def test_equal_sources_are_measured_once(device: LocalDevice, tmp_path: Path) ->
     assert Counter(log(tmp_path))["measure scale__ok False"] == 2
     ask(device, [one])  # whoever asks for the same once more doubts the answer
     assert Counter(log(tmp_path))["measure scale__ok False"] == 3
+
+
+def test_what_is_compiled_when_another_problem_is_prepared_is_not_measured(
+    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, _ = prepared(device, tmp_path)
+    with monkeypatch.context() as patch:
+        held = hold_compilers(device, patch)
+        device.submit(0, configuration("ok", 32))
+    device.prepare(kernel, kernel.problem({"n": 64}), 1)
+    for go_on in held:
+        go_on()
+    (outcome,) = ask(device, [configuration("ok", 64)])
+    assert (outcome.number, outcome.configuration) == (0, configuration("ok", 64))
+    assert outcome.measurement.status is Status.OK
+    assert Counter(log(tmp_path))["measure scale__ok False"] == 1
+
+
+@pytest.mark.usefixtures("slowly")
+def test_what_is_measured_when_another_problem_is_prepared_is_not_answered(
+    device: LocalDevice, tmp_path: Path
+) -> None:
+    kernel, _ = prepared(device, tmp_path)
+    device.submit(0, configuration("ok", 32))
+    deadline = time.monotonic() + 60.0
+    while "measure scale__ok False" not in log(tmp_path):
+        assert time.monotonic() < deadline
+    device.prepare(kernel, kernel.problem({"n": 64}), 1)
+    (outcome,) = ask(device, [configuration("ok", 64)])
+    assert (outcome.number, outcome.configuration) == (0, configuration("ok", 64))
+    assert outcome.measurement.status is Status.OK
 
 
 def test_plan_that_cannot_be_launched_costs_one_trial(device: LocalDevice, tmp_path: Path) -> None:

@@ -363,6 +363,26 @@ def test_refusal_is_remembered(kernel: KernelSpec, device: LadderDevice) -> None
     assert len(device.prepared) == 4
 
 
+def test_answers_that_a_run_did_not_wait_for_do_not_reach_the_next(
+    kernel: KernelSpec, device: LadderDevice
+) -> None:
+    _, same = KeptDevice.of(device)
+
+    def prepare() -> None:
+        same.prepare(kernel, kernel.problem(), 0, Conditions())
+
+    prepare()
+    same.submit(0, BEST["more"])
+    assert [outcome.number for outcome in same.collect(0.0)] == [0]
+    prepare()
+    assert len(device.prepared) == 1
+    same.submit(0, BEST["more"])
+    for _ in range(2):
+        prepare()
+        assert len(device.prepared) == 2
+    assert same.collect(0.0) == []
+
+
 # -- what it means
 
 

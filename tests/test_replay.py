@@ -67,6 +67,14 @@ def test_answers_are_the_recorded_ones(device: ReplayDevice, kernel: KernelSpec)
         assert outcome.compilation.sources
 
 
+def test_answers_that_nobody_waited_for_do_not_outlive_the_problem(
+    device: ReplayDevice, kernel: KernelSpec
+) -> None:
+    device.submit(0, configuration())
+    device.prepare(kernel, kernel.problem({"n": 64}, {"": "float16"}), 0)
+    assert device.collect(0) == []
+
+
 def test_race_draws_from_the_recorded_samples(device: ReplayDevice) -> None:
     contestants = [Contestant(configuration(), 1.0), Contestant(configuration(items=2), 1.0)]
     rows = device.recording.problems[0].rows

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.faults.compiling_device import CompilingDevice
-from tests.faults.kernels import scale_kernel
+from tests.faults.held import hold_compilers
+from tests.faults.kernels import SOURCE, scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
 from tests.test_search import cost, single
 from tests.test_session import only_run, plain, run, sequence
 from tuner import shortlist as module
+from tuner.compile_pool import Compilation
 from tuner.database import Database
+from tuner.devices.ahead import CompiledAhead
 from tuner.devices.base import Compiled, Outcome
 from tuner.devices.local import LocalDevice
 from tuner.errors import Interrupted
@@ -371,3 +374,41 @@ def test_what_is_forgotten_can_be_submitted_all_the_same(local: LocalDevice) -> 
     local.forget(plain(64))
     local.submit(0, plain(64))
     assert answer_of(local).measurement.status is Status.OK
+
+
+def test_what_was_begun_before_it_was_forgotten_is_not_taken_for_what_was_begun_since() -> None:
+    ahead, configuration = CompiledAhead(), plain(64)
+    before = ahead.begin(configuration)
+    assert ahead.expects(before)
+    ahead.clear()
+    assert not ahead.expects(before)
+    now = ahead.begin(configuration)
+    assert not ahead.expects(before)
+    ahead.end(before, Compilation(Status.COMPILE_ERROR), Compiled(failed=True))
+    assert ahead.get(configuration) is None
+    gone_on: list[Compilation] = []
+    assert ahead.submit(configuration, gone_on.append)
+    assert gone_on == []
+    compilation = Compilation(Status.OK)
+    ahead.end(now, compilation, Compiled(failed=False))
+    assert gone_on == [compilation]
+
+
+def test_what_is_compiled_for_the_problem_before_is_not_tried_for_the_next(
+    local: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = scale_kernel(tmp_path / "sized", source=SOURCE + "// of {{ problem.n }} elements\n")
+    large, small = kernel.problem({"n": 4096}), kernel.problem({"n": 64})
+    local.prepare(kernel, large, 1)
+    held = hold_compilers(local, monkeypatch)
+    local.compile(plain(64))
+    local.forget(plain(64))
+    local.prepare(kernel, small, 1)
+    local.compile(plain(64))
+    local.submit(0, plain(64))
+    for go_on in held:
+        go_on()
+    outcome = answer_of(local)
+    assert outcome.measurement.status is Status.OK
+    assert "// of 64 elements" in outcome.compilation.sources[0]
+    assert local.collect(0.2) == []

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tuner.database import Database
-from tuner.devices.base import Device
+from tuner.devices.base import Device, Outcome
 from tuner.errors import Interrupted, SpaceError, TunerError
 from tuner.kernel import KernelSpec, RungSpec
 from tuner.kernel_file import content_digest
@@ -35,17 +35,19 @@ AHEAD = 2
 class KeptDevice:
     """A device that stays prepared: asked for the problem that it holds, it does nothing. Else it is the device.
 
-    Each run of a session prepares its problem, and the rungs at one size are runs of the same problem.
+    Each run of a session prepares its problem, and the rungs at one size are runs of the same problem. Only after a run
+    that did not wait for all its answers the device is prepared once more: the next run would take them for its own.
     """
 
     _device: Device
+    _pending: set[int]
     _held: tuple[Any, ...] | None
     _refusal: TunerError | None
     expected_ns: float
     """Guess of what the next candidates take."""
 
     def __init__(self, device: Device) -> None:
-        self.__dict__.update(_device=device, _held=None, _refusal=None, expected_ns=0.0)
+        self.__dict__.update(_device=device, _pending=set(), _held=None, _refusal=None, expected_ns=0.0)
 
     @classmethod
     def of(cls, device: Device) -> tuple[KeptDevice, Device]:
@@ -72,8 +74,9 @@ class KeptDevice:
     def prepare(self, kernel: KernelSpec, problem: Problem, seed: int, *others: Any) -> None:
         """Prepare the device, or say again why it cannot be, unless it holds this already."""
         wanted = (kernel, problem, seed, *others)
-        if wanted != self._held:
+        if wanted != self._held or self._pending:
             self._held, self._refusal = None, None
+            self._pending.clear()
             try:
                 self._device.prepare(kernel, problem, seed, *others)
             except TunerError as error:
@@ -81,6 +84,17 @@ class KeptDevice:
             self._held = wanted
         if self._refusal is not None:
             raise self._refusal
+
+    def submit(self, number: int, configuration: Configuration) -> None:
+        """Submit it to the device, and note that its answer is to come."""
+        self._pending.add(number)
+        self._device.submit(number, configuration)
+
+    def collect(self, timeout_s: float) -> list[Outcome]:
+        """Give what the device has answered."""
+        found = self._device.collect(timeout_s)
+        self._pending.difference_update(outcome.number for outcome in found)
+        return found
 
 
 def best_of_rung(

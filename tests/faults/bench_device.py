@@ -81,6 +81,7 @@ class BenchDevice(StubDevice):
         truth: Problem | None = None,
     ) -> None:
         self.conditions = conditions
+        self.waiting.clear()
         self.timed.append((problem, conditions))
 
     def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:

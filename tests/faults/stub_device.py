@@ -85,6 +85,7 @@ class StubDevice(Device):
     ) -> None:
         self.prepared.append(problem)
         self.conditions, self.truth = conditions, truth
+        self.waiting.clear()
 
     def submit(self, number: int, configuration: Configuration) -> None:
         self.asked.append(configuration)

@@ -14,8 +14,11 @@ GoOn = Callable[[Compilation], None]
 """What happens to a compilation whose configuration has been submitted."""
 
 
-@dataclass
-class _Kept:
+@dataclass(eq=False)
+class Kept:
+    """A compilation that somebody began; another of the same configuration, perhaps for another problem, is another."""
+
+    configuration: Configuration
     compilation: Compilation | None = None
     compiled: Compiled | None = None
     go_on: GoOn | None = None
@@ -25,32 +28,36 @@ class CompiledAhead:
     """Joins two threads: one ends a compilation, another submits the configuration, in either order."""
 
     def __init__(self) -> None:
-        self._kept: dict[Configuration, _Kept] = {}
+        self._kept: dict[Configuration, Kept] = {}
         self._lock = threading.Lock()
 
-    def begin(self, configuration: Configuration) -> Callable[[], bool]:
-        """Expect a compilation; what is given back says whether it is still wanted."""
-        kept = _Kept()
+    def begin(self, configuration: Configuration) -> Kept:
+        """Expect a compilation."""
+        kept = Kept(configuration)
         with self._lock:
             self._kept[configuration] = kept
-        return lambda: self._kept.get(configuration) is kept
+        return kept
 
-    def end(self, configuration: Configuration, compilation: Compilation, compiled: Compiled) -> None:
+    def expects(self, kept: Kept) -> bool:
+        """Say whether it is still wanted: it was not forgotten, nor begun anew."""
+        return self._kept.get(kept.configuration) is kept
+
+    def end(self, kept: Kept, compilation: Compilation, compiled: Compiled) -> None:
         """Note what became of it; called from a compiling thread."""
         with self._lock:
-            if (kept := self._kept.get(configuration)) is None:
+            if not self.expects(kept):
                 return
             kept.compilation, kept.compiled = compilation, compiled
             go_on = kept.go_on
             if go_on is not None:
-                del self._kept[configuration]
+                del self._kept[kept.configuration]
         if go_on is not None:
             go_on(compilation)
 
     def refuse(self, configuration: Configuration) -> None:
         """Note that it cannot be run, so that there is nothing to compile, and nothing to submit."""
         with self._lock:
-            self._kept[configuration] = _Kept(compiled=Compiled(failed=True))
+            self._kept[configuration] = Kept(configuration, compiled=Compiled(failed=True))
 
     def get(self, configuration: Configuration) -> Compiled | None:
         """Say what became of it; None while it is under way.

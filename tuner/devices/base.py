@@ -141,7 +141,7 @@ class Device(ABC):
         conditions: Conditions = Conditions(),  # noqa: B008 - frozen
         truth: Problem | None = None,
     ) -> None:
-        """Make the problem's data ready.
+        """Make the problem's data ready; what is still pending will not be answered any more.
 
         Args:
             kernel: what computes.

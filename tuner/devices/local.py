@@ -14,7 +14,7 @@ from typing import Any
 from tuner.baselines import BaselineKind, launch_of, launch_spec, source_of
 from tuner.compile_pool import Compilation, CompilePool
 from tuner.conditions import choose_conditions
-from tuner.devices.ahead import CompiledAhead
+from tuner.devices.ahead import CompiledAhead, Kept
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Compiled, Contestant, Device, Outcome, RaceRound
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard
@@ -56,6 +56,28 @@ class _Same:
         return any(item[0] == number for item in self.waiting)
 
 
+@dataclass
+class _Task:
+    """What is prepared, and what became of all that was submitted for it.
+
+    A run that ends before its time leaves compilations and measurements under way. Whoever ends one goes on with the
+    task that it was submitted for: once another is prepared, nobody reads the answers of the one before.
+    """
+
+    kernel: KernelSpec
+    problem: Problem
+    outcomes: queue.SimpleQueue[Outcome | None] = field(default_factory=queue.SimpleQueue)
+    """Answers; None only wakes who waits for one, because something was compiled ahead."""
+    same: dict[str, _Same] = field(default_factory=dict)
+    """By what is compiled and launched."""
+
+    def answer(
+        self, number: int, configuration: Configuration, compilation: Compilation, measurement: Measurement
+    ) -> None:
+        """Give the one answer to a submission."""
+        self.outcomes.put(Outcome(number, configuration, compilation, measurement))
+
+
 class LocalDevice(Device):
     """A GPU of this machine.
 
@@ -92,15 +114,12 @@ class LocalDevice(Device):
         except BaseException:
             self.close()
             raise
-        self._outcomes: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
-        """Answers; None only wakes who waits for one, because something was compiled ahead."""
         self._ahead = CompiledAhead()
-        self._same: dict[str, _Same] = {}
-        self._same_lock = threading.Lock()
+        self._task: _Task
+        self._task_lock = threading.Lock()
+        """Over which task it is, and over what waits for the same measurement in one."""
         self._fatal = ""
         """Why nothing can be measured any more."""
-        self._kernel: KernelSpec
-        self._problem: Problem
         self._truth: Problem | None = None
         self._requests: Requests
         self._seed = 0
@@ -124,10 +143,10 @@ class LocalDevice(Device):
         truth: Problem | None = None,
     ) -> None:
         """Calibrate if card and driver are new, compile the reference, fill the tensors, compute what is expected."""
-        self._kernel, self._problem, self._seed = kernel, problem, seed
-        self._truth, self.conditions = truth, conditions
+        with self._task_lock:
+            self._task = _Task(kernel, problem)
+        self._seed, self._truth, self.conditions = seed, truth, conditions
         self._requests = Requests(kernel, self.gpu, self._pool)
-        self._same = {}
         self._ahead.clear()
         if self.calibration is None:
             self.calibration = self.known_calibration() or self._calibrated()
@@ -171,12 +190,12 @@ class LocalDevice(Device):
     def _set_up(self) -> float:
         """Give the problem to the measuring process; gives the time of its reference kernel."""
         self._released = False
-        request = self._requests.setup(self._problem, self._seed, self.conditions, self._truth)
+        request = self._requests.setup(self._task.problem, self._seed, self.conditions, self._truth)
         reply = self._guard.call(request)
         if reply.get("failed") == Status.WORKER_DIED:
             reply = self._guard.call(request)  # once may be an accident, of which a long run has some
         if "error" in reply:
-            raise DeviceError(f"{self._problem}: {reply['error']}")
+            raise DeviceError(f"{self._task.problem}: {reply['error']}")
         self.least_error = reply["least_error"]
         return float(reply["reference_ns"])
 
@@ -188,31 +207,29 @@ class LocalDevice(Device):
 
     def submit(self, number: int, configuration: Configuration) -> None:
         """Render, compile, verify and time one configuration."""
+        task = self._task
         try:
-            plan = make_plan(self._kernel, self._problem, self.gpu, configuration)
+            plan = make_plan(task.kernel, task.problem, self.gpu, configuration)
         except TunerError as error:
             self._ahead.forget(configuration)
-            self._answer(
-                number,
-                configuration,
-                Compilation(Status.OK),
-                Measurement(Status.INVALID_CONFIG, error=str(error)),
-            )
+            refusal = Measurement(Status.INVALID_CONFIG, error=str(error))
+            task.answer(number, configuration, Compilation(Status.OK), refusal)
             return
-        done = partial(self._compiled, number, configuration, plan)
+        done = partial(self._compiled, task, number, configuration, plan)
         if not self._ahead.submit(configuration, done):
-            self._pool.submit(self._kernel.file, self._problem, self.gpu, configuration, done)
+            self._pool.submit(task.kernel.file, task.problem, self.gpu, configuration, done)
 
     def compile(self, configuration: Configuration) -> None:
         """Render and compile one configuration when no compiler has anything better to do."""
+        task = self._task
         try:
-            plan = make_plan(self._kernel, self._problem, self.gpu, configuration)
+            plan = make_plan(task.kernel, task.problem, self.gpu, configuration)
         except TunerError:
             self._ahead.refuse(configuration)
             return
-        wanted = self._ahead.begin(configuration)
-        done = partial(self._compiled_ahead, configuration, plan)
-        self._pool.submit(self._kernel.file, self._problem, self.gpu, configuration, done, ahead=wanted)
+        kept = self._ahead.begin(configuration)
+        done, wanted = partial(self._compiled_ahead, task, kept, plan), partial(self._ahead.expects, kept)
+        self._pool.submit(task.kernel.file, task.problem, self.gpu, configuration, done, ahead=wanted)
 
     def compiled(self, configuration: Configuration) -> Compiled | None:
         """Say what became of :meth:`compile`."""
@@ -225,11 +242,12 @@ class LocalDevice(Device):
     def collect(self, timeout_s: float) -> list[Outcome]:
         """Give what has been answered."""
         found: list[Outcome] = []
+        outcomes = self._task.outcomes
         deadline = time.monotonic() + timeout_s
         while True:
             try:
                 wait = 0.0 if found else max(0.0, deadline - time.monotonic())
-                outcome = self._outcomes.get(timeout=wait) if wait else self._outcomes.get_nowait()
+                outcome = outcomes.get(timeout=wait) if wait else outcomes.get_nowait()
                 if outcome is not None:
                     found.append(outcome)
                 else:
@@ -252,11 +270,11 @@ class LocalDevice(Device):
         try:
             guard.hello()
             reply = guard.call(
-                self._requests.setup(self._problem, self._seed + 1, self.conditions, self._truth)
+                self._requests.setup(self._task.problem, self._seed + 1, self.conditions, self._truth)
             )
             if "error" in reply:
                 return Measurement(Status(reply.get("failed", Status.UNSTABLE)), error=reply["error"])
-            request, compilation = self._request(self._problem, configuration)
+            request, compilation = self._request(self._task.problem, configuration)
             if request is None:
                 return Measurement(compilation.status, error=compilation.error)
             return measurement_of(guard.call({**request, "thorough": True, "incumbent_ns": time_ns}))
@@ -270,13 +288,13 @@ class LocalDevice(Device):
         self, problems: Sequence[Problem], configuration: Configuration
     ) -> list[tuple[Problem, Measurement]]:
         """Check one configuration at other sizes, in a process of its own."""
-        reference = self._kernel.reference
+        reference = self._task.kernel.reference
         if reference.golden and not reference.numpy and reference.cuda is None:
             return []  # the files are of one size
         self._release()
         found: list[tuple[Problem, Measurement]] = []
         guard = Guard(self._worker, self._arguments)
-        problem = self._problem
+        problem = self._task.problem
         try:
             guard.hello()
             for problem in problems:
@@ -293,8 +311,8 @@ class LocalDevice(Device):
 
     def _verify(self, guard: Guard, problem: Problem, configuration: Configuration) -> Measurement | None:
         """Check a configuration at another size; None where it does not claim to work."""
-        names = {**self._kernel.environment(problem, self.gpu), **configuration.values}
-        variant = self._kernel.variants[configuration.variant]
+        names = {**self._task.kernel.environment(problem, self.gpu), **configuration.values}
+        variant = self._task.kernel.variants[configuration.variant]
         conditions = [condition for _, condition in variant.constraints_before]
         conditions += [variant.requires] if variant.requires is not None else []
         try:
@@ -323,54 +341,56 @@ class LocalDevice(Device):
 
     # -- one candidate --------------------------------------------------------------------------------------------
 
-    def _compiled_ahead(self, configuration: Configuration, plan: Plan, compilation: Compilation) -> None:
+    def _compiled_ahead(self, task: _Task, kept: Kept, plan: Plan, compilation: Compilation) -> None:
         """Keep a compiled candidate; called from a compiling thread."""
         try:
-            settled, refusal = self._settle(configuration, plan, compilation)
+            settled, refusal = self._settle(task, kept.configuration, plan, compilation)
             found = Resources.of(settled.resources) if settled.resources else None
             compiled = Compiled(refusal is not None, found)
         except Exception:  # noqa: BLE001 - its trial says why
             compiled = Compiled(failed=True)
-        self._ahead.end(configuration, compilation, compiled)
-        self._outcomes.put(None)
+        self._ahead.end(kept, compilation, compiled)
+        task.outcomes.put(None)
 
     def _compiled(
-        self, number: int, configuration: Configuration, plan: Plan, compilation: Compilation
+        self, task: _Task, number: int, configuration: Configuration, plan: Plan, compilation: Compilation
     ) -> None:
         """Go on with a compiled candidate; called from a compiling thread."""
         try:
-            compilation, refusal = self._settle(configuration, plan, compilation)
+            compilation, refusal = self._settle(task, configuration, plan, compilation)
             if refusal is not None:
-                self._answer(number, configuration, compilation, refusal)
+                task.answer(number, configuration, compilation, refusal)
                 return
             # Different configurations can render to the same text: those are one candidate, measured once.
             key = digest([list(compilation.sources), plan.to_json()])
-            with self._same_lock:
-                same = self._same.setdefault(key, _Same())
+            # The next task's setup must not come in between: a candidate is not to run on another problem's data.
+            with self._task_lock:
+                if task is not self._task:
+                    return
+                same = task.same.setdefault(key, _Same())
                 if configuration in same.asked:
                     same.answer = None  # whoever asks for the same configuration again wants another answer
                 same.asked.add(configuration)
                 known = same.answer
                 if known is None:
                     same.waiting.append((number, configuration, compilation))
-                first = len(same.waiting) == 1
+                if known is None and len(same.waiting) == 1:
+                    request = {
+                        **candidate_request(plan, compilation),
+                        "do": "measure",
+                        "incumbent_ns": self.incumbent_ns,
+                    }
+                    self._guard.submit(request, partial(self._measured, task, key))
             if known is not None:
-                self._answer(number, configuration, compilation, known)
-            elif first:
-                request = {
-                    **candidate_request(plan, compilation),
-                    "do": "measure",
-                    "incumbent_ns": self.incumbent_ns,
-                }
-                self._guard.submit(request, partial(self._measured, key))
+                task.answer(number, configuration, compilation, known)
         except Exception as error:  # noqa: BLE001 - a lost answer would block the search for ever
-            with self._same_lock:
-                self._same = {k: v for k, v in self._same.items() if not v.waits(number)}
-            self._answer(
+            with self._task_lock:
+                task.same = {k: v for k, v in task.same.items() if not v.waits(number)}
+            task.answer(
                 number, configuration, compilation, Measurement(Status.INVALID_CONFIG, error=str(error))
             )
 
-    def _measured(self, key: str, reply: dict[str, Any]) -> None:
+    def _measured(self, task: _Task, key: str, reply: dict[str, Any]) -> None:
         if reply.get("fatal"):
             self._fatal = reply["error"]  # says nothing about this candidate
             return
@@ -378,20 +398,15 @@ class LocalDevice(Device):
         if reply.get("span"):
             self.occupancy.spans.append(tuple(reply["span"]))
             self.occupancy.refined_s += reply.get("refined_s", 0.0)
-        with self._same_lock:
-            same = self._same[key]
+        with self._task_lock:
+            same = task.same[key]
             waiting, same.waiting = same.waiting, []
             same.answer = replace(measurement, measure_s=0.0, drifted=False)
         for number, configuration, compilation in waiting:
-            self._answer(number, configuration, compilation, measurement)
-
-    def _answer(
-        self, number: int, configuration: Configuration, compilation: Compilation, measurement: Measurement
-    ) -> None:
-        self._outcomes.put(Outcome(number, configuration, compilation, measurement))
+            task.answer(number, configuration, compilation, measurement)
 
     def _settle(
-        self, configuration: Configuration, plan: Plan, compilation: Compilation
+        self, task: _Task, configuration: Configuration, plan: Plan, compilation: Compilation
     ) -> tuple[Compilation, Measurement | None]:
         """Complete what is known of the resources, and refuse what cannot launch."""
         if compilation.status is not Status.OK:
@@ -411,8 +426,8 @@ class LocalDevice(Device):
         compilation = replace(compilation, resources=tuple(resources))
         if refusal is None:
             worst = asdict(Resources.of(resources))
-            names = {**self._kernel.environment(self._problem, self.gpu), **configuration.values, **worst}
-            for reason, condition in self._kernel.variants[configuration.variant].constraints_after:
+            names = {**task.kernel.environment(task.problem, self.gpu), **configuration.values, **worst}
+            for reason, condition in task.kernel.variants[configuration.variant].constraints_after:
                 if not condition.evaluate(names):
                     refusal = Measurement(Status.INVALID_CONFIG, error=reason)
                     break
@@ -421,8 +436,8 @@ class LocalDevice(Device):
     def _request(
         self, problem: Problem, configuration: Configuration
     ) -> tuple[dict[str, Any] | None, Compilation]:
-        plan = make_plan(self._kernel, problem, self.gpu, configuration)
-        compilation = self._pool.compile(self._kernel.file, problem, self.gpu, configuration)
+        plan = make_plan(self._task.kernel, problem, self.gpu, configuration)
+        compilation = self._pool.compile(self._task.kernel.file, problem, self.gpu, configuration)
         if compilation.status is not Status.OK:
             return None, compilation
         return {**candidate_request(plan, compilation), "do": "measure"}, compilation
@@ -460,21 +475,21 @@ class LocalDevice(Device):
             TunerError: it does not compile, or cannot be launched.
         """
         if contestant.configuration is not None:
-            request, compilation = self._request(self._problem, contestant.configuration)
+            request, compilation = self._request(self._task.problem, contestant.configuration)
             if request is None:
                 raise CompileError(compilation.error)
             return {**request, "insist": True}
         baseline = contestant.baseline
         assert baseline is not None
         if baseline.kind is not BaselineKind.LAUNCH:
-            return {"baseline": self._requests.baseline(baseline, self._problem)}
+            return {"baseline": self._requests.baseline(baseline, self._task.problem)}
         assert baseline.file is not None
-        launch = launch_of(baseline, self._kernel, self._problem, self.gpu)
+        launch = launch_of(baseline, self._task.kernel, self._task.problem, self.gpu)
         if baseline.file.suffix == ".cubin":
             cubin = baseline.file.read_bytes()
             compilation = Compilation(Status.OK, cubins=(cubin,), entries=(launch_spec(baseline).entry,))
         else:
-            source, entry = source_of(baseline, self._kernel, self._problem, self.gpu)
+            source, entry = source_of(baseline, self._task.kernel, self._task.problem, self.gpu)
             compilation = self._pool.compile_text(source, entry, self.gpu, baseline.file.parent)
         if compilation.status is not Status.OK:
             raise CompileError(f"{baseline.name}: {compilation.error}")

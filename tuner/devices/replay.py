@@ -83,7 +83,7 @@ class ReplayDevice(Device):
         truth: Problem | None = None,
     ) -> None:
         """Find the problem in the recording."""
-        self.conditions = conditions
+        self.conditions, self._outcomes = conditions, []
         self.refuse_other(kernel.name)
         for recorded in self.recording.problems:
             if recorded.problem == problem:

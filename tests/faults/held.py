@@ -1,0 +1,33 @@
+"""Compilers that take as long as a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tuner.compile_pool import Compilation
+from tuner.devices.local import LocalDevice
+from tuner.model import Configuration, Gpu, Problem
+
+
+def hold_compilers(device: LocalDevice, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """Let compilations begin and not end: each of what is given back lets one go on, in the order of submission."""
+    held: list[Callable[[], None]] = []
+    submit = device._pool.submit
+
+    def hold(
+        kernel_file: Path,
+        problem: Problem,
+        gpu: Gpu,
+        configuration: Configuration,
+        done: Callable[[Compilation], None],
+        ahead: Callable[[], bool] = lambda: True,
+    ) -> None:
+        assert ahead()  # whoever compiles has asked, and does not ask again
+        held.append(partial(submit, kernel_file, problem, gpu, configuration, done))
+
+    monkeypatch.setattr(device._pool, "submit", hold)
+    return held
