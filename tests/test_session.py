@@ -356,6 +356,31 @@ def test_resume_keeps_the_narrowing(database: Database, kernel: KernelSpec) -> N
     assert {c.values["items"] for c in device.asked} == {1, 2}
 
 
+@pytest.mark.parametrize("done", [0, 2, 3, 12])
+def test_resumed_run_tries_the_best_of_earlier_runs_once(
+    database: Database, kernel: KernelSpec, done: int
+) -> None:
+    """What another day timed can be no finalist: whoever was not tried again before the interruption is afterwards."""
+    first = run(kernel, database, StubDevice(), from_scratch=False)
+    assert first.finish is not None
+    best = sorted(sequence(database, first.state.run.id), key=time_of)[:SEEDS]
+    watcher = Watcher()
+    stop = stop_after(watcher, max(0, done - 1))  # what is under way when Ctrl-C is pressed comes to its end
+    with pytest.raises(Interrupted, match=f"after {done} of 20"):
+        run(kernel, database, StubDevice(), watcher, from_scratch=False, seed=3, trials=20, stop=stop)
+    device = StubDevice()
+    result = run(kernel, database, device, from_scratch=False, resume=True)
+    tried = sequence(database, result.state.run.id)
+    assert tried[0] == result.state.space.default
+    assert set(best) <= set(tried[: 2 + SEEDS])
+    assert len(tried) == len(set(tried)) == 20
+    assert len(device.asked) == 20 - done
+    assert result.finish is not None
+    assert result.finish.incumbent is not None
+    assert result.finish.incumbent.configuration == first.finish.winner.configuration
+    assert result.finish.time_ns <= first.finish.time_ns * 1.001
+
+
 def test_changed_kernel_is_not_resumed(database: Database, kernel: KernelSpec) -> None:
     watcher = Watcher()
     with pytest.raises(Interrupted):
