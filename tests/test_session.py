@@ -339,6 +339,26 @@ def test_interrupted_in_the_finish(database: Database, kernel: KernelSpec) -> No
     assert result.finish is not None
 
 
+def test_ctrl_c_twice_says_nothing_against_what_was_under_way(database: Database, kernel: KernelSpec) -> None:
+    class Twice(StubDevice):
+        """Answers a question, and is stopped at the next, without waiting for what is under way."""
+
+        def collect(self, timeout_s: float) -> list[Outcome]:
+            if len(self.asked) > len(self.waiting) + 1:
+                raise KeyboardInterrupt
+            return super().collect(timeout_s)
+
+    for turn in range(5):
+        with pytest.raises(Interrupted, match="--resume"):
+            run(kernel, database, Twice(lookahead=8), resume=turn > 0)
+        run_id, state = only_run(database)
+        assert state == "interrupted"
+        assert not database.pending_attempts(run_id)
+    result = run(kernel, database, StubDevice(lookahead=8), resume=True)
+    assert result.state.failures == {}
+    assert len(set(sequence(database, run_id))) == 40
+
+
 def test_resume_keeps_sampler_seed_and_budget(database: Database, kernel: KernelSpec) -> None:
     watcher = Watcher()
     with pytest.raises(Interrupted):

@@ -207,6 +207,8 @@ class _Session:
             return result
         except (KeyboardInterrupt, Interrupted):
             state = "interrupted"
+            # Who stops the tuner says nothing against what it was at, also if he does not wait for that to end.
+            self.database.clear_attempts(self.state.run.id)
             done = len(self.state.trials)
             raise Interrupted(
                 f"stopped after {done} of {self._budget()} trials; all of them are kept",
@@ -521,7 +523,6 @@ class _Session:
         known = len(self.state.trials)
         while self.pending and len(self.state.trials) == known and time.monotonic() < deadline:
             self._step(deadline=0.0)
-        self.database.clear_attempts(self.state.run.id)
 
     # -- the finish ---------------------------------------------------------------------------------------------------
 
