@@ -66,7 +66,20 @@ class Track(StubDevice):
 
 
 def finish(device: Track, trials: list[Trial], default: Trial | None = None, **changes: Any) -> Finish | None:
-    return run_finish(device, PROBLEM, trials, default, 0, lambda what: None, **changes)[0]
+    return finish_and_rejected(device, trials, default, **changes)[0]
+
+
+def finish_and_rejected(
+    device: Track, trials: list[Trial], default: Trial | None = None, **changes: Any
+) -> tuple[Finish | None, list[tuple[Trial, str]]]:
+    rejected: list[tuple[Trial, str]] = []
+
+    def reject(trial: Trial, reason: str) -> None:
+        rejected.append((trial, reason))
+
+    found = run_finish(device, PROBLEM, trials, default, 0, lambda what: None, reject, **changes)
+    assert found is None or found.unstable == rejected
+    return found, rejected
 
 
 def numbers(configurations: Sequence[Configuration]) -> list[int]:
@@ -310,7 +323,7 @@ def test_next_best_take_the_places_of_the_rejected() -> None:
         *(trial(i, 1150.0 + i) for i in range(5, 25)),
         default,
     ]
-    found, rejected = run_finish(device, PROBLEM, trials, default, 0, lambda what: None)
+    found, rejected = finish_and_rejected(device, trials, default)
     assert found is not None
     assert found.winner.number == 5
     assert found.exportable
@@ -320,14 +333,12 @@ def test_next_best_take_the_places_of_the_rejected() -> None:
 def test_rejected_are_named_when_nobody_is_left() -> None:
     device = Track()
     device.lose = lambda contestants: 0
-    found, rejected = run_finish(
-        device, PROBLEM, [trial(0, 1000.0), trial(1, 1010.0)], None, 0, lambda what: None
-    )
+    found, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1010.0)])
     assert found is None
     assert sorted(t.number for t, _ in rejected) == [0, 1]
     device = Track()
     device.edges = lambda p, c: Measurement(Status.WRONG_RESULT, error="no")
-    found, rejected = run_finish(device, PROBLEM, [trial(0, 1000.0)], None, 0, lambda what: None)
+    found, rejected = finish_and_rejected(device, [trial(0, 1000.0)])
     assert found is not None
     assert not found.exportable
     assert [t.number for t, _ in rejected] == [0]

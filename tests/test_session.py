@@ -14,7 +14,7 @@ import pytest
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tuner.database import Database, Filters
-from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device, Outcome
+from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device, Outcome, RaceRound
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
 from tuner.doubts import Doubts
@@ -27,6 +27,7 @@ from tuner.model import (
     Configuration,
     Measurement,
     Mode,
+    Problem,
     Regime,
     Run,
     Status,
@@ -357,6 +358,43 @@ def test_ctrl_c_twice_says_nothing_against_what_was_under_way(database: Database
     result = run(kernel, database, StubDevice(lookahead=8), resume=True)
     assert result.state.failures == {}
     assert len(set(sequence(database, run_id))) == 40
+
+
+def unstable(database: Database) -> list[Configuration]:
+    run_id, _ = only_run(database)
+    return [t.configuration for t in database.trials(run_id) if t.status is Status.UNSTABLE]
+
+
+def test_who_was_rejected_stays_so_when_the_finish_is_interrupted(
+    database: Database, kernel: KernelSpec
+) -> None:
+    device, watcher = StubDevice(), Watcher()
+    wrong: list[Configuration] = []
+
+    def edges(problem: Problem, configuration: Configuration) -> Measurement:
+        wrong.append(configuration)
+        return Measurement(Status.WRONG_RESULT, error="no")
+
+    device.edges = edges
+    confirming = "confirming the winner in a fresh process"
+    with pytest.raises(Interrupted):
+        run(kernel, database, device, watcher, stop=lambda: watcher.phases.count(confirming) == 2)
+    assert len(set(wrong)) == 1
+    assert unstable(database) == wrong[:1]
+
+
+def test_who_was_rejected_stays_so_when_the_device_is_lost(database: Database, kernel: KernelSpec) -> None:
+    class Lost(StubDevice):
+        def race(self, *arguments: Any) -> RaceRound:
+            if self.races:
+                raise DeviceError("the measuring process ended twice in a race")
+            return super().race(*arguments)
+
+    device = Lost()
+    device.lose = lambda contestants: 0
+    with pytest.raises(DeviceError):
+        run(kernel, database, device)
+    assert unstable(database) == device.races[0][:1]
 
 
 def test_resume_keeps_sampler_seed_and_budget(database: Database, kernel: KernelSpec) -> None:

@@ -41,8 +41,8 @@ EVENT_RESOLUTION_NS = 500.0
 BATCH_RESOLUTION_NS = 100.0
 """The same where many calls share two events: where its code happens to lie moves a kernel by so much on an H200."""
 
-Rejection = tuple[Trial, str]
-"""A trial that failed in the race or was not confirmed, and why."""
+Reject = Callable[[Trial, str], None]
+"""Told of a trial that failed in the race or was not confirmed, and why, as soon as that is known."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,11 @@ def run_finish(
     default: Trial | None,
     seed: int,
     say: Callable[[str], None],
+    reject: Reject,
     *,
     incumbent: Trial | None = None,
     max_error: float | None = None,
-) -> tuple[Finish | None, list[Rejection]]:
+) -> Finish | None:
     """Race the finalists, the default configuration and the incumbent, then confirm the winner.
 
     Whoever fails makes room for the next best, until one is confirmed or :data:`MAX_CONFIRMATIONS` have failed.
@@ -142,14 +143,19 @@ def run_finish(
         default: the trial of the default configuration.
         seed: of the order within the rounds.
         say: told what begins.
+        reject: told who failed in the race or was not confirmed; not in the end, which may never come.
         incumbent: the trial of the configuration that the database knew to be best.
         max_error: how far from the true result the winner may be in the fresh process.
 
     Returns:
-        The end, which is None when nothing was verified, and is not exportable when nobody could be confirmed; and who
-        failed in the race or was not confirmed.
+        The end, which is None when nothing was verified, and is not exportable when nobody could be confirmed.
     """
-    rejected: list[Rejection] = []
+    rejected: list[tuple[Trial, str]] = []
+
+    def out(trial: Trial, reason: str) -> None:
+        rejected.append((trial, reason))
+        reject(trial, reason)
+
     last: Finish | None = None
     rivals = Rivals(default, incumbent)
     for _ in range(MAX_CONFIRMATIONS):
@@ -164,16 +170,15 @@ def run_finish(
             if rival.configuration not in [runner.configuration for runner in runners]:
                 runners.append(rival)
         say(_announcement(runners, rivals))
-        standing, lost = compete(device, runners, seed)
-        rejected += lost
+        standing, lost = compete(device, runners, seed, out)
         # Who dropped out may have done so against somebody who failed later: that race says nothing of them.
         if not standing.left or (lost and standing.heats > 1):
             continue
         last = _judge(device, problem, runners, standing, rivals, max_error, say)
         if last.exportable:
             break
-        rejected.append((last.winner, last.reason))
-    return (None if last is None else replace(last, unstable=list(rejected))), rejected
+        out(last.winner, last.reason)
+    return None if last is None else replace(last, unstable=rejected)
 
 
 def _announcement(runners: Sequence[Trial], rivals: Rivals) -> str:
@@ -186,9 +191,15 @@ def _announcement(runners: Sequence[Trial], rivals: Rivals) -> str:
     return f"{text}, {' and '.join(there)} among them" if there else text
 
 
-def compete(device: Device, runners: Sequence[Trial], seed: int) -> tuple[Standing, list[Rejection]]:
-    """Let the runners race, the fastest known first; who fails is left out, and the heat is run again."""
-    lost: list[Rejection] = []
+def compete(
+    device: Device, runners: Sequence[Trial], seed: int, reject: Reject
+) -> tuple[Standing, list[Trial]]:
+    """Let the runners race, the fastest known first; who fails is left out, and the heat is run again.
+
+    Returns:
+        The order, and who failed.
+    """
+    lost: list[Trial] = []
     best_ns = runners[0].time_ns or 1e6
     samples = max(FEWEST_SAMPLES, min(SAMPLES, round(GROUP_NS / best_ns)))
 
@@ -199,7 +210,8 @@ def compete(device: Device, runners: Sequence[Trial], seed: int) -> tuple[Standi
             found = device.race(contestants, rounds, samples, seed + heat)
             if found.lost is None:
                 return {i: [groups[place] for groups in found.samples_ns] for place, i in enumerate(running)}
-            lost.append((runners[running.pop(found.lost)], found.error))
+            lost.append(runners[running.pop(found.lost)])
+            reject(lost[-1], found.error)
         return {}
 
     heats = RECORDED_HEATS if device.recorded else HEATS

@@ -440,7 +440,7 @@ class _Session:
     def _begin_next(self) -> list[int]:
         """Choose a configuration and write the attempt down.
 
-        Gives its number; nothing when all are tried, or when what the search asks for was begun before the interruption, too.
+        Gives its number; nothing when all are tried, or when the search asks for an attempt that was taken up already.
         """
         if self.doubts.waiting:
             configuration: Configuration | None = self.doubts.waiting.pop(0)
@@ -535,18 +535,20 @@ class _Session:
             state.phase = what
             self.observer.phase(state, what)
 
-        finish, rejected = run_finish(
+        def reject(trial: Trial, reason: str) -> None:
+            self.database.mark_unstable(self.ids[trial.number], reason)
+
+        finish = run_finish(
             self.device,
             state.run.problem,
             state.trials,
             state.default,
             state.run.seed,
             say,
+            reject,
             incumbent=self._incumbent_before(),
             max_error=self.max_error,
         )
-        for trial, reason in rejected:
-            self.database.mark_unstable(self.ids[trial.number], reason)
         winner_id = None
         if finish is not None:
             winner_id = self.database.record_winner(
