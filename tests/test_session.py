@@ -823,6 +823,24 @@ def test_what_a_recording_knows_is_not_what_was_measured(recording: Path, databa
     assert replay(recording, database, from_scratch=False).state.known is None
 
 
+def test_best_of_a_run_that_could_not_confirm_is_tried_again(database: Database, kernel: KernelSpec) -> None:
+    device = StubDevice()
+    device.confirmed = lambda c, time_ns: Measurement(Status.WORKER_DIED, error="the device is busy")
+    first = run(kernel, database, device, from_scratch=False)
+    assert first.finish is not None
+    assert not first.finish.exportable
+    assert {trial.status for trial in database.trials(first.state.run.id)} == {Status.OK}
+    text = summary(first, Path("x.db"))
+    assert "confirmed  NOT: in a fresh process: worker_died: the device is busy" in text
+    assert "rejected" not in text
+    best = min(device.asked, key=time_of)
+    device = StubDevice()
+    second = run(kernel, database, device, from_scratch=False, seed=1)
+    assert best in device.asked
+    assert second.finish is not None
+    assert second.finish.exportable
+
+
 # -- a bound on the error
 
 

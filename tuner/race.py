@@ -31,6 +31,9 @@ MAX_CONFIRMATIONS = 10
 CONFIRMING_PROCESSES = 3
 """Fresh processes that are asked at most until one agrees with the race: where a process gets its memory moves a short
 kernel by some percent (an addition of 2^20 floats on an H200 took 4.45 us in one process, and 4.74 in all others)."""
+NO_PROCESS = (Status.WORKER_DIED, Status.UNSTABLE)
+"""What a device says when somebody killed the fresh process, or it could not be made ready: neither says anything about
+the winner."""
 CONFIRMED_WITHIN = 0.02
 """How far the time in a fresh process may be from the race's: clocks and memory layout differ there."""
 ALONE_FASTER = 0.15
@@ -60,6 +63,8 @@ class Finish:
     edges: list[tuple[Problem, Measurement]] = field(default_factory=list)
     exportable: bool = False
     reason: str = ""
+    unasked: bool = False
+    """Whether the reason is none of the winner's: no process could be had to confirm or verify it."""
     unstable: list[tuple[Trial, str]] = field(default_factory=list)
     """Finalists that a fresh process could not reproduce, or that are wrong at other sizes."""
     medians_ns: list[tuple[Configuration, float]] = field(default_factory=list)
@@ -98,6 +103,8 @@ class Confirmation:
     edges: list[tuple[Problem, Measurement]]
     objection: str
     """Empty if nothing speaks against it."""
+    unasked: bool = False
+    """Whether the objection is that nobody could be asked."""
 
 
 def finalists(trials: Sequence[Trial], resolution_ns: float = 0.0) -> list[Trial]:
@@ -134,7 +141,8 @@ def run_finish(
 ) -> Finish | None:
     """Race the finalists, the default configuration and the incumbent, then confirm the winner.
 
-    Whoever fails makes room for the next best, until one is confirmed or :data:`MAX_CONFIRMATIONS` have failed.
+    Whoever fails makes room for the next best, until one is confirmed or :data:`MAX_CONFIRMATIONS` have failed. Where
+    nobody can be asked that is the end: it says nothing about the winner, and the next best would fare no better.
 
     Args:
         device: where the trials were timed, with the problem prepared.
@@ -175,7 +183,7 @@ def run_finish(
         if not standing.left or (lost and standing.heats > 1):
             continue
         last = _judge(device, problem, runners, standing, rivals, max_error, say)
-        if last.exportable:
+        if last.exportable or last.unasked:
             break
         out(last.winner, last.reason)
     return None if last is None else replace(last, unstable=rejected)
@@ -257,6 +265,7 @@ def _judge(
         found.edges,
         exportable=not found.objection,
         reason=found.objection,
+        unasked=found.unasked,
         medians_ns=[(runners[i].configuration, median_ns) for median_ns, i in times],
         tied=1 + len(standing.tied_with(first)),
         noise_floor=standing.noise_floor,
@@ -310,10 +319,11 @@ def _confirm(
     found: list[float] = []
     for _ in range(CONFIRMING_PROCESSES):
         again = device.confirm(winner.configuration, raced_ns)
-        if again.status is Status.WORKER_DIED:  # somebody killed it: that says nothing about the winner
+        if again.status in NO_PROCESS:
             again = device.confirm(winner.configuration, raced_ns)
         if again.status is not Status.OK:
-            return Confirmation(again, [], f"in a fresh process: {again.status}: {again.error}")
+            objection = f"in a fresh process: {again.status}: {again.error}"
+            return Confirmation(again, [], objection, unasked=again.status in NO_PROCESS)
         found.append(median(again.samples_ns))
         if _agrees(device, found[-1], raced_ns):
             break
@@ -326,9 +336,13 @@ def _confirm(
         return Confirmation(again, [], f"on other inputs its error is {error:.2g}, above {max_error:.2g}")
     say("verifying the winner at awkward sizes")
     edges = device.verify_at(edge_problems(problem, winner.configuration), winner.configuration)
-    wrong = next(((where, found) for where, found in edges if found.status is not Status.OK), None)
-    objection = f"at {wrong[0]}: {wrong[1].status}: {wrong[1].error}" if wrong else ""
-    return Confirmation(again, edges, objection)
+    failed = [(where, found) for where, found in edges if found.status is not Status.OK]
+    if not failed:
+        return Confirmation(again, edges, "")
+    # What is wrong at one size counts, also if another could not be looked at.
+    where, worst = min(failed, key=lambda one: one[1].status is Status.UNVERIFIED)
+    objection = f"at {where}: {worst.status}: {worst.error}"
+    return Confirmation(again, edges, objection, unasked=worst.status is Status.UNVERIFIED)
 
 
 def _agrees(device: Device, again_ns: float, raced_ns: float) -> bool:
