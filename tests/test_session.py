@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -821,6 +821,33 @@ def test_best_known_before_races_and_is_compared(database: Database, kernel: Ker
 def test_what_a_recording_knows_is_not_what_was_measured(recording: Path, database: Database) -> None:
     replay(recording, database)
     assert replay(recording, database, from_scratch=False).state.known is None
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "verified at no awkward size: none suits it"),
+        (1, "right at 1 awkward size"),
+        (2, "right at 2 awkward sizes"),
+    ],
+)
+def test_summary_says_at_how_many_sizes_the_winner_was_verified(
+    database: Database, kernel: KernelSpec, count: int, said: str
+) -> None:
+    class Particular(StubDevice):
+        def verify_at(
+            self, problems: Sequence[Problem], configuration: Configuration
+        ) -> list[tuple[Problem, Measurement]]:
+            return super().verify_at(problems[:count], configuration)
+
+    result = run(kernel, database, Particular(), trials=5)
+    assert result.finish is not None
+    assert result.finish.exportable
+    lines = summary(result, Path("x.db")).splitlines()
+    (confirmed,) = [line for line in lines if line.startswith("  confirmed  ")]
+    assert "in a fresh process" in confirmed
+    assert confirmed.endswith(f", {said}")
+    assert result_as_json(result)["winner"]["edge_sizes_verified"] == count
 
 
 def test_best_of_a_run_that_could_not_confirm_is_tried_again(database: Database, kernel: KernelSpec) -> None:
