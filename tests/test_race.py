@@ -66,7 +66,20 @@ class Track(StubDevice):
 
 
 def finish(device: Track, trials: list[Trial], default: Trial | None = None, **changes: Any) -> Finish | None:
-    return run_finish(device, PROBLEM, trials, default, 0, lambda what: None, **changes)[0]
+    return finish_and_rejected(device, trials, default, **changes)[0]
+
+
+def finish_and_rejected(
+    device: Track, trials: list[Trial], default: Trial | None = None, **changes: Any
+) -> tuple[Finish | None, list[tuple[Trial, str]]]:
+    rejected: list[tuple[Trial, str]] = []
+
+    def reject(trial: Trial, reason: str) -> None:
+        rejected.append((trial, reason))
+
+    found = run_finish(device, PROBLEM, trials, default, 0, lambda what: None, reject, **changes)
+    assert found is None or found.unstable == rejected
+    return found, rejected
 
 
 def numbers(configurations: Sequence[Configuration]) -> list[int]:
@@ -260,6 +273,56 @@ def test_winner_that_fails_in_a_fresh_process(status: Status) -> None:
     assert str(status) in found.reason
 
 
+@pytest.mark.parametrize("status", [Status.WORKER_DIED, Status.UNSTABLE])
+def test_without_a_fresh_process_nobody_is_rejected(status: Status) -> None:
+    """As on a GPU in exclusive-process mode, or without memory: the next best would not be confirmed either."""
+    device = Track()
+    asked: list[Configuration] = []
+
+    def refused(configuration: Configuration, time_ns: float) -> Measurement:
+        asked.append(configuration)
+        return Measurement(status, error="the device is busy")
+
+    device.confirmed = refused
+    found, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert rejected == []
+    assert numbers(asked) == [0, 0]
+    assert len(device.races) == 1
+    assert found is not None
+    assert (found.winner.number, found.exportable) == (0, False)
+    assert found.reason == f"in a fresh process: {status}: the device is busy"
+
+
+def test_without_a_process_for_other_sizes_nobody_is_rejected() -> None:
+    device = Track()
+    device.edges = lambda p, c: (
+        good(1.0) if p.sizes["n"] == 1 else Measurement(Status.UNVERIFIED, error="the device is busy")
+    )
+    found, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert rejected == []
+    assert len(device.races) == 1
+    assert found is not None
+    assert (found.winner.number, found.exportable) == (0, False)
+    assert "unverified: the device is busy" in found.reason
+
+
+def test_who_is_wrong_at_one_size_is_rejected_although_another_could_not_be_looked_at() -> None:
+    device = Track()
+
+    def edges(problem: Problem, configuration: Configuration) -> Measurement:
+        if configuration.values["number"] == 1:
+            return good(1.0)
+        alone = problem.sizes["n"] == 1
+        return Measurement(Status.UNVERIFIED if alone else Status.WRONG_RESULT, error="oh")
+
+    device.edges = edges
+    found, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert found is not None
+    assert (found.winner.number, found.exportable) == (1, True)
+    ((_, reason),) = rejected
+    assert "wrong_result: oh" in reason
+
+
 def test_winner_that_is_wrong_at_other_sizes() -> None:
     device = Track()
     device.edges = lambda p, c: (
@@ -310,7 +373,7 @@ def test_next_best_take_the_places_of_the_rejected() -> None:
         *(trial(i, 1150.0 + i) for i in range(5, 25)),
         default,
     ]
-    found, rejected = run_finish(device, PROBLEM, trials, default, 0, lambda what: None)
+    found, rejected = finish_and_rejected(device, trials, default)
     assert found is not None
     assert found.winner.number == 5
     assert found.exportable
@@ -320,14 +383,12 @@ def test_next_best_take_the_places_of_the_rejected() -> None:
 def test_rejected_are_named_when_nobody_is_left() -> None:
     device = Track()
     device.lose = lambda contestants: 0
-    found, rejected = run_finish(
-        device, PROBLEM, [trial(0, 1000.0), trial(1, 1010.0)], None, 0, lambda what: None
-    )
+    found, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1010.0)])
     assert found is None
     assert sorted(t.number for t, _ in rejected) == [0, 1]
     device = Track()
     device.edges = lambda p, c: Measurement(Status.WRONG_RESULT, error="no")
-    found, rejected = run_finish(device, PROBLEM, [trial(0, 1000.0)], None, 0, lambda what: None)
+    found, rejected = finish_and_rejected(device, [trial(0, 1000.0)])
     assert found is not None
     assert not found.exportable
     assert [t.number for t, _ in rejected] == [0]

@@ -26,6 +26,7 @@ from tuner.report.summary import summary
 from tuner.roofline import ARCHITECTURES
 from tuner.seeding import CHOICES
 from tuner.seeds import MAX_SEEDS, settle
+from tuner.session import SEEDS as MOST_BEFORE
 from tuner.session import tune
 from tuner.space import SearchSpace
 from tuner.state import Request, Result
@@ -354,7 +355,7 @@ def test_what_earlier_runs_tried_is_not_tried_again(database: Database, kernel: 
 
 
 def test_the_best_of_earlier_runs_may_be_one_of_them(database: Database, kernel: KernelSpec) -> None:
-    """Begun as the best known, and asked for first by the search, before anything could be compiled ahead."""
+    """Named twice, it is tried once, before anything could be compiled ahead."""
 
     def answer(found: Configuration) -> Measurement:
         return good(1e5 if found in FIRST else time_of(found) + 1e5)
@@ -364,6 +365,22 @@ def test_the_best_of_earlier_runs_may_be_one_of_them(database: Database, kernel:
     result = run(kernel, database, device, sampler="kriging", from_scratch=False)
     assert set(FIRST) <= set(device.asked[1:4])
     assert len(device.asked) == len(set(device.asked)) == len(result.state.trials) == 12
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_best_of_earlier_runs_come_first(database: Database, kernel: KernelSpec, resumed: bool) -> None:
+    earlier = StubDevice()
+    run(kernel, database, earlier, fixed={"items": ("3", "4")})  # none of the seeds is among these
+    best = set(sorted(earlier.asked, key=time_of)[:MOST_BEFORE])
+    if resumed:
+        with pytest.raises(Interrupted):
+            run(kernel, database, StubDevice(), from_scratch=False, stop=lambda: True)
+    device = StubDevice()
+    result = run(kernel, database, device, from_scratch=False, resume=resumed)
+    first = device.asked[: 1 + MOST_BEFORE + len(FIRST)]
+    assert first[0] == result.state.space.default
+    assert set(first[1:-2]) == best
+    assert first[-2:] == FIRST
 
 
 def test_resumption_tries_what_is_left_of_them(database: Database, kernel: KernelSpec) -> None:

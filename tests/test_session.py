@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tuner.database import Database, Filters
-from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device, Outcome
+from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device, Outcome, RaceRound
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
 from tuner.doubts import Doubts
@@ -27,6 +27,7 @@ from tuner.model import (
     Configuration,
     Measurement,
     Mode,
+    Problem,
     Regime,
     Run,
     Status,
@@ -339,6 +340,63 @@ def test_interrupted_in_the_finish(database: Database, kernel: KernelSpec) -> No
     assert result.finish is not None
 
 
+def test_ctrl_c_twice_says_nothing_against_what_was_under_way(database: Database, kernel: KernelSpec) -> None:
+    class Twice(StubDevice):
+        """Answers a question, and is stopped at the next, without waiting for what is under way."""
+
+        def collect(self, timeout_s: float) -> list[Outcome]:
+            if len(self.asked) > len(self.waiting) + 1:
+                raise KeyboardInterrupt
+            return super().collect(timeout_s)
+
+    for turn in range(5):
+        with pytest.raises(Interrupted, match="--resume"):
+            run(kernel, database, Twice(lookahead=8), resume=turn > 0)
+        run_id, state = only_run(database)
+        assert state == "interrupted"
+        assert not database.pending_attempts(run_id)
+    result = run(kernel, database, StubDevice(lookahead=8), resume=True)
+    assert result.state.failures == {}
+    assert len(set(sequence(database, run_id))) == 40
+
+
+def unstable(database: Database) -> list[Configuration]:
+    run_id, _ = only_run(database)
+    return [t.configuration for t in database.trials(run_id) if t.status is Status.UNSTABLE]
+
+
+def test_who_was_rejected_stays_so_when_the_finish_is_interrupted(
+    database: Database, kernel: KernelSpec
+) -> None:
+    device, watcher = StubDevice(), Watcher()
+    wrong: list[Configuration] = []
+
+    def edges(problem: Problem, configuration: Configuration) -> Measurement:
+        wrong.append(configuration)
+        return Measurement(Status.WRONG_RESULT, error="no")
+
+    device.edges = edges
+    confirming = "confirming the winner in a fresh process"
+    with pytest.raises(Interrupted):
+        run(kernel, database, device, watcher, stop=lambda: watcher.phases.count(confirming) == 2)
+    assert len(set(wrong)) == 1
+    assert unstable(database) == wrong[:1]
+
+
+def test_who_was_rejected_stays_so_when_the_device_is_lost(database: Database, kernel: KernelSpec) -> None:
+    class Lost(StubDevice):
+        def race(self, *arguments: Any) -> RaceRound:
+            if self.races:
+                raise DeviceError("the measuring process ended twice in a race")
+            return super().race(*arguments)
+
+    device = Lost()
+    device.lose = lambda contestants: 0
+    with pytest.raises(DeviceError):
+        run(kernel, database, device)
+    assert unstable(database) == device.races[0][:1]
+
+
 def test_resume_keeps_sampler_seed_and_budget(database: Database, kernel: KernelSpec) -> None:
     watcher = Watcher()
     with pytest.raises(Interrupted):
@@ -354,6 +412,31 @@ def test_resume_keeps_the_narrowing(database: Database, kernel: KernelSpec) -> N
     device = StubDevice()
     run(kernel, database, device, resume=True)
     assert {c.values["items"] for c in device.asked} == {1, 2}
+
+
+@pytest.mark.parametrize("done", [0, 2, 3, 12])
+def test_resumed_run_tries_the_best_of_earlier_runs_once(
+    database: Database, kernel: KernelSpec, done: int
+) -> None:
+    """What another day timed can be no finalist: whoever was not tried again before the interruption is afterwards."""
+    first = run(kernel, database, StubDevice(), from_scratch=False)
+    assert first.finish is not None
+    best = sorted(sequence(database, first.state.run.id), key=time_of)[:SEEDS]
+    watcher = Watcher()
+    stop = stop_after(watcher, max(0, done - 1))  # what is under way when Ctrl-C is pressed comes to its end
+    with pytest.raises(Interrupted, match=f"after {done} of 20"):
+        run(kernel, database, StubDevice(), watcher, from_scratch=False, seed=3, trials=20, stop=stop)
+    device = StubDevice()
+    result = run(kernel, database, device, from_scratch=False, resume=True)
+    tried = sequence(database, result.state.run.id)
+    assert tried[0] == result.state.space.default
+    assert set(best) <= set(tried[: 2 + SEEDS])
+    assert len(tried) == len(set(tried)) == 20
+    assert len(device.asked) == 20 - done
+    assert result.finish is not None
+    assert result.finish.incumbent is not None
+    assert result.finish.incumbent.configuration == first.finish.winner.configuration
+    assert result.finish.time_ns <= first.finish.time_ns * 1.001
 
 
 def test_changed_kernel_is_not_resumed(database: Database, kernel: KernelSpec) -> None:
@@ -738,6 +821,51 @@ def test_best_known_before_races_and_is_compared(database: Database, kernel: Ker
 def test_what_a_recording_knows_is_not_what_was_measured(recording: Path, database: Database) -> None:
     replay(recording, database)
     assert replay(recording, database, from_scratch=False).state.known is None
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "verified at no awkward size: none suits it"),
+        (1, "right at 1 awkward size"),
+        (2, "right at 2 awkward sizes"),
+    ],
+)
+def test_summary_says_at_how_many_sizes_the_winner_was_verified(
+    database: Database, kernel: KernelSpec, count: int, said: str
+) -> None:
+    class Particular(StubDevice):
+        def verify_at(
+            self, problems: Sequence[Problem], configuration: Configuration
+        ) -> list[tuple[Problem, Measurement]]:
+            return super().verify_at(problems[:count], configuration)
+
+    result = run(kernel, database, Particular(), trials=5)
+    assert result.finish is not None
+    assert result.finish.exportable
+    lines = summary(result, Path("x.db")).splitlines()
+    (confirmed,) = [line for line in lines if line.startswith("  confirmed  ")]
+    assert "in a fresh process" in confirmed
+    assert confirmed.endswith(f", {said}")
+    assert result_as_json(result)["winner"]["edge_sizes_verified"] == count
+
+
+def test_best_of_a_run_that_could_not_confirm_is_tried_again(database: Database, kernel: KernelSpec) -> None:
+    device = StubDevice()
+    device.confirmed = lambda c, time_ns: Measurement(Status.WORKER_DIED, error="the device is busy")
+    first = run(kernel, database, device, from_scratch=False)
+    assert first.finish is not None
+    assert not first.finish.exportable
+    assert {trial.status for trial in database.trials(first.state.run.id)} == {Status.OK}
+    text = summary(first, Path("x.db"))
+    assert "confirmed  NOT: in a fresh process: worker_died: the device is busy" in text
+    assert "rejected" not in text
+    best = min(device.asked, key=time_of)
+    device = StubDevice()
+    second = run(kernel, database, device, from_scratch=False, seed=1)
+    assert best in device.asked
+    assert second.finish is not None
+    assert second.finish.exportable
 
 
 # -- a bound on the error

@@ -20,7 +20,7 @@ from tuner.database import Database
 from tuner.devices.ahead import CompiledAhead
 from tuner.devices.base import Compiled, Outcome
 from tuner.devices.local import LocalDevice
-from tuner.errors import Interrupted
+from tuner.errors import DeviceError, Interrupted
 from tuner.kernel import KernelSpec
 from tuner.model import Configuration, Measurement, Status
 from tuner.report.summary import summary
@@ -238,6 +238,27 @@ def test_seeds_that_are_nominated_are_tried_once(database: Database, kernel: Ker
     device = CompilingDevice(answer=smooth)
     run(kernel, database, device, from_scratch=False, sampler="kriging", trials=20, seed=8)
     assert len(device.asked) == len(set(device.asked)) == 20
+
+
+def test_attempts_that_are_nominated_are_tried_once(database: Database, kernel: KernelSpec) -> None:
+    """The search learns of what a killed run had begun when it is told, and may nominate it before."""
+
+    class Killed(StubDevice):
+        def collect(self, timeout_s: float) -> list[Outcome]:
+            if len(self.asked) > 8:
+                raise DeviceError("gone")
+            return super().collect(timeout_s)
+
+    small = {"items": ("1",), "block_size": tuple(str(32 * i) for i in range(1, 17))}
+    with pytest.raises(DeviceError):
+        run(kernel, database, Killed(lookahead=6), sampler="kriging", fixed=small)
+    run_id, _ = only_run(database)
+    begun = [configuration for _, configuration, _ in database.pending_attempts(run_id)]
+    assert len(begun) > 1
+    device = CompilingDevice(compilers=8)
+    run(kernel, database, device, sampler="kriging", resume=True)
+    assert device.asked[: len(begun)] == begun
+    assert len(sequence(database, run_id)) == len(set(sequence(database, run_id))) == 16
 
 
 def test_interrupted_and_resumed(database: Database, kernel: KernelSpec) -> None:

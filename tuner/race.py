@@ -31,6 +31,9 @@ MAX_CONFIRMATIONS = 10
 CONFIRMING_PROCESSES = 3
 """Fresh processes that are asked at most until one agrees with the race: where a process gets its memory moves a short
 kernel by some percent (an addition of 2^20 floats on an H200 took 4.45 us in one process, and 4.74 in all others)."""
+NO_PROCESS = (Status.WORKER_DIED, Status.UNSTABLE)
+"""What a device says when somebody killed the fresh process, or it could not be made ready: neither says anything about
+the winner."""
 CONFIRMED_WITHIN = 0.02
 """How far the time in a fresh process may be from the race's: clocks and memory layout differ there."""
 ALONE_FASTER = 0.15
@@ -41,8 +44,8 @@ EVENT_RESOLUTION_NS = 500.0
 BATCH_RESOLUTION_NS = 100.0
 """The same where many calls share two events: where its code happens to lie moves a kernel by so much on an H200."""
 
-Rejection = tuple[Trial, str]
-"""A trial that failed in the race or was not confirmed, and why."""
+Reject = Callable[[Trial, str], None]
+"""Told of a trial that failed in the race or was not confirmed, and why, as soon as that is known."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class Finish:
     edges: list[tuple[Problem, Measurement]] = field(default_factory=list)
     exportable: bool = False
     reason: str = ""
+    unasked: bool = False
+    """Whether the reason is none of the winner's: no process could be had to confirm or verify it."""
     unstable: list[tuple[Trial, str]] = field(default_factory=list)
     """Finalists that a fresh process could not reproduce, or that are wrong at other sizes."""
     medians_ns: list[tuple[Configuration, float]] = field(default_factory=list)
@@ -98,6 +103,8 @@ class Confirmation:
     edges: list[tuple[Problem, Measurement]]
     objection: str
     """Empty if nothing speaks against it."""
+    unasked: bool = False
+    """Whether the objection is that nobody could be asked."""
 
 
 def finalists(trials: Sequence[Trial], resolution_ns: float = 0.0) -> list[Trial]:
@@ -127,13 +134,15 @@ def run_finish(
     default: Trial | None,
     seed: int,
     say: Callable[[str], None],
+    reject: Reject,
     *,
     incumbent: Trial | None = None,
     max_error: float | None = None,
-) -> tuple[Finish | None, list[Rejection]]:
+) -> Finish | None:
     """Race the finalists, the default configuration and the incumbent, then confirm the winner.
 
-    Whoever fails makes room for the next best, until one is confirmed or :data:`MAX_CONFIRMATIONS` have failed.
+    Whoever fails makes room for the next best, until one is confirmed or :data:`MAX_CONFIRMATIONS` have failed. Where
+    nobody can be asked that is the end: it says nothing about the winner, and the next best would fare no better.
 
     Args:
         device: where the trials were timed, with the problem prepared.
@@ -142,14 +151,19 @@ def run_finish(
         default: the trial of the default configuration.
         seed: of the order within the rounds.
         say: told what begins.
+        reject: told who failed in the race or was not confirmed; not in the end, which may never come.
         incumbent: the trial of the configuration that the database knew to be best.
         max_error: how far from the true result the winner may be in the fresh process.
 
     Returns:
-        The end, which is None when nothing was verified, and is not exportable when nobody could be confirmed; and who
-        failed in the race or was not confirmed.
+        The end, which is None when nothing was verified, and is not exportable when nobody could be confirmed.
     """
-    rejected: list[Rejection] = []
+    rejected: list[tuple[Trial, str]] = []
+
+    def out(trial: Trial, reason: str) -> None:
+        rejected.append((trial, reason))
+        reject(trial, reason)
+
     last: Finish | None = None
     rivals = Rivals(default, incumbent)
     for _ in range(MAX_CONFIRMATIONS):
@@ -164,16 +178,15 @@ def run_finish(
             if rival.configuration not in [runner.configuration for runner in runners]:
                 runners.append(rival)
         say(_announcement(runners, rivals))
-        standing, lost = compete(device, runners, seed)
-        rejected += lost
+        standing, lost = compete(device, runners, seed, out)
         # Who dropped out may have done so against somebody who failed later: that race says nothing of them.
         if not standing.left or (lost and standing.heats > 1):
             continue
         last = _judge(device, problem, runners, standing, rivals, max_error, say)
-        if last.exportable:
+        if last.exportable or last.unasked:
             break
-        rejected.append((last.winner, last.reason))
-    return (None if last is None else replace(last, unstable=list(rejected))), rejected
+        out(last.winner, last.reason)
+    return None if last is None else replace(last, unstable=rejected)
 
 
 def _announcement(runners: Sequence[Trial], rivals: Rivals) -> str:
@@ -186,9 +199,15 @@ def _announcement(runners: Sequence[Trial], rivals: Rivals) -> str:
     return f"{text}, {' and '.join(there)} among them" if there else text
 
 
-def compete(device: Device, runners: Sequence[Trial], seed: int) -> tuple[Standing, list[Rejection]]:
-    """Let the runners race, the fastest known first; who fails is left out, and the heat is run again."""
-    lost: list[Rejection] = []
+def compete(
+    device: Device, runners: Sequence[Trial], seed: int, reject: Reject
+) -> tuple[Standing, list[Trial]]:
+    """Let the runners race, the fastest known first; who fails is left out, and the heat is run again.
+
+    Returns:
+        The order, and who failed.
+    """
+    lost: list[Trial] = []
     best_ns = runners[0].time_ns or 1e6
     samples = max(FEWEST_SAMPLES, min(SAMPLES, round(GROUP_NS / best_ns)))
 
@@ -199,7 +218,8 @@ def compete(device: Device, runners: Sequence[Trial], seed: int) -> tuple[Standi
             found = device.race(contestants, rounds, samples, seed + heat)
             if found.lost is None:
                 return {i: [groups[place] for groups in found.samples_ns] for place, i in enumerate(running)}
-            lost.append((runners[running.pop(found.lost)], found.error))
+            lost.append(runners[running.pop(found.lost)])
+            reject(lost[-1], found.error)
         return {}
 
     heats = RECORDED_HEATS if device.recorded else HEATS
@@ -245,6 +265,7 @@ def _judge(
         found.edges,
         exportable=not found.objection,
         reason=found.objection,
+        unasked=found.unasked,
         medians_ns=[(runners[i].configuration, median_ns) for median_ns, i in times],
         tied=1 + len(standing.tied_with(first)),
         noise_floor=standing.noise_floor,
@@ -298,10 +319,11 @@ def _confirm(
     found: list[float] = []
     for _ in range(CONFIRMING_PROCESSES):
         again = device.confirm(winner.configuration, raced_ns)
-        if again.status is Status.WORKER_DIED:  # somebody killed it: that says nothing about the winner
+        if again.status in NO_PROCESS:
             again = device.confirm(winner.configuration, raced_ns)
         if again.status is not Status.OK:
-            return Confirmation(again, [], f"in a fresh process: {again.status}: {again.error}")
+            objection = f"in a fresh process: {again.status}: {again.error}"
+            return Confirmation(again, [], objection, unasked=again.status in NO_PROCESS)
         found.append(median(again.samples_ns))
         if _agrees(device, found[-1], raced_ns):
             break
@@ -315,9 +337,13 @@ def _confirm(
     say("verifying the winner at awkward sizes")
     chosen = winner.configuration
     edges = device.verify_at([*edge_problems(problem, chosen), *wide_edge_problems(problem, chosen)], chosen)
-    wrong = next(((where, found) for where, found in edges if found.status is not Status.OK), None)
-    objection = f"at {wrong[0]}: {wrong[1].status}: {wrong[1].error}" if wrong else ""
-    return Confirmation(again, edges, objection)
+    failed = [(where, found) for where, found in edges if found.status is not Status.OK]
+    if not failed:
+        return Confirmation(again, edges, "")
+    # What is wrong at one size counts, also if another could not be looked at.
+    where, worst = min(failed, key=lambda one: one[1].status is Status.UNVERIFIED)
+    objection = f"at {where}: {worst.status}: {worst.error}"
+    return Confirmation(again, edges, objection, unasked=worst.status is Status.UNVERIFIED)
 
 
 def _agrees(device: Device, again_ns: float, raced_ns: float) -> bool:

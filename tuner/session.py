@@ -171,7 +171,8 @@ class _Session:
         self.pending: dict[int, Configuration] = {}
         self.done: dict[int, Outcome] = {}
         self.begun: set[Configuration | None] = set()
-        self.seeds: list[Configuration] = []
+        self.attempts: list[Configuration] = []
+        """What an interrupted run had begun: tried before anything that the search asks for."""
         self.suspects: set[Configuration] = set()
         self.doubts = Doubts()
         self.again: set[int] = set()
@@ -188,10 +189,11 @@ class _Session:
                 self.enough = Enough(**stopped)
         else:
             database.start_run(run)
+        again: list[Configuration] = []
         if not run.narrowing.get("from_scratch"):
-            self._learn_from_earlier_runs(seed=not resumed)
+            again = self._learn_from_earlier_runs()
             self._learn_from_other_problems()
-        self.search.begin_with(self.state.seeds.sources)
+        self.search.begin_with([*again, *seeds.sources])
 
     def run(self, *, finish: bool = True) -> Result:
         """Go through search, race and confirmation, and say in the database how it ended."""
@@ -205,6 +207,8 @@ class _Session:
             return result
         except (KeyboardInterrupt, Interrupted):
             state = "interrupted"
+            # Who stops the tuner says nothing against what it was at, also if he does not wait for that to end.
+            self.database.clear_attempts(self.state.run.id)
             done = len(self.state.trials)
             raise Interrupted(
                 f"stopped after {done} of {self._budget()} trials; all of them are kept",
@@ -277,11 +281,14 @@ class _Session:
         )
         return run, why
 
-    def _learn_from_earlier_runs(self, *, seed: bool) -> None:
+    def _learn_from_earlier_runs(self) -> list[Configuration]:
         """Tell the search what earlier runs of this very kernel, problem and GPU found; only new ground is tried.
 
-        The confirmed best of them and the next few are tried again (``seed``), because figures of another day cannot be
-        raced against today's. Failures that another day may not see again are not believed.
+        Failures that another day may not see again are not believed.
+
+        Returns:
+            The confirmed best of them and the next few, to be tried again unless this run had done so before it was
+            interrupted: figures of another day cannot be raced against today's.
         """
         earlier = [judged(trial, self.max_error) for trial in self.database.earlier_trials(self.state.run)]
         # Whose error nobody knows, because it was tried without a bound, may well be accurate enough.
@@ -289,16 +296,15 @@ class _Session:
         ok = [trial.configuration for trial in earlier if trial.status is Status.OK or trial in unknown]
         known = self.state.known
         best = ([known[0]] if known and known[0] in ok else []) + ok[:SEEDS]
-        again = (
-            [c for c in dict.fromkeys(best) if self.space.contains(c) and c != self.space.default]
-            if seed
-            else []
-        )
+        tried = {trial.configuration for trial in self.state.trials}
+        again = [c for c in dict.fromkeys(best) if self.space.contains(c) and c not in tried]
+        # What this run has tried or begun counts by this run's result.
+        ours = {*tried, *self.attempts, *again, self.space.default}
         for trial in earlier:
-            if trial.configuration not in (*again, self.space.default) and _settled(trial):
+            if trial.configuration not in ours and _settled(trial):
                 self._add(trial.configuration, objective(trial))
                 self.state.known_before += 1
-        self.seeds += again
+        return again
 
     def _learn_from_other_problems(self) -> None:
         """Give the search hints: what earlier runs of this very kernel found at other sizes, and on other GPUs."""
@@ -329,10 +335,10 @@ class _Session:
                 self.doubts.forget(configuration)
                 self._add(configuration, None)
             elif configuration not in tried:  # else it is among the doubts
-                self.seeds.append(configuration)
+                self.attempts.append(configuration)
             if count >= SUSPECT_ATTEMPTS:
                 self.suspects.add(configuration)
-        self.seeds.sort(key=lambda configuration: configuration not in self.suspects)
+        self.attempts.sort(key=lambda configuration: configuration not in self.suspects)
         self.next_told = self.next_number
 
     def _add(self, configuration: Configuration, found: float | None) -> None:
@@ -401,7 +407,7 @@ class _Session:
         Nothing is told meanwhile: what is known when it is chosen must not depend on how long that takes.
         """
         shortlist = self._choosing
-        if shortlist is None or self.doubts.waiting or self.seeds or not self._wants_more(deadline):
+        if shortlist is None or self.doubts.waiting or self.attempts or not self._wants_more(deadline):
             return False
         return not (shortlist.empty or shortlist.ready())
 
@@ -411,7 +417,7 @@ class _Session:
         return None if self.search.opening else self.shortlist
 
     def _wants_more(self, deadline: float) -> bool:
-        if self.pending and self.suspects.intersection([*self.pending.values(), *self.seeds[:1]]):
+        if self.pending and self.suspects.intersection([*self.pending.values(), *self.attempts[:1]]):
             return False
         depth = shortlist.depth if (shortlist := self._choosing) else self.device.lookahead
         if self.next_number - self.next_told >= depth:
@@ -434,15 +440,15 @@ class _Session:
     def _begin_next(self) -> list[int]:
         """Choose a configuration and write the attempt down.
 
-        Gives its number; nothing when all are tried, or when what the search asks for first was begun as a seed.
+        Gives its number; nothing when all are tried, or when the search asks for an attempt that was taken up already.
         """
         if self.doubts.waiting:
             configuration: Configuration | None = self.doubts.waiting.pop(0)
             self.again.add(self.next_number)
             self.state.retimed += 1
         else:
-            configuration = self.seeds.pop(0) if self.seeds and self.next_number else self._ask()
-            if configuration in self.begun:  # the search learns of a seed only when it is told
+            configuration = self.attempts.pop(0) if self.attempts else self._ask()
+            if configuration in self.begun:  # the search learns of an attempt only when it is told
                 return []
         if configuration is None:
             self.exhausted = True
@@ -517,7 +523,6 @@ class _Session:
         known = len(self.state.trials)
         while self.pending and len(self.state.trials) == known and time.monotonic() < deadline:
             self._step(deadline=0.0)
-        self.database.clear_attempts(self.state.run.id)
 
     # -- the finish ---------------------------------------------------------------------------------------------------
 
@@ -530,18 +535,20 @@ class _Session:
             state.phase = what
             self.observer.phase(state, what)
 
-        finish, rejected = run_finish(
+        def reject(trial: Trial, reason: str) -> None:
+            self.database.mark_unstable(self.ids[trial.number], reason)
+
+        finish = run_finish(
             self.device,
             state.run.problem,
             state.trials,
             state.default,
             state.run.seed,
             say,
+            reject,
             incumbent=self._incumbent_before(),
             max_error=self.max_error,
         )
-        for trial, reason in rejected:
-            self.database.mark_unstable(self.ids[trial.number], reason)
         winner_id = None
         if finish is not None:
             winner_id = self.database.record_winner(

@@ -192,7 +192,9 @@ def _confirmation(finish: Finish, replayed: bool) -> str:
 
 def _edges(finish: Finish) -> str:
     count = len(finish.edges)
-    return f"right at {count} awkward sizes" if count else "other sizes could not be checked"
+    if not count:
+        return "verified at no awkward size: none suits it"
+    return f"right at {count} awkward {'size' if count == 1 else 'sizes'}"
 
 
 def _failures(result: Result) -> str:
