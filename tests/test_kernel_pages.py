@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -18,6 +19,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 import kernel_tables
 
 from tuner.kernel_file import load_kernel
+from tuner.model import Configuration
+from tuner.roofline import ARCHITECTURES
+from tuner.seeds import settle
+from tuner.space import SearchSpace
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "results" / "evidence"
@@ -426,6 +431,68 @@ def mean_of_products(problems: list[dict[str, Any]]) -> float:
     return geometric_mean(ratios)
 
 
+WORDS = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
+
+
+def of_products() -> Iterator[tuple[str, str]]:
+    """Give what docs/kernels/gemm-hopper.md says about its tables."""
+    raced_ones = json.loads((EVIDENCE / "gemm-shapes.json").read_text())["problems"]
+    half = [one for one in raced_ones if one["dtype"] == "bfloat16"]
+    even = [one["race"]["rivals"]["torch"] for one in half if one["n"] % 8 == one["k"] % 8 == 0]
+    slower, faster = ([one for one in even if one["verdict"] == verdict] for verdict in ("slower", "faster"))
+    yield (
+        "gemm-hopper",
+        f"{WORDS[len(slower)]} shape is slower than `torch.mm`, and {WORDS[len(faster)]} of fifteen",
+    )
+    yield "gemm-hopper", f"{WORDS[winners_that_are_seeds()].capitalize()} of the sixteen bfloat16 winners are"
+    few, more, *others = sorted(one["search"]["stats"]["trials"] for one in half)
+    yield (
+        "gemm-hopper",
+        f"the two largest products get {few} and {more} trials, the others {others[0]} to {others[-1]}",
+    )
+    float16 = [
+        one["race"]["rivals"]["cublaslt"] for one in raced_ones if one["dtype"] == "float16" and one["race"]
+    ]
+    ahead = sum(one["verdict"] == "slower" for one in float16)
+    yield "gemm-hopper", f"ahead at {WORDS[ahead]} of {WORDS[len(float16)]} shapes"
+    (deep,) = [
+        one
+        for one in json.loads((EVIDENCE / "gemm-ablation.json").read_text())
+        if one["variant"] == "wgmma_split_k"
+    ]
+    (parts,) = [one for one in deep["choices"] if one["parameter"] == "grid_k"]
+    (fewer,) = [one for one in parts["alternatives"] if one["value"] == 12]
+    yield "gemm-hopper", f"`grid_k` = 12 takes {100 * (fewer['ratio'] - 1):.0f} % longer"
+
+
+@cache
+def winners_that_are_seeds() -> int:
+    """Count the bfloat16 winners that gemm's file would have tried first."""
+    gemm, gpu, count = load_kernel("gemm"), ARCHITECTURES[90], 0
+    for one in json.loads((EVIDENCE / "gemm-shapes.json").read_text())["problems"]:
+        if one["dtype"] == "bfloat16":
+            sizes = {name: one[name] for name in "mnk"}
+            problem = gemm.problem(sizes, {"": one["dtype"]}, {"layout": one["layout"]})
+            winner = Configuration.of(one["search"]["variant"], one["search"]["parameters"])
+            seeds = settle(gemm, problem, gpu, SearchSpace.from_kernel(gemm, problem, gpu))
+            count += winner in [seed.configuration for seed in seeds]
+    return count
+
+
 def claims() -> Iterator[tuple[str, str]]:
     """Give each page's sentences whose figures are worked out from those of the evidence."""
     reads = {
@@ -474,9 +541,18 @@ def claims() -> Iterator[tuple[str, str]]:
     large = {one["m"]: one["sustained"]["rivals"]["torch"]["ratio"] for one in earlier if one["sustained"]}
     yield "gemm-hopper", f"8192 cubed kept its lead there ({large[8192]:.3f})"
     yield "gemm-hopper", f"4096 cubed most of it ({large[4096]:.3f})"
+    yield from of_products()
     variants = (EVIDENCE / "gemm-variants.txt").read_text()
     plain, transposed = re.findall(r"faster: ([\d.]+)x \(1.*yes$", variants, re.MULTILINE)
     yield "gemm", f"{plain} times with B row-major, {transposed} times with B transposed"
+    (mma_sync,) = re.findall(r"^tensor cores .* slower: ([\d.]+)x", variants, re.MULTILINE)
+    tensor = contests("gemm")[-1].rungs["tensor cores", ""]
+    against = tensor.against.partition(",")[0]
+    yield "gemm", f"`mma_sync` reached {mma_sync} of cuBLAS at 4096 cubed instead of {against}"
+    for size, behind in ((0, "19 % where they are few"), (1, "4 % where blocks are many")):
+        before, after = seconds("gemm", size, "register tiles", "double buffered")
+        assert behind.startswith(f"{100 * (before / after - 1):.0f} %")
+        yield "gemm", behind
     for kernel in ("transform", "vector_add"):
         yield kernel, f"copies 512 bytes takes {least(kernel)} us"
 
