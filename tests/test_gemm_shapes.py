@@ -15,7 +15,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 import gemm_shapes
-from gemm_shapes import Notes, Problem, Shape, Study
+import shape_notes
+import shape_tables
+from gemm_shapes import Study
+from shape_notes import Notes, Problem, Shape
 
 CUBE, FEW, ODD = Shape(4096, 4096, 4096), Shape(16, 8192, 8192), Shape(4095, 4097, 4093)
 
@@ -157,12 +160,12 @@ def study(
 ) -> tuple[Notes, list[Any]]:
     notes = Notes(folder)
     Study(notes, problems(*shapes), given(**changes)).run(steps.split(","))
-    return notes, gemm_shapes.rows_of(notes, problems(*shapes))
+    return notes, shape_tables.rows_of(notes, problems(*shapes))
 
 
 def test_shapes_are_those_of_the_table() -> None:
-    assert len(gemm_shapes.SHAPES) == 16 and len(set(gemm_shapes.SHAPES)) == 16
-    assert [shape for shape in gemm_shapes.SHAPES if shape.odd] == [ODD]
+    assert len(shape_notes.SHAPES) == 16 and len(set(shape_notes.SHAPES)) == 16
+    assert [shape for shape in shape_notes.SHAPES if shape.odd] == [ODD]
     assert Shape.parse("4096") == CUBE and Shape.parse("16x8192x8192") == FEW
     for text in ("4x4", "0x1x1"):
         with pytest.raises(argparse.ArgumentTypeError):
@@ -226,8 +229,8 @@ def test_met(tmp_path: Path, command: Command) -> None:
         "within 2 % of a longer search": True,
     }
     assert set(dict(rows[1].asked())) >= {"not slower than torch", "not slower than cublaslt"}
-    assert gemm_shapes.means(rows) == pytest.approx({"torch": 1.1, "cublaslt": 1.08})
-    text = gemm_shapes.table(rows, {"gpu": "NVIDIA H200", "driver": "13.0"})
+    assert shape_tables.means(rows) == pytest.approx({"torch": 1.1, "cublaslt": 1.08})
+    text = shape_tables.table(rows, {"gpu": "NVIDIA H200", "driver": "13.0"})
     assert "geometric mean against torch, rested, 2 shapes: 1.100 (2 faster); asked 1.05: met" in text
     assert "MISSED" not in text
 
@@ -237,7 +240,7 @@ def test_missed(shape: Shape, asked: str, tmp_path: Path, command: Command) -> N
     command.ratios = {"torch": 1.005}
     _, rows = study(tmp_path, shape)
     assert dict(rows[0].asked())[asked] is False
-    assert f"MISSED: {asked}" in gemm_shapes.table(rows, {})
+    assert f"MISSED: {asked}" in shape_tables.table(rows, {})
 
 
 def test_as_fast_is_enough_for_most(tmp_path: Path, command: Command) -> None:
@@ -250,7 +253,7 @@ def test_as_fast_is_enough_for_most(tmp_path: Path, command: Command) -> None:
 def test_odd_rows_are_no_part_of_the_mean(tmp_path: Path, command: Command) -> None:
     command.ratios = {"torch": 4.0}
     _, rows = study(tmp_path, ODD)
-    assert gemm_shapes.means(rows) == {}
+    assert shape_tables.means(rows) == {}
     assert dict(rows[0].asked())["3.5 of torch"]
 
 
@@ -259,20 +262,20 @@ def test_a_winner_that_was_not_confirmed_is_not_raced(tmp_path: Path, command: C
     _, rows = study(tmp_path, CUBE)
     assert all(words[0] != "bench" for words in command.calls)
     assert dict(rows[0].asked()) == {"a winner": False}
-    assert "in a fresh process: hang  MISSED: a winner" in gemm_shapes.table(rows, {})
+    assert "in a fresh process: hang  MISSED: a winner" in shape_tables.table(rows, {})
 
 
 def test_a_rival_that_fails_is_said(tmp_path: Path, command: Command) -> None:
     command.absent = {"cublaslt"}
     _, rows = study(tmp_path, CUBE)
-    text = gemm_shapes.table(rows, {})
+    text = shape_tables.table(rows, {})
     assert "no list" in text
-    assert gemm_shapes.means(rows) == pytest.approx({"torch": 1.1})
+    assert shape_tables.means(rows) == pytest.approx({"torch": 1.1})
 
 
 def test_evidence(tmp_path: Path, command: Command) -> None:
     notes, rows = study(tmp_path / "work", CUBE, ODD)
-    gemm_shapes.write(rows, notes.data["where"], tmp_path / "out")
+    shape_tables.write(rows, notes.data["where"], tmp_path / "out")
     found = json.loads((tmp_path / "out" / "gemm-shapes.json").read_text())
     assert (found["gpu"], found["driver"]) == ("NVIDIA H200", "13.0")
     assert [(one["m"], one["n"], one["k"], one["dtype"]) for one in found["problems"]] == [
@@ -290,8 +293,8 @@ def test_winners_are_taken_apart(tmp_path: Path, command: Command) -> None:
     assert (
         words[words.index("--size") + 1] == CUBE.problem
     )  # the other is not among those, unless it is asked for
-    found = gemm_shapes.ablations(notes, problems(CUBE, other))
-    gemm_shapes.write_ablations(found, tmp_path / "out")
+    found = shape_tables.ablations(notes, problems(CUBE, other))
+    shape_tables.write_ablations(found, tmp_path / "out")
     text = (tmp_path / "out" / "gemm-ablation.txt").read_text()
     assert re.search(r"stages=4 +3 +1\.030 \(1\.020\.\.1\.040\) faster", text)
     assert re.search(r" 5 +not valid: the stages fit into shared memory", text)
@@ -340,7 +343,7 @@ def test_the_table_has_all_that_is_known(
 
 
 def test_problems_are_shared_out_to_gpus() -> None:
-    everything = [Problem(shape, dtype) for dtype in ("bfloat16", "float16") for shape in gemm_shapes.SHAPES]
+    everything = [Problem(shape, dtype) for dtype in ("bfloat16", "float16") for shape in shape_notes.SHAPES]
     parts = gemm_shapes.shared_out(everything, 4)
     assert sorted(p.key for part in parts for p in part) == sorted(p.key for p in everything)
     costs = [sum(25 + 4 * p.shape.flop / 1e12 for p in part) for part in parts]

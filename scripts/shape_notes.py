@@ -1,0 +1,156 @@
+"""The products of ``gemm_shapes.py``, and a file of what is known of each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Shape:
+    """C is m x n, a sum of k products each."""
+
+    m: int
+    n: int
+    k: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shape:
+        """Read ``512x512x65536``, or ``512`` for a cube."""
+        lengths = [int(length) for length in text.lower().split("x")]
+        if len(lengths) not in (1, 3) or min(lengths) < 1:
+            raise argparse.ArgumentTypeError(f"{text!r} is no shape: write 4096 or 512x512x65536")
+        return cls(*(lengths * 3)[:3])
+
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n}x{self.k}"
+
+    @property
+    def flop(self) -> float:
+        """Operations of the product."""
+        return 2.0 * self.m * self.n * self.k
+
+    @property
+    def odd(self) -> bool:
+        """Whether rows are no whole 16 bytes of 16-bit elements."""
+        return self.n % 8 != 0 or self.k % 8 != 0
+
+    @property
+    def problem(self) -> str:
+        """As `tune` takes it."""
+        return f"m={self.m},n={self.n},k={self.k}"
+
+
+SHAPES = tuple(
+    Shape.parse(text)
+    for text in (
+        *("8192", "4096", "2048", "1024", "512", "16384"),
+        *("1x8192x8192", "16x8192x8192", "64x8192x8192", "128x8192x8192"),
+        *("4096x11008x4096", "8192x28672x8192", "4104", "512x512x65536", "4096x4096x128"),
+        "4095x4097x4093",
+    )
+)
+
+ABLATED = tuple(
+    Shape.parse(text)
+    for text in (
+        *("8192", "4096", "4104", "4096x4096x128"),
+        *("16x8192x8192", "512x512x65536", "4095x4097x4093"),
+    )
+)
+"""Whose winners are taken apart: large, uneven, short k, few rows, deep k, odd rows."""
+
+
+class Notes:
+    """Results by problem, in a file that is written after each."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._path = folder / "gemm-shapes.state.json"
+        self.data: dict[str, Any] = {"where": {}, "problems": {}, "sanitized": {}}
+        if self._path.is_file():
+            self.data |= json.loads(self._path.read_text())
+
+    @property
+    def winners(self) -> Path:
+        """One database with the winners of all problems."""
+        return self.folder / "gemm-shapes.db"
+
+    def own(self, problem: Problem) -> Path:
+        """Give the database of one problem's search."""
+        return self.folder / f"{problem.key}.db"
+
+    def problems(self) -> list[Problem]:
+        """Give all of which something is known: by layout and dtype, then in the order of :data:`SHAPES`."""
+        known = [
+            Problem(Shape(one["m"], one["n"], one["k"]), one["dtype"], one["layout"])
+            for one in self.data["problems"].values()
+        ]
+        kinds = list(dict.fromkeys((one.layout, one.dtype) for one in known))
+        places = {shape: place for place, shape in enumerate(SHAPES)}
+        order = sorted(known, key=lambda one: places.get(one.shape, len(SHAPES)))
+        return sorted(order, key=lambda one: kinds.index((one.layout, one.dtype)))
+
+    def has(self, problem: Problem, step: str) -> bool:
+        """Whether a step was done."""
+        return step in self.data["problems"].get(problem.key, {})
+
+    def get(self, problem: Problem, step: str) -> dict[str, Any]:
+        """Give what a step found; empty for nothing."""
+        found: dict[str, Any] = self.data["problems"].get(problem.key, {}).get(step, {})
+        return found
+
+    def keep(self, problem: Problem, step: str, found: dict[str, Any]) -> None:
+        """Write down what a step found."""
+        identity = {**vars(problem.shape), "dtype": problem.dtype, "layout": problem.layout}
+        entry = self.data["problems"].setdefault(problem.key, identity)
+        entry[step] = found
+        self.save()
+
+    def take(self, other: Notes) -> None:
+        """Add what others know: what is known here stays."""
+        self.data["where"] = self.data["where"] or other.data["where"]
+        for key, entry in other.data["problems"].items():
+            self.data["problems"][key] = {**entry, **self.data["problems"].get(key, {})}
+        self.data["sanitized"] |= other.data["sanitized"]
+        self.save()
+
+    def save(self) -> None:
+        """Write everything, whole or not at all."""
+        half_done = self._path.with_suffix(".new")
+        half_done.write_text(json.dumps(self.data, indent=1) + "\n")
+        half_done.replace(self._path)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A shape in a dtype and a layout."""
+
+    shape: Shape
+    dtype: str
+    layout: str = "nn"
+
+    @classmethod
+    def parse(cls, key: str) -> Problem:
+        """Read a :attr:`key`."""
+        dtype, shape, *layout = key.split("-")
+        return cls(Shape.parse(shape), dtype, *layout)
+
+    @property
+    def key(self) -> str:
+        """Its name in files."""
+        return f"{self.dtype}-{self.shape}" + ("" if self.layout == "nn" else f"-{self.layout}")
+
+    @property
+    def words(self) -> list[str]:
+        """How `tune` is told of it."""
+        return [*self.kind, "--problem", self.shape.problem]
+
+    @property
+    def kind(self) -> list[str]:
+        """What is the same for all shapes."""
+        return ["--kernel", "gemm", "--dtype", self.dtype, "--option", f"layout={self.layout}"]
