@@ -58,6 +58,7 @@ def fill(
     problem: Problem,
     device: str = "cuda:0",
     exportable: bool = True,
+    edges_verified: bool = True,
     log: str = "ptxas info: \x1b]0;title\x07",
     conditions: Conditions = COLD,
     time_ns: float = 190_000.0,
@@ -106,7 +107,7 @@ def fill(
             run.id,
             Winner(
                 first.id, first.configuration, best_ns, first.id + 1, 240_000.0, 1.263, 1.25, 1.27,
-                "faster", 190_300.0, True, exportable, "" if exportable else "a fresh process took 300 us",
+                "faster", 190_300.0, edges_verified, exportable, "" if exportable else "a fresh process took 300 us",
             ),
         )  # fmt: skip
         database.finish_run(run.id, "finished")
@@ -330,6 +331,12 @@ def test_best_says_how_sure_it_is(path: Path) -> None:
     ):  # fmt: skip
         assert part in line
     assert "versus default" in head
+
+
+def test_best_says_when_no_awkward_size_suited_the_winner(path: Path) -> None:
+    fill(path, "c", replace(GEMM, sizes={"m": 1, "n": 1}), edges_verified=False)
+    said = call(best, "--size", "m=1").output
+    assert "190.3 us in a fresh process, at no awkward size: none suits it" in said
 
 
 def test_replayed_winners_are_shown_on_request(path: Path) -> None:
