@@ -298,7 +298,9 @@ def _confirmation(winner: Winner, replayed: bool) -> str:
     if not winner.exportable:
         return f"no: {winner.reason}" if winner.reason else "no"
     again = f"{tables.duration(winner.confirmed_ns)} in a fresh process" if winner.confirmed_ns else "yes"
-    return again + (", right at its edges" if winner.edges_verified else ", at no awkward size: none suits it")
+    return again + (
+        ", right at its edges" if winner.edges_verified else ", at no awkward size: none suits it"
+    )
 
 
 @click.command()
