@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -317,6 +318,17 @@ def test_a_compilation_that_hangs_is_passed_over(
     result = run(kernel, database, device, sampler="kriging", trials=20)
     assert device.stuck not in device.asked
     assert len(result.state.trials) == 20
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_compilation_that_ends_between_two_looks_does_not_end_the_run(
+    database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """A compiler may end at any moment: also when nothing is left to wait for, and the run looks whether it is over."""
+    draw, ready = random.Random(seed), Shortlist.ready
+    monkeypatch.setattr(Shortlist, "ready", lambda self: ready(self) and draw.random() < 0.5)
+    result = run(kernel, database, CompilingDevice(), sampler="kriging", trials=40)
+    assert len(result.state.trials) == 40
 
 
 def test_a_sampler_that_does_not_choose_is_asked_as_ever(database: Database, kernel: KernelSpec) -> None:
