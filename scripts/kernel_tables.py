@@ -118,7 +118,8 @@ def ablation(variant: str, evidence: Path) -> str:
         return f"Not measured yet for `{variant}`: `scripts/gemm_shapes.py --steps search,ablate` writes this table."
     columns = [{choice["parameter"]: choice for choice in one["choices"]} for one in found]
     names = dict.fromkeys(name for column in columns for name in column)
-    head = ["parameter", *(_product(one) for one in found)]
+    several = len({_dtype(one) for one in found}) > 1
+    head = ["parameter", *(_product(one) + (f", {_dtype(one)}" if several else "") for one in found)]
     body = [
         [f"`{name}`", *(_choice(column[name]) if name in column else "-" for column in columns)]
         for name in sorted(names, key=lambda name: -max(_worth(column.get(name)) for column in columns))
@@ -129,14 +130,21 @@ def ablation(variant: str, evidence: Path) -> str:
 
 def _conditions(found: list[dict[str, Any]]) -> str:
     """Say how the products were timed; where not all the same way, which how."""
-    same = [one["problem"]["dtypes"]["input"] for one in found] + [one["regime"] for one in found]
+    same = [_dtype(one) for one in found] + [one["regime"] for one in found]
     modes = dict.fromkeys(one["mode"] for one in found)
-    which = [f"{mode}: {', '.join(_product(one) for one in found if one['mode'] == mode)}" for mode in modes]
+    which = [
+        f"{mode}: {', '.join(dict.fromkeys(_product(one) for one in found if one['mode'] == mode))}"
+        for mode in modes
+    ]
     return f"{', '.join(dict.fromkeys(same))}, {'; '.join(which if len(modes) > 1 else modes)}"
 
 
 def _product(one: dict[str, Any]) -> str:
     return " x ".join(str(one["problem"]["sizes"][length]) for length in "mnk")
+
+
+def _dtype(one: dict[str, Any]) -> str:
+    return str(one["problem"]["dtypes"]["input"])
 
 
 def _worth(choice: dict[str, Any] | None) -> float:
