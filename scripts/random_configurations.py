@@ -3,10 +3,10 @@
     scripts/run python scripts/random_configurations.py
     scripts/run python scripts/random_configurations.py --count 5000 --seed 1 --kernels reduce,transform --json
 
-Kernels, variants, dtypes and options come in turn; sizes and parameters are drawn. Most sizes share no factor with any
-tile, one in four is eight times such a number, so that variants which want whole vectors are not left out. Each
-configuration is rendered, compiled, run on poisoned outputs, compared element by element with the reference, and timed
-once: what a search does with a hopeless one.
+Kernels, variants, dtypes and options come in turn; sizes and parameters are drawn. Sizes share no factor with any tile,
+or, in every second pair of problems, are eight times such a number, so that variants which want whole vectors are not
+left out; nor are those that want few rows. Each configuration is rendered, compiled, run on poisoned outputs, compared
+element by element with the reference, and timed once: what a search does with a hopeless one.
 
 A configuration that the compiler's report rules out is refused, as in a search. Any other outcome than a right result
 is a failure: it is printed with all that is needed to repeat it, and the exit status is 1.
@@ -136,11 +136,10 @@ def verdict(measurement: Measurement) -> str:
 # -- drawing
 
 
-def awkward(rng: random.Random, least: int, most: int) -> int:
-    """Draw a size, evenly over its logarithm; one in ten is less than all, one in four a multiple of eight."""
+def awkward(rng: random.Random, least: int, most: int, factor: int) -> int:
+    """Draw a size, evenly over its logarithm, which is ``factor`` times an awkward one; one in ten is less than all."""
     if rng.random() < 0.1:
-        return rng.randint(1, least)
-    factor = 8 if rng.random() < 0.25 else 1
+        return factor * rng.randint(1, max(1, least // factor))
     size = int(math.exp(rng.uniform(math.log(factor * least), math.log(most)))) // factor
     while math.gcd(size, AWKWARD) != 1:
         size += 1
@@ -159,11 +158,14 @@ def draw_problem(kernel: KernelSpec, gpu: Gpu, rng: random.Random, turn: int) ->
             else rng.choice(values)
         )
     large = turn % 4 == 3
+    factor = 8 if turn % 4 >= 2 else 1  # not in step with three dtypes
     for _ in range(1000):
         ends = (SMALL // 8, LARGE) if large else (FEW, SMALL)
         if len(kernel.sizes) > 1:
             ends = (FEW, 4096)  # what their product may be is seen below
-        each = {name: awkward(rng, *ends) for name in kernel.sizes}
+        each = {name: awkward(rng, *ends, factor) for name in kernel.sizes}
+        if len(kernel.sizes) > 1 and turn % 5 == 2:  # few rows
+            each[next(iter(kernel.sizes))] = rng.randint(1, 8)
         problem = kernel.problem(each, dtypes, options)
         largest = max(tensor.count for tensor in tensors_of(kernel, problem, gpu))
         if largest <= (LARGE if large else SMALL) and roof_of(kernel, problem, gpu).flops <= MOST_FLOPS:
@@ -190,18 +192,20 @@ def draw_configuration(
 def draw_groups(
     kernels: Sequence[KernelSpec], gpu: Gpu, count: int, seed: int
 ) -> Iterator[tuple[KernelSpec, Problem, list[Configuration]]]:
-    """Draw problems, each with configurations of all variants in turn, until there are enough."""
+    """Draw problems, each with configurations of those variants that had fewest so far, until there are enough."""
     rng = random.Random(seed)
+    drawn: Counter[tuple[str, str]] = Counter()
     left, idle = count, 0
     for turn in itertools.count():
         kernel = kernels[turn % len(kernels)]
-        round_ = turn // len(kernels)
-        problem = draw_problem(kernel, gpu, rng, round_)
+        problem = draw_problem(kernel, gpu, rng, turn // len(kernels))
         usable = kernel.usable_variants(problem, gpu)[0]
         found: dict[Configuration, None] = {}
-        for variant in itertools.islice(itertools.cycle(usable), round_, round_ + 2 * GROUP):
+        for _ in range(2 * GROUP if usable else 0):
             if len(found) == min(GROUP, left):
                 break
+            variant = min(usable, key=lambda one: drawn[kernel.name, one.name])
+            drawn[kernel.name, variant.name] += 1
             configuration = draw_configuration(kernel, variant, problem, gpu, rng)
             if configuration is not None:
                 found[configuration] = None
