@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -329,6 +329,36 @@ def test_a_compilation_that_ends_between_two_looks_does_not_end_the_run(
     monkeypatch.setattr(Shortlist, "ready", lambda self: ready(self) and draw.random() < 0.5)
     result = run(kernel, database, CompilingDevice(), sampler="kriging", trials=40)
     assert len(result.state.trials) == 40
+
+
+def test_a_compilation_that_ends_between_two_looks_does_not_change_the_choice(
+    database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is told before a choice must not depend on which of two looks found it held up."""
+    ready, found = Shortlist.ready, []
+    for seed in range(4):
+        draw = random.Random(seed)
+        monkeypatch.setattr(Shortlist, "ready", lambda self, draw=draw: ready(self) and draw.random() < 0.5)
+        device = CompilingDevice(answer=smooth, measure_s=4.0)
+        run(kernel, database, device, sampler="kriging", seed=5, trials=20)
+        found.append((device.asked, device.begun, device.forgotten))
+    assert found[0] == found[1] == found[2] == found[3]
+
+
+def test_time_that_ends_while_others_are_nominated_ends_the_run(
+    database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nominating takes a while, and nothing of it is compiled at its end: there is nothing to choose among."""
+    fill = Shortlist.fill
+
+    def slow(self: Shortlist, left: int, begun: Collection[Configuration | None]) -> None:
+        fill(self, left, begun)
+        time.sleep(0.3)
+
+    monkeypatch.setattr(Shortlist, "fill", slow)
+    result = run(kernel, database, CompilingDevice(), sampler="kriging", time_s=0.2)
+    assert len(result.state.trials) == 1
+    assert result.finish is not None
 
 
 def test_a_sampler_that_does_not_choose_is_asked_as_ever(database: Database, kernel: KernelSpec) -> None:

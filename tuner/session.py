@@ -177,6 +177,11 @@ class _Session:
         self.doubts = Doubts()
         self.again: set[int] = set()
         """Numbers of trials whose configuration the search has been told of already."""
+        self.held_up = False
+        """Whether the next trial has to wait until what it is chosen from is compiled.
+
+        Nothing is told meanwhile: what is known when it is chosen must not depend on how long that takes. Each choice
+        has one look: from one to the next a compilation may end, or the time."""
         self.next_number = 0
         self.next_told = 0
         self.exhausted = False
@@ -377,13 +382,13 @@ class _Session:
 
         Answers and the attempts that follow from them share a transaction: the disk is waited for once.
         """
-        outcomes = self.device.collect(POLL_S) if self.pending or self._held_up(deadline) else []
+        outcomes = self.device.collect(POLL_S) if self.pending or self.held_up else []
         with self.database.transaction():
             ended = [self._record_outcome(outcome) for outcome in outcomes]
             # Told one by one in the order asked, each followed by what it makes room for: what the search knows when it
             # is asked does not depend on the order of the answers, so that a seed gives the same run.
             begun = self._begin(deadline)
-            while self.next_told in self.done and not self._held_up(deadline):
+            while self.next_told in self.done and not self.held_up:
                 self._tell(self.done.pop(self.next_told))
                 begun += self._begin(deadline)
         for trial in ended:
@@ -393,24 +398,17 @@ class _Session:
 
     def _begin(self, deadline: float) -> list[int]:
         begun: list[int] = []
+        self.held_up = False
         while self._wants_more(deadline):
             if shortlist := self._choosing:
                 left = self._budget() - len(self.state.trials) - len(self.pending)
                 shortlist.fill(left, self.begun)
-            if self._held_up(deadline):
+                anyway = self.doubts.waiting or self.attempts
+                self.held_up = not (anyway or shortlist.empty or shortlist.ready())
+            if self.held_up:
                 break
             begun += self._begin_next()
         return begun
-
-    def _held_up(self, deadline: float) -> bool:
-        """Whether the next trial has to wait until what it is chosen from is compiled.
-
-        Nothing is told meanwhile: what is known when it is chosen must not depend on how long that takes.
-        """
-        shortlist = self._choosing
-        if shortlist is None or self.doubts.waiting or self.attempts or not self._wants_more(deadline):
-            return False
-        return not (shortlist.empty or shortlist.ready())
 
     @property
     def _choosing(self) -> Shortlist | None:
