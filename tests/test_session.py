@@ -1165,3 +1165,26 @@ def test_killed_while_timing_again(database: Database, kernel: KernelSpec) -> No
     assert len(trials) == len({trial.number for trial in trials}) == 56
     assert result.state.retimed == 16
     assert not database.pending_attempts(run_id)
+
+
+def test_what_kills_the_tuner_while_timed_again_costs_no_other_trial(
+    database: Database, kernel: KernelSpec
+) -> None:
+    class Dying(Drifting):
+        def collect(self, timeout_s: float) -> list[Outcome]:
+            if self.count > 22:
+                raise DeviceError("killed")
+            return super().collect(timeout_s)
+
+    with pytest.raises(DeviceError):
+        run(kernel, database, Dying(11, 20))
+    run_id, _ = only_run(database)
+    ((number, killer, _),) = database.pending_attempts(run_id)
+    for later in (number + 1, number + 2):
+        database.attempt(run_id, later, killer)
+    device = StubDevice(answer=lambda c: good(100_000 + time_of(c) / 100))
+    result = run(kernel, database, device, resume=True)
+    trials = database.trials(run_id)
+    assert [trial.configuration for trial in trials if trial.status is Status.CRASHED] == [killer]
+    assert len({trial.configuration for trial in trials}) == 40
+    assert result.state.retimed == 16

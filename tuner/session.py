@@ -337,6 +337,7 @@ class _Session:
             if count >= MAX_ATTEMPTS:
                 error = f"the tuner died {count} times on this configuration"
                 self._record(Trial(number, configuration, Status.CRASHED, error=error))
+                self.state.retimed += configuration in tried
                 self.doubts.forget(configuration)
                 self._add(configuration, None)
             elif configuration not in tried:  # else it is among the doubts
