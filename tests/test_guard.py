@@ -423,6 +423,16 @@ def test_each_fault_has_its_status(device: LocalDevice, tmp_path: Path) -> None:
         assert bool(outcome.measurement.error) == (fault != "ok")
 
 
+def test_answer_that_nobody_understands_is_an_answer(device: LocalDevice, tmp_path: Path) -> None:
+    """A newer measuring process may say other things, if the tuner was installed anew during a run."""
+    prepared(device, tmp_path, faults=("ok", "nonsense"))
+    (outcome,) = ask(device, [configuration("nonsense")])
+    assert outcome.measurement.status is Status.WORKER_DIED
+    assert "nonsense" in outcome.measurement.error
+    (outcome,) = ask(device, [configuration("ok")])
+    assert outcome.measurement.status is Status.OK
+
+
 def test_good_times_do_not_depend_on_the_bad_neighbours(device: LocalDevice, tmp_path: Path) -> None:
     prepared(device, tmp_path, faults=FAULTS)
     good = [configuration("ok", block, items) for block in (32, 64, 128, 256) for items in (1, 2, 3, 4)]

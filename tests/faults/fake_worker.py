@@ -148,6 +148,8 @@ class FakeWorker:
                 "span": [],
                 "dying": True,
             }
+        if fault == "nonsense":
+            return {"measurement": {"taste": "sweet"}, "span": [began, time.monotonic()], "dying": False}
         status, error = STATUSES.get(fault, ("ok", ""))
         samples = [] if status in ("launch_error", "out_of_memory") else samples_of(time_ns, 12)
         return {

@@ -394,7 +394,11 @@ class LocalDevice(Device):
         if reply.get("fatal"):
             self._fatal = reply["error"]  # says nothing about this candidate
             return
-        measurement = measurement_of(reply)
+        try:
+            measurement = measurement_of(reply)
+        except (KeyError, TypeError, ValueError) as error:  # a lost answer would block the search for ever
+            nonsense = f"the measuring process gave nonsense: {error!r}"
+            measurement = Measurement(Status.WORKER_DIED, error=nonsense)
         if reply.get("span"):
             self.occupancy.spans.append(tuple(reply["span"]))
             self.occupancy.refined_s += reply.get("refined_s", 0.0)
