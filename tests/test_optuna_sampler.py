@@ -1,5 +1,7 @@
 """Our searches as samplers in studies of a user's own."""
 
+import time
+
 import optuna
 import pytest
 
@@ -35,6 +37,30 @@ def test_stops_when_all_are_tried():
     space, seen = union(), []
     run(space, SpaceSampler(space, name="random"), len(space), seen=seen)
     assert set(seen) == set(space.configurations())
+
+
+def test_may_be_asked_from_several_threads(monkeypatch):
+    space, seen, inside = single(3, 4), [], []
+    sampler = SpaceSampler(space, seed=2)
+    ask = sampler._search.ask
+
+    def slowly():
+        inside.append("one")
+        time.sleep(0.01)
+        configuration = ask()
+        assert inside == ["one"]
+        inside.clear()
+        return configuration
+
+    monkeypatch.setattr(sampler._search, "ask", slowly)
+
+    def objective(trial):
+        configuration = suggest(trial, space)
+        seen.append(configuration)
+        return 2 ** cost(configuration)
+
+    optuna.create_study(sampler=sampler).optimize(objective, n_trials=20, n_jobs=4)
+    assert len(set(seen)) == len(seen) == 20
 
 
 def test_learns_what_the_storage_holds(tmp_path):

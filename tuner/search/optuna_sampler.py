@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ from tuner.search import make_search
 from tuner.space import SearchSpace
 
 VARIANT = "variant"
+_ALONE = threading.Lock()
+"""Held by who asks or tells: ``optimize(n_jobs=...)`` does so from several threads. All samplers share it: with a lock
+of its own none could be pickled."""
 
 
 class SpaceSampler(BaseSampler):
@@ -53,10 +57,12 @@ class SpaceSampler(BaseSampler):
         search_space: dict[str, BaseDistribution],  # noqa: ARG002
     ) -> dict[str, Any]:
         """Choose a configuration: the variant, and the parameters that it has."""
-        for other in study.get_trials(deepcopy=False):
-            if other.state.is_finished():
-                self._tell(study, other, other.state, other.values)
-        if (configuration := self._search.ask()) is None:
+        with _ALONE:
+            for other in study.get_trials(deepcopy=False):
+                if other.state.is_finished():
+                    self._tell(study, other, other.state, other.values)
+            configuration = self._search.ask()
+        if configuration is None:
             with contextlib.suppress(RuntimeError):  # not within optimize()
                 study.stop()
             return {}
@@ -72,7 +78,8 @@ class SpaceSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
         """Learn the result of a trial."""
-        self._tell(study, trial, state, values)
+        with _ALONE:
+            self._tell(study, trial, state, values)
 
     def _tell(
         self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
