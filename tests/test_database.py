@@ -345,6 +345,34 @@ def test_a_trial_that_cannot_be_written_keeps_its_attempt(
         assert len(database.pending_attempts(run.id)) == 1
 
 
+def test_ctrl_c_while_the_lock_is_waited_for_leaves_no_transaction_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python raises it once SQLite returns, with the lock; what is written next would join, and never be committed."""
+    run = make_run()
+
+    class Locked:
+        def __init__(self, connection: sqlite3.Connection) -> None:
+            self.connection = connection
+
+        def execute(self, *arguments: object) -> None:
+            self.connection.execute(*arguments)  # type: ignore[arg-type]
+            raise KeyboardInterrupt
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.connection, name)
+
+    with Database.open(path) as database:
+        database.start_run(run)
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "connection", Locked(database.connection))
+            with pytest.raises(KeyboardInterrupt):
+                database.attempt(run.id, 0, make_trial(0).configuration)
+        database.finish_run(run.id, "interrupted")
+    with Database.open(path) as database:
+        assert database.run_state(run.id)["state"] == "interrupted"
+
+
 def test_methods_join_one_transaction(path: Path) -> None:
     run = make_run()
     with Database.open(path) as database:

@@ -36,8 +36,9 @@ class Database(Reader):
         with schema.explained(self.path):
             if not self.write:
                 raise DatabaseError(f"{self.path} was opened for reading", "open it with write=True")
-            self.connection.execute("BEGIN IMMEDIATE")
             try:
+                # Within the try: a Ctrl-C that comes while the lock is waited for is raised when it is had.
+                self.connection.execute("BEGIN IMMEDIATE")
                 yield
                 self.connection.execute("COMMIT")
             except BaseException:
