@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.commands import Said, said_by
-from tests.faults.kernels import SOURCE, scale_kernel, write_kernel, write_synthetic_recording
+from tests.faults.kernels import SOURCE, altered, scale_kernel, write_kernel, write_synthetic_recording
 from tests.faults.killing import MARK, marked
 from tests.faults.processes import alive
 from tests.faults.stub_device import StubDevice, good, time_of
@@ -418,6 +418,37 @@ def own(tune: Tune, tmp_path: Path, **changes: object) -> Said:
 def test_own_kernel_replays(tune: Tune, tmp_path: Path) -> None:
     said = own(tune, tmp_path)
     assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("gpu", "driver", 13),
+        ("gpu", "name", 7),
+        ("gpu", "uuid", None),
+        ("gpu", "sm_count", 0),
+        ("gpu", "sm_count", "many"),
+        ("gpu", "l2_bytes", "a"),
+        ("versions", "nvrtc", 13),
+        ("plain", "samples_ns", [[-5]] * 16),
+        ("plain", "samples_ns", [[0, 0]] * 16),
+        ("plain", "samples_ns", [[float("inf")]] * 16),
+    ],
+)
+def test_bad_recording_is_refused_before_anything_is_kept(
+    tune: Tune, tmp_path: Path, part: str, field: str, value: object
+) -> None:
+    kernel = scale_kernel(tmp_path / "own")
+    path = write_synthetic_recording(tmp_path / "scale-x.json.gz", kernel, [kernel.problem()], 50)
+
+    def change(data: dict[str, Any]) -> None:
+        plain = data["problems"][0]["variants"]["plain"]
+        (plain if part == "plain" else data[part])[field] = value
+
+    altered(path, change)
+    said = tune("--kernel", str(kernel.file), "-n", "5", "-q", device=f"replay:{path}")
+    assert_refused(said, "scale-x.json.gz: damaged:", field, "fetch it again, or record it anew")
+    assert not (tmp_path / "results" / "tuning.db").exists()
 
 
 def test_constraint_that_nobody_can_meet(tune: Tune, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ FLOORS = [
     "baselines children compile_pool compile_worker compiler conditions cubin_cache edges plan tools.job "
     "advice code_reader code_worker explanation",
     "gpu.*",
-    "devices.* interop.* recording tools.*",
+    "devices.* interop.* recorded_data recording tools.*",
     "cells database migrations owners reading records rows schema search.* upkeep "
     "matmul_heuristics matmul_worker seeding",
     "ablation accuracy bench doubts importing race shortlist targets trials",

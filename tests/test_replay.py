@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import json
+import math
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.faults.kernels import SOURCE, configuration, scale_kernel, write_kernel, write_synthetic_recording
+from tests.faults.kernels import (
+    SOURCE,
+    altered,
+    configuration,
+    scale_kernel,
+    write_kernel,
+    write_synthetic_recording,
+)
 from tuner import render
 from tuner.devices.base import Contestant
 from tuner.devices.choose import open_device
@@ -151,12 +158,6 @@ def test_unknown_device(text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def altered(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    data = json.loads(gzip.decompress(path.read_bytes()))
-    change(data)
-    path.write_bytes(gzip.compress(json.dumps(data).encode()))
-
-
 def plain(data: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = data["problems"][0]["variants"]["plain"]
     return found
@@ -186,16 +187,131 @@ CHANGES: list[Callable[[dict[str, Any]], object]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(CHANGES)))
-def test_altered_recording_is_refused(path: Path, number: int) -> None:
-    altered(path, CHANGES[number])
-    if number == 6:
-        assert read_recording(path).problems == ()
-        return
+def gpu(**fields: object) -> Callable[[dict[str, Any]], object]:
+    return lambda d: d["gpu"].update(fields)
+
+
+def samples(*times: object) -> Callable[[dict[str, Any]], object]:
+    return lambda d: plain(d)["samples_ns"].__setitem__(0, list(times))
+
+
+def cell(column: str, value: object) -> Callable[[dict[str, Any]], object]:
+    return lambda d: plain(d)[column].__setitem__(1, value)
+
+
+OF_PLAIN = "problems[0].variants.plain"
+FINDINGS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda d: d.pop("gpu"), "gpu is missing"),
+    (lambda d: d["gpu"].pop("sm_count"), "gpu.sm_count is missing"),
+    (gpu(colour="green"), "gpu has 'colour', which this version does not know"),
+    (gpu(driver=13), "gpu.driver is 13, not a line of text"),
+    (gpu(name=7), "gpu.name is 7, not a line of text"),
+    (gpu(name=""), "gpu.name is '', not a line of text"),
+    (gpu(name="a\nb"), r"gpu.name is 'a\nb', not a line of text"),
+    (gpu(name="\ud800"), r"gpu.name is '\ud800', not a line of text"),
+    (gpu(uuid=None), "gpu.uuid is None, not a line of text"),
+    (gpu(l2_bytes="a"), "gpu.l2_bytes is 'a', not a whole number of at least 1"),
+    (gpu(sm_count=-1), "gpu.sm_count is -1, not a whole number of at least 1"),
+    (gpu(sm_count=0), "gpu.sm_count is 0, not a whole number of at least 1"),
+    (gpu(sm_count="many"), "gpu.sm_count is 'many', not a whole number of at least 1"),
+    (gpu(sm_count=True), "gpu.sm_count is True, not a whole number of at least 1"),
+    (gpu(sm_count=132.0), "gpu.sm_count is 132.0, not a whole number of at least 1"),
+    (gpu(sm_count=10**30), f"gpu.sm_count is {10**30}, not one of at most 2^62"),
+    (gpu(cc=42), "gpu.cc is 42, not a whole number of at least 75"),
+    (gpu(reserved_shared_bytes=-1), "gpu.reserved_shared_bytes is -1, not a whole number of at least 0"),
+    (gpu(clock_hz=-1.0), "gpu.clock_hz is -1.0, not a finite number of at least 0"),
+    (gpu(clock_hz=math.nan), "gpu.clock_hz is nan, not a finite number of at least 0"),
+    (gpu(memory_bytes_per_s=math.inf), "gpu.memory_bytes_per_s is inf, not a finite number of at least 0"),
+    (lambda d: d.update(versions=3), "versions is 3, not an object"),
+    (lambda d: d["versions"].update(nvrtc=13), "versions.nvrtc is 13, not a line of text"),
+    (lambda d: d.update(version="1"), "version is '1', not a whole number"),
+    (lambda d: d.update(kernel=None), "kernel is None, not a line of text"),
+    (lambda d: d.update(recorded=2026), "recorded is 2026, not a line of text"),
+    (lambda d: d.update(mode="hot"), "mode is 'hot', not one of cold, rotating, warm"),
+    (lambda d: d.update(regime=[]), "regime is [], not one of rested, sustained"),
+    (lambda d: d.update(problems=[]), "problems is empty"),
+    (lambda d: d["problems"][0]["problem"]["sizes"].update(n="1k"), "problems[0].problem.sizes.n is '1k'"),
+    (lambda d: d["problems"][0]["problem"]["dtypes"].update(input=4), "problem.dtypes.input is 4, not a line"),
+    (lambda d: d["problems"][0]["problem"]["options"].update(order=[]), "problem.options.order is []"),
+    (lambda d: d["problems"][0].update(resources=["colour"]), "problems[0].resources has 'colour'"),
+    (lambda d: plain(d)["status"].pop(), f"{OF_PLAIN}.status has 15 entries, and values 16"),
+    (lambda d: plain(d).update(parameters=["a", "a"]), f"{OF_PLAIN}.parameters has a name twice"),
+    (lambda d: cell("values", plain(d)["values"][0])(d), f"{OF_PLAIN}.values has a configuration twice"),
+    (cell("values", ["ok", 32]), f"{OF_PLAIN}.values[1] is ['ok', 32], not a list of 3 values"),
+    (cell("values", ["ok", 32, math.nan]), f"{OF_PLAIN}.values[1] is ['ok', 32, nan], not a list"),
+    (cell("status", "splendid"), f"{OF_PLAIN}.status[1] is 'splendid', not one of ok, slow, "),
+    (cell("resources", [1, 2, 3, 4, 5, -6]), f"{OF_PLAIN}.resources[1] is [1, 2, 3, 4, 5, -6], not null or"),
+    (cell("error", None), f"{OF_PLAIN}.error[1] is None, not text"),
+    (cell("source", 5), f"{OF_PLAIN}.source[1] is 5, not text"),
+    (samples(), f"{OF_PLAIN}.samples_ns[0] is [], not the times of what is ok"),
+    (samples(-5), f"{OF_PLAIN}.samples_ns[0] is [-5], not a list of finite times of at least 1 ns"),
+    (samples(0, 0), f"{OF_PLAIN}.samples_ns[0] is [0, 0], not a list of finite times of at least 1 ns"),
+    (samples(7, 5e-324), f"{OF_PLAIN}.samples_ns[0] is [7, 5e-324], not a list of finite times of at least 1 ns"),
+    (samples(math.inf), f"{OF_PLAIN}.samples_ns[0] is [inf], not a list of finite times"),
+    (samples(math.nan), f"{OF_PLAIN}.samples_ns[0] is [nan], not a list of finite times"),
+    (samples(True), f"{OF_PLAIN}.samples_ns[0] is [True], not a list of finite times"),
+    (samples(10**400), f"{OF_PLAIN}.samples_ns[0] is [1000"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_altered_recording_is_refused(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    altered(path, change)
     with pytest.raises(RecordingError) as caught:
         read_recording(path)
     assert "scale-x" in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(("change", "finding"), FINDINGS, ids=[finding for _, finding in FINDINGS])
+def test_what_is_wrong_in_a_recording_is_named(
+    path: Path, change: Callable[[dict[str, Any]], object], finding: str
+) -> None:
+    altered(path, change)
+    with pytest.raises(RecordingError) as caught:
+        read_recording(path)
+    assert f"{path}: damaged: " in str(caught.value)
+    assert finding in str(caught.value)
+    assert str(caught.value).endswith("; fetch it again, or record it anew")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_what_is_not_known_of_a_gpu_may_be_left_out(path: Path) -> None:
+    altered(path, gpu(uuid="", driver="", clock_hz=0, memory_bytes_per_s=0.0, reserved_shared_bytes=0))
+    assert read_recording(path).gpu.clock_hz == 0.0
+    altered(path, lambda d: d["gpu"].pop("clock_hz"))
+    assert read_recording(path).gpu.clock_hz == 0.0
+
+
+def test_failures_need_no_samples_and_times_need_not_be_whole(path: Path) -> None:
+    altered(path, lambda d: (samples(1.5, 12)(d), cell("samples_ns", [])(d), cell("status", "hang")(d)))
+    first, second, *_ = read_recording(path).problems[0].rows.values()
+    assert first.samples_ns == (1.5, 12.0)
+    assert (second.status, second.samples_ns) == (Status.HANG, ())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty; fetch it again, or record it anew"),
+        (gzip.compress(b"{}" * 99)[:-9], "cut off; fetch it again, or record it anew"),
+        (
+            gzip.compress(b"{}")[:-8] + b"12345678",
+            "cannot be decompressed; fetch it again, or record it anew",
+        ),
+        (b"plain text", "not compressed with gzip; leave out --kernel if it is a T4"),
+        (gzip.compress(b"plain text"), "not JSON: Expecting value"),
+        (gzip.compress(b"[" * 200_000), "nested too deep; leave out --kernel"),
+    ],
+)
+def test_a_file_that_cannot_be_unpacked_says_why(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(content)
+    with pytest.raises(RecordingError) as caught:
+        read_recording(path)
+    assert str(path) in str(caught.value)
+    assert words in str(caught.value)
 
 
 def test_cut_and_flipped_recordings_are_refused(path: Path) -> None:

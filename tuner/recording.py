@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner import paths
+from tuner import paths, recorded_data
 from tuner.errors import RecordingError
 from tuner.kernel import RESOURCE_NAMES, KernelSpec
 from tuner.model import (
@@ -29,12 +29,15 @@ from tuner.model import (
     Trial,
     digest,
 )
+from tuner.recorded_data import Unfit
 from tuner.render import render, source_digest
 
 FORMAT = "kernel-tune recording"
 VERSION = 1
 MAX_BYTES = 256 << 20
 DIGEST_LENGTH = 12
+GZIP = b"\x1f\x8b"
+AGAIN = "fetch it again, or record it anew"
 OTHERS = "leave out --kernel if it is a T4 or a Kernel Tuner cache file"
 
 
@@ -124,37 +127,16 @@ def read_recording(path: Path) -> Recording:
     Raises:
         RecordingError: it is not one, or is damaged or of a later version.
     """
-    try:
-        unpacker = zlib.decompressobj(wbits=31)
-        text = unpacker.decompress(path.read_bytes(), MAX_BYTES)
-        if not unpacker.eof:
-            raise RecordingError(f"{path}: truncated, or larger than {MAX_BYTES >> 20} MiB")
-        data = json.loads(text)
-    except OSError as error:
-        raise RecordingError(
-            f"cannot read recording {path}: {error.strerror}", "give the path of a .json.gz file"
-        ) from None
-    except (zlib.error, ValueError, RecursionError) as error:
-        raise RecordingError(f"{path}: not a recording: {error}", OTHERS) from None
+    data = _loaded(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise RecordingError(f"{path}: not a recording of this tool", OTHERS)
-    if data.get("version") != VERSION:
-        raise RecordingError(
-            f"{path}: version {data.get('version')}, this is {VERSION}", "update kernel-tune"
-        )
     try:
-        return Recording(
-            path.name.removesuffix(".json.gz"),
-            data["kernel"],
-            Gpu(**data["gpu"]),
-            data["recorded"],
-            data["versions"],
-            tuple(_decode_problem(problem) for problem in data["problems"]),
-            # The first recordings do not say; they were all taken so.
-            Conditions(Mode(data.get("mode", Mode.COLD)), Regime(data.get("regime", Regime.RESTED))),
-        )
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise RecordingError(f"{path}: damaged: {error!r}") from None
+        version = recorded_data.whole(recorded_data.member(data, "version"), "version")
+        if version != VERSION:
+            raise RecordingError(f"{path}: version {version}, this is {VERSION}", "update kernel-tune")
+        return _decode(path.name.removesuffix(".json.gz"), data)
+    except Unfit as finding:
+        raise RecordingError(f"{path}: damaged: {finding}", AGAIN) from None
 
 
 def row_of(trial: Trial, source: str, samples_ns: Sequence[float]) -> Row:
@@ -188,13 +170,70 @@ def _encode_problem(recorded: RecordedProblem) -> dict[str, Any]:
     return {"problem": recorded.problem.to_json(), "resources": list(RESOURCE_NAMES), "variants": variants}
 
 
-def _decode_problem(data: Mapping[str, Any]) -> RecordedProblem:
+def _loaded(path: Path) -> Any:
+    try:
+        packed = path.read_bytes()
+        if not packed:
+            raise RecordingError(f"{path} is empty", AGAIN)
+        if not packed.startswith(GZIP):
+            raise RecordingError(f"{path}: not a recording: not compressed with gzip", OTHERS)
+        unpacker = zlib.decompressobj(wbits=31)
+        text = unpacker.decompress(packed, MAX_BYTES)
+    except OSError as error:
+        raise RecordingError(
+            f"cannot read recording {path}: {error.strerror}", "give the path of a .json.gz file"
+        ) from None
+    except zlib.error:
+        raise RecordingError(f"{path}: damaged: it cannot be decompressed", AGAIN) from None
+    if not unpacker.eof:
+        if len(text) >= MAX_BYTES:
+            raise RecordingError(f"{path}: larger than {MAX_BYTES >> 20} MiB", "record fewer problems in it")
+        raise RecordingError(f"{path}: the compressed file is cut off", AGAIN)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise RecordingError(f"{path}: not a recording: not JSON: {error}", OTHERS) from None
+    except RecursionError:
+        raise RecordingError(f"{path}: not a recording: nested too deep", OTHERS) from None
+
+
+def _decode(name: str, data: Mapping[str, Any]) -> Recording:
+    problems = recorded_data.listed(recorded_data.member(data, "problems"), "problems")
+    if not problems:
+        raise Unfit("problems is empty")
+    # The first recordings do not say how they were timed; they were all taken so.
+    mode, regime = data.get("mode", Mode.COLD), data.get("regime", Regime.RESTED)
+    return Recording(
+        name,
+        recorded_data.text(recorded_data.member(data, "kernel"), "kernel"),
+        recorded_data.gpu(recorded_data.member(data, "gpu")),
+        recorded_data.text(recorded_data.member(data, "recorded"), "recorded", 0),
+        recorded_data.versions(recorded_data.member(data, "versions")),
+        tuple(_decode_problem(problem, f"problems[{i}]") for i, problem in enumerate(problems)),
+        Conditions(recorded_data.word(Mode, mode, "mode"), recorded_data.word(Regime, regime, "regime")),
+    )
+
+
+def _decode_problem(found: object, where: str) -> RecordedProblem:
+    data = recorded_data.mapping(found, where)
+    problem = recorded_data.problem(recorded_data.member(data, "problem", where), f"{where}.problem")
+    names = recorded_data.resource_names(recorded_data.member(data, "resources", where), f"{where}.resources")
+    variants = recorded_data.mapping(recorded_data.member(data, "variants", where), f"{where}.variants")
     rows: dict[Configuration, Row] = {}
-    names = data["resources"]
-    for variant, columns in data["variants"].items():
-        lists = (columns[key] for key in ("values", "status", "samples_ns", "resources", "error", "source"))
-        for values, status, samples, resources, error, source in zip(*lists, strict=True):
-            configuration = Configuration(variant, tuple(zip(columns["parameters"], values, strict=True)))
-            found = Resources(**dict(zip(names, resources, strict=True))) if resources else None
-            rows[configuration] = Row(Status(status), tuple(float(s) for s in samples), found, error, source)
-    return RecordedProblem(Problem.from_json(data["problem"]), rows)
+    for variant, columns in variants.items():
+        rows.update(_decode_rows(variant, columns, names, f"{where}.variants.{variant}"))
+    return RecordedProblem(problem, rows)
+
+
+def _decode_rows(variant: str, found: object, names: list[str], where: str) -> dict[Configuration, Row]:
+    data = recorded_data.mapping(found, where)
+    parameters = recorded_data.names(recorded_data.member(data, "parameters", where), f"{where}.parameters")
+    columns = recorded_data.columns(data, where, len(parameters), len(names))
+    rows: dict[Configuration, Row] = {}
+    for values, status, samples, resources, error, source in zip(*columns, strict=True):
+        configuration = Configuration(variant, tuple(zip(parameters, values, strict=True)))
+        report = Resources(**dict(zip(names, resources, strict=True))) if resources else None
+        rows[configuration] = Row(Status(status), tuple(map(float, samples)), report, error, source)
+    if len(rows) < len(columns[0]):
+        raise Unfit(f"{where}.values has a configuration twice")
+    return rows

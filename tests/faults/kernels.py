@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from tuner.kernel import KernelSpec
 from tuner.kernel_file import read_kernel
@@ -115,3 +118,10 @@ def write_synthetic_recording(
         path, Recording(name, kernel.name, gpu, date(2026, 1, 1).isoformat(), versions, tuple(recorded))
     )
     return path
+
+
+def altered(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change what a recording holds, right or not."""
+    data = json.loads(gzip.decompress(path.read_bytes()))
+    change(data)
+    path.write_bytes(gzip.compress(json.dumps(data).encode()))
