@@ -414,6 +414,21 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "unknown name in a grid": ("ceil_div(n, block_size)", "ceil_div(n, bs)", ("grid", "'bs'")),
     "parameter outside its variant": ('bytes = "2 *', 'bytes = "block_size *', ("work", "'block_size'")),
+    "grid of four dimensions": (
+        '["ceil_div(n, block_size)"]',
+        '["n", "1", "1", "2"]',
+        ("launches[0]: grid has 4 dimensions", "one to three expressions"),
+    ),
+    "block of five dimensions": (
+        'block = ["block_size"]',
+        'block = ["block_size", "2", "2", "2", "2"]',
+        ("launches[0]: block has 5 dimensions", "one to three expressions"),
+    ),
+    "cluster of four dimensions": (
+        'block = ["block_size"]',
+        'block = ["block_size"]\ncluster = ["1", "1", "1", "1"]',
+        ("launches[0]: cluster has 4 dimensions", "one to three expressions"),
+    ),
     "compiler's report in a grid": ("ceil_div(n, block_size)", "registers", ("grid", "'registers'")),
     "forbidden syntax": ("block_size <= n", "n.bit_length() > 1", ("not allowed", "use arithmetic")),
     "forbidden call": ("block_size <= n", "open('x')", ("not allowed",)),

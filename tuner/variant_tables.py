@@ -10,7 +10,7 @@ from typing import Any
 from tuner import paths
 from tuner.elements import ElementExpression
 from tuner.errors import ExpressionError, KernelError
-from tuner.expressions import ITEMSIZE
+from tuner.expressions import ITEMSIZE, Expression
 from tuner.kernel import (
     DEVICE_LIMITS,
     RESOURCE_NAMES,
@@ -124,10 +124,10 @@ def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bo
         _template(table, folder),
         _entry(table, folder, names),
         tuple(_argument(table, item, names, arguments) for item in table.get("arguments", list)),
-        expressions(table, "grid", names),
-        expressions(table, "block", names),
+        _dimensions(table, "grid", names),
+        _dimensions(table, "block", names),
         expression(table, "shared_bytes", names, "0"),
-        expressions(table, "cluster", names) if table.has("cluster") else (),
+        _dimensions(table, "cluster", names) if table.has("cluster") else (),
         table.get("cooperative", bool, False),
         optional(table, "carveout", names),
         optional(table, "alignment", names),
@@ -135,6 +135,13 @@ def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bo
     )
     table.done()
     return launch
+
+
+def _dimensions(table: Table, key: str, names: Names) -> tuple[Expression, ...]:
+    found = expressions(table, key, names)
+    if len(found) > 3:
+        table.fail(f"{key} has {len(found)} dimensions", "give one to three expressions")
+    return found
 
 
 def _entry(table: Table, folder: Path, names: Names) -> str:
