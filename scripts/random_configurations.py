@@ -180,7 +180,7 @@ def draw_configuration(
     names = kernel.environment(problem, gpu)
     for _ in range(TRIES):
         values = {name: rng.choice(parameter.values) for name, parameter in variant.parameters.items()}
-        if all(condition.evaluate({**names, **values}) for _, condition in variant.constraints_before):
+        if all(condition.holds({**names, **values}) for _, condition in variant.constraints_before):
             return Configuration.of(variant.name, values)
     try:
         space = SearchSpace.from_kernel(kernel, problem, gpu, [variant.name], seed=rng.randrange(1 << 30))

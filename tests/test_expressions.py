@@ -4,7 +4,7 @@ import random
 import numpy as np
 import pytest
 
-from tuner.errors import ExpressionError
+from tuner.errors import DivisionByZeroError, ExpressionError
 from tuner.expressions import MAX_LENGTH, Expression, ceil_div, parse, round_up
 
 NAMES = {"a": 6, "b": 4, "flag": True, "dtype": "float16", "ratio": 1.5}
@@ -185,6 +185,54 @@ def test_many_at_once_agree_with_one_at_a_time(text):
     for i in range(300):
         row = {name: column[i].item() for name, column in columns.items()}
         assert many[i] == expression.evaluate(row)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1 // (a - 4) >= 0",
+        "not 1 // (a - 4) < 0",
+        "1 / (a - 4) != 7",
+        "n / (4.0 - a) != 7",
+        "7 % (a - 4) >= 0",
+        "ceil_div(n, a - 4) != 99",
+        "round_up(n, a - 4) != 99",
+        "(ratio - 1.5) ** (3 - a) >= 0",
+        "a // 0 > 1 or a > 0",
+        "a > 0 or a // 0 > 1",
+        "1 // (n - 1000) >= 0",
+        "n == 1000 or 1 // (n - 1000) > 0",
+        "a == 4 or 8 % (a - 4) == 0",
+        "a != 4 and 8 % (a - 4) == 0",
+        "8 % (a - 4) == 0 or a == 4",
+        "b > 4 and (a == 4 or 8 % (a - 4) == 0 and 1 // (b - 6) >= 0)",
+        "1 if a == 4 else 8 % (a - 4) == 0",
+        "8 % (a - 4) == 0 if a != 4 else b > 2",
+        "1 if 1 // (a - 4) >= 0 else 1",
+        "a in [4 // (b - 4), 2, 3]",
+        "min(1, 1 // (a - 4)) >= 0",
+        "0 < 1 < 1 // (b - 4) + 5",
+    ],
+)
+def test_a_constraint_that_divides_by_zero_does_not_hold(text):
+    a, b = (column.ravel() for column in np.meshgrid(np.arange(1, 9), np.arange(1, 9)))
+    columns = {"n": 1000, "ratio": np.where(a > 4, 1.5, 2.5), "a": a, "b": b}
+    condition = parse(text)
+    many = np.broadcast_to(condition.holds_many(columns), a.shape)
+    for i in range(a.size):
+        row = {"n": 1000, **{name: columns[name][i].item() for name in ("ratio", "a", "b")}}
+        assert many[i] == condition.holds(row)
+        try:
+            assert many[i] == bool(condition.evaluate(row))
+        except DivisionByZeroError:
+            assert not many[i]
+
+
+def test_only_a_division_by_zero_makes_a_constraint_not_hold():
+    for text in ("a > 'x'", "a ** 65 > 0", "missing > 0"):
+        for holds in (parse(text).holds, parse(text).holds_many):
+            with pytest.raises(ExpressionError):
+                holds({"a": 4})
 
 
 def test_many_with_constants():

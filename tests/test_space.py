@@ -13,6 +13,7 @@ from tuner.kernel_file import load_kernel
 from tuner.model import Configuration
 from tuner.roofline import ARCHITECTURES
 from tuner.space import SearchSpace
+from tuner.targets import objection
 
 GPU = ARCHITECTURES[90]
 
@@ -213,6 +214,23 @@ def test_an_empty_space_says_what_excluded_everything():
         build(both)
     with pytest.raises(SpaceError, match="'size'"):
         build(variant("v", {"a": [1]}, {"size": "n % 16 == 0"}))
+
+
+def test_what_divides_by_zero_is_not_valid(monkeypatch):
+    spec = variant("v", {"a": [32, 64, 128], "b": [0, 1, 2]}, ["1 // (a - 64) >= -1", "b == 0 or a % b == 0"])
+    expected = [(a, b) for a in (32, 128) for b in (0, 1, 2)]
+    assert [tuple(c.values.values()) for c in build(spec).configurations()] == expected
+    kernel = dataclasses.replace(load_kernel("vector_add"), variants={"v": spec})
+    divides = Configuration.of("v", {"a": 64, "b": 1})
+    assert objection(kernel, kernel.problem(), GPU, divides) == "1 // (a - 64) >= -1"
+    with pytest.raises(SpaceError, match="no combination meets 'everywhere'"):
+        build(variant("v", {"a": [1, 2]}, {"everywhere": "a // 0 > 1"}))
+    with pytest.raises(SpaceError, match="no combination meets 'of the problem'"):
+        build(variant("v", {"a": [1, 2]}, {"of the problem": "1 // (n - 1000) >= 0"}))
+    monkeypatch.setattr(enumeration, "MAX_ROWS", 2)
+    space = build(variant("v", {"a": [64, 32, 128, 256, 512]}, ["1 // (a - 64) >= -1"]))
+    assert space.sampled
+    assert space.default.values["a"] != 64
 
 
 def test_variants_that_cannot_run_are_left_out():

@@ -79,7 +79,7 @@ def enumerate_valid(
             numbers = _spread(start, min(start + CHUNK, tested), tested, total, rng)
             for i, (_, condition) in enumerate(decided):
                 named = {n: values[n][product.column(n, numbers)] for n in condition.names & allowed.keys()}
-                holds = np.asarray(condition.evaluate_many({**constants, **named}), dtype=bool)
+                holds = condition.holds_many({**constants, **named})
                 numbers = numbers[np.broadcast_to(holds, numbers.shape)]
                 left[i] += len(numbers)
             kept.append(numbers)
@@ -150,7 +150,7 @@ def _with_default(
     row = [parameter.values.index(parameter.default) for parameter in variant.parameters.values()]
     if not all(place in places for place, places in zip(row, allowed.values(), strict=True)):
         return matrix
-    if not all(condition.evaluate(names) for _, condition in variant.constraints_before):
+    if not all(condition.holds(names) for _, condition in variant.constraints_before):
         return matrix
     there = np.all([column == place for column, place in zip(matrix.T, row, strict=True)], axis=0).any()
     return matrix if there else np.vstack([matrix, np.array([row], dtype=matrix.dtype)])

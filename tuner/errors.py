@@ -35,6 +35,10 @@ class ExpressionError(KernelError):
     """An expression that cannot be parsed, or has no value for these names."""
 
 
+class DivisionByZeroError(ExpressionError):
+    """An expression that divides by zero for these names."""
+
+
 class SpaceError(TunerError):
     """No configuration is left to try."""
 

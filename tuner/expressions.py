@@ -2,7 +2,8 @@
 
 An expression is parsed once, checked against a whitelist of syntax, and can then be evaluated for one set of
 names or, with NumPy arrays as values, for a million configurations at once. ``and``, ``or`` and ``a if c else b``
-are lazy in the first case and element-wise in the second.
+are lazy in the first case and element-wise in the second. A constraint that divides by
+zero does not hold in either: what NumPy makes of it, zero or infinity, is not used.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tuner.elements import parse_element
-from tuner.errors import ExpressionError
+from tuner.errors import DivisionByZeroError, ExpressionError
 
 ITEMSIZE = {
     "float64": 8,
@@ -86,6 +87,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 _OF_ELEMENTS = ("uses", "operations")
 """Functions of an element expression, which they get by the name of its option."""
+_DIVIDING = ("ceil_div", "round_up")
+"""Functions that divide by their second argument."""
 _SCALAR_ONLY: dict[str, Callable[..., Any]] = {"min": min, "max": max}
 _VECTOR_ONLY: dict[str, Callable[..., Any]] = {
     "min": lambda *xs: functools.reduce(np.minimum, xs),
@@ -104,6 +107,7 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.BitOr: operator.or_,
     ast.BitXor: operator.xor,
 }
+_DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -112,6 +116,21 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+
+
+class _Many:
+    """An evaluation for many configurations at once."""
+
+    def __init__(self) -> None:
+        self.divided_by_zero: Any = np.False_
+        """Where a division by zero was asked for."""
+
+    def divisor(self, values: Any, wrong: Any) -> Any:
+        """Note where a divisor cannot be one, and give values that can: what comes of them is not used."""
+        if not np.any(wrong):
+            return values
+        self.divided_by_zero = self.divided_by_zero | wrong
+        return np.where(wrong, 1, values)
 
 
 class Expression:
@@ -148,14 +167,34 @@ class Expression:
         Raises:
             ExpressionError: a name has no value, or the arithmetic fails (division by zero, mixed types).
         """
-        return self._run(names, vector=False)
+        return self._run(names, None)
+
+    def holds(self, names: Mapping[str, Any]) -> bool:
+        """Say whether a constraint holds for one set of names: not if it divides by zero.
+
+        Raises:
+            ExpressionError: a name has no value, or the arithmetic fails in another way.
+        """
+        try:
+            return bool(self.evaluate(names))
+        except DivisionByZeroError:
+            return False
 
     def evaluate_many(self, names: Mapping[str, Any]) -> Any:
-        """Give the values for many configurations: NumPy arrays of equal length stand for what varies."""
-        with np.errstate(all="ignore"):
-            return self._run(names, vector=True)
+        """Give the values for many configurations: NumPy arrays of equal length stand for what varies.
 
-    def _run(self, names: Mapping[str, Any], *, vector: bool) -> Any:
+        What a division by zero gives is not defined.
+        """
+        with np.errstate(all="ignore"):
+            return self._run(names, _Many())
+
+    def holds_many(self, names: Mapping[str, Any]) -> Any:
+        """Say for which of many configurations a constraint holds, as :meth:`holds` does for one."""
+        many = _Many()
+        with np.errstate(all="ignore"):
+            return np.asarray(self._run(names, many), dtype=bool) & ~many.divided_by_zero
+
+    def _run(self, names: Mapping[str, Any], many: _Many | None) -> Any:
         missing = self.names - names.keys()
         if missing:
             raise ExpressionError(
@@ -163,8 +202,10 @@ class Expression:
                 f"known here: {', '.join(sorted(names))}",
             )
         try:
-            return _evaluate(self._body, names, vector)
-        except (ZeroDivisionError, TypeError, ValueError, OverflowError) as error:
+            return _evaluate(self._body, names, many)
+        except ZeroDivisionError as error:
+            raise DivisionByZeroError(f"{self.text!r} has no value here: {error}") from None
+        except (TypeError, ValueError, OverflowError) as error:
             raise ExpressionError(f"{self.text!r} has no value here: {error}") from None
 
 
@@ -228,9 +269,9 @@ def _asked(body: ast.AST) -> Iterator[tuple[str, str | None]]:
             yield found
 
 
-def _evaluate(node: ast.AST, names: Mapping[str, Any], vector: bool) -> Any:
+def _evaluate(node: ast.AST, names: Mapping[str, Any], many: _Many | None) -> Any:
     def run(child: ast.AST) -> Any:
-        return _evaluate(child, names, vector)
+        return _evaluate(child, names, many)
 
     match node:
         case ast.Constant():
@@ -238,31 +279,54 @@ def _evaluate(node: ast.AST, names: Mapping[str, Any], vector: bool) -> Any:
         case ast.Name():
             return names[node.id]
         case ast.BinOp(op=ast.Pow()):
-            return _arithmetic(_power, run(node.left), run(node.right))
+            return _arithmetic(_power, run(node.left), run(node.right), many)
         case ast.BinOp():
-            return _arithmetic(_BINARY[type(node.op)], run(node.left), run(node.right))
+            return _arithmetic(_BINARY[type(node.op)], run(node.left), run(node.right), many)
         case ast.UnaryOp(op=ast.Not()):
-            return np.logical_not(run(node.operand)) if vector else not run(node.operand)
+            return not run(node.operand) if many is None else np.logical_not(run(node.operand))
         case ast.UnaryOp():
             value = run(node.operand)
             return -value if isinstance(node.op, ast.USub) else +value
         case ast.BoolOp(op=op):
-            if vector:
-                combine = np.logical_and if isinstance(op, ast.And) else np.logical_or
-                return functools.reduce(combine, (run(child) for child in node.values))
+            if many is not None:
+                return _combine(node, names, many)
             if isinstance(op, ast.And):
                 return all(run(child) for child in node.values)
             return any(run(child) for child in node.values)
         case ast.IfExp():
-            if vector:
-                return np.where(run(node.test), run(node.body), run(node.orelse))
+            if many is not None:
+                return _choose(node, names, many)
             return run(node.body) if run(node.test) else run(node.orelse)
         case ast.Compare():
-            return _compare(node, run, vector)
+            return _compare(node, run, many is not None)
         case ast.Call(func=ast.Name(id=name)):
-            table = _VECTOR_ONLY if vector else _SCALAR_ONLY
-            return (table.get(name) or _FUNCTIONS[name])(*(run(child) for child in node.args))
+            arguments = [run(child) for child in node.args]
+            if many is not None and name in _DIVIDING:
+                arguments[1:] = [many.divisor(divisor, divisor == 0) for divisor in arguments[1:]]
+            table = _SCALAR_ONLY if many is None else _VECTOR_ONLY
+            return (table.get(name) or _FUNCTIONS[name])(*arguments)
     raise AssertionError(node)
+
+
+def _combine(node: ast.BoolOp, names: Mapping[str, Any], many: _Many) -> Any:
+    """Evaluate ``and`` or ``or``: a division by zero counts only where the part is reached."""
+    stops = isinstance(node.op, ast.Or)
+    result: Any = np.bool_(not stops)
+    for child in node.values:
+        inner = _Many()
+        value = _evaluate(child, names, inner)
+        many.divided_by_zero = many.divided_by_zero | (inner.divided_by_zero & (result != stops))
+        result = np.logical_or(result, value) if stops else np.logical_and(result, value)
+    return result
+
+
+def _choose(node: ast.IfExp, names: Mapping[str, Any], many: _Many) -> Any:
+    """Evaluate ``a if c else b``: a division by zero counts only where the branch is taken."""
+    taken = _evaluate(node.test, names, many)
+    yes, no = _Many(), _Many()
+    value = np.where(taken, _evaluate(node.body, names, yes), _evaluate(node.orelse, names, no))
+    many.divided_by_zero = many.divided_by_zero | np.where(taken, yes.divided_by_zero, no.divided_by_zero)
+    return value
 
 
 def _compare(node: ast.Compare, run: Callable[[ast.AST], Any], vector: bool) -> Any:
@@ -289,9 +353,13 @@ def _power(base: Any, exponent: Any) -> Any:
     return base**exponent
 
 
-def _arithmetic(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def _arithmetic(operation: Callable[[Any, Any], Any], left: Any, right: Any, many: _Many | None) -> Any:
     if isinstance(left, str) or isinstance(right, str):
         raise ExpressionError("text cannot be added, repeated or formatted")
+    if many is not None and operation in _DIVISIONS:
+        right = many.divisor(right, right == 0)
+    elif many is not None and operation is _power:
+        left = many.divisor(left, (left == 0) & (right < 0))
     value = operation(left, right)
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise ExpressionError("a number grows without bound")

@@ -168,7 +168,7 @@ def excluded(
             continue
         holds = np.ones(len(matrix), dtype=bool)
         for launch in variant.launches:
-            found = np.asarray(_condition(name, launch).evaluate_many({**constants, **columns}), dtype=bool)
+            found = _condition(name, launch).holds_many({**constants, **columns})
             holds &= np.broadcast_to(found, holds.shape)
         by[name] = int(len(matrix) - np.count_nonzero(holds))
         kept &= holds

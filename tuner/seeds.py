@@ -104,7 +104,7 @@ def _tried(
     if space.contains(configuration):
         return configuration
     for reason, condition in variant.constraints_before:
-        if not condition.evaluate({**names, **typed}):
+        if not condition.holds({**names, **typed}):
             return f"does not meet {reason!r}"
     return "not part of the space that is searched"
 

@@ -169,7 +169,7 @@ def objection(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
         if variant.requires is not None and not variant.requires.evaluate(names):
             return f"{variant.name} requires {variant.requires.text}"
         for reason, condition in variant.constraints_before:
-            if not condition.evaluate(names):
+            if not condition.holds(names):
                 return reason
         make_plan(kernel, problem, gpu, configuration)
     except TunerError as error:

@@ -316,7 +316,7 @@ class LocalDevice(Device):
         conditions = [condition for _, condition in variant.constraints_before]
         conditions += [variant.requires] if variant.requires is not None else []
         try:
-            if not all(condition.evaluate(names) for condition in conditions):
+            if not all(condition.holds(names) for condition in conditions):
                 return None
             request, compilation = self._request(problem, configuration)
             setup = self._requests.setup(problem, self._seed + 2, Conditions(), timed=False)
@@ -432,7 +432,7 @@ class LocalDevice(Device):
             worst = asdict(Resources.of(resources))
             names = {**task.kernel.environment(task.problem, self.gpu), **configuration.values, **worst}
             for reason, condition in task.kernel.variants[configuration.variant].constraints_after:
-                if not condition.evaluate(names):
+                if not condition.holds(names):
                     refusal = Measurement(Status.INVALID_CONFIG, error=reason)
                     break
         return compilation, refusal
