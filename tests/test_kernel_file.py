@@ -12,7 +12,11 @@ from tuner.answer import answer_of
 from tuner.errors import KernelError, UsageError
 from tuner.kernel import CallSpec, RungSpec
 from tuner.kernel_file import MAX_FILE_BYTES, builtin_kernels, load_kernel, read_kernel
-from tuner.roofline import ARCHITECTURES
+from tuner.model import Configuration
+from tuner.plan import make_plan
+from tuner.roofline import ARCHITECTURES, roof_of
+from tuner.space import SearchSpace
+from tuner.targets import objection
 
 GOOD = """\
 [kernel]
@@ -501,6 +505,49 @@ def test_wrong_file_is_refused_with_a_remedy(case: str, tmp_path: Path) -> None:
     for part in parts:
         assert part in message
     assert message.count("; ") >= 1 or "is not" in message, "no remedy"
+
+
+CONSTRAINT = "variants: plain: constraints: a block is not larger than the problem: "
+# Text to replace and its replacement; where the message must say it is, and what is wrong.
+VALUELESS: dict[str, tuple[str, str, str, str]] = {
+    "exponent": ("block_size <= n", "2 ** 99999999 > block_size", CONSTRAINT, "exponent above 64; use a smaller"),
+    "text in a sum": ("block_size <= n", "block_size + input > 3", CONSTRAINT, "text cannot be added, repeated"),
+    "text compared": ("block_size <= n", "input > 3", CONSTRAINT, "'str' and 'int'; calculate with numbers"),
+    "no dtype": ("block_size <= n", "itemsize('foo') > 3", CONSTRAINT, "not a dtype; use one of float64"),
+    "power": ("block_size <= n", "block_size ** (0 - 1) > 3", CONSTRAINT, "powers are not allowed; use"),
+    "requires": ('"cc >= 75"', '"1 // (n - 1024)"', "variants: plain: requires: ", "by zero; write a // b if"),
+    "work": ("2 * n * itemsize", "n / 0 * itemsize", "work: bytes: ", "division by zero; write a // b if"),
+    "work as text": ('"2 * n * itemsize(input)"', '"input"', "work: bytes: ", "float32; it must be a number"),
+    "shape": ('x = { shape = ["n"]', 'x = { shape = ["n - 1024"]', "tensors: x: shape: ", "n - 1024 = 0; it must"),
+    "grid": ('"ceil_div(n, block_size)"', '"n - 1024"', "variants: plain: launches[0]: grid: ", "= 0; it must be"),
+    "tolerance": ('"alpha * x"', '"alpha * x"\ntolerance = "n - 1024"', "reference: tolerance: ", "above 0"),
+    "reduction": ('"alpha * x"', '"alpha * x"\nreduction = "input"', "reference: reduction: ", "be a number"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", VALUELESS)
+def test_what_has_no_value_names_its_file_and_key(case: str, tmp_path: Path) -> None:
+    old, new, where, what = VALUELESS[case]
+    assert old in GOOD
+    kernel, gpu = read_kernel(write(tmp_path, GOOD.replace(old, new, 1))), ARCHITECTURES[90]
+    problem = kernel.problem()
+    with pytest.raises(KernelError) as caught:
+        space = SearchSpace.from_kernel(kernel, problem, gpu)
+        answer_of(kernel, problem, gpu)
+        roof_of(kernel, problem, gpu)
+        make_plan(kernel, problem, gpu, space.default)
+    message = str(caught.value)
+    assert message.startswith(f"scale.toml: {where}")
+    assert what in message
+    assert "\n" not in message
+
+
+def test_one_configuration_is_refused_like_all(tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path, GOOD.replace("block_size <= n", "input > 3")))
+    configuration = Configuration.of("plain", kernel.variants["plain"].defaults)
+    assert objection(kernel, kernel.problem(), ARCHITECTURES[90], configuration).startswith(
+        f"scale.toml: {CONSTRAINT}'input > 3' has no value here"
+    )
 
 
 @pytest.mark.parametrize(

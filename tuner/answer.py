@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import KernelError
-from tuner.expressions import Expression
 from tuner.kernel import KernelSpec
 from tuner.model import Gpu, Problem
 from tuner.reference import ArrayExpression
@@ -58,25 +56,21 @@ def answer_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Answer:
     reference = kernel.reference
     names = kernel.environment(problem, gpu)
 
-    def figure(expression: Expression, what: str) -> float:
-        value = expression.evaluate(names)
-        if isinstance(value, str) or not math.isfinite(value):
-            raise KernelError(f"{what}: {expression.text} = {value}", "it must be a number")
-        return float(value)
-
-    tolerance = figure(reference.tolerance, "tolerance")
+    tolerance = reference.tolerance.number(names)
     if tolerance <= 0.0:
-        raise KernelError(f"tolerance: {reference.tolerance.text} = {tolerance}", "it is a factor above 0")
-    rounding = figure(reference.operand_rounding, "operand_rounding")
+        raise KernelError(
+            f"{reference.tolerance.where}: {reference.tolerance.text} = {tolerance}", "it is a factor above 0"
+        )
+    rounding = reference.operand_rounding.number(names)
     if not 0.0 <= rounding < 1.0:
         raise KernelError(
-            f"operand_rounding: {reference.operand_rounding.text} = {rounding}",
+            f"{reference.operand_rounding.where}: {reference.operand_rounding.text} = {rounding}",
             "it is a relative error, such as 2**-10",
         )
     return Answer(
         numpy_of(kernel, problem),
         {name: path for name, path in reference.golden.items() if name in kernel.present(problem)},
-        int(figure(reference.reduction, "reduction")) if reference.reduction else 1,
+        int(reference.reduction.number(names)) if reference.reduction else 1,
         problem.dtypes.get(reference.accumulate, reference.accumulate),
         tolerance,
         rounding,

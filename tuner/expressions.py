@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -138,15 +139,17 @@ class Expression:
 
     Args:
         text: the source, such as ``"stages * block_m * itemsize(input) <= shared_bytes_optin"``.
+        where: the file and key that say it, for the errors of evaluating it.
 
     Raises:
         ExpressionError: the text is not an expression, or uses syntax outside the whitelist.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, where: str = "") -> None:
         if len(text) > MAX_LENGTH:
             raise ExpressionError(f"expression of {len(text)} characters", f"keep it under {MAX_LENGTH}")
         self.text = text.strip()
+        self.where = " ".join(where.split())
         try:
             self._body = ast.parse(self.text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -168,6 +171,17 @@ class Expression:
             ExpressionError: a name has no value, or the arithmetic fails (division by zero, mixed types).
         """
         return self._run(names, None)
+
+    def number(self, names: Mapping[str, Any]) -> float:
+        """Give a value that must be a finite number.
+
+        Raises:
+            ExpressionError: it has no value, or is something else.
+        """
+        value = self.evaluate(names)
+        if isinstance(value, str) or not math.isfinite(value):
+            raise ExpressionError(self._located(f"{self.text} = {value}"), "it must be a number")
+        return float(value)
 
     def holds(self, names: Mapping[str, Any]) -> bool:
         """Say whether a constraint holds for one set of names: not if it divides by zero.
@@ -198,21 +212,37 @@ class Expression:
         missing = self.names - names.keys()
         if missing:
             raise ExpressionError(
-                f"unknown name {', '.join(sorted(missing))} in {self.text!r}",
+                self._located(f"unknown name {', '.join(sorted(missing))} in {self.text!r}"),
                 f"known here: {', '.join(sorted(names))}",
             )
         try:
             return _evaluate(self._body, names, many)
+        except ExpressionError as error:
+            raise ExpressionError(self._no_value(error.problem), error.remedy) from None
         except ZeroDivisionError as error:
-            raise DivisionByZeroError(f"{self.text!r} has no value here: {error}") from None
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ExpressionError(f"{self.text!r} has no value here: {error}") from None
+            raise DivisionByZeroError(
+                self._no_value(error),
+                "write a // b if b != 0 else ..., or leave out the values that make it 0",
+            ) from None
+        except TypeError as error:
+            raise ExpressionError(
+                self._no_value(error),
+                "calculate with numbers, and compare numbers with numbers, text with text",
+            ) from None
+        except (ValueError, OverflowError) as error:
+            raise ExpressionError(self._no_value(error), "use smaller numbers, or positive ones") from None
+
+    def _no_value(self, why: object) -> str:
+        return self._located(f"{self.text!r} has no value here: {str(why).rstrip('.')}")
+
+    def _located(self, problem: str) -> str:
+        return f"{self.where}: {problem}" if self.where else problem
 
 
 @functools.lru_cache(maxsize=4096)
-def parse(text: str) -> Expression:
-    """Give the :class:`Expression` of a text, parsed once however often it is asked for."""
-    return Expression(text)
+def parse(text: str, where: str = "") -> Expression:
+    """Give the :class:`Expression` of a text, parsed once however often it is asked for in one place."""
+    return Expression(text, where)
 
 
 def _check(node: ast.AST, names: set[str], text: str) -> None:
@@ -349,18 +379,20 @@ def _compare(node: ast.Compare, run: Callable[[ast.AST], Any], vector: bool) -> 
 
 def _power(base: Any, exponent: Any) -> Any:
     if np.any(np.abs(exponent) > MAX_EXPONENT):
-        raise ExpressionError(f"exponent above {MAX_EXPONENT}")
+        raise ExpressionError(f"exponent above {MAX_EXPONENT}", "use a smaller one")
     return base**exponent
 
 
 def _arithmetic(operation: Callable[[Any, Any], Any], left: Any, right: Any, many: _Many | None) -> Any:
     if isinstance(left, str) or isinstance(right, str):
-        raise ExpressionError("text cannot be added, repeated or formatted")
+        raise ExpressionError(
+            "text cannot be added, repeated or formatted", "compare it with ==, or write itemsize(dtype)"
+        )
     if many is not None and operation in _DIVISIONS:
         right = many.divisor(right, right == 0)
     elif many is not None and operation is _power:
         left = many.divisor(left, (left == 0) & (right < 0))
     value = operation(left, right)
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
-        raise ExpressionError("a number grows without bound")
+        raise ExpressionError("a number grows without bound", "use smaller numbers")
     return value

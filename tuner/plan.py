@@ -273,9 +273,9 @@ def _launch(
             arguments.append(("scalar", dtype, _fits(value, dtype, argument.name)))
     carveout = _whole(spec.carveout, names, "carveout") if spec.carveout is not None else None
     alignment = _whole(spec.alignment, names, "alignment", least=1) if spec.alignment is not None else 1
-    if ALIGNMENT % alignment:
+    if spec.alignment is not None and ALIGNMENT % alignment:
         raise KernelError(
-            f"alignment: {spec.alignment.text if spec.alignment else ''} = {alignment}",
+            f"{spec.alignment.where or 'alignment'}: {spec.alignment.text} = {alignment}",
             f"it is a power of two up to {ALIGNMENT}, of which all tensors here start at a multiple",
         )
     return Launch(grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout, alignment)
@@ -331,7 +331,8 @@ def _whole(expression: Expression, names: Mapping[str, Any], what: str, least: i
     value = expression.evaluate(names)
     if isinstance(value, str) or not math.isfinite(value) or value != int(value) or value < least:
         raise KernelError(
-            f"{what}: {expression.text} = {value}", f"it must be a whole number from {least} up"
+            f"{expression.where or what}: {expression.text} = {value}",
+            f"it must be a whole number from {least} up",
         )
     return int(value)
 

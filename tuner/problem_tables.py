@@ -240,7 +240,7 @@ def _reference(table: Table, names: Names, tensors: Mapping[str, TensorSpec], fo
 
 def _number(found: Expression) -> float | None:
     """Give the value of an expression without names."""
-    return None if found.names else float(found.evaluate({}))
+    return None if found.names else found.number({})
 
 
 def _numpy(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> dict[str, ArrayExpression]:

@@ -123,8 +123,8 @@ def roof_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Roof:
     """Settle a kernel's work for a problem, under the ceilings of a GPU; unknown ceilings are infinite."""
     names = kernel.environment(problem, gpu)
     return Roof(
-        float(kernel.work.flops.evaluate(names)),
-        float(kernel.work.bytes.evaluate(names)),
+        kernel.work.flops.number(names),
+        kernel.work.bytes.number(names),
         peak_flops(gpu, problem.dtype, kernel.work.pipe),
         gpu.memory_bytes_per_s or math.inf,
     )

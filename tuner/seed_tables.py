@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.errors import ExpressionError
 from tuner.expressions import ITEMSIZE, Expression
 from tuner.kernel import MatmulSpec, ProposalSpec, SeedSpec, VariantSpec, suggestion
 from tuner.model import Value
@@ -151,10 +150,7 @@ def _setting(
         found = checked(table, f"parameters.{name}", given, names)
         if found.names:
             return found
-        try:
-            place = place_of(found.evaluate({}), values)
-        except ExpressionError as error:
-            table.fail(f"parameters.{name}: {error.problem}", error.remedy)
+        place = place_of(found.evaluate({}), values)
     if place is None:
         table.fail(f"parameters.{name} = {given!r} is never among its values", f"choose from {list(values)}")
     return values[place]

@@ -121,7 +121,7 @@ def checked(
     """Parse an expression that uses nothing but what is known here: all of the names, unless fewer are given."""
     known = names.known if known is None else known
     try:
-        found = parse(text)
+        found = parse(text, f"{table.where}: {key}")
     except ExpressionError as error:
         table.fail(f"{key}: {error}")
     except RecursionError:
