@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,23 @@ from tuner.toml_table import Table
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 RESERVED = (*DEVICE_LIMITS, *RESOURCE_NAMES, "problem")
 """Names that expressions or templates already know; nothing else may have them."""
+CPP_KEYWORDS = frozenset(
+    (
+        "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break",
+        "case", "catch", "char", "char8_t", "char16_t", "char32_t", "class", "compl", "concept",
+        "const", "consteval", "constexpr", "constinit", "const_cast", "continue", "contract_assert",
+        "co_await", "co_return", "co_yield", "decltype", "default", "delete", "do", "double",
+        "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for",
+        "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept",
+        "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public",
+        "register", "reinterpret_cast", "requires", "restrict", "return", "short", "signed", "sizeof",
+        "static", "static_assert", "static_cast", "struct", "switch", "template", "this",
+        "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "typeof", "union",
+        "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
+    )
+)  # fmt: skip
+INTEGERS = range(-(2**63), 2**63)
+"""What a parameter or option may be: NumPy and the database have 64 bits for it."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +69,9 @@ def identifier(table: Table, name: str) -> str:
         table.fail(
             f"{name!r} cannot be a name", "use letters, digits and _, at most 64, and no function's name"
         )
+    if keyword.iskeyword(name) or name in CPP_KEYWORDS:
+        language = "Python" if keyword.iskeyword(name) else "C++"
+        table.fail(f"{name!r} cannot be a name", f"it is a keyword of {language}, so rename it")
     return name
 
 
@@ -75,6 +96,8 @@ def value_list(table: Table, key: str) -> tuple[Value, ...]:
         )
     if not all(math.isfinite(value) for value in values if isinstance(value, float)):
         table.fail(f"{key} = {values!r}", "give finite numbers")
+    if not all(value in INTEGERS for value in values if isinstance(value, int)):
+        table.fail(f"{key} = {values!r}", "give integers of at most 64 bits")
     if len(set(values)) != len(values):
         table.fail(f"{key} = {values!r} names a value twice", "leave one of them out")
     return tuple(values)

@@ -6,21 +6,11 @@ import re
 
 from tuner.elements import parse_element
 from tuner.errors import DatabaseError, ExpressionError
+from tuner.toml_terms import CPP_KEYWORDS
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
-_RESERVED = frozenset(
+_RESERVED = CPP_KEYWORDS.union(
     (
-        "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break",
-        "case", "catch", "char", "char8_t", "char16_t", "char32_t", "class", "compl", "concept",
-        "const", "consteval", "constexpr", "constinit", "const_cast", "continue", "contract_assert",
-        "co_await", "co_return", "co_yield", "decltype", "default", "delete", "do", "double",
-        "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for",
-        "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept",
-        "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public",
-        "register", "reinterpret_cast", "requires", "restrict", "return", "short", "signed", "sizeof",
-        "static", "static_assert", "static_cast", "struct", "switch", "template", "this",
-        "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "typeof", "union",
-        "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
         # macros of compilers and common headers
         "linux", "unix", "i386", "vax", "sparc", "NULL", "EOF", "TRUE", "FALSE", "NDEBUG", "assert",
         "errno", "stdin", "stdout", "stderr",
