@@ -400,6 +400,8 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "scratch named like a parameter": ("partial = {", "fast = {", ("'fast' names two things",)),
     "scalar named like a size": ("alpha = {", "n = {", ("'n' names two things",)),
     "size below one": ("n = 1024", "n = 0", ("sizes.n = 0", "from 1 up")),
+    "size beyond any": ("n = 1024", f"n = {2**62 + 1}", ("sizes.n = 46", "from 1 up to 2**62")),
+    "preset beyond any": ("small = { n = 16", f"small = {{ n = {2**62 + 1}", ("small.n = 46", "up to 2**62")),
     "size that is no number": ("n = 1024", 'n = "many"', ("sizes.n = 'many'",)),
     "bad dtype": ('["float32",', '["flaot32",', ("dtypes.input", "'flaot32'", "did you mean float32")),
     "dtype of the wrong type": ('["float32",', "[[1],", ("dtypes.input has [1]",)),

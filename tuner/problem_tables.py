@@ -11,7 +11,7 @@ from typing import Any
 from tuner import elements
 from tuner.errors import ExpressionError
 from tuner.expressions import ITEMSIZE, Expression
-from tuner.kernel import ReferenceSpec, ScalarSpec, TensorSpec, suggestion
+from tuner.kernel import MAX_SIZE, ReferenceSpec, ScalarSpec, TensorSpec, suggestion
 from tuner.model import Value
 from tuner.reference import ArrayExpression
 from tuner.toml_table import Table
@@ -56,8 +56,8 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
     sizes = problem.get("sizes", dict)
     for size, value in sizes.items():
         identifier(problem, size)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            problem.fail(f"sizes.{size} = {value!r}", "a size's default is a whole number from 1 up")
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIZE:
+            problem.fail(f"sizes.{size} = {value!r}", "a size's default is a whole number from 1 up to 2**62")
     dtypes = _dtypes(problem)
     options, of = _options(problem)
     presets = problem.get("presets", dict, {})
@@ -140,8 +140,8 @@ def _check_presets(problem: Table, presets: Mapping[str, Any], names: Names) -> 
         for name, value in values.items():
             what = f"presets.{preset}.{name} = {value!r}"
             if name in names.sizes:
-                if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                    problem.fail(what, "a size is a whole number from 1 up")
+                if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIZE:
+                    problem.fail(what, "a size is a whole number from 1 up to 2**62")
             elif name in names.elements:
                 _element(problem, f"presets.{preset}.{name}", value, names.elements[name])
             elif name in names.options or name in names.dtypes:
