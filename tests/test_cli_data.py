@@ -538,6 +538,14 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path, command: click
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("arguments", [("delete", "abcd", "--yes"), ("merge", "missing.db")])
+def test_db_makes_no_database_for_what_is_refused(path: Path, arguments: tuple[str, ...]) -> None:
+    before = sorted(path.parent.parent.rglob("*"))
+    said = str(fails(db, *arguments, "--db", "none.db"))
+    assert "there is no database " + ("none.db" if arguments[0] == "delete" else "missing.db") in said
+    assert sorted(path.parent.parent.rglob("*")) == before
+
+
 # -- export
 
 

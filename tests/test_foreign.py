@@ -239,6 +239,15 @@ def test_import_once_and_again(tune: Tune, tmp_path: Path) -> None:
         assert (trial.compile_s, trial.measure_s) == (0.1, 0.005)
 
 
+def test_import_makes_no_database_for_a_file_that_is_not_there(tune: Tune, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", cache())
+    for files in (("nope.json",), (path, "nope.json")):
+        status, out, err = tune("import", "-q", *files, "--db", "none.db")
+        assert (status, out, err.count("\n")) == (1, "", 1), err
+        assert "nope.json" in err
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("kind", ["t4", "kernel-tuner-cache"])
 def test_round_trip_of_theirs(tune: Tune, tmp_path: Path, kind: str) -> None:
     path = written(tmp_path / "a.json", cache())

@@ -37,14 +37,14 @@ class Reader:
         self._runs: dict[str, Run] = {}
 
     @classmethod
-    def open(cls, path: Path | str = DEFAULT_PATH, write: bool = True) -> Self:
-        """Open a file; with ``write`` it is created where it is missing.
+    def open(cls, path: Path | str = DEFAULT_PATH, write: bool = True, create: bool = True) -> Self:
+        """Open a file; with ``write`` and ``create`` it is created where it is missing.
 
         Raises:
             DatabaseError: missing, foreign, newer, read-only, on a network filesystem, damaged.
         """
         path = Path(path)
-        connection = schema.connect(path, write=write)
+        connection = schema.connect(path, write=write, create=create)
         try:
             return cls(path, connection, write=write)
         except BaseException:

@@ -31,14 +31,16 @@ NETWORK_FILESYSTEMS = frozenset(
 """Their locks cannot be trusted, and two writers would destroy the file."""
 
 
-def connect(path: Path, *, write: bool) -> sqlite3.Connection:
+def connect(path: Path, *, write: bool, create: bool = True) -> sqlite3.Connection:
     """Open a database file, creating or migrating it where that is needed and allowed.
+
+    A file is created only to write, and only with ``create``.
 
     Raises:
         DatabaseError: the file is missing, foreign, newer, read-only, on a network filesystem or damaged.
     """
     with explained(path):
-        refuse_foreign(path, may_create=write)
+        refuse_foreign(path, may_create=write and create)
         if write:
             refuse_unwritable(path)
             refuse_network(path)

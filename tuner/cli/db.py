@@ -39,6 +39,8 @@ def check(db: Path) -> None:
 @database_option
 def merge(other: Path, db: Path) -> None:
     """Add the runs and benchmarks of the database file OTHER; what is there already is not added twice."""
+    with Database.open(other, write=False):
+        pass  # refused before DB is made: a mistyped OTHER must leave no empty database
     with Database.open(db) as database:
         result = database.merge(other)
     click.echo(
@@ -82,7 +84,7 @@ def delete(run_id: str, yes: bool, db: Path) -> None:
     """Delete a run with its trials and winner; RUN is its id or the start of it."""
     if len(run_id) < MIN_PREFIX:
         raise UsageError(f"{run_id!r} is too short", f"give at least {MIN_PREFIX} characters of the run's id")
-    with Database.open(db) as database:
+    with Database.open(db, create=False) as database:
         found = database.run_id(run_id)
         if not yes:
             click.confirm(f"Delete run {found} ({_what_run(database, found)}) of {db} for ever?", abort=True)

@@ -12,6 +12,7 @@ from tuner.cli.options import database_option
 
 if TYPE_CHECKING:
     from tuner.importing import Imported
+    from tuner.interop.others import Others
 
 
 @click.command("import")
@@ -48,15 +49,17 @@ def import_results(
     from tuner.interop.others import read_others
     from tuner.report import tables
 
-    found: list[tuple[Path, Imported]] = []
+    named = parse_sizes(sizes)
+    read: list[tuple[Path, Others]] = []
+    for file in files:  # all of them before DB is made: a mistyped FILE must leave no empty database
+        others = read_others(file, kernel=kernel, gpu=gpu, sizes=named)
+        if not quiet:
+            tables.say(f"{file.name}: {len(others.rows)} results of {others.problem}")
+        if others.objective != "time" and not quiet:
+            tables.say(f"{file.name}: its objective {others.objective} is not kept, but the times are")
+        read.append((file, others))
     with Database.open(db) as database:
-        for file in files:
-            others = read_others(file, kernel=kernel, gpu=gpu, sizes=parse_sizes(sizes))
-            if not quiet:
-                tables.say(f"{file.name}: {len(others.rows)} results of {others.problem}")
-            if others.objective != "time" and not quiet:
-                tables.say(f"{file.name}: its objective {others.objective} is not kept, but the times are")
-            found.append((file, import_others(database, others)))
+        found = [(file, import_others(database, others)) for file, others in read]
     if as_json:
         tables.show_json([_record(file, imported) for file, imported in found])
         return
