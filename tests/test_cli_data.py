@@ -538,6 +538,13 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path, command: click
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_that_cannot_be_opened_is_not_sent_to_db_check(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+    for error in (fails(db, "check"), fails(query)):
+        assert "the file is damaged" in error.problem
+        assert error.remedy == "restore a backup, or name another file with --db"
+
+
 @pytest.mark.parametrize("arguments", [("delete", "abcd", "--yes"), ("merge", "missing.db")])
 def test_db_makes_no_database_for_what_is_refused(path: Path, arguments: tuple[str, ...]) -> None:
     before = sorted(path.parent.parent.rglob("*"))

@@ -17,7 +17,10 @@ APPLICATION_ID = 0x74756E65
 """``tune`` in ASCII; it stands at byte 68 of the file."""
 BUSY_TIMEOUT_S = 30.0
 OTHER = "name another file with --db"
-DAMAGED = "restore a backup; tune db check says what is damaged"
+CHECK = "tune db check says what is damaged"
+DAMAGED = f"restore a backup; {CHECK}"
+UNOPENED = f"restore a backup, or {OTHER}"
+"""In the place of what names ``tune db check``, which has to open the file as well."""
 WRITABLE = f"make the file and its folder writable, or {OTHER}"
 WAL_IS_SAFE_FROM = (3, 51, 3)
 """Older versions can corrupt a file in WAL mode when two connections write at once (the WAL-reset bug)."""
@@ -39,7 +42,7 @@ def connect(path: Path, *, write: bool, create: bool = True) -> sqlite3.Connecti
     Raises:
         DatabaseError: the file is missing, foreign, newer, read-only, on a network filesystem or damaged.
     """
-    with explained(path):
+    with explained(path, opening=True):
         refuse_foreign(path, may_create=write and create)
         if write:
             refuse_unwritable(path)
@@ -210,16 +213,17 @@ _CAUSES = {
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def explained(path: Path, *, opening: bool = False) -> Iterator[None]:
     """Turn what SQLite or the system raises into one line with a remedy."""
     try:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        cause, remedy = _CAUSES.get(code, (str(error), "try: tune db check"))
-        raise DatabaseError(f"{path}: {cause}", remedy) from error
+        cause, remedy = _CAUSES.get(code, (str(error), CHECK))
+        unopened = opening and CHECK in remedy
+        raise DatabaseError(f"{path}: {cause}", UNOPENED if unopened else remedy) from error
     except UnicodeDecodeError as error:  # SQLite's message quotes the damage
-        raise DatabaseError(f"{path}: the file is damaged", DAMAGED) from error
+        raise DatabaseError(f"{path}: the file is damaged", UNOPENED if opening else DAMAGED) from error
     except OSError as error:
         raise DatabaseError(f"{path}: {error.strerror or error}", OTHER) from error
     except (OverflowError, UnicodeEncodeError) as error:
