@@ -244,6 +244,11 @@ def test_what_query_cannot_use_is_one_line(path: Path, arguments: list[str]) -> 
     assert isinstance(fails(query, *arguments), UsageError)
 
 
+def test_a_number_that_sqlite_cannot_hold_is_refused_by_name(path: Path) -> None:
+    assert "--limit" in call(query, "--limit", "9" * 24, code=2).output
+    assert "'N'" in call(trial, "9" * 24, code=2).output
+
+
 def test_times_in_since() -> None:
     now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
     assert parse_since("2d", now) == "2026-11-19T12:00:00"

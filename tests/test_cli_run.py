@@ -313,6 +313,7 @@ def test_show_says_how_large_the_space_is(tune: Tune, tmp_path: Path) -> None:
         (("--kernel", "vector_add", "--size", "n=77"), ("does not hold", "n=77")),
         (("--kernel", "saxpy",), ("vector_add", "saxpy")),
         ((*SMALL, "--trials", "0"), ("--trials",)),
+        ((*SMALL, "--trials", "9" * 24), ("--trials", "2147483647")),
         ((*SMALL, "--time", "0"), ("--time",)),
         ((*SMALL, "--time", "nan"), ("--time", "finite")),
         ((*SMALL, "--seed", "-1"), ("--seed",)),

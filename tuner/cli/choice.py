@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner import paths
-from tuner.cli.options import Command, Option, database_option
+from tuner.cli.options import MOST, Command, Option, database_option
 
 if TYPE_CHECKING:
     from tuner.kernel import KernelSpec, ParameterSpec, VariantSpec
@@ -30,7 +30,9 @@ OPTIONS: tuple[Option, ...] = (
         metavar="TEXT",
         help='A configuration as tables print it: "mma_sync block_m=128 stages=3"; or default.',
     ),
-    click.option("--trial", type=click.IntRange(min=1), metavar="N", help="The configuration of trial N."),
+    click.option(
+        "--trial", type=click.IntRange(min=1, max=MOST), metavar="N", help="The configuration of trial N."
+    ),
     database_option,
 )
 """What :func:`choice_options` adds, in the order of the help page."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tuner.cli.options import Command, Option, database_option
+from tuner.cli.options import MOST, Command, Option, database_option
 from tuner.cli.problems import whole_number
 from tuner.database import Database, Filters, Found, Winner
 from tuner.errors import DatabaseError, UsageError
@@ -154,7 +154,11 @@ WINNER_HEADS = (
     "--sort", default="id", show_default=True, metavar="KEY", help=f"{', '.join(SORTS)}; -time and so on."
 )
 @click.option(
-    "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Rows at most; 0 for all."
+    "--limit",
+    type=click.IntRange(min=0, max=MOST),
+    default=50,
+    show_default=True,
+    help="Rows at most; 0 for all.",
 )
 @click.option(
     "--sql", "text", metavar="TEXT", help="One SELECT statement instead of filters; it can only read."
@@ -304,7 +308,7 @@ def _confirmation(winner: Winner, replayed: bool) -> str:
 
 
 @click.command()
-@click.argument("number", type=click.IntRange(min=1), metavar="N")
+@click.argument("number", type=click.IntRange(min=1, max=MOST), metavar="N")
 @database_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with sources and samples.")
 @click.option("--source", "only_source", is_flag=True, help="Print only the rendered source.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.options import (
+    MOST,
     Amount,
     database_option,
     device_option,
@@ -61,7 +62,7 @@ Examples:
     "--trials",
     default=24,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=MOST),
     help="Configurations to try for a rung at a size; all if there are fewer.",
 )
 @click.option(

@@ -11,6 +11,9 @@ import click
 
 from tuner import paths
 
+MOST = 2**31 - 1
+"""What is counted or numbered may be as large as this: more than anyone needs, and SQLite's integers hold it."""
+
 
 class Amount(click.FloatRange):
     """A number within limits; click lets ``nan`` pass every limit, and then no time is ever over."""
@@ -90,6 +93,4 @@ jobs_option: Option = click.option(
 
 def seed_option(of: str) -> Option:
     """Give ``--seed``, with what it is the seed of."""
-    return click.option(
-        "--seed", default=0, show_default=True, type=click.IntRange(min=0, max=2**31 - 1), help=of
-    )
+    return click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0, max=MOST), help=of)

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from tuner.cli.options import (
+    MOST,
     Amount,
     database_option,
     device_option,
@@ -51,7 +52,7 @@ Examples:
     "--trials",
     default=200,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=MOST),
     help="Configurations to try.",
 )
 @click.option(
