@@ -23,6 +23,7 @@ from tuner.accuracy import (
     points_of,
     truth_of,
 )
+from tuner.cli.history import problem_filter
 from tuner.cli.problems import make_choices, make_problems
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
 from tuner.errors import UsageError
@@ -135,7 +136,21 @@ def test_choices_heed_a_preset_with_a_dtype() -> None:
     assert choices(kernel, ["float16", "float32"], [], ["own"]) == [["8 float16", "8 float32"]]
 
 
-@pytest.mark.parametrize("text", ["float32,", ",", "input=", "float32,,float16"])
+@pytest.mark.parametrize("text", ["input=float16,output=bfloat16", "float16, output=bfloat16"])
+def test_one_option_names_the_dtypes_of_several_roles(text: str) -> None:
+    both = ("float32", "float16", "bfloat16")
+    kernel = replace(GEMM, dtypes={"input": both, "output": both})
+    (problem,) = make_problems(kernel, [], [text], [], [], [], None)
+    assert problem.dtypes == {"input": "float16", "output": "bfloat16"}
+    (chosen,) = make_choices(kernel, [], [f"float32,{text}"], [], [], [], None)
+    assert [one.dtypes for one in chosen] == [{**problem.dtypes, "input": "float32"}, problem.dtypes]
+    assert problem_filter([text.replace("float16,", "float16,float32,")], [])(problem)
+    assert not problem_filter([text.replace("float16,", "float32,")], [])(problem)
+    with pytest.raises(UsageError, match="gives output twice"):
+        make_problems(kernel, [], [f"{text},output=float32"], [], [], [], None)
+
+
+@pytest.mark.parametrize("text", ["float32,", ",", "input=", "output=", "float32,,float16"])
 def test_empty_dtype_is_refused(text: str) -> None:
     for make in (make_problems, make_choices):
         with pytest.raises(UsageError, match="--dtype"):

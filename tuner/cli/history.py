@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tuner.cli.problems import assignments
+from tuner.cli.problems import assignments, named_dtypes
 from tuner.database import Database, Filters
 from tuner.elements import parse_element
 from tuner.errors import DatabaseError, ExpressionError
@@ -20,8 +20,8 @@ def problem_filter(dtypes: Sequence[str], options: Sequence[str]) -> Callable[[P
     """Turn ``--dtype`` and ``--option`` into a question about stored problems; of several dtypes any will do."""
     roles: dict[str, set[str]] = {}
     for text in dtypes:
-        role, _, names = text.rpartition("=")
-        roles.setdefault(role, set()).update(name.strip() for name in names.split(","))
+        for role, dtype in named_dtypes(text):
+            roles.setdefault(role, set()).add(dtype)
     values = assignments(options, "--option")
 
     def fits(problem: Problem) -> bool:

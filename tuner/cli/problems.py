@@ -176,15 +176,28 @@ def _dtypes(kernel: KernelSpec, texts: Sequence[str]) -> tuple[list[str], dict[s
     first: list[str] = []
     others: dict[str, str] = {}
     for text in texts:
-        role, _, dtype = text.rpartition("=")
-        if role in ("", next(iter(kernel.dtypes))):
-            named = [part.strip() for part in dtype.split(",")]
-            if not all(named):
+        own: dict[str, str] = {}
+        for role, dtype in named_dtypes(text):
+            if not dtype:
                 raise UsageError(f"--dtype {text!r}", "write --dtype dtype or --dtype role=dtype")
-            first += named
-        else:
-            others[role] = dtype
+            if role in ("", next(iter(kernel.dtypes))):
+                first.append(dtype)
+            elif role in own:
+                raise UsageError(f"--dtype {text!r} gives {role} twice", "give it once")
+            else:
+                own[role] = dtype
+        others |= own
     return list(dict.fromkeys(first)), others
+
+
+def named_dtypes(text: str) -> list[tuple[str, str]]:
+    """Split a ``--dtype`` text into roles, empty for the first, and dtypes; a role holds until the next is named."""
+    role, found = "", []
+    for part in text.split(","):
+        name, equals, dtype = part.rpartition("=")
+        role = name.strip() if equals else role
+        found.append((role, dtype.strip()))
+    return found
 
 
 def _rows(file: Path) -> list[Mapping[str, str]]:
