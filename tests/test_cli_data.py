@@ -233,6 +233,7 @@ def test_query_sql(path: Path) -> None:
         ["--size", "m=-1"],
         ["--size", "=1"],
         ["--size", "m='1'"],
+        ["--size", "m=4096,m=4096"],
         ["--since", "yesterday"],
         ["--since", "2026-13-01"],
         ["--status", "okay"],

@@ -95,15 +95,20 @@ def parse_sizes(items: Sequence[str]) -> dict[str, int]:
         UsageError: not a name and a whole number.
     """
     sizes = {}
-    for item in ",".join(items).split(",") if items else []:
-        name, _, text = item.partition("=")
-        name = name.strip()
-        if not re.fullmatch(r"[A-Za-z_]\w{0,63}", name, re.ASCII) or not text.strip():
-            raise UsageError(f"--size {item!r} is not a size", "for example --size m=4096")
-        value = whole_number(name, text.strip())
-        if not 0 < value < 2**63:
-            raise UsageError(f"--size {item!r} is not a size", "it is a whole number from 1 up")
-        sizes[name] = value
+    for joined in items:
+        names = set()
+        for item in joined.split(","):
+            name, _, text = item.partition("=")
+            name = name.strip()
+            if not re.fullmatch(r"[A-Za-z_]\w{0,63}", name, re.ASCII) or not text.strip():
+                raise UsageError(f"--size {item!r} is not a size", "for example --size m=4096")
+            if name in names:
+                raise UsageError(f"--size {joined!r} gives {name} twice", "give it once")
+            names.add(name)
+            value = whole_number(name, text.strip())
+            if not 0 < value < 2**63:
+                raise UsageError(f"--size {item!r} is not a size", "it is a whole number from 1 up")
+            sizes[name] = value
     return sizes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +33,15 @@ def assignments(texts: Iterable[str], what: str) -> list[tuple[str, str]]:
     """Split ``name=value,name=value`` texts; a comma within parentheses belongs to the value."""
     found = []
     for text in texts:
+        names = set()
         for part in _parts(text):
-            name, equals, value = part.partition("=")
-            if not equals or not name.strip() or not value.strip():
+            name, equals, value = (word.strip() for word in part.partition("="))
+            if not equals or not name or not value:
                 raise UsageError(f"{what} {text!r}", f"write {what} name=value")
-            found.append((name.strip(), value.strip()))
+            if name in names:
+                raise UsageError(f"{what} {text!r} gives {name} twice", "give it once")
+            names.add(name)
+            found.append((name, value))
     return found
 
 
@@ -204,6 +209,9 @@ def _rows(file: Path) -> list[Mapping[str, str]]:
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
+            names = [name.strip() for name in reader.fieldnames or () if name.strip()]
+            if twice := [name for name, times in Counter(names).items() if times > 1]:
+                raise UsageError(f"{file} line 1 gives {twice[0]} twice", "leave one of the columns out")
             rows = [_row(file, reader.line_num, row) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error, AttributeError) as error:
         raise UsageError(
