@@ -235,6 +235,10 @@ def _reason(error: Exception) -> str:
 def _row(file: Path, line: int, row: Mapping[Any, Any]) -> Mapping[str, str]:
     if row.get(None):
         raise UsageError(f"{file} line {line} has more columns than the first line", "name each column there")
+    if None in row.values():
+        raise UsageError(
+            f"{file} line {line} has fewer columns than the first line", "write all of them; one may be empty"
+        )
     cells = {
         str(name).strip(): value.strip() for name, value in row.items() if name and value and value.strip()
     }
