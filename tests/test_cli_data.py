@@ -192,9 +192,25 @@ def test_query_filters(path: Path, arguments: list[str], count: int) -> None:
 
 
 def test_query_that_finds_nothing_says_so(path: Path) -> None:
-    result = call(query, "--kernel", "gem", "--json")
+    result = call(query, "--kernel", "gemm", "--gpu", "a100", "--json")
     assert json.loads(result.stdout) == []
     assert result.stderr == "no trial fits\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--kernel", "gem"), "no kernel 'gem' in {}; did you mean gemm? choose from: gemm, vector_add"),
+        (("--kernel", "gemm", "--variant", "nope"), "no variant 'nope' in {}; choose from: tiled"),
+        (("--run", "zzzz"), "no run 'zzzz' in {}; the newest of 2: bbbbbbbb, aaaaaaaa"),
+    ],
+)
+def test_query_for_what_is_nowhere_says_what_there_is(
+    path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    result = call(query, *arguments, "--json")
+    assert json.loads(result.stdout) == []
+    assert result.stderr == f"no trial fits: there is {said.format('results/tuning.db')}\n"
 
 
 def test_query_sorts(path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tuner import cells, paths, rows, schema, upkeep
 from tuner.cells import Damaged
@@ -80,6 +80,15 @@ class Reader:
         if len(found) > 1 and found[0]["id"] != start:
             raise DatabaseError(f"{len(found)} runs start with {start!r}", "give more of the id")
         return str(found[0]["id"])
+
+    def run_ids(self) -> list[str]:
+        """Give the ids of all runs, newest first."""
+        return [row["id"] for row in self.select("SELECT id FROM runs ORDER BY started_at DESC")]
+
+    def names(self, column: Literal["kernel", "variant"]) -> list[str]:
+        """Give the kernels or the variants that there are trials of."""
+        found = self.select(f"SELECT DISTINCT {column} AS name FROM trials ORDER BY 1")
+        return [row["name"] for row in found]
 
     def run(self, run_id: str) -> Run:
         """Give a run by its id or the start of it."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -23,6 +23,8 @@ from tuner.report import tables
 from tuner.report import trial_details as details
 
 _SINCE = re.compile(r"(\d{1,6})([mhdw])")
+NEWEST = 5
+"""So many runs are named where none is the one asked for: there may be thousands."""
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -199,14 +201,29 @@ def query(
             _print_sql(options, *database.sql(text))
             return
         found = database.query(filters, sort, limit)
+        missing = "" if found.rows else _what_is_missing(database, filters)
     _report_damage(found)
     if not found.rows:
-        click.echo("no trial fits", err=True)
+        click.echo(f"no trial fits{missing and ': '}{tables.printable(missing)}", err=True)
     if options["as_json"] or options["as_csv"]:
         _print_records(options, [tables.trial_record(stored) for stored in found.rows], tables.TRIAL_COLUMNS)
     else:
         rows = [_trial_row(stored) for stored in found.rows]
         tables.show(TRIAL_HEADS, rows, right=("trial", "time", "rate", "of peak"))
+
+
+def _what_is_missing(database: Database, filters: Filters) -> str:
+    """Say which name that was asked for is nowhere in the database, and what is there; nothing if all of them are."""
+    asked: dict[Literal["kernel", "variant"], str] = {"kernel": filters.kernel, "variant": filters.variant}
+    for what, name in asked.items():
+        known = database.names(what) if name else []
+        if known and name not in known:
+            return f"there is no {what} {name!r} in {database.path}; {suggestion(name, known)}"
+    ids = database.run_ids() if filters.run else []
+    if ids and not any(run.startswith(filters.run) for run in ids):
+        newest = ", ".join(run[:8] for run in ids[:NEWEST])
+        return f"there is no run {filters.run!r} in {database.path}; the newest of {len(ids)}: {newest}"
+    return ""
 
 
 def _trial_row(stored: StoredTrial) -> tuple[object, ...]:
