@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import resource
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -183,6 +184,31 @@ def test_without_a_gpu_it_says_so(tune: Tune) -> None:
         assert "--device cuda" in said.err
     else:
         assert_refused(said, "no NVIDIA GPU")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("--kernel", "reduce"), "--size n=2**28"),
+        (("--kernel", "transform"), "--size n=2**24"),
+        (("--kernel", "transform", "--dtype", "float32"), "--size n=2**24 --dtype float16"),
+        (
+            ("--kernel", "transform", "--size", "n=2**24", "--option", "op=x * x"),
+            "--size n=2**24 --option 'op=x + 0.5 * (20 - x)'",
+        ),
+        (
+            ("--kernel", "gemm", "--dtype", "float32", "--size", "m=8192"),
+            "--size m=4096,n=4096,k=4096 --dtype float32",
+        ),
+    ],
+)
+def test_what_is_not_recorded_names_the_options_of_the_nearest(
+    tune: Tune, arguments: tuple[str, ...], remedy: str
+) -> None:
+    said = tune(*arguments, "-q", "--trials", "2", device="replay")
+    assert said.code == 1
+    assert said.err.endswith(f"; the nearest: {remedy}\n")
+    assert tune(*arguments[:2], *shlex.split(remedy), "-q", "--trials", "2", device="replay").code == 0
 
 
 SEVERAL = ("--kernel", "vector_add", "--problem", "n=2**20", "--problem", "n=77", "--problem", "n=2**21")

@@ -3,8 +3,11 @@
 # ruff: noqa: ARG002 - the contract has more arguments than recorded answers need
 from __future__ import annotations
 
+import math
 import random
+import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tuner.compile_pool import Compilation
@@ -26,6 +29,9 @@ from tuner.model import (
 from tuner.recording import RecordedProblem, Recording, Row, read_recording, short_digest
 from tuner.render import render
 from tuner.space import SearchSpace
+
+SHORT_FROM = 16
+"""Powers of two from this one on are written as such: 2**24, but 4096."""
 
 
 class ReplayDevice(Device):
@@ -90,8 +96,12 @@ class ReplayDevice(Device):
                 self._kernel, self._recorded = kernel, recorded
                 self._rows = {_key(configuration): row for configuration, row in recorded.rows.items()}
                 return
-        known = "; ".join(str(recorded.problem) for recorded in self.recording.problems)
-        raise RecordingError(f"{self.name} does not hold {problem}", f"it holds: {known}")
+        held = [recorded.problem for recorded in self.recording.problems]
+        remedy = f"it holds: {'; '.join(map(str, held))}"
+        if held:
+            nearest = min(held, key=partial(_distance, problem))
+            remedy += f"; the nearest: {_as_options(kernel, problem, nearest)}"
+        raise RecordingError(f"{self.name} does not hold {problem}", remedy)
 
     def restrict(self, space: SearchSpace) -> SearchSpace:
         """Leave what was recorded."""
@@ -146,6 +156,37 @@ class ReplayDevice(Device):
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+
+def _distance(wanted: Problem, held: Problem) -> tuple[int, float]:
+    """Say how far a problem is from another: first by what else it is, then by the factors between their sizes."""
+    others = [(wanted.dtypes, held.dtypes), (wanted.options, held.options)]
+    sizes = [(size, held.sizes.get(name, 1)) for name, size in wanted.sizes.items()]
+    return sum(a != b for a, b in others), sum(abs(math.log2(a / b)) for a, b in sizes)
+
+
+def _as_options(kernel: KernelSpec, wanted: Problem, held: Problem) -> str:
+    """Give the options that ask for a held problem in the place of the wanted one.
+
+    A dtype or an option is named unless it is the kernel's default and was wanted.
+    """
+    default = kernel.problem()
+    sizes = ",".join(f"{name}={_short(size)}" for name, size in held.sizes.items())
+    texts = [f"--size {sizes}"] if sizes else []
+    for place, (role, dtype) in enumerate(held.dtypes.items()):
+        free = not isinstance(kernel.dtypes.get(role), str)
+        if free and {dtype} != {default.dtypes.get(role), wanted.dtypes.get(role)}:
+            texts.append(f"--dtype {role}={dtype}" if place else f"--dtype {dtype}")
+    for name, value in held.options.items():
+        if {value} != {default.options.get(name), wanted.options.get(name)}:
+            texts.append(f"--option {shlex.quote(f'{name}={value}')}")
+    return " ".join(texts)
+
+
+def _short(size: int) -> str:
+    """Give a size as one would type it."""
+    power = size.bit_length() - 1
+    return f"2**{power}" if power >= SHORT_FROM and size == 1 << power else str(size)
 
 
 def _key(configuration: Configuration) -> tuple[str, frozenset[tuple[str, Value]]]:
