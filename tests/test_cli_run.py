@@ -303,6 +303,28 @@ def test_show_says_how_large_the_space_is(tune: Tune, tmp_path: Path) -> None:
     assert "no configuration is valid" in said.err
 
 
+@pytest.mark.parametrize(
+    ("folder", "state", "detail"),
+    [
+        ("new/folder", "ok", "new/folder/kernel-tune"),
+        ("file", "note", "file/kernel-tune cannot be written (Not a directory): nothing"),
+        ("/proc/x", "note", "/proc/x/kernel-tune cannot be written (No such file or directory)"),
+    ],
+)
+def test_doctor_tries_to_write_to_the_cache(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, state: str, detail: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / folder))
+    before = sorted(tmp_path.rglob("*"))
+    findings = json.loads(tune("doctor", "--json", device="").out)
+    (cache,) = [found for found in findings if found["what"] == "cache"]
+    assert cache["state"] == state
+    assert detail in cache["detail"]
+    assert bool(cache["remedy"]) == (state == "note")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 # -- what a user may get wrong
 
 

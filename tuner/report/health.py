@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import sqlite3
+import tempfile
 from dataclasses import dataclass
 
 from tuner import __version__, matmul_heuristics, paths
@@ -46,7 +47,7 @@ def examine(*, calibrate: bool = False) -> list[Finding]:
         _headers(),
         _heuristics(),
         _sqlite(),
-        Finding("cache", "ok", str(paths.cache())),
+        _cache(),
         *_tools(),
     ]
 
@@ -160,6 +161,23 @@ def _sqlite() -> Finding:
     return Finding(
         "SQLite", "ok", f"{version}, rollback journal (its write-ahead log has a known fault before 3.51.3)"
     )
+
+
+def _cache() -> Finding:
+    """Try to write where the cache is or would be made, and leave nothing there; mode bits say little to root."""
+    folder = paths.cache() / "cubins"
+    try:
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        return Finding(
+            "cache",
+            "note",
+            f"{paths.cache()} cannot be written ({error.strerror}): nothing compiled or calibrated is kept",
+            "make it writable, or name another folder with XDG_CACHE_HOME",
+        )
+    return Finding("cache", "ok", str(paths.cache()))
 
 
 def _tools() -> list[Finding]:
