@@ -1146,8 +1146,8 @@ def test_resumed_run_times_again_what_was_suspect(
     assert result.state.retimed == 16
 
 
-def test_killed_while_timing_again(database: Database, kernel: KernelSpec) -> None:
-    """The attempt that is left is of a configuration that the run has tried already."""
+def killed_while_timing_again(kernel: KernelSpec, database: Database) -> str:
+    """Leave a run that ended while it timed a suspect trial once more; give its id."""
 
     class Dying(Drifting):
         def collect(self, timeout_s: float) -> list[Outcome]:
@@ -1157,7 +1157,12 @@ def test_killed_while_timing_again(database: Database, kernel: KernelSpec) -> No
 
     with pytest.raises(DeviceError):
         run(kernel, database, Dying(11, 20))
-    run_id, _ = only_run(database)
+    return str(only_run(database)[0])
+
+
+def test_killed_while_timing_again(database: Database, kernel: KernelSpec) -> None:
+    """The attempt that is left is of a configuration that the run has tried already."""
+    run_id = killed_while_timing_again(kernel, database)
     assert len(database.pending_attempts(run_id)) == 1
     device = StubDevice(answer=lambda c: good(100_000 + time_of(c) / 100))
     result = run(kernel, database, device, resume=True)
@@ -1170,15 +1175,7 @@ def test_killed_while_timing_again(database: Database, kernel: KernelSpec) -> No
 def test_what_kills_the_tuner_while_timed_again_costs_no_other_trial(
     database: Database, kernel: KernelSpec
 ) -> None:
-    class Dying(Drifting):
-        def collect(self, timeout_s: float) -> list[Outcome]:
-            if self.count > 22:
-                raise DeviceError("killed")
-            return super().collect(timeout_s)
-
-    with pytest.raises(DeviceError):
-        run(kernel, database, Dying(11, 20))
-    run_id, _ = only_run(database)
+    run_id = killed_while_timing_again(kernel, database)
     ((number, killer, _),) = database.pending_attempts(run_id)
     for later in (number + 1, number + 2):
         database.attempt(run_id, later, killer)

@@ -363,8 +363,7 @@ class _Session:
         deadline = math.inf if self.request.time_s is None else state.search_began + self.request.time_s
         while not self.stop():
             self._step(deadline)
-            # Not that nothing holds it up: what did may have ended since the step looked.
-            if not (self.pending or self.done or self._wants_more(deadline)):
+            if not self.pending and not self.held_up:
                 break
             self.observer.tick(state)
         else:
