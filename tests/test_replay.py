@@ -304,6 +304,14 @@ def test_failures_need_no_samples_and_times_need_not_be_whole(path: Path) -> Non
         (gzip.compress(b"plain text"), "not JSON: Expecting value"),
         (gzip.compress(b"[" * 200_000), "nested too deep; leave out --kernel"),
     ],
+    ids=[
+        "empty",
+        "cut off",
+        "other bytes",
+        "not gzip",
+        "not JSON",
+        "nested",
+    ],  # gzip's bytes have the time in them
 )
 def test_a_file_that_cannot_be_unpacked_says_why(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "a.json.gz"
