@@ -13,6 +13,7 @@ from tuner.errors import KernelError, TunerError
 from tuner.expressions import ITEMSIZE, Expression
 from tuner.kernel import ArgumentSpec, KernelSpec, LaunchSpec
 from tuner.model import Configuration, Gpu, Problem, Value, canonical_json
+from tuner.places import PLACES
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
@@ -86,7 +87,8 @@ class Launch:
     arguments: tuple[tuple[str, str, Value], ...]
     """Triples (kind, name or dtype, value): ``("buffer", "a", 0)`` or ``("scalar", "int64", 4096)``. A tensor that
     the problem does not have is a null pointer, ``("scalar", "int64", 0)``. A tensor map is ``("map", "a", text)`` with
-    the text of a :class:`TensorMap`."""
+    the text of a :class:`TensorMap`. A table of places is ``("places", "uint8", 8)`` with how many clusters share what
+    they read, 0 for none."""
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False
     carveout: int | None = None
@@ -97,6 +99,16 @@ class Launch:
     def threads(self) -> int:
         """Threads in a block."""
         return math.prod(self.block)
+
+    @property
+    def clusters(self) -> int:
+        """Clusters in the grid; its blocks where it has none."""
+        return math.prod(self.grid) // math.prod(self.cluster or (1,))
+
+    @property
+    def placed(self) -> bool:
+        """Whether it reads a table of places."""
+        return any(kind == "places" and size for kind, _, size in self.arguments)
 
 
 @dataclass(frozen=True)
@@ -260,6 +272,8 @@ def _launch(
         if argument.value is not None:
             found = _fits(argument.value.evaluate(names), argument.dtype, argument.value.text)
             arguments.append(("scalar", argument.dtype, found))
+        elif argument.places is not None:
+            arguments.append(("places", "uint8", _places(argument.places, names, grid, cluster)))
         elif argument.map is not None:
             arguments.append(("map", *_map(argument, names, matrices or {}, gpu)))
         elif argument.name in buffers:
@@ -279,6 +293,20 @@ def _launch(
             f"it is a power of two up to {ALIGNMENT}, of which all tensors here start at a multiple",
         )
     return Launch(grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout, alignment)
+
+
+def _places(
+    spec: Expression,
+    names: Mapping[str, Any],
+    grid: tuple[int, int, int],
+    cluster: tuple[int, int, int] | None,
+) -> int:
+    """Settle how many clusters of a launch share what they read."""
+    size = _whole(spec, names, "places")
+    clusters = math.prod(grid) // math.prod(cluster or (1,))
+    if size and clusters > PLACES:
+        raise UnlaunchableError(f"places for {clusters} clusters", f"a table of them has {PLACES}")
+    return size
 
 
 def _map(

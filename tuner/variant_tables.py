@@ -174,6 +174,10 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
     inner = Table(item, f"{table.where}: arguments")
     if "tensor_map" in item:
         return _map(inner, names, arguments)
+    if "places" in item:
+        argument = ArgumentSpec(places=expression(inner, "places", names))
+        inner.done()
+        return argument
     argument = ArgumentSpec(
         value=expression(inner, "value", names), dtype=choice(inner, "dtype", tuple(ITEMSIZE), "int32")
     )

@@ -1,4 +1,5 @@
-"""What a winner's launches need of their caller beyond parameters: aligned tensors, memory that starts as zeros."""
+"""What a winner's launches need of their caller beyond parameters: aligned tensors, memory that starts as zeros,
+a table of places."""
 
 from __future__ import annotations
 
@@ -19,11 +20,13 @@ class Needs:
         alignment: bytes of which every tensor's address must be a multiple.
         zeroed_once: name and bytes of scratch memory that is zero before its first use, and left zero by every run.
         known: whether the kernel's file said so; what was only measured had tensors that start at multiples of 256.
+        placed: clusters of the launch that takes a table of places which it reads; 0 if there is none.
     """
 
     alignment: int = ALIGNMENT
     zeroed_once: tuple[tuple[str, int], ...] = ()
     known: bool = False
+    placed: int = 0
 
     @property
     def zeroed_bytes(self) -> int:
@@ -53,7 +56,9 @@ class KernelFiles:
         except TunerError:
             return Needs()
         zeroed = tuple((item.name, item.size_bytes) for item in plan.scratch if item.zeroed_once)
-        return Needs(max(launch.alignment for launch in plan.launches), zeroed, known=True)
+        alignment = max(launch.alignment for launch in plan.launches)
+        placed = max(launch.clusters if launch.placed else 0 for launch in plan.launches)
+        return Needs(alignment, zeroed, known=True, placed=placed)
 
     def elements(self, run: Run) -> frozenset[str]:
         """Give the options that are element expressions."""

@@ -10,6 +10,7 @@ from tuner.errors import DatabaseError, ExpressionError
 from tuner.expressions import Expression, parse
 from tuner.kernel import KernelSpec, LaunchSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.places import PLACES
 from tuner.plan import make_plan, tensors_of
 
 TYPES = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "half"}
@@ -139,6 +140,16 @@ def _arguments(
                 "Type": TYPES.get(name, name),
             }
             described |= {"MemoryType": "Scalar", "FillType": "Constant", "FillValue": value}
+        elif kind == "places":  # by value, for which the format has no word; zeros, where nothing is placed
+            described = {
+                "Name": f"argument_{place}",
+                "Type": name,
+                "MemoryType": "Vector",
+                "Size": PLACES,
+                "AccessType": "ReadOnly",
+                "FillType": "Constant",
+                "FillValue": 0,
+            }
         else:
             buffer = buffers[name]
             described = {

@@ -11,6 +11,7 @@ from cuda.bindings import driver as cu
 from tuner.gpu.buffers import Memory, ProblemData
 from tuner.gpu.driver import check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
+from tuner.gpu.places import Places
 from tuner.plan import Buffer
 
 LOOK_BYTES = 1 << 20
@@ -90,6 +91,7 @@ def load(
     """Load a candidate's cubins and bind its arguments, once for each copy of the tensors."""
     loaded = Loaded(data.memory)
     own: dict[str, int] = {}
+    places = Places(data.helpers).of
     try:
         for buffer in scratch:
             loaded.scratch.append(data.memory.unused(f"scratch {buffer.name}"))
@@ -106,7 +108,7 @@ def load(
             addresses = {**data.addresses(copy), **own}
             loaded.kernels.append(
                 [
-                    Kernel(module, entry, launch, addresses)
+                    Kernel(module, entry, launch, addresses, places)
                     for module, entry, launch in zip(loaded.modules, entries, launches, strict=True)
                 ]
             )

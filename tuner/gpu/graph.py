@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cuda.bindings import driver as cu
 
 from tuner.gpu.driver import Context, check
 from tuner.gpu.tensor_map import encoded
+from tuner.places import PLACES
 from tuner.plan import Launch, TensorMap
 
 _F = cu.CUfunction_attribute
@@ -25,6 +27,11 @@ _C_TYPES: dict[str, Any] = {
 }
 
 
+def in_order(launch: Launch, _size: int) -> range:
+    """Number the clusters of a launch as they come."""
+    return range(launch.clusters)
+
+
 class Kernel:
     """A loaded kernel with everything bound that a launch needs.
 
@@ -33,9 +40,17 @@ class Kernel:
         entry: the kernel's name in it.
         launch: grid, block, shared memory, attributes.
         addresses: device address of each buffer that the arguments name.
+        places: numbers the clusters of a launch, for a table of places; in their own order if nobody does.
     """
 
-    def __init__(self, module: Any, entry: str, launch: Launch, addresses: dict[str, int]) -> None:
+    def __init__(
+        self,
+        module: Any,
+        entry: str,
+        launch: Launch,
+        addresses: dict[str, int],
+        places: Callable[[Launch, int], Sequence[int]] = in_order,
+    ) -> None:
         self.function = check(cu.cuModuleGetFunction(module, entry.encode()))
         self.launch = launch
         if launch.shared_bytes:
@@ -47,7 +62,12 @@ class Kernel:
         if launch.cluster is not None and launch.cluster[0] * launch.cluster[1] * launch.cluster[2] > 8:
             attribute = _F.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             check(cu.cuFuncSetAttribute(self.function, attribute, 1))
-        self._values = [_argument(kind, name, value, addresses) for kind, name, value in launch.arguments]
+        self._values = [
+            _table(places(launch, int(value)) if value else ())
+            if kind == "places"
+            else _argument(kind, name, value, addresses)
+            for kind, name, value in launch.arguments
+        ]
         pointers = [ctypes.addressof(value) for value in self._values]
         self._pointers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
 
@@ -134,6 +154,10 @@ class Graph:
             cu.cuGraphExecDestroy(self._executable)
         cu.cuGraphDestroy(self._graph)
         self._events, self._executable = [], None
+
+
+def _table(places: Sequence[int]) -> Any:
+    return (ctypes.c_ubyte * PLACES)(*places)
 
 
 def _argument(kind: str, name: str, value: Any, addresses: dict[str, int]) -> Any:

@@ -1,0 +1,31 @@
+"""Blocks land where they landed before, so that a table of places is worth something."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.gpu.buffers import Helpers
+from tuner.gpu.driver import Context
+from tuner.gpu.places import Places
+from tuner.plan import Launch
+
+PAIRS = Launch((128, 1, 1), (32, 1, 1), 0, (), cluster=(2, 1, 1))
+SHARE = 8
+
+
+def test_clusters_that_share_are_of_one_group_in_later_launches_too() -> None:
+    context = Context(0)
+    gpu = context.describe()
+    if gpu.cc < 90:
+        pytest.skip("needs clusters")
+    places = Places(Helpers(context, gpu.arch, None))
+    numbers = places.of(PAIRS, SHARE)
+    assert sorted(numbers) == list(range(64))
+    groups = places._groups()
+    sizes = [list(groups.values()).count(group) for group in set(groups.values())]
+    assert sum(sizes) <= gpu.sm_count and sum(size >= 8 for size in sizes) >= 4, sizes
+    [seen] = places._seen(128, 2, 1)
+    parts: list[set[int]] = [set() for _ in range(64 // SHARE)]
+    for cluster, number in enumerate(numbers):
+        parts[number // SHARE].update(groups[sm] for sm in seen[cluster].tolist())
+    assert sum(len(part) == 1 for part in parts) >= len(parts) // 2, parts

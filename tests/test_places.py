@@ -1,0 +1,211 @@
+"""Which cluster gets which work: what is seen of a GPU's groups, and what is made of it."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tuner.errors import KernelError
+from tuner.export.header import _needs_lines
+from tuner.export.needs import KernelFiles
+from tuner.export.t1 import t1_of
+from tuner.gpu.buffers import Helpers
+from tuner.gpu.driver import DriverFailure
+from tuner.gpu.graph import in_order
+from tuner.gpu.places import Places
+from tuner.kernel_file import load_kernel
+from tuner.model import Configuration, Run
+from tuner.places import PLACES, joined, placed
+from tuner.plan import Launch, Plan, UnlaunchableError, make_plan
+from tuner.render import render
+from tuner.roofline import ARCHITECTURES
+
+GEMM = load_kernel("gemm")
+HOPPER = ARCHITECTURES[90]
+DEEP = {"block_m": 128, "block_n": 128, "grid_k": 8, "cluster_m": 2, "stages": 6, "consumers": 2}
+H200 = [*range(8, 12), *[*range(2, 8), 0, 1] * 4, *[*range(2, 8), 1] * 4]
+"""Groups of the 64 first pairs of blocks, as one H200 gave them: pairs of their own first, then all groups in turn."""
+
+
+def test_sms_that_were_in_one_cluster_are_of_one_group() -> None:
+    groups = joined([[0, 2], [2, 4], [1, 3], [5, 700]])
+    assert groups.keys() == {0, 1, 2, 3, 4, 5, 700}  # numbers of SMs may have gaps
+    assert len({groups[sm] for sm in (0, 2, 4)}) == len({groups[sm] for sm in (1, 3)}) == 1
+    assert groups[5] == groups[700]
+    assert len(set(groups.values())) == 3
+
+
+def test_parts_are_of_one_group_if_they_can_be() -> None:
+    for size in (1, 2, 4, 8):
+        numbers = placed(H200, size)
+        assert sorted(numbers) == list(range(64))
+        of = {number: H200[cluster] for cluster, number in enumerate(numbers)}
+        parts = [{of[number] for number in range(first, first + size)} for first in range(0, 64, size)]
+        whole = sum(H200.count(group) // size for group in set(H200))
+        assert sum(len(part) == 1 for part in parts) >= whole
+    assert len([part for part in parts if len(part) == 1]) == 7  # of eight: the last has what is left
+
+
+def test_what_is_left_of_a_group_is_not_cut_needlessly() -> None:
+    groups = [0] * 5 + [1] * 5 + [2] * 3 + [3] * 3
+    numbers = placed(groups, 8)
+    assert [{groups[c] for c in range(16) if numbers[c] // 8 == part} for part in (0, 1)] == [{0, 2}, {1, 3}]
+    groups = [0] * 12 + [1] * 3 + [2]  # whole parts first: what is left of the first group is with the others
+    numbers = placed(groups, 8)
+    assert [{groups[c] for c in range(16) if numbers[c] // 8 == part} for part in (0, 1)] == [{0}, {0, 1, 2}]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_groups_give_a_permutation(seed: int) -> None:
+    draw = random.Random(seed)
+    groups = [draw.randrange(draw.randrange(1, 12)) for _ in range(draw.randrange(1, 130))]
+    assert sorted(placed(groups, draw.randrange(1, 20))) == list(range(len(groups)))
+
+
+def plan_of(n: int = 512, **parameters: object) -> Plan:
+    variant = GEMM.variants["wgmma_split_k"]
+    values = {**variant.defaults, **DEEP, **parameters}
+    problem = GEMM.problem({"m": 512, "n": n, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
+    return make_plan(GEMM, problem, HOPPER, Configuration.of(variant.name, values))
+
+
+def test_a_launch_says_how_many_share() -> None:
+    (launch,) = plan_of(gathered=True).launches
+    assert ("places", "uint8", 8) in launch.arguments
+    assert Plan.from_json(plan_of(gathered=True).to_json()) == plan_of(gathered=True)
+    (launch,) = plan_of(gathered=False).launches
+    assert ("places", "uint8", 0) in launch.arguments
+
+
+def test_too_many_clusters_are_refused_where_they_are_to_be_placed() -> None:
+    assert plan_of(n=1 << 14, gathered=False)
+    with pytest.raises(UnlaunchableError, match=f"has {PLACES}"):
+        plan_of(n=1 << 14, gathered=True)
+
+
+def test_without_a_gpu_that_says_more_clusters_are_numbered_in_order() -> None:
+    launch = Launch((12, 2, 1), (32, 1, 1), 0, ())
+    assert list(in_order(launch, 3)) == list(range(24))
+    assert list(in_order(replace(launch, cluster=(2, 1, 1)), 3)) == list(range(12))
+
+
+def test_an_expression_that_is_no_count_is_an_error_of_the_file() -> None:
+    with pytest.raises(KernelError, match="places"):
+        from tuner.expressions import Expression
+        from tuner.plan import _places
+
+        _places(Expression("1.5"), {}, (1, 1, 1), None)
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_t1_describes_a_table(default: bool) -> None:
+    variant = GEMM.variants["wgmma_split_k"]
+    values = {**DEEP, "gathered": True} if default else {}
+    parameters = {n: replace(p, default=values.get(n, p.default)) for n, p in variant.parameters.items()}
+    variant = replace(variant, parameters=parameters)
+    kernel = replace(GEMM, variants={variant.name: variant})
+    problem = kernel.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
+    arguments = t1_of(kernel, variant, problem, HOPPER)["KernelSpecification"]["Arguments"]
+    [table] = [argument for argument in arguments if argument["Type"] == "uint8"]
+    assert (table["Size"], len(arguments)) == (PLACES, 9)
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_whoever_launches_it_elsewhere_learns_of_the_table(gathered: bool) -> None:
+    problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
+    run = cast(Run, SimpleNamespace(problem=problem, gpu=HOPPER, kernel_file=""))
+    values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "gathered": gathered}
+    needs = KernelFiles(lambda run: GEMM).needs(run, Configuration.of("wgmma_split_k", values))
+    assert needs.known and needs.placed == (64 if gathered else 0)
+    assert any("numbers 64 clusters" in line for line in _needs_lines(needs)) == gathered
+
+
+class FakeContext:
+    """A context of a GPU of some compute capability."""
+
+    def __init__(self, major: int = 9) -> None:
+        self.major = major
+
+    def attribute(self, attribute: Any) -> int:
+        return self.major
+
+
+class FakePlaces(Places):
+    """A GPU with groups of 4 SMs, whose numbers have gaps, and two SMs that no cluster reaches."""
+
+    def __init__(self, context: FakeContext, failures: Mapping[int, int] | None = None) -> None:
+        super().__init__(cast(Helpers, SimpleNamespace(context=context)))
+        self.failures = failures or {}
+        self.asked: list[tuple[int, int, int]] = []
+
+    def _seen(self, blocks: int, members: int, times: int) -> list[npt.NDArray[np.int32]]:
+        self.asked.append((blocks, members, times))
+        if members in self.failures:
+            raise DriverFailure(self.failures[members], "failure")
+        sms = [*(1000 + block for block in range(2)), *(4 * (block % 4) + block // 4 for block in range(16))]
+        rows = (
+            [range(4 * group, 4 * group + 4) for group in range(4)] if members > 1 else [[sm] for sm in sms]
+        )
+        return [np.array(rows, np.int32)] * times
+
+
+EIGHTEEN = Launch((18, 1, 1), (32, 1, 1), 0, ())
+
+
+def test_a_gpu_is_asked_once() -> None:
+    context = FakeContext()
+    places = FakePlaces(context)
+    numbers = places.of(EIGHTEEN, 4)
+    assert sorted(numbers) == list(range(18))
+    for group in range(4):  # those of one group come 4 apart, behind the two that are alone
+        assert len({numbers[cluster] // 4 for cluster in range(2 + group, 18, 4)}) == 1
+    assert [members for _, members, _ in places.asked] == [16, 8, 4, 1]
+    assert places.of(EIGHTEEN, 4) == numbers and len(places.asked) == 4
+    again = FakePlaces(context)  # another candidate's
+    assert again.of(EIGHTEEN, 4) == numbers and not again.asked
+    assert again.of(EIGHTEEN, 2) and again.asked == [(18, 1, 1)]
+    assert FakePlaces(FakeContext()).of(EIGHTEEN, 4) == numbers
+
+
+def test_what_was_found_out_is_kept_no_longer_than_the_context() -> None:
+    from tuner.gpu.places import _KNOWN
+
+    context = FakeContext()
+    FakePlaces(context).of(EIGHTEEN, 4)
+    before = len(_KNOWN)
+    del context
+    gc.collect()
+    assert len(_KNOWN) < before
+
+
+def test_clusters_that_do_not_fit() -> None:
+    places = FakePlaces(FakeContext(), {16: 912})
+    assert places.of(EIGHTEEN, 4) == FakePlaces(FakeContext()).of(EIGHTEEN, 4)
+    in_turn = placed([cluster % 8 for cluster in range(18)], 4)
+    assert FakePlaces(FakeContext(), {16: 912, 8: 912, 4: 701}).of(EIGHTEEN, 4) == in_turn
+    assert FakePlaces(FakeContext(), {1: 912}).of(EIGHTEEN, 4) == in_turn
+    for members in (16, 1):
+        with pytest.raises(DriverFailure):
+            FakePlaces(FakeContext(), {members: 700}).of(EIGHTEEN, 4)
+
+
+def test_a_gpu_without_clusters_is_not_asked() -> None:
+    places = FakePlaces(FakeContext(major=8))
+    assert places.of(EIGHTEEN, 4) == placed([cluster % 8 for cluster in range(18)], 4)
+    assert not places.asked
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_the_table_is_read_only_where_it_counts(gathered: bool) -> None:
+    problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
+    values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "gathered": gathered}
+    ((source, _),) = render(GEMM, problem, HOPPER, Configuration.of("wgmma_split_k", values))
+    assert ("places.of[" in source) == gathered and "Places places" in source
