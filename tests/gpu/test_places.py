@@ -27,5 +27,5 @@ def test_clusters_that_share_are_of_one_group_in_later_launches_too() -> None:
     [seen] = places._seen(128, 2, 1)
     parts: list[set[int]] = [set() for _ in range(64 // SHARE)]
     for cluster, number in enumerate(numbers):
-        parts[number // SHARE].update(groups[sm] for sm in seen[cluster].tolist())
+        parts[number // SHARE].update(groups.get(sm, -1) for sm in seen[cluster].tolist())
     assert sum(len(part) == 1 for part in parts) >= len(parts) // 2, parts
