@@ -140,7 +140,9 @@ def _arguments(
                 "Type": TYPES.get(name, name),
             }
             described |= {"MemoryType": "Scalar", "FillType": "Constant", "FillValue": value}
-        elif kind == "places":  # by value, for which the format has no word; zeros are right where it is not read
+        elif (
+            kind == "places"
+        ):  # by value, for which the format has no word; zeros are right where it is not read
             described = {
                 "Name": f"argument_{place}",
                 "Type": name,
