@@ -510,10 +510,7 @@ def winners_that_are_seeds() -> int:
         if one["dtype"] == "bfloat16":
             sizes = {name: one[name] for name in "mnk"}
             problem = gemm.problem(sizes, {"": one["dtype"]}, {"layout": one["layout"]})
-            variant = one["search"]["variant"]
-            # A parameter that came later was, in effect, at its default.
-            values = {**gemm.variants[variant].defaults, **one["search"]["parameters"]}
-            winner = Configuration.of(variant, values)
+            winner = Configuration.of(one["search"]["variant"], one["search"]["parameters"])
             seeds = settle(gemm, problem, gpu, SearchSpace.from_kernel(gemm, problem, gpu))
             count += winner in [seed.configuration for seed in seeds]
     return count

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tuner.errors import KernelError
+from tuner.errors import DatabaseError
 from tuner.export.header import _needs_lines
 from tuner.export.needs import KernelFiles
 from tuner.export.t1 import t1_of
@@ -97,25 +97,23 @@ def test_without_a_gpu_that_says_more_clusters_are_numbered_in_order() -> None:
     assert list(in_order(replace(launch, cluster=(2, 1, 1)), 3)) == list(range(12))
 
 
-def test_an_expression_that_is_no_count_is_an_error_of_the_file() -> None:
-    with pytest.raises(KernelError, match="places"):
-        from tuner.expressions import Expression
-        from tuner.plan import _places
-
-        _places(Expression("1.5"), {}, (1, 1, 1), None)
-
-
-@pytest.mark.parametrize("default", [False, True])
-def test_t1_describes_a_table(default: bool) -> None:
+def test_t1_describes_a_table_that_is_not_read() -> None:
     variant = GEMM.variants["wgmma_split_k"]
-    values = {**DEEP, "gathered": True} if default else {}
+    problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
+    arguments = t1_of(GEMM, variant, problem, HOPPER)["KernelSpecification"]["Arguments"]
+    [table] = [argument for argument in arguments if argument["Type"] == "uint8"]
+    assert (table["Size"], len(arguments)) == (PLACES, 9)
+
+
+def test_t1_has_no_word_for_a_table_that_is() -> None:
+    variant = GEMM.variants["wgmma_split_k"]
+    values = {**DEEP, "gathered": True}
     parameters = {n: replace(p, default=values.get(n, p.default)) for n, p in variant.parameters.items()}
     variant = replace(variant, parameters=parameters)
     kernel = replace(GEMM, variants={variant.name: variant})
     problem = kernel.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
-    arguments = t1_of(kernel, variant, problem, HOPPER)["KernelSpecification"]["Arguments"]
-    [table] = [argument for argument in arguments if argument["Type"] == "uint8"]
-    assert (table["Size"], len(arguments)) == (PLACES, 9)
+    with pytest.raises(DatabaseError, match="no word for a table of places"):
+        t1_of(kernel, variant, problem, HOPPER)
 
 
 @pytest.mark.parametrize("gathered", [False, True])
@@ -126,6 +124,7 @@ def test_whoever_launches_it_elsewhere_learns_of_the_table(gathered: bool) -> No
     needs = KernelFiles(lambda run: GEMM).needs(run, Configuration.of("wgmma_split_k", values))
     assert needs.known and needs.placed == (64 if gathered else 0)
     assert any("numbers 64 clusters" in line for line in _needs_lines(needs)) == gathered
+    assert any("clusters of 2 blocks" in line for line in _needs_lines(needs))
 
 
 class FakeContext:

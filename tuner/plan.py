@@ -273,7 +273,7 @@ def _launch(
             found = _fits(argument.value.evaluate(names), argument.dtype, argument.value.text)
             arguments.append(("scalar", argument.dtype, found))
         elif argument.places is not None:
-            arguments.append(("places", "uint8", _places(argument.places, names, grid, cluster)))
+            arguments.append(("places", "uint8", _whole(argument.places, names, "places")))
         elif argument.map is not None:
             arguments.append(("map", *_map(argument, names, matrices or {}, gpu)))
         elif argument.name in buffers:
@@ -292,21 +292,10 @@ def _launch(
             f"{spec.alignment.where or 'alignment'}: {spec.alignment.text} = {alignment}",
             f"it is a power of two up to {ALIGNMENT}, of which all tensors here start at a multiple",
         )
-    return Launch(grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout, alignment)
-
-
-def _places(
-    spec: Expression,
-    names: Mapping[str, Any],
-    grid: tuple[int, int, int],
-    cluster: tuple[int, int, int] | None,
-) -> int:
-    """Settle how many clusters of a launch share what they read."""
-    size = _whole(spec, names, "places")
-    clusters = math.prod(grid) // math.prod(cluster or (1,))
-    if size and clusters > PLACES:
-        raise UnlaunchableError(f"places for {clusters} clusters", f"a table of them has {PLACES}")
-    return size
+    launch = Launch(grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout, alignment)
+    if launch.placed and launch.clusters > PLACES:
+        raise UnlaunchableError(f"places for {launch.clusters} clusters", f"a table of them has {PLACES}")
+    return launch
 
 
 def _map(

@@ -22,6 +22,8 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
     unsigned int x, y, z, w;
 };
+inline uint2 make_uint2(unsigned int x, unsigned int y) { return {x, y}; }
+inline uint4 make_uint4(unsigned int x, unsigned int y, unsigned int z, unsigned int w) { return {x, y, z, w}; }
 struct dim3 {
     unsigned int x, y, z;
 };

@@ -245,6 +245,9 @@ def _needs_lines(needs: Needs) -> list[str]:
     if needs.zeroed_once:
         told = ", ".join(f"{name} ({size} bytes)" for name, size in needs.zeroed_once)
         lines.append(f"zero {told} once, before the first launch; every launch leaves it zero")
+    if needs.clusters:
+        told = " and ".join(map(str, needs.clusters))
+        lines.append(f"launch in clusters of {told} blocks (CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)")
     if needs.placed:
         lines.append(
             f"its table of places numbers {needs.placed} clusters, each once: 0, 1, 2, ... are right, zeros are not"

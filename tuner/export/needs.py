@@ -1,8 +1,9 @@
 """What a winner's launches need of their caller beyond parameters: aligned tensors, memory that starts as zeros,
-a table of places."""
+clusters, a table of places."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,12 +21,14 @@ class Needs:
         alignment: bytes of which every tensor's address must be a multiple.
         zeroed_once: name and bytes of scratch memory that is zero before its first use, and left zero by every run.
         known: whether the kernel's file said so; what was only measured had tensors that start at multiples of 256.
+        clusters: blocks of a cluster, of each launch that has them.
         placed: clusters of the launch that takes a table of places which it reads; 0 if there is none.
     """
 
     alignment: int = ALIGNMENT
     zeroed_once: tuple[tuple[str, int], ...] = ()
     known: bool = False
+    clusters: tuple[int, ...] = ()
     placed: int = 0
 
     @property
@@ -58,7 +61,8 @@ class KernelFiles:
         zeroed = tuple((item.name, item.size_bytes) for item in plan.scratch if item.zeroed_once)
         alignment = max(launch.alignment for launch in plan.launches)
         placed = max(launch.clusters if launch.placed else 0 for launch in plan.launches)
-        return Needs(alignment, zeroed, known=True, placed=placed)
+        clusters = tuple(math.prod(launch.cluster) for launch in plan.launches if launch.cluster)
+        return Needs(alignment, zeroed, known=True, clusters=clusters, placed=placed)
 
     def elements(self, run: Run) -> frozenset[str]:
         """Give the options that are element expressions."""

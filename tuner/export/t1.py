@@ -143,6 +143,11 @@ def _arguments(
         elif (
             kind == "places"
         ):  # by value, for which the format has no word; zeros are right where it is not read
+            if value:
+                raise DatabaseError(
+                    "the format has no word for a table of places",
+                    "export a variant whose default reads none",
+                )
             described = {
                 "Name": f"argument_{place}",
                 "Type": name,

@@ -1,0 +1,89 @@
+"""The last tile of a block, straight from registers to C: the template's own code, on the CPU."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
+from tuner.kernel_file import load_kernel
+from tuner.model import Configuration
+from tuner.render import render
+from tuner.roofline import ARCHITECTURES
+from tuner.space import SearchSpace
+
+GEMM = load_kernel("gemm")
+HOPPER = ARCHITECTURES[90]
+BASE = {"left_side": "a", "block_k": 64, "spare_sms": 0, "group": 4, "cluster_m": 1, "cluster_n": 1}
+TILES = {
+    "behind": {"block_m": 128, "block_n": 256, "stages": 3, "epilogue": "behind", "store_buffers": 1},
+    "three warpgroups, half a run left": {
+        **{"block_m": 192, "block_n": 176, "stages": 3, "consumers": 3},
+        **{"epilogue": "behind", "store_buffers": 1},
+    },
+    "at once": {"block_m": 128, "block_n": 208, "stages": 4, "epilogue": "at_once"},
+    "taking turns": {
+        "block_m": 128,
+        "block_n": 128,
+        "stages": 5,
+        "schedule": "pingpong",
+        "epilogue": "at_once",
+    },
+    "taking turns, half a run left": {
+        **{"block_m": 64, "block_n": 144, "stages": 5, "schedule": "pingpong", "epilogue": "at_once"}
+    },
+}
+
+# Sums as the matrix instruction leaves them in registers, of a number for each element of C.
+KERNEL = """
+extern "C" __global__ void last_tiles(T* c, int m, int n, int tiles_n) {
+    const int group = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
+    const int group_first = PINGPONG ? 0 : group * GROUP_ROWS;
+    if (PINGPONG && group != blockIdx.x % 2) return;
+    const int row = blockIdx.x / tiles_n * BLOCK_M, column = blockIdx.x % tiles_n * BLOCK_N;
+    const int its_row = row, its_column = column;
+    float sums[MMAS][RIGHT / 2];
+    unsigned int finished[MMAS * RIGHT / 4];
+    for (int i = 0; i < MMAS; ++i) {
+        for (int j = 0; j < RIGHT / 2; ++j) {
+            const int y = row + group_first + i * 64 + 16 * warp + lane / 4 + j / 2 % 2 * 8;
+            const int x = column + j / 4 * 8 + lane % 4 * 2 + j % 2;
+            sums[i][j] = (y * 37 + x * 11) % 251;
+        }
+        for (int j = 0; j < RIGHT / 4; ++j) {
+            finished[i * (RIGHT / 4) + j] = pack_from_float<T>(sums[i][2 * j], sums[i][2 * j + 1]);
+        }
+    }
+    @STORES@
+}
+"""
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+@pytest.mark.parametrize("name", TILES)
+def test_every_element_is_written_and_nothing_beside(name: str, layout: str, tmp_path: Path) -> None:
+    m, n = 333, 1160  # tiles end within C and beyond it, in rows anywhere and in columns at eighths
+    problem = GEMM.problem({"m": m, "n": n, "k": 1000}, {"": "bfloat16"}, {"layout": layout})
+    configuration = Configuration.of("wgmma", {**GEMM.variants["wgmma"].defaults, **BASE, **TILES[name]})
+    assert SearchSpace.from_kernel(GEMM, problem, HOPPER, ["wgmma"]).contains(configuration)
+    [(source, _)] = render(GEMM, problem, HOPPER, configuration)
+    types = source[: source.index("// Copies between global and shared memory that run beside")]
+    [constants] = re.findall(r"using T = .*?constexpr int STORE_BYTES[^\n]*\n", source, re.DOTALL)
+    store = source[source.index("// Stores RUN pieces") : source.index("struct Tile {")]
+    kernel = source[source.index('extern "C"') :]
+    calls = re.findall(r"^\s*(store_(?:pairs|sums)<\d>\(c, .*;)$", kernel, re.MULTILINE)
+    host = HostKernel(
+        types + constants + store + KERNEL.replace("@STORES@", "\n    ".join(calls)), "last_tiles", tmp_path
+    )
+    values = configuration.values
+    # A tile more than there is each way, as the clusters of a launch have.
+    tiles_m, tiles_n = m // values["block_m"] + 2, n // values["block_n"] + 2
+    c = HostArray(m * n, "bfloat16", 16)
+    grid, threads = tiles_m * tiles_n, 128 * values["consumers"]
+    host(grid, threads, 0, Schedule(), c, np.int32(m), np.int32(n), np.int32(tiles_n))
+    y, x = np.mgrid[0:m, 0:n]
+    assert np.array_equal(c.numbers, ((y * 37 + x * 11) % 251).astype(np.float64).ravel())
