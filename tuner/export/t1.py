@@ -140,9 +140,7 @@ def _arguments(
                 "Type": TYPES.get(name, name),
             }
             described |= {"MemoryType": "Scalar", "FillType": "Constant", "FillValue": value}
-        elif (
-            kind == "places"
-        ):  # by value, for which the format has no word; zeros are right where it is not read
+        elif kind == "places":  # by value, for which the format has no word; zeros do where it is not read
             if value:
                 raise DatabaseError(
                     "the format has no word for a table of places",
