@@ -18,24 +18,17 @@ from tuner.space import SearchSpace
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
 BASE = {"left_side": "a", "block_k": 64, "spare_sms": 0, "group": 4, "cluster_m": 1, "cluster_n": 1}
+BEHIND = {**BASE, "epilogue": "behind", "store_buffers": 1}
+AT_ONCE = {**BASE, "epilogue": "at_once"}
 TILES = {
-    "behind": {"block_m": 128, "block_n": 256, "stages": 3, "epilogue": "behind", "store_buffers": 1},
-    "three warpgroups, half a run left": {
-        **{"block_m": 192, "block_n": 176, "stages": 3, "consumers": 3},
-        **{"epilogue": "behind", "store_buffers": 1},
-    },
-    "at once": {"block_m": 128, "block_n": 208, "stages": 4, "epilogue": "at_once"},
-    "taking turns": {
-        "block_m": 128,
-        "block_n": 128,
-        "stages": 5,
-        "schedule": "pingpong",
-        "epilogue": "at_once",
-    },
+    "behind": {**BEHIND, "block_m": 128, "block_n": 256, "stages": 3},
+    "behind, half a run left": {**BEHIND, "block_m": 192, "block_n": 176, "stages": 3, "consumers": 3},
+    "at once": {**AT_ONCE, "block_m": 128, "block_n": 208, "stages": 4},
+    "taking turns": {**AT_ONCE, "block_m": 128, "block_n": 128, "stages": 5, "schedule": "pingpong"},
     "taking turns, half a run left": {
-        **{"block_m": 64, "block_n": 144, "stages": 5, "schedule": "pingpong", "epilogue": "at_once"}
+        **AT_ONCE, "block_m": 64, "block_n": 144, "stages": 5, "schedule": "pingpong",
     },
-}
+}  # fmt: skip
 
 # Sums as the matrix instruction leaves them in registers, of a number for each element of C.
 KERNEL = """
@@ -68,7 +61,7 @@ extern "C" __global__ void last_tiles(T* c, int m, int n, int tiles_n) {
 def test_every_element_is_written_and_nothing_beside(name: str, layout: str, tmp_path: Path) -> None:
     m, n = 333, 1160  # tiles end within C and beyond it, in rows anywhere and in columns at eighths
     problem = GEMM.problem({"m": m, "n": n, "k": 1000}, {"": "bfloat16"}, {"layout": layout})
-    configuration = Configuration.of("wgmma", {**GEMM.variants["wgmma"].defaults, **BASE, **TILES[name]})
+    configuration = Configuration.of("wgmma", {**GEMM.variants["wgmma"].defaults, **TILES[name]})
     assert SearchSpace.from_kernel(GEMM, problem, HOPPER, ["wgmma"]).contains(configuration)
     [(source, _)] = render(GEMM, problem, HOPPER, configuration)
     types = source[: source.index("// Copies between global and shared memory that run beside")]

@@ -1,8 +1,9 @@
 """Which cluster of a launch gets which work, so that clusters which read the same end up near each other.
 
-A GPU's SMs come in groups (GPCs). Of what SMs of one group ask the L2 for at about the same time, a line is fetched
-once and handed to all; across groups it is fetched as often as there are groups. Which group a cluster gets is settled
-by the hardware, differs from card to card, and is the same in each launch of a grid that the GPU holds at once.
+A GPU's SMs come in groups (GPCs). We take it that of what SMs of one group ask the L2 for at about the same time, a
+line is fetched once and handed to all, and across groups as often as there are groups: NVIDIA does not say, and the
+counters in ``results/evidence/deep-k.txt`` agree. Which group a cluster gets is settled by the hardware, differs from
+card to card, and is the same in each launch of a grid that the GPU holds at once.
 """
 
 from __future__ import annotations
