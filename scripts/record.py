@@ -209,7 +209,11 @@ GEMM = [
             "cluster_n": (1,),
             "raster": ("along_m",),
             "group": (4,),
+            "gathered": (False,),
             "spare_sms": (0, 4),
+            "promotion": (256,),
+            "prefetch": (False,),
+            "split_last": (False,),
         },
     ),
     Lattice(

@@ -118,7 +118,7 @@ class ArgumentSpec:
     map: MapSpec | None = None
     """Pass a tensor map of the matrix of that name, and not its address."""
     places: Expression | None = None
-    """Pass a table of places by value; so many clusters of the launch share what they read. 0 for none who do."""
+    """Pass a table of places by value; so many clusters of the launch share what they read. 0: pass no argument."""
 
 
 @dataclass(frozen=True)

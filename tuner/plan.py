@@ -88,7 +88,7 @@ class Launch:
     """Triples (kind, name or dtype, value): ``("buffer", "a", 0)`` or ``("scalar", "int64", 4096)``. A tensor that
     the problem does not have is a null pointer, ``("scalar", "int64", 0)``. A tensor map is ``("map", "a", text)`` with
     the text of a :class:`TensorMap`. A table of places is ``("places", "uint8", 8)`` with how many clusters share what
-    they read, 0 for none."""
+    they read."""
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False
     carveout: int | None = None
@@ -107,8 +107,8 @@ class Launch:
 
     @property
     def placed(self) -> bool:
-        """Whether it reads a table of places."""
-        return any(kind == "places" and size for kind, _, size in self.arguments)
+        """Whether it takes a table of places."""
+        return any(kind == "places" for kind, _, _ in self.arguments)
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,8 @@ def _launch(
             found = _fits(argument.value.evaluate(names), argument.dtype, argument.value.text)
             arguments.append(("scalar", argument.dtype, found))
         elif argument.places is not None:
-            arguments.append(("places", "uint8", _whole(argument.places, names, "places")))
+            size = _whole(argument.places, names, "places")
+            arguments += [("places", "uint8", size)] if size else []
         elif argument.map is not None:
             arguments.append(("map", *_map(argument, names, matrices or {}, gpu)))
         elif argument.name in buffers:

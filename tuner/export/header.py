@@ -250,7 +250,7 @@ def _needs_lines(needs: Needs) -> list[str]:
         lines.append(f"launch in clusters of {told} blocks (CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)")
     if needs.placed:
         lines.append(
-            f"its table of places numbers {needs.placed} clusters, each once: 0, 1, 2, ... are right, zeros are not"
+            f"its table of places numbers {needs.placed} clusters, each once: 0, 1, 2, ... are right"
         )
     return lines
 

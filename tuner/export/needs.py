@@ -22,7 +22,7 @@ class Needs:
         zeroed_once: name and bytes of scratch memory that is zero before its first use, and left zero by every run.
         known: whether the kernel's file said so; what was only measured had tensors that start at multiples of 256.
         clusters: blocks of a cluster, of each launch that has them.
-        placed: clusters of the launch that takes a table of places which it reads; 0 if there is none.
+        placed: clusters of the launch that takes a table of places; 0 if there is none.
     """
 
     alignment: int = ALIGNMENT

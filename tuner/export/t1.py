@@ -10,7 +10,6 @@ from tuner.errors import DatabaseError, ExpressionError
 from tuner.expressions import Expression, parse
 from tuner.kernel import KernelSpec, LaunchSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
-from tuner.places import PLACES
 from tuner.plan import make_plan, tensors_of
 
 TYPES = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "half"}
@@ -133,28 +132,18 @@ def _arguments(
     plan = make_plan(kernel, problem, gpu, Configuration.of(variant.name, variant.defaults))
     buffers = {buffer.name: buffer for buffer in (*tensors_of(kernel, problem, gpu), *plan.scratch)}
     found: list[dict[str, Any]] = []
+    passed = [argument for argument in launch.arguments if argument.places is None]
     for place, (kind, name, value) in enumerate(plan.launches[0].arguments):
         if kind == "scalar":
             described: dict[str, Any] = {
-                "Name": launch.arguments[place].name or f"argument_{place}",
+                "Name": passed[place].name or f"argument_{place}",
                 "Type": TYPES.get(name, name),
             }
             described |= {"MemoryType": "Scalar", "FillType": "Constant", "FillValue": value}
-        elif kind == "places":  # by value, for which the format has no word; zeros do where it is not read
-            if value:
-                raise DatabaseError(
-                    "the format has no word for a table of places",
-                    "export a variant whose default reads none",
-                )
-            described = {
-                "Name": f"argument_{place}",
-                "Type": name,
-                "MemoryType": "Vector",
-                "Size": PLACES,
-                "AccessType": "ReadOnly",
-                "FillType": "Constant",
-                "FillValue": 0,
-            }
+        elif kind == "places":
+            raise DatabaseError(
+                "the format has no word for a table of places", "export a variant whose default takes none"
+            )
         else:
             buffer = buffers[name]
             described = {

@@ -63,7 +63,7 @@ class Kernel:
             attribute = _F.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             check(cu.cuFuncSetAttribute(self.function, attribute, 1))
         self._values = [
-            _table(places(launch, int(value)) if value else ())
+            _table(places(launch, int(value)))
             if kind == "places"
             else _argument(kind, name, value, addresses)
             for kind, name, value in launch.arguments
