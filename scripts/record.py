@@ -211,6 +211,7 @@ GEMM = [
             "group": (4,),
             "gathered": (False,),
             "spare_sms": (0, 4),
+            "kept": ("none",),
             "promotion": (256,),
             "prefetch": (False,),
             "split_last": (False,),

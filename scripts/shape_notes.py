@@ -57,11 +57,11 @@ SHAPES = tuple(
 ABLATED = tuple(
     Shape.parse(text)
     for text in (
-        *("8192", "4096", "4104", "4096x4096x128"),
+        *("8192", "4096", "2048", "1024", "4096x11008x4096", "4104", "4096x4096x128"),
         *("16x8192x8192", "512x512x65536", "4095x4097x4093"),
     )
 )
-"""Whose winners are taken apart: large, uneven, short k, few rows, deep k, odd rows."""
+"""Whose winners are taken apart: large, of two rounds and of one, uneven, short k, few rows, deep k, odd rows."""
 
 
 class Notes:
