@@ -22,8 +22,12 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
     unsigned int x, y, z, w;
 };
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
 inline uint2 make_uint2(unsigned int x, unsigned int y) { return {x, y}; }
 inline uint4 make_uint4(unsigned int x, unsigned int y, unsigned int z, unsigned int w) { return {x, y, z, w}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 struct dim3 {
     unsigned int x, y, z;
 };
@@ -224,6 +228,15 @@ void multiply_16x8x8(float (&sums)[4], const unsigned int (&a)[4], const unsigne
 
 // -- gemm
 
+inline void sync_groups(int barrier, int threads) { emulator::sync_group(barrier, threads); }
+inline void wait_for_grid(unsigned int* counter, unsigned int parts) {
+    for (unsigned int count = take(counter) + 1; count < parts;) {
+        count = acquire_word(counter);
+    }
+    if (take(counter) + 1 == 2 * parts) {
+        *counter = 0;
+    }
+}
 void load_matrices(unsigned int (&words)[4], const void* row);
 void load_matrices_transposed(unsigned int (&words)[4], const void* row);
 void multiply_16x8x16(float (&sums)[4], const float (&a)[8], const float (&b)[4]);
