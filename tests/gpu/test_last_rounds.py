@@ -1,0 +1,127 @@
+"""gemm on Hopper: a last round that is divided along k, and tiles that the L2 is told of, change no result."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tuner.compile_pool import CompilePool
+from tuner.cubin_cache import CubinCache
+from tuner.devices.local import LocalDevice
+from tuner.errors import SpaceError
+from tuner.gpu.buffers import Helpers
+from tuner.gpu.driver import Context
+from tuner.kernel_file import load_kernel
+from tuner.model import Configuration, Gpu, Problem, Status
+from tuner.space import SearchSpace
+from tuner.tools.cases import Case, compile_cases
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+import same_bits
+
+GEMM = load_kernel("gemm")
+DIVIDED = [  # one off tiles of 128 each way, or beside all of them
+    *((m, n, k) for m, n, k in [(1151, 2056, 1032), (1153, 2040, 1096), (2100, 1800, 1088)]),
+    *((m, n, k) for m, n, k in [(1153, 2049, 1031), (1151, 2047, 1100), (2100, 1807, 1088)]),
+]
+SHORT = [(129, 520, 1544), (383, 1032, 2056), (640, 769, 1025), (255, 1000, 1031)]
+KINDS = ("schedule", "epilogue", "left_side", "cluster_m", "cluster_n")
+DRAWN = 3000
+"""Rows among which there is one of each kind."""
+PREFETCHING = 12
+
+
+def problems(sizes: list[tuple[int, int, int]]) -> list[tuple[int, int, int, str, str]]:
+    """Give each size with both layouts, and the dtypes in turn."""
+    return [
+        (*size, layout, ("bfloat16", "float16")[(number + turn) % 2])
+        for number, size in enumerate(sizes)
+        for turn, layout in enumerate(("nn", "nt"))
+    ]
+
+
+def problem(m: int, n: int, k: int, layout: str, dtype: str) -> Problem:
+    return GEMM.problem({"m": m, "n": n, "k": k}, {"": dtype}, {"layout": layout})
+
+
+def drawn(of: Problem, gpu: Gpu, parameter: str, seed: int = 0) -> Iterator[Configuration]:
+    """Draw configurations with the parameter on."""
+    if gpu.cc != 90:
+        pytest.skip("needs Hopper")
+    name = "wgmma" if of.sizes["n"] % 8 == of.sizes["k"] % 8 == 0 else "wgmma_padded"
+    try:
+        [space] = SearchSpace.from_kernel(GEMM, of, gpu, [name], {parameter: [True]}).variants
+    except SpaceError as error:
+        pytest.skip(f"{gpu.sm_count} SMs: {error}")
+    for row in random.Random(f"{of} {seed}").sample(range(len(space)), min(DRAWN, len(space))):
+        yield space.configuration(row)
+
+
+def each_kind(of: Problem, gpu: Gpu) -> list[Configuration]:
+    """Give one with a divided last round of each way to write C, with each side on the left, and for each cluster."""
+    found: dict[tuple[object, ...], Configuration] = {}
+    for one in drawn(of, gpu, "split_last"):
+        found.setdefault(tuple(one.values[name] for name in KINDS), one)
+    return list(found.values())
+
+
+def wrong(device: LocalDevice, of: Problem, chosen: list[Configuration]) -> list[str]:
+    """Run them, with guarded and poisoned memory, and give what is said of those that are not right."""
+    device.incumbent_ns = 1.0  # everything is hopelessly slow against it: one timed run each is enough here
+    device.prepare(GEMM, of, seed=7)
+    for number, configuration in enumerate(chosen):
+        device.submit(number, configuration)
+    bad: list[str] = []
+    answered = refused = 0
+    while answered < len(chosen):
+        for outcome in device.collect(1.0):
+            answered += 1
+            measurement = outcome.measurement
+            refused += measurement.status is Status.INVALID_CONFIG  # ruled out by the compiler's report
+            if not measurement.status.ranked and measurement.status is not Status.INVALID_CONFIG:
+                bad.append(f"{outcome.configuration}: {measurement.status} {measurement.error}")
+    assert refused < len(chosen)
+    return bad
+
+
+@pytest.mark.parametrize(("m", "n", "k", "layout", "dtype"), problems(DIVIDED))
+def test_a_divided_last_round_is_right(
+    device: LocalDevice, m: int, n: int, k: int, layout: str, dtype: str
+) -> None:
+    of = problem(m, n, k, layout, dtype)
+    chosen = each_kind(of, device.gpu)
+    bad = wrong(device, of, chosen)
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize(("m", "n", "k", "layout", "dtype"), problems(SHORT))
+def test_what_the_l2_is_told_of_changes_nothing(
+    device: LocalDevice, m: int, n: int, k: int, layout: str, dtype: str
+) -> None:
+    of = problem(m, n, k, layout, dtype)
+    chosen = [one for one, _ in zip(drawn(of, device.gpu, "prefetch"), range(PREFETCHING), strict=False)]
+    bad = wrong(device, of, chosen)
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_parts_are_added_up_in_one_order(layout: str, tmp_path: Path) -> None:
+    """Sums of the same numbers in another order have other last bits. Each launch finds what the one before left."""
+    context = Context(0)
+    gpu = context.describe()
+    of = [problem(1151, 2056, 1032, layout, "float16"), problem(1153, 2049, 1031, layout, "bfloat16")]
+    cases = [Case(one, configuration) for one in of for configuration in each_kind(one, gpu)[::3]]
+    helpers = Helpers(context, gpu.arch, CubinCache(tmp_path))
+    with closing(CompilePool(None, tmp_path)) as pool:
+        units, left_out = compile_cases(GEMM, gpu, pool, cases, of[0])
+    assert len(left_out) < len(units)
+    for unit in units:
+        assert not same_bits.differing(context, helpers, gpu.sm_count, unit, 6, 0), str(
+            cases[unit.number].configuration
+        )
