@@ -7,7 +7,7 @@ from itertools import chain
 
 import pytest
 
-from tuner.edges import ALIGNED, ENOUGH, MAX_ELEMENTS, edge_problems, wide_edge_problems
+from tuner.edges import ALIGNED, ENOUGH, MAX_ELEMENTS, edge_problems, near_problems, wide_edge_problems
 from tuner.kernel_file import load_kernel
 from tuner.model import Configuration, Problem, Value
 from tuner.roofline import ARCHITECTURES
@@ -91,3 +91,26 @@ def test_what_small_sizes_do_not_suit_is_verified_at_others(
     one = Configuration.of(variant, {**default.values, **chosen})
     assert not objection(GEMM, of, HOPPER, one)
     assert sum(not objection(GEMM, p, HOPPER, one) for p in both(of, one)) >= ENOUGH // 2
+
+
+@pytest.mark.parametrize("epilogue", ["behind", "at_once"])
+@pytest.mark.parametrize("sizes", [(4096, 11008, 4096), (3000, 3000, 3000)])
+def test_what_needs_many_tiles_is_verified_beside_its_own_size(
+    sizes: tuple[int, int, int], epilogue: str
+) -> None:
+    of = product(*sizes)
+    fixed = {"split_last": [True], "epilogue": [epilogue]}
+    (space,) = SearchSpace.from_kernel(GEMM, of, HOPPER, ["wgmma"], fixed).variants
+    for row in random.Random(1).sample(range(len(space)), 30):
+        one = space.configuration(row)
+        assert not any(not objection(GEMM, p, HOPPER, one) for p in both(of, one))
+        assert any(not objection(GEMM, p, HOPPER, one) for p in near_problems(of)), one
+
+
+def test_near_problems_are_off_in_every_dimension() -> None:
+    of = product(4096, 7, 4096)
+    found = near_problems(of)
+    assert len(found) == len(set(map(str, found))) > 4
+    for p in found:
+        assert all(abs(p.sizes[name] - size) in (1, 8) for name, size in of.sizes.items())
+        assert min(p.sizes.values()) > 0

@@ -45,6 +45,23 @@ def wide_edge_problems(problem: Problem, configuration: Configuration, seed: int
     return _both(problem, sorted(lengths), seed, MAX_WIDE_PROBLEMS)
 
 
+def near_problems(problem: Problem) -> list[Problem]:
+    """Give problems a vector off the own size in every dimension, and one off.
+
+    A configuration may be for nothing smaller: one that divides a last round of tiles among all SMs needs others first.
+    """
+    names = list(problem.sizes)
+    found: list[Problem] = []
+    for off, first, others in product((ALIGNED, 1), (-1, 1), (-1, 1)):
+        signs = [first * others**place for place in range(len(names))]
+        lengths = [problem.sizes[name] + sign * off for name, sign in zip(names, signs, strict=True)]
+        sizes = dict(zip(names, lengths, strict=True))
+        candidate = Problem(problem.kernel, sizes, problem.dtypes, problem.options)
+        if min(lengths) >= 1 and candidate not in found:
+            found.append(candidate)
+    return found
+
+
 def _numbers(configuration: Configuration) -> list[int]:
     return [
         v for _, v in configuration.parameters if isinstance(v, int) and not isinstance(v, bool) and v > 1
