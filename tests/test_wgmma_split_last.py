@@ -194,7 +194,7 @@ EXCHANGES: dict[str, dict[str, Value]] = {
     "pairs along n": {**AT_ONCE, "left_side": "b", "block_m": 176, "block_n": 128, "stages": 4, "cluster_n": 2},
     "two instructions wide": {**AT_ONCE, "block_m": 64, "block_n": 320, "stages": 3, "consumers": 1},
     "taking turns": TURNS,
-    "taking turns, pairs": {**TURNS, "left_side": "b", "block_m": 144, "cluster_n": 2, "raster": "along_n"},
+    "taking turns, pairs": {**TURNS, "left_side": "b", "block_m": 160, "cluster_n": 2, "raster": "along_n"},
 }  # fmt: skip
 
 
