@@ -1,0 +1,69 @@
+"""The orders in which gemm on Hopper walks over the tiles of C, without a GPU: the template's own lines, run here."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
+from tests.test_wgmma_split_last import HOPPER, between, chosen, problem, source_of
+from tuner.kernel_file import load_kernel
+from tuner.targets import objection
+
+WALK = """
+struct Tile {
+    int m;
+    int n;
+};
+@TILE_OF@
+extern "C" __global__ void walk(int* out, int tiles_m, int tiles_n) {
+    for (int index = 0; index < tiles_m * tiles_n; ++index) {
+        const Tile tile = tile_of(index, tiles_m, tiles_n);
+        out[2 * index] = tile.m;
+        out[2 * index + 1] = tile.n;
+    }
+}
+"""
+GRIDS = [(1, 1), (1, 9), (9, 1), (4, 4), (16, 16), (32, 43), (43, 32), (17, 21), (5, 64), (64, 64)]
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("group", [4, 8, 16])
+@pytest.mark.parametrize("raster", ["along_n", "along_m", "hilbert"])
+def test_each_tile_once_and_near_the_one_before(raster: str, group: int, tmp_path: Path) -> None:
+    """A curve's steps are of one tile within a band of whole squares; the walks along lines begin each line anew."""
+    source = source_of(problem(8192, 8192, 8192), chosen("wgmma", {"raster": raster, "group": group}))
+    tile_of = between(source, "__device__ __forceinline__ Tile tile_of(", "extern").rpartition("}")[0] + "}"
+    host = HostKernel(WALK.replace("@TILE_OF@", tile_of), "walk", tmp_path)
+    for tiles_m, tiles_n in GRIDS:
+        out = HostArray(2 * tiles_m * tiles_n, "int32")
+        host(1, 1, 0, Schedule(), out, np.int32(tiles_m), np.int32(tiles_n))
+        walk = [(int(m), int(n)) for m, n in out.elements.reshape(-1, 2)]
+        assert sorted(walk) == [(m, n) for m in range(tiles_m) for n in range(tiles_n)]
+        if raster == "hilbert" and tiles_m >= group and tiles_n % group == 0:
+            band = walk[: group * tiles_n]
+            steps = [abs(a - c) + abs(b - d) for (a, b), (c, d) in pairwise(band)]
+            assert set(steps) == {1}
+
+
+@pytest.mark.parametrize(("length", "valid"), [(8192, True), (1024, False)])
+def test_a_curve_and_what_is_kept_are_for_what_the_l2_does_not_hold(length: int, valid: bool) -> None:
+    gemm = load_kernel("gemm")
+    of = problem(length, length, length)
+    for values in ({"raster": "hilbert"}, {"kept": "a"}, {"kept": "b"}):
+        assert (not objection(gemm, of, HOPPER, chosen("wgmma", dict(values)))) == valid
+
+
+@pytest.mark.parametrize(
+    ("kept", "a", "b"), [("none", "", ""), ("a", "last", "first"), ("b", "first", "last")]
+)
+def test_loads_name_their_policy(kept: str, a: str, b: str) -> None:
+    source = source_of(problem(8192, 8192, 8192), chosen("wgmma", {"kept": kept, "cluster_m": 2}))
+    for name, policy in (("a", a), ("b", b)):
+        loads = [line for line in source.splitlines() if "_box(to_" in line and f"&map_{name}," in line]
+        found = {re.findall(r"keep_(\w+)_out", line)[0] if "keep_" in line else "" for line in loads}
+        assert len(loads) >= 2 and found == {policy}
