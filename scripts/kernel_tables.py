@@ -8,6 +8,7 @@ the evidence, so that what was measured again must be written again. Until there
 | NAME | made from |
 |---|---|
 | shapes DTYPE, shapes DTYPE nt | `gemm-shapes.json`, by ``scripts/gemm_shapes.py`` |
+| shapes DTYPE of FILE | another file that it made, such as `gemm-unseen.json` |
 | ablation VARIANT | `gemm-ablation.json`, by its step ``ablate`` |
 """
 
@@ -61,8 +62,10 @@ def rows(cells: Iterable[Iterable[str]]) -> str:
 
 def shapes(kind: str, evidence: Path) -> str:
     """Write the products of one dtype and layout beside cuBLAS."""
+    kind, _, other = kind.partition(" of ")
     dtype, _, layout = kind.partition(" ")
-    found = read(evidence, "gemm-shapes.json")
+    name = other or "gemm-shapes"
+    found = read(evidence, f"{name}.json")
     timed = [
         one
         for one in (found or {}).get("problems", [])
@@ -76,7 +79,7 @@ def shapes(kind: str, evidence: Path) -> str:
     columns = list(zip(head, *(_shape(one) for one in timed), strict=True))
     body = list(zip(*(column for column in columns if set(column[1:]) != {"-"}), strict=True))
     means = [text for name in RIVALS if (text := _mean(name, timed))]
-    where = f"{found['gpu']}, {dtype}, layout {timed[0]['layout']}, rested ({link('gemm-shapes.txt')})."
+    where = f"{found['gpu']}, {dtype}, layout {timed[0]['layout']}, rested ({link(f'{name}.txt')})."
     return f"{where} {' '.join(means)}\n\n{rows(body)}"
 
 
