@@ -22,6 +22,8 @@ from tuner.plan import make_plan
 from tuner.render import render
 from tuner.roofline import ARCHITECTURES
 from tuner.space import SearchSpace
+from tuner.targets import objection
+from tuner.tools.small import small_problems
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -382,7 +384,7 @@ def test_refused_where_the_last_round_is_long_or_none(tiles: int, allowed: bool)
     configuration = chosen("wgmma", {**BEHIND, "block_m": 128, "block_n": 256, "stages": 3})
     of = problem(128, 256 * tiles, 4096)
     assert holds(of, configuration, 132) == allowed
-    assert not holds(problem(128, 256 * tiles, 512), configuration, 132), "parts of a few steps"
+    assert not holds(problem(128, 256 * tiles, 192), configuration, 132), "parts of a few steps"
     pairs = chosen("wgmma", {**configuration.values, "cluster_n": 2})
     assert holds(problem(128, 512 * tiles, 4096), pairs, 264) == allowed
 
@@ -422,3 +424,18 @@ def compiled(of: Problem, configuration: Configuration) -> list[Configuration]:
     result = compile_source(source, entry, HOPPER.arch)
     assert not any(code in result.log for code in SERIALISED), (configuration, result.log)
     return [configuration] if result.resources.spill_bytes or result.resources.stack_bytes else []
+
+
+# -- where a tool that is a hundred times slower looks at it
+
+
+def test_a_sanitizer_sees_a_divided_round_of_a_short_product() -> None:
+    """No size around its tile has a last round to divide; its own size would take a sanitizer minutes."""
+    own = problem(4096, 11008, 4096)
+    winner = chosen("wgmma", {**BEHIND, "block_m": 256, "block_n": 128, "left_side": "b", "block_k": 128})
+    found = small_problems(own, winner, lambda one: not objection(GEMM, one, HOPPER, winner), 2)
+    assert len(found) == 2
+    for one in found:
+        m, n, k = (one.sizes[name] for name in "mnk")
+        assert not objection(GEMM, one, HOPPER, winner) and m * n * k < 4096 * 11008 * 4096 / 50
+        assert (m % 256 or n % 128) and -(-m // 256) * -(-n // 128) % HOPPER.sm_count > 0

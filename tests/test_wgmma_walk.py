@@ -50,8 +50,9 @@ def test_each_tile_once_and_near_the_one_before(raster: str, group: int, tmp_pat
             assert set(steps) == {1}
 
 
-@pytest.mark.parametrize(("length", "valid"), [(8192, True), (1024, False)])
+@pytest.mark.parametrize(("length", "valid"), [(8192, True), (1024, False), (264, True)])
 def test_a_curve_and_what_is_kept_are_for_what_the_l2_does_not_hold(length: int, valid: bool) -> None:
+    """And for tiny products, at which a winner is verified."""
     gemm = load_kernel("gemm")
     of = problem(length, length, length)
     for values in ({"raster": "hilbert"}, {"kept": "a"}, {"kept": "b"}):
