@@ -116,7 +116,7 @@ REDUCE = [
             "vector_width": (4,),
             "items_per_thread": (2, 4, 8),
             "blocks_per_sm": (1, 2, 4),
-            "prefetch": (False, True),
+            "prefetch": (False,),
             "load_hint": ("none", "no_allocate"),
         },
     ),

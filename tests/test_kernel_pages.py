@@ -469,10 +469,13 @@ def of_products() -> Iterator[tuple[str, str]]:
         f"in bfloat16, {WORDS[sum(faster_in_float16)]} in float16",
     )
     yield "gemm-hopper", f"{WORDS[winners_that_are_seeds()].capitalize()} of the sixteen bfloat16 winners are"
-    few, more, *others = sorted(one["search"]["stats"]["trials"] for one in half)
+    (few, largest), (more, next_one), *others = sorted(
+        (one["search"]["stats"]["trials"], one["k"]) for one in half
+    )
     yield (
         "gemm-hopper",
-        f"the two largest products get {few} and {more} trials, the others {others[0]} to {others[-1]}",
+        f"{largest} and {next_one} cubed get {few} and {more} trials in bfloat16, "
+        f"the others {others[0][0]} to {others[-1][0]}",
     )
     listed = {
         dtype: [
@@ -511,15 +514,23 @@ def of_products() -> Iterator[tuple[str, str]]:
     uneven = (4096, 11008, 4096)
     for shape, parameter, value, words in (
         (uneven, "gathered", False, "at 4096 x 11008 x 4096 with pairs of tiles {:.0f} %"),
-        (uneven, "split_last", False, "and a few microseconds: {:.0f} % of the product"),
+        (uneven, "split_last", False, "without it the product takes {:.0f} % longer"),
         ((1024,) * 3, "prefetch", False, "by one of the blocks that will need it: {:.0f} % at 1024 cubed"),
         ((4096,) * 3, "promotion", 128, "worth {:.0f} % at 4096 cubed"),
+        ((4096, 4096, 128), "store_buffers", 1, "a second buffer (`store_buffers` = 2), {:.0f} %"),
     ):
         yield "gemm-hopper", words.format(100 * (worth[shape, parameter, value] - 1))
+    turns = 100 * (worth[(2048,) * 3, "schedule", "cooperative"] - 1)
+    yield "gemm-hopper", f"Taking turns is worth {turns:.1f} % at 2048 cubed"
     better = 100 * (1 - worth[(2048,) * 3, "promotion", 128])
     yield "gemm-hopper", f"at 2048 cubed one at a time is {better:.1f} % better"
     curve = [100 * (worth[shape, "raster", "hilbert"] - 1) for shape in ((8192,) * 3, uneven)]
-    yield "gemm-hopper", f"4096 x 11008 x 4096 it is {curve[0]:.0f} % and {curve[1]:.0f} % slower than lines"
+    yield "gemm-hopper", f"that is {curve[0]:.1f} % and {curve[1]:.1f} % slower than the winner's lines"
+    narrow = [worth[shape, "block_k", 64] for shape in ((8192,) * 3, (4096,) * 3, uneven)]
+    yield (
+        "gemm-hopper",
+        f"`block_k` = 64 at {min(narrow):.2f} to {max(narrow):.2f} is half the bytes under way",
+    )
 
 
 @cache
