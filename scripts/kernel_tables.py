@@ -8,7 +8,7 @@ the evidence, so that what was measured again must be written again. Until there
 | NAME | made from |
 |---|---|
 | shapes DTYPE, shapes DTYPE nt | `gemm-shapes.json`, by ``scripts/gemm_shapes.py`` |
-| shapes DTYPE of FILE | another file that it made, such as `gemm-unseen.json` |
+| shapes DTYPE of FILE | another file that it made, such as `gemm-more.json` |
 | ablation VARIANT | `gemm-ablation.json`, by its step ``ablate`` |
 """
 
