@@ -46,9 +46,10 @@ def wide_edge_problems(problem: Problem, configuration: Configuration, seed: int
 
 
 def near_problems(problem: Problem) -> list[Problem]:
-    """Give problems a vector off the own size in every dimension, and one off.
+    """Give problems a vector off the own size in every dimension, and one off: all one way, and the ways in turn.
 
-    A configuration may be for nothing smaller: one that divides a last round of tiles among all SMs needs others first.
+    A configuration may be for nothing smaller: one that divides the last of several rounds of tiles, say. These are as
+    large as the problem itself, whatever ``MAX_ELEMENTS`` says, and so the last to be looked at.
     """
     names = list(problem.sizes)
     found: list[Problem] = []
