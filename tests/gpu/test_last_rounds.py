@@ -27,9 +27,9 @@ import same_bits
 
 GEMM = load_kernel("gemm")
 DIVIDED = [  # one off tiles of 128 each way, or beside all of them
-    *((m, n, k) for m, n, k in [(1151, 2056, 1032), (1153, 2040, 1096), (2100, 1800, 1088)]),
-    *((m, n, k) for m, n, k in [(1153, 2049, 1031), (1151, 2047, 1100), (2100, 1807, 1088)]),
-]
+    (1151, 2056, 1032), (1153, 2040, 1096), (2100, 1800, 1088),
+    (1153, 2049, 1031), (1151, 2047, 1100), (2100, 1807, 1088),
+]  # fmt: skip
 SHORT = [(129, 520, 1544), (383, 1032, 2056), (640, 769, 1025), (255, 1000, 1031)]
 KINDS = ("schedule", "epilogue", "left_side", "cluster_m", "cluster_n")
 DRAWN = 3000
