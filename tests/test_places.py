@@ -127,6 +127,16 @@ def test_whoever_launches_it_elsewhere_learns_of_the_table(gathered: bool) -> No
     assert any("clusters of 2 blocks" in line for line in _needs_lines(needs))
 
 
+@pytest.mark.parametrize("grid_k", [1, 8])
+def test_and_of_blocks_that_wait_for_each_other(grid_k: int) -> None:
+    problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
+    run = cast(Run, SimpleNamespace(problem=problem, gpu=HOPPER, kernel_file=""))
+    values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "grid_k": grid_k}
+    needs = KernelFiles(lambda run: GEMM).needs(run, Configuration.of("wgmma_split_k", values))
+    assert needs.resident == (128 if grid_k > 1 else 0)
+    assert any("its 128 blocks wait for each other" in line for line in _needs_lines(needs)) == (grid_k > 1)
+
+
 class FakeContext:
     """A context of a GPU of some compute capability."""
 

@@ -64,7 +64,8 @@ def test_launch_is_settled(tmp_path: Path) -> None:
 def test_plan_survives_json(tmp_path: Path) -> None:
     kernel = changed(
         tmp_path,
-        (BLOCK, 'block = ["block_size"]\ncluster = ["2"]\ncooperative = true\ncarveout = "50"\nalignment = "16"'),
+        (BLOCK, 'block = ["block_size"]\ncluster = ["2"]\ncooperative = true\nresident = "n > 1"\n'
+                'carveout = "50"\nalignment = "16"'),
         (GRID, '"2 * ceil_div(n, 64)"'),
         ("[variants.plain.parameters]", SCRATCH + "[variants.plain.parameters]"),
     )  # fmt: skip
@@ -73,6 +74,7 @@ def test_plan_survives_json(tmp_path: Path) -> None:
     assert plan.launches[0].cooperative
     assert plan.launches[0].carveout == 50
     assert plan.launches[0].alignment == 16
+    assert plan.launches[0].resident
     assert (plan.scratch[1].zeroed, plan.scratch[1].zeroed_once) == (False, True)
     assert (plan.scratch[0].shape, plan.scratch[0].size_bytes, plan.scratch[0].zeroed) == ((4, 7), 56, True)
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan

@@ -139,6 +139,8 @@ class LaunchSpec:
     """Bytes of which every tensor's address must be a multiple; 1 when absent."""
     when: Expression | None = None
     """Where it does not hold, the launch is left out; None for always."""
+    resident: Expression | None = None
+    """Where it holds, blocks wait for others, and all must be on the GPU at once; None for nowhere."""
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,8 @@ class Launch:
     carveout: int | None = None
     alignment: int = 1
     """Bytes of which every tensor's address must be a multiple."""
+    resident: bool = False
+    """Whether blocks wait for others, so that all must be on the GPU at once."""
 
     @property
     def threads(self) -> int:
@@ -137,7 +139,7 @@ def launch_from_json(data: Mapping[str, Any]) -> Launch:
     cluster = tuple(data["cluster"]) if data["cluster"] else None
     return Launch(
         tuple(data["grid"]), tuple(data["block"]), data["shared_bytes"], arguments, cluster,
-        data["cooperative"], data["carveout"], data["alignment"],
+        data["cooperative"], data["carveout"], data["alignment"], data["resident"],
     )  # fmt: skip
 
 
@@ -293,7 +295,10 @@ def _launch(
             f"{spec.alignment.where or 'alignment'}: {spec.alignment.text} = {alignment}",
             f"it is a power of two up to {ALIGNMENT}, of which all tensors here start at a multiple",
         )
-    launch = Launch(grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout, alignment)
+    resident = spec.resident is not None and bool(spec.resident.evaluate(names))
+    launch = Launch(
+        grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout, alignment, resident
+    )
     if launch.placed and launch.clusters > PLACES:
         raise UnlaunchableError(f"places for {launch.clusters} clusters", f"a table of them has {PLACES}")
     return launch

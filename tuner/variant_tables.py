@@ -132,6 +132,7 @@ def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bo
         optional(table, "carveout", names),
         optional(table, "alignment", names),
         None if allow_magnitude else optional(table, "when", names),
+        optional(table, "resident", names),
     )
     table.done()
     return launch

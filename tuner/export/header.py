@@ -252,6 +252,10 @@ def _needs_lines(needs: Needs) -> list[str]:
         lines.append(
             f"its table of places numbers {needs.placed} clusters, each once: 0, 1, 2, ... are right"
         )
+    if needs.resident:
+        lines.append(
+            f"its {needs.resident} blocks wait for each other: launch it where all of them are on the GPU at once"
+        )
     return lines
 
 

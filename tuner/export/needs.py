@@ -23,6 +23,7 @@ class Needs:
         known: whether the kernel's file said so; what was only measured had tensors that start at multiples of 256.
         clusters: blocks of a cluster, of each launch that has them.
         placed: clusters of the launch that takes a table of places; 0 if there is none.
+        resident: blocks of the launch in which they wait for each other; 0 if there is none.
     """
 
     alignment: int = ALIGNMENT
@@ -30,6 +31,7 @@ class Needs:
     known: bool = False
     clusters: tuple[int, ...] = ()
     placed: int = 0
+    resident: int = 0
 
     @property
     def zeroed_bytes(self) -> int:
@@ -62,7 +64,8 @@ class KernelFiles:
         alignment = max(launch.alignment for launch in plan.launches)
         placed = max(launch.clusters if launch.placed else 0 for launch in plan.launches)
         clusters = tuple(math.prod(launch.cluster) for launch in plan.launches if launch.cluster)
-        return Needs(alignment, zeroed, known=True, clusters=clusters, placed=placed)
+        resident = max(math.prod(launch.grid) if launch.resident else 0 for launch in plan.launches)
+        return Needs(alignment, zeroed, known=True, clusters=clusters, placed=placed, resident=resident)
 
     def elements(self, run: Run) -> frozenset[str]:
         """Give the options that are element expressions."""
