@@ -155,7 +155,7 @@ def draw_problem(kernel: KernelSpec, gpu: Gpu, rng: random.Random, turn: int) ->
         options[name] = (
             rng.choice(EXPRESSIONS[rng.choice(list(EXPRESSIONS))])
             if name in kernel.elements
-            else rng.choice(values)
+            else values[turn // 3 % len(values)]
         )
     large = turn % 4 == 3
     factor = 8 if turn % 4 >= 2 else 1  # not in step with three dtypes
@@ -164,7 +164,7 @@ def draw_problem(kernel: KernelSpec, gpu: Gpu, rng: random.Random, turn: int) ->
         if len(kernel.sizes) > 1:
             ends = (FEW, 4096)  # what their product may be is seen below
         each = {name: awkward(rng, *ends, factor) for name in kernel.sizes}
-        if len(kernel.sizes) > 1 and turn % 5 == 2:  # few rows
+        if len(kernel.sizes) > 1 and turn % 5 in (1, 4):  # few rows
             each[next(iter(kernel.sizes))] = rng.randint(1, 8)
         problem = kernel.problem(each, dtypes, options)
         largest = max(tensor.count for tensor in tensors_of(kernel, problem, gpu))
@@ -192,7 +192,10 @@ def draw_configuration(
 def draw_groups(
     kernels: Sequence[KernelSpec], gpu: Gpu, count: int, seed: int
 ) -> Iterator[tuple[KernelSpec, Problem, list[Configuration]]]:
-    """Draw problems, each with configurations of those variants that had fewest so far, until there are enough."""
+    """Draw problems, each with configurations of those variants that had fewest so far, until there are enough.
+
+    The problems do not depend on how often a configuration had to be drawn.
+    """
     rng = random.Random(seed)
     drawn: Counter[tuple[str, str]] = Counter()
     left, idle = count, 0
@@ -200,13 +203,14 @@ def draw_groups(
         kernel = kernels[turn % len(kernels)]
         problem = draw_problem(kernel, gpu, rng, turn // len(kernels))
         usable = kernel.usable_variants(problem, gpu)[0]
+        of_problem = random.Random(f"{seed} {turn}")
         found: dict[Configuration, None] = {}
         for _ in range(2 * GROUP if usable else 0):
             if len(found) == min(GROUP, left):
                 break
             variant = min(usable, key=lambda one: drawn[kernel.name, one.name])
             drawn[kernel.name, variant.name] += 1
-            configuration = draw_configuration(kernel, variant, problem, gpu, rng)
+            configuration = draw_configuration(kernel, variant, problem, gpu, of_problem)
             if configuration is not None:
                 found[configuration] = None
         if found:

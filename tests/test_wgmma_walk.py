@@ -51,12 +51,20 @@ def test_each_tile_once_and_near_the_one_before(raster: str, group: int, tmp_pat
 
 
 @pytest.mark.parametrize(("length", "valid"), [(8192, True), (1024, False), (264, True)])
-def test_a_curve_and_what_is_kept_are_for_what_the_l2_does_not_hold(length: int, valid: bool) -> None:
+def test_what_is_kept_is_for_what_the_l2_does_not_hold(length: int, valid: bool) -> None:
     """And for tiny products, at which a winner is verified."""
-    gemm = load_kernel("gemm")
     of = problem(length, length, length)
-    for values in ({"raster": "hilbert"}, {"kept": "a"}, {"kept": "b"}):
-        assert (not objection(gemm, of, HOPPER, chosen("wgmma", dict(values)))) == valid
+    for kept in ("a", "b"):
+        assert (not objection(load_kernel("gemm"), of, HOPPER, chosen("wgmma", {"kept": kept}))) == valid
+
+
+@pytest.mark.parametrize(
+    ("length", "group", "valid"), [(8192, 16, True), (8192, 8, False), (1024, 16, False)]
+)
+def test_so_is_a_curve_in_large_squares(length: int, group: int, valid: bool) -> None:
+    of = problem(length, length, length)
+    curve = chosen("wgmma", {"raster": "hilbert", "group": group})
+    assert (not objection(load_kernel("gemm"), of, HOPPER, curve)) == valid
 
 
 @pytest.mark.parametrize(
