@@ -165,6 +165,19 @@ def _too_large(path: Path) -> RecordingError:
     )
 
 
+def damaged(path: Path, error: Exception, advice: str) -> RecordingError:
+    """Say of a file that was half read what is wrong with it.
+
+    Args:
+        path: of the file.
+        error: a ``KeyError``, or whatever a value of another kind has led to.
+        advice: what to do about it.
+    """
+    if isinstance(error, KeyError):
+        return RecordingError(f"{path}: damaged: {error.args[0]!r} is missing somewhere", advice)
+    return RecordingError(f"{path}: damaged: something in it is of another kind than it should be", advice)
+
+
 def storable_value(value: object) -> bool:
     """Whether a parameter can have this value: a number, a truth value, or text that UTF-8 can hold."""
     if isinstance(value, str):

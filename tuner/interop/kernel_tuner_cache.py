@@ -12,6 +12,7 @@ from tuner.interop.foreign import (
     ForeignRow,
     checked_key,
     checked_parameters,
+    damaged,
     failure_named,
     milliseconds,
     read_json,
@@ -60,7 +61,7 @@ def read_cache(path: Path, data: Any = None, defaults: Mapping[str, Value] | Non
             checked_key(path, known)
         gpu, kernel = str(data.get("device_name") or ""), str(data.get("kernel_name") or "")
     except (KeyError, TypeError, AttributeError) as error:
-        raise RecordingError(f"{path}: damaged: {error!r}", "fetch it again") from None
+        raise damaged(path, error, "fetch it again") from None
     checked_parameters(path, values, rows)
     return ForeignRecording(
         stem(path), values, rows, dict(defaults or {}), FORMAT, kernel or stem(path), gpu,

@@ -12,7 +12,7 @@ import numpy as np
 from tuner.enumeration import enumerate_valid
 from tuner.errors import ExpressionError, RecordingError, SpaceError
 from tuner.expressions import Expression, parse
-from tuner.interop.foreign import VARIANT, read_json
+from tuner.interop.foreign import VARIANT, damaged, read_json
 from tuner.interop.t1_values import parse_values
 from tuner.kernel import ParameterSpec, VariantSpec
 from tuner.model import Value
@@ -69,7 +69,7 @@ def read_t1(path: Path) -> T1Space:
         general, kernel = data.get("General") or {}, data.get("KernelSpecification") or {}
         name = general.get("BenchmarkName") or kernel.get("KernelName") or path.name.removesuffix(".T1.json")
     except (KeyError, TypeError, AttributeError) as error:
-        raise RecordingError(f"{path}: damaged: {error!r}", "compare it with the T1 schema") from None
+        raise damaged(path, error, "compare it with the T1 schema") from None
     if not parameters:
         raise RecordingError(f"{path}: it has no TuningParameters", "add one")
     return T1Space(str(name), parameters, conditions)

@@ -12,6 +12,7 @@ from tuner.interop.foreign import (
     ForeignRow,
     checked_key,
     checked_parameters,
+    damaged,
     failure_named,
     milliseconds,
     read_json,
@@ -55,7 +56,7 @@ def read_t4(path: Path, data: Any = None, defaults: Mapping[str, Value] | None =
         about = data.get("metadata") or {}
         kernel, gpu = _named(about, "kernel"), _named(about, "device")
     except (KeyError, TypeError, AttributeError) as error:
-        raise RecordingError(f"{path}: damaged: {error!r}", "fetch it again") from None
+        raise damaged(path, error, "fetch it again") from None
     values: dict[str, tuple[Value, ...]] = {}
     for j, name in enumerate(names):
         known = dict.fromkeys(key[j] for key in rows)
