@@ -419,8 +419,15 @@ def test_progress_says_how_long_it_may_take(units: list[Unit], capsys: pytest.Ca
     progress = Progress(12)
     for unit in units[:4]:
         progress("memcheck", Verdict(unit, "memcheck", Outcome.OK if unit.number else Outcome.WRONG))
-    assert progress.line("memcheck", 60.0) == "memcheck: 4 of 12 runs, 1 with findings, about 2 min left"
-    assert Progress(3).line("racecheck", 0.0) == "racecheck: 0 of 3 runs, about 0 s left"
+    assert progress.line("memcheck", 45.0) == "memcheck: 4 of 12 runs, 1 with findings, about 2 min left"
+
+
+def test_the_first_verdict_says_nothing_about_the_rest(
+    units: list[Unit], capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = Progress(12)
+    progress("racecheck", Verdict(units[0], "racecheck", Outcome.OK))
+    assert progress.line("racecheck", 0.0) == "racecheck: 1 of 12 runs"
 
 
 def test_records_without_a_place_have_no_kernel() -> None:

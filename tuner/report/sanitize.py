@@ -63,26 +63,33 @@ class Progress:
 
     def __init__(self, total: int, *, quiet: bool = False) -> None:
         self._total, self._quiet = total, quiet
-        self._began = self._last = time.monotonic()
+        self._first = 0.0
+        self._last = time.monotonic()
         self._verdicts: dict[tuple[str, int], Verdict] = {}
         self._live = sys.stderr.isatty()
 
     def __call__(self, tool: str, verdict: Verdict) -> None:
         """Count a verdict."""
-        self._verdicts[tool, verdict.unit.number] = verdict
         now = time.monotonic()
+        if not self._verdicts:
+            self._first = now
+        self._verdicts[tool, verdict.unit.number] = verdict
         if self._quiet or now - self._last < (REDRAW_EVERY_S if self._live else PLAIN_EVERY_S):
             return
         self._last = now
-        self._print(self.line(tool, now - self._began))
+        self._print(self.line(tool, now - self._first))
 
-    def line(self, tool: str, elapsed_s: float) -> str:
-        """Say how far it is, and how long it may still take."""
+    def line(self, tool: str, since_first_s: float) -> str:
+        """Say how far it is, and how long it may still take by what followed the first verdict.
+
+        The first one waits for a process to start under the tool, which takes longer than many runs do.
+        """
         done = len(self._verdicts)
         wrong = sum(verdict.failed for verdict in self._verdicts.values())
-        left_s = elapsed_s / done * (self._total - done) if done else 0.0
         found = f", {wrong} with findings" if wrong else ""
-        return f"{tool}: {done} of {self._total} runs{found}, about {_minutes(left_s)} left"
+        left_s = since_first_s / (done - 1) * (self._total - done) if done > 1 else None
+        left = f", about {_minutes(left_s)} left" if left_s is not None else ""
+        return f"{tool}: {done} of {self._total} runs{found}{left}"
 
     def close(self) -> None:
         """End the line."""
