@@ -564,11 +564,23 @@ def of_products() -> Iterator[tuple[str, str]]:
 
 def of_more_products() -> Iterator[tuple[str, str]]:
     """Give what docs/kernels/gemm-hopper.md says about shapes that are not in the list."""
-    more = {
-        (one["m"], one["n"], one["k"]): one["race"]["rivals"]
-        for one in json.loads((EVIDENCE / "gemm-more.json").read_text())["problems"]
-        if one.get("race")
-    }
+    transposed, more, unchanged = (
+        {
+            (one["m"], one["n"], one["k"]): one["race"]["rivals"]
+            for one in json.loads((EVIDENCE / file).read_text())["problems"]
+            if one["race"] and one["dtype"] == dtype
+        }
+        for file, dtype in (
+            ("gemm-nt.json", "bfloat16"),
+            ("gemm-more.json", "bfloat16"),
+            ("gemm-more.json", "float16"),
+        )
+    )
+    verdicts = [rival["verdict"] for rivals in transposed.values() for rival in rivals.values()]
+    assert "slower" not in verdicts
+    yield "gemm-hopper", f"none of {WORDS[len(transposed)]} products is slower than either rival"
+    assert {rival["verdict"] for rivals in unchanged.values() for rival in rivals.values()} == {"faster"}
+    yield "gemm-hopper", f"all {WORDS[len(unchanged)]} are faster than both rivals"
     behind = {
         rival: {
             shape: rivals[rival]["ratio"]
