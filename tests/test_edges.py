@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
 from itertools import chain
+from pathlib import Path
 
 import pytest
 
-from tuner.edges import ALIGNED, ENOUGH, MAX_ELEMENTS, edge_problems, near_problems, wide_edge_problems
+from tuner.edges import (
+    ALIGNED,
+    ENOUGH,
+    MAX_ELEMENTS,
+    MAX_ELEMENTS_BETWEEN,
+    between_problems,
+    edge_problems,
+    near_problems,
+    wide_edge_problems,
+)
 from tuner.kernel_file import load_kernel
 from tuner.model import Configuration, Problem, Value
 from tuner.roofline import ARCHITECTURES
@@ -16,6 +28,7 @@ from tuner.targets import objection
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
+EVIDENCE = Path(__file__).resolve().parents[1] / "results" / "evidence"
 
 
 def product(m: int, n: int, k: int, layout: str = "nn") -> Problem:
@@ -103,8 +116,32 @@ def test_what_needs_many_tiles_is_verified_beside_its_own_size(
     (space,) = SearchSpace.from_kernel(GEMM, of, HOPPER, ["wgmma"], fixed).variants
     for row in random.Random(1).sample(range(len(space)), 10):
         one = space.configuration(row)
-        assert not any(not objection(GEMM, p, HOPPER, one) for p in both(of, one))
         assert any(not objection(GEMM, p, HOPPER, one) for p in near_problems(of)), one
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_published_winners_have_awkward_sizes_enough(dtype: str) -> None:
+    """None is verified at its own size only, however many tiles it is for."""
+    raced = json.loads((EVIDENCE / "gemm-shapes.json").read_text())["problems"]
+    chosen = [one for one in raced if one["dtype"] == dtype]
+    assert len(chosen) == 16
+    for found in chosen:
+        of = GEMM.problem({name: found[name] for name in "mnk"}, {"": dtype}, {"layout": found["layout"]})
+        one = Configuration.of(found["search"]["variant"], found["search"]["parameters"])
+        awkward = [*both(of, one), *between_problems(of), *near_problems(of)]
+        assert sum(not objection(GEMM, p, HOPPER, one) for p in awkward) >= ENOUGH, str(of)
+
+
+def test_problems_between_are_awkward_and_not_too_large() -> None:
+    of = product(16384, 16384, 16384)
+    found = between_problems(of)
+    works = [math.prod(p.sizes.values()) for p in found]
+    assert len(set(map(str, found))) == len(found) > 50 and works == sorted(works)
+    assert works[-1] <= MAX_ELEMENTS_BETWEEN and works[0] > MAX_ELEMENTS
+    assert {size % 16 for p in found for size in p.sizes.values()} == {1, 8, 15}
+    assert between_problems(of) == found and all(
+        p.sizes["n"] >= 1 for p in between_problems(product(3, 1, 7))
+    )
 
 
 def test_near_problems_are_off_in_every_dimension() -> None:

@@ -54,14 +54,14 @@ def problem(shape: tuple[int, int, int], dtype: str, layout: str = "nn") -> Prob
 
 
 class Everything(SearchSpace):
-    """The valid set of a problem, without enumerating it: the constraints are asked for one configuration."""
+    """The valid set of a problem, without enumerating it: the conditions are asked for one configuration."""
 
     def __init__(self, asked: Problem, gpu: Gpu) -> None:
         self.names = GEMM.environment(asked, gpu)
 
     def contains(self, configuration: Configuration) -> bool:
         names = {**self.names, **configuration.values}
-        conditions = GEMM.variants[configuration.variant].constraints_before
+        conditions = GEMM.variants[configuration.variant].searched
         return all(condition.evaluate(names) for _, condition in conditions)
 
 
@@ -82,7 +82,7 @@ def test_everything_is_the_space() -> None:
 @pytest.mark.parametrize("cc", ARCHITECTURES)
 def test_what_holds_is_valid(cc: int) -> None:
     """A rule that gives what the space does not have is wrong, and would be so silently."""
-    assert any(reason.startswith(WASTE) for reason, _ in GEMM.variants["wgmma"].constraints)
+    assert any(reason.startswith(WASTE) for reason, _ in GEMM.variants["wgmma"].worthwhile)
     for asked, found in settled(cc):
         for one in found:
             if one.configuration is None:

@@ -18,6 +18,7 @@ from tuner.cli import choice as choices
 from tuner.compile_pool import CompilePool
 from tuner.database import Database
 from tuner.devices.choose import has_gpu
+from tuner.edges import ALIGNED
 from tuner.kernel import KernelSpec
 from tuner.model import Problem
 from tuner.report.sanitize import Progress
@@ -29,7 +30,7 @@ from tuner.tools.job import Outcome
 from tuner.tools.locate import ToolMissingError
 from tuner.tools.planted import FAULTS, planted
 from tuner.tools.sanitizer import TOOLS, Record, findings_of, in_plain_words, parse_log, sanitizer_command
-from tuner.tools.small import MOST_WORK, sample, small_problems
+from tuner.tools.small import MOST_WIDE_WORK, MOST_WORK, sample, small_problems
 from tuner.tools.watched import Watched
 
 GPU = ARCHITECTURES[90]
@@ -205,12 +206,31 @@ def test_memcheck_gets_gaps_between_allocations() -> None:
 
 def test_sizes_are_small_and_awkward() -> None:
     problem = Problem("gemm", {"m": 4096, "n": 4096, "k": 4096}, {"input": "float16"})
-    found = small_problems(problem, BEST, lambda p: True, 4)
-    works = [math.prod(p.sizes.values()) for p in found]
-    shortest = [min(p.sizes.values()) for p in found]
-    assert len(found) == 4 and works[0] == 1 and works[-1] > 1 << 16 and shortest == sorted(shortest)
-    assert max(works) <= MOST_WORK and all(p.dtypes == problem.dtypes for p in found)
-    assert any(size % 32 for size in found[-1].sizes.values())
+    found = small_problems(problem, BEST, lambda p: True, 6)
+    assert len(found) == 6 and all(p.dtypes == problem.dtypes for p in found)
+    balanced, deep, least, wide, *others = (tuple(p.sizes.values()) for p in found)
+    assert least == (1, 1, 1) and min(balanced) > 8 and any(size % 32 for size in balanced)
+    assert deep[:2] == (40, 40) and deep[2] > 2000
+    assert sorted(others) == sorted([(deep[2], 40, 40), (40, deep[2], 40)])
+    assert all(math.prod(sizes) <= MOST_WORK for sizes in (balanced, deep, least, *others))
+    assert -(-wide[0] // 256) * -(-wide[1] // 192) > GPU.sm_count and wide[2] > 64
+    assert math.prod(wide) <= MOST_WIDE_WORK
+
+
+def test_sizes_are_as_a_configuration_allows() -> None:
+    problem = Problem("gemm", {"m": 512, "n": 512, "k": 65536}, {"input": "float16"})
+    odd = small_problems(problem, BEST, lambda p: p.sizes["n"] % 8 != 0, 4)
+    assert len(odd) == 4 and all(p.sizes["n"] % 8 for p in odd)
+    several = small_problems(problem, BEST, lambda p: p.sizes["m"] > 128 and p.sizes["k"] % 8 == 0, 4)
+    assert any(p.sizes["k"] > 10000 for p in several) and all(p.sizes["m"] > 128 for p in several)
+    long_only = small_problems(problem, BEST, lambda p: p.sizes["k"] > 4096 and p.sizes["n"] > 128, 3)
+    assert any(p.sizes["k"] > 20000 > p.sizes["m"] * p.sizes["n"] / 2 for p in long_only)
+
+
+def test_an_array_has_sizes_of_its_own() -> None:
+    problem = Problem("scale", {"n": 1 << 26}, {"input": "float32"})
+    found = [p.sizes["n"] for p in small_problems(problem, BEST, lambda p: True, 3)]
+    assert len(set(found)) == 3 and 1 in found and max(found) == MOST_WORK - ALIGNED
 
 
 def test_where_no_small_size_is_allowed_the_smallest_allowed_is_taken() -> None:

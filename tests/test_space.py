@@ -5,6 +5,8 @@ import time
 import numpy as np
 import pytest
 
+from tests.faults.kernels import configuration as one_of_scale
+from tests.faults.kernels import scale_kernel
 from tuner import enumeration
 from tuner.errors import SpaceError, UsageError
 from tuner.expressions import parse
@@ -41,7 +43,7 @@ def by_hand(spec, names=()):
     found = []
     for values in itertools.product(*(p.values for p in spec.parameters.values())):
         point = dict(zip(spec.parameters, values, strict=True))
-        if all(condition.evaluate({**dict(names), **point}) for _, condition in spec.constraints_before):
+        if all(condition.evaluate({**dict(names), **point}) for _, condition in spec.searched):
             found.append(Configuration.of(spec.name, point))
     return found
 
@@ -70,6 +72,19 @@ def test_the_valid_set_is_what_one_by_one_evaluation_gives():
     assert list(space.configurations()) == by_hand(MIXED, {"n": 1000})
     assert space.size_before == 4 * 2 * 3 * 3 * 3
     assert not space.sampled
+
+
+def test_what_is_not_worthwhile_is_right_and_not_searched(tmp_path):
+    extra = (
+        '[variants.plain.worthwhile]\n"there is work for large blocks" = "n >= 1000 or block_size <= 64"\n'
+    )
+    kernel = scale_kernel(tmp_path, extra=extra)
+    large, small = kernel.problem({"n": 1000}), kernel.problem({"n": 999})
+    block, few = one_of_scale(block_size=256), one_of_scale(block_size=64)
+    for found, searched in ((large, True), (small, False)):
+        space = SearchSpace.from_kernel(kernel, found, GPU)
+        assert space.contains(block) == searched and space.contains(few)
+        assert objection(kernel, found, GPU, block) == ""
 
 
 def test_random_constraints_against_one_by_one_evaluation():

@@ -12,6 +12,7 @@ import pytest
 from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
 from tests.test_wgmma_split_last import HOPPER, between, chosen, problem, source_of
 from tuner.kernel_file import load_kernel
+from tuner.model import Configuration, Problem
 from tuner.targets import objection
 
 WALK = """
@@ -50,21 +51,33 @@ def test_each_tile_once_and_near_the_one_before(raster: str, group: int, tmp_pat
             assert set(steps) == {1}
 
 
-@pytest.mark.parametrize(("length", "valid"), [(8192, True), (1024, False), (264, True)])
-def test_what_is_kept_is_for_what_the_l2_does_not_hold(length: int, valid: bool) -> None:
-    """And for tiny products, at which a winner is verified."""
+def is_searched(of: Problem, configuration: Configuration) -> bool:
+    """Whether a search may try it; it may be run in any case."""
+    gemm = load_kernel("gemm")
+    assert not objection(gemm, of, HOPPER, configuration)
+    names = {**gemm.environment(of, HOPPER), **configuration.values}
+    return all(condition.holds(names) for _, condition in gemm.variants[configuration.variant].searched)
+
+
+@pytest.mark.parametrize(("length", "searched"), [(8192, True), (1024, False), (264, False)])
+def test_what_is_kept_is_tried_where_the_l2_does_not_hold_all(length: int, searched: bool) -> None:
     of = problem(length, length, length)
     for kept in ("a", "b"):
-        assert (not objection(load_kernel("gemm"), of, HOPPER, chosen("wgmma", {"kept": kept}))) == valid
+        assert is_searched(of, chosen("wgmma", {"kept": kept})) == searched
 
 
 @pytest.mark.parametrize(
-    ("length", "group", "valid"), [(8192, 16, True), (8192, 8, False), (1024, 16, False)]
+    ("length", "group", "searched"), [(8192, 16, True), (8192, 8, False), (1024, 16, False)]
 )
-def test_so_is_a_curve_in_large_squares(length: int, group: int, valid: bool) -> None:
+def test_so_is_a_curve_in_large_squares(length: int, group: int, searched: bool) -> None:
     of = problem(length, length, length)
-    curve = chosen("wgmma", {"raster": "hilbert", "group": group})
-    assert (not objection(load_kernel("gemm"), of, HOPPER, curve)) == valid
+    assert is_searched(of, chosen("wgmma", {"raster": "hilbert", "group": group})) == searched
+
+
+@pytest.mark.parametrize(("length", "searched"), [(4096, True), (1024, False)])
+def test_sms_are_left_idle_where_there_is_work_for_them(length: int, searched: bool) -> None:
+    of = problem(length, length, length)
+    assert is_searched(of, chosen("wgmma", {"spare_sms": 4})) == searched
 
 
 @pytest.mark.parametrize(

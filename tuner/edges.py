@@ -11,12 +11,15 @@ from tuner.model import Configuration, Problem
 
 MAX_PROBLEMS = 48
 MAX_WIDE_PROBLEMS = 200
-"""The same around products of parameters, most of which a configuration may refuse: with so many, each of 31 winners of
-`gemm` on an H200 found at least 8."""
+"""The same around products of parameters, most of which a configuration may refuse."""
+MAX_BETWEEN_PROBLEMS = 96
+"""Of these, too, a configuration that is for certain numbers of tiles refuses most."""
 ENOUGH = 12
 """So many that a configuration's constraints allow are verified."""
 MAX_ELEMENTS = 1 << 26
 """Of the product of all sizes: an edge case need not be large, only awkward."""
+MAX_ELEMENTS_BETWEEN = 1 << 36
+"""The same for configurations that are for nothing small: a product of 4096 cubed."""
 MAX_LENGTH = 1 << 22
 ALIGNED = 8
 """Lengths are this far from a tile in every second half: some variants take whole vectors only."""
@@ -45,11 +48,29 @@ def wide_edge_problems(problem: Problem, configuration: Configuration, seed: int
     return _both(problem, sorted(lengths), seed, MAX_WIDE_PROBLEMS)
 
 
+def between_problems(problem: Problem, seed: int = 0) -> list[Problem]:
+    """Give problems with an eighth of each size up to all of it, one off round lengths or a vector; the smallest first.
+
+    Some configurations are for many tiles only: one that divides the last of several rounds of tiles, say.
+    """
+    draw = random.Random(seed)
+    found: list[Problem] = []
+    for turn in range(4 * MAX_BETWEEN_PROBLEMS):
+        off = 1 if turn % 2 else ALIGNED
+        lengths = [int(size * 2 ** draw.uniform(-3, 0)) // (2 * ALIGNED) for size in problem.sizes.values()]
+        sizes = [length * 2 * ALIGNED + draw.choice((-off, off)) for length in lengths]
+        candidate = Problem(
+            problem.kernel, dict(zip(problem.sizes, sizes, strict=True)), problem.dtypes, problem.options
+        )
+        if min(sizes) >= 1 and math.prod(sizes) <= MAX_ELEMENTS_BETWEEN and candidate not in found:
+            found.append(candidate)
+    return sorted(found[:MAX_BETWEEN_PROBLEMS], key=lambda one: math.prod(one.sizes.values()))
+
+
 def near_problems(problem: Problem) -> list[Problem]:
     """Give problems a vector off the own size in every dimension, and one off: all one way, and the ways in turn.
 
-    A configuration may be for nothing smaller: one that divides the last of several rounds of tiles, say. These are as
-    large as the problem itself, whatever ``MAX_ELEMENTS`` says, and so the last to be looked at.
+    These are as large as the problem itself, whatever ``MAX_ELEMENTS`` says, and so the last to be looked at.
     """
     names = list(problem.sizes)
     found: list[Problem] = []

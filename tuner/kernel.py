@@ -185,11 +185,18 @@ class VariantSpec:
     launches: tuple[LaunchSpec, ...]
     listed: Sequence[Sequence[int]] | None = field(default=None, compare=False)
     """The only combinations that there are, as places of the values, where they are listed and not described."""
+    worthwhile: tuple[tuple[str, Expression], ...] = ()
+    """The same of what is left out of a search though it is right: a winner is verified where they do not hold."""
 
     @property
     def constraints_before(self) -> tuple[tuple[str, Expression], ...]:
-        """The constraints that parameters and limits decide."""
+        """The constraints that parameters and limits decide: where they hold, a configuration may be run."""
         return tuple(c for c in self.constraints if c[1].names.isdisjoint(RESOURCE_NAMES))
+
+    @property
+    def searched(self) -> tuple[tuple[str, Expression], ...]:
+        """What must hold of a configuration that a search may try."""
+        return (*self.constraints_before, *self.worthwhile)
 
     @property
     def constraints_after(self) -> tuple[tuple[str, Expression], ...]:

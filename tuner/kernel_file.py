@@ -98,7 +98,16 @@ def read_kernel(path: Path) -> KernelSpec:
 def _digest(data: Mapping[str, Any]) -> str:
     """Hash what a file says, in its order, which is that of parameters and values; not how it says it."""
     said = {key: value for key, value in data.items() if key not in WITHOUT_RESULTS}
+    if isinstance(variants := said.get("variants"), dict):
+        said["variants"] = {name: _without_what_is_searched(variant) for name, variant in variants.items()}
     return digest(json.dumps(said, separators=(",", ":"), default=str))
+
+
+def _without_what_is_searched(variant: Any) -> Any:
+    """Leave out what decides only which of a variant's results are looked for."""
+    if not isinstance(variant, dict):
+        return variant
+    return {key: value for key, value in variant.items() if key != "worthwhile"}
 
 
 def content_digest(kernel: KernelSpec) -> str:

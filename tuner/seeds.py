@@ -103,7 +103,7 @@ def _tried(
     configuration = Configuration.of(variant.name, typed)
     if space.contains(configuration):
         return configuration
-    for reason, condition in variant.constraints_before:
+    for reason, condition in variant.searched:
         if not condition.holds({**names, **typed}):
             return f"does not meet {reason!r}"
     return "not part of the space that is searched"

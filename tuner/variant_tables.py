@@ -74,12 +74,17 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
     reasons = table.table("constraints")
     compiled = replace(inner, more=inner.more | set(RESOURCE_NAMES))
     constraints = tuple((reason, expression(reasons, reason, compiled)) for reason in list(reasons.data))
+    reasons = table.table("worthwhile")
+    worthwhile = tuple((reason, expression(reasons, reason, inner)) for reason in list(reasons.data))
     inner = replace(inner, arguments=names.arguments | set(scratch) | set(parameters))
     launches = tuple(read_launch(launch, folder, inner) for launch in table.tables("launches"))
     if not launches:
         table.fail("there are no launches", f"add [[variants.{name}.launches]]")
     table.done()
-    return VariantSpec(name, summary, requires, parameters, constraints, tuple(scratch.values()), launches)
+    memory = tuple(scratch.values())
+    return VariantSpec(
+        name, summary, requires, parameters, constraints, memory, launches, worthwhile=worthwhile
+    )
 
 
 def _parameter(name: str, table: Table) -> ParameterSpec:

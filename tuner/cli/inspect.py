@@ -204,6 +204,9 @@ def _describe_variant(variant: VariantSpec, size: dict[str, Any]) -> dict[str, A
         "constraints": [
             {"reason": reason, "condition": condition.text} for reason, condition in variant.constraints
         ],
+        "worthwhile": [
+            {"reason": reason, "condition": condition.text} for reason, condition in variant.worthwhile
+        ],
         "launches": [launch.template.name for launch in variant.launches],
         "space": size,
     }
@@ -240,6 +243,7 @@ def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
             for p in variant["parameters"]
         ]
         lines += [f"  - {c['reason']}:  {c['condition']}" for c in variant["constraints"]]
+        lines += [f"  - worth trying if {c['reason']}:  {c['condition']}" for c in variant["worthwhile"]]
         lines += [
             f"  - rule of thumb {name}: {_excluded(count)}"
             for name, count in variant["space"].get("excluded_by_rules", {}).items()

@@ -48,7 +48,7 @@ def t1_of(kernel: KernelSpec, variant: VariantSpec, problem: Problem, gpu: Gpu) 
             ],
             "Conditions": [
                 {"Expression": text, "Parameters": sorted(condition.names & variant.parameters.keys())}
-                for _, condition in variant.constraints_before
+                for _, condition in variant.searched
                 if (text := python_of(condition, constants)) != "True"
             ],
         },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from tuner.edges import ALIGNED, edge_problems, wide_edge_problems
 from tuner.model import Configuration, Problem
@@ -12,6 +13,10 @@ from tuner.space import SearchSpace
 
 MOST_WORK = 1 << 22
 """Of the product of all sizes: racecheck follows every access, and makes some kernels a thousand times slower."""
+MOST_WIDE_WORK = 1 << 29
+"""The same of the one problem that has more tiles than an H200 has SMs, if they are no larger than 256 x 192."""
+SHORT, SHALLOW = 5 * ALIGNED, 9 * ALIGNED
+"""Less than a tile; and a bit more than the depth of most."""
 
 CUTS = 300
 """Times that a length is cut, where a configuration is for nothing small: the constraints are asked each time."""
@@ -20,7 +25,12 @@ CUTS = 300
 def small_problems(
     problem: Problem, configuration: Configuration, fits: Callable[[Problem], bool], count: int, seed: int = 0
 ) -> list[Problem]:
-    """Give sizes around a configuration's tile, from the smallest to the one with the longest shortest dimension.
+    """Give sizes around a configuration's tile, each of which lets another part of a kernel go wrong.
+
+    First that with the longest shortest dimension, where no tile is whole; one that is long in its last dimension and
+    short in the others, so that the buffers of a product are used again and again; the smallest; one that is wide in
+    two dimensions, so that persistent blocks have several tiles; those that are long in the others; and what lies
+    between.
 
     Args:
         problem: whose dtypes and options they have.
@@ -30,23 +40,53 @@ def small_problems(
         seed: of the mixed sizes.
 
     Returns:
-        At least one problem: where none is small, the problem's own sizes cut down as far as is allowed.
+        At least one problem: where none is small, the problem's own sizes cut down as far as is allowed are among them.
     """
     fitting: list[Problem] = []
     for make in (edge_problems, wide_edge_problems):  # the second are many, and few configurations need them
         fitting += [candidate for candidate in make(problem, configuration, seed) if fits(candidate)]
-        if affordable := [candidate for candidate in fitting if _work(candidate) <= MOST_WORK]:
+        if small := sorted((one for one in fitting if _work(one) <= MOST_WORK), key=_balance):
             break
-    small = sorted(affordable, key=_balance)
-    if not small:
+    long = [[one for one in _long(problem, name) if fits(one)][:1] for name in problem.sizes]
+    wide = [one for one in _wide(problem) if fits(one)][:1]
+    if small:
+        between = [small[len(small) * i // count] for i in range(count)]
+        wanted = [small[-1], *long[-1], small[0], *wide, *chain(*long[-2::-1]), *between]
+    else:
         least = min(fitting or [problem], key=_work)
-        cut = (_cut(least, fits, seed + i) for i in range(count))
-        small = sorted({str(one): one for one in cut}.values(), key=_balance)
-    if len(small) <= count:
-        return small
-    last = len(small) - 1
-    places = [last] if count == 1 else [round(i * last / (count - 1)) for i in range(count)]
-    return [small[place] for place in dict.fromkeys(places)]
+        cut = sorted((_cut(least, fits, seed + i) for i in range(count)), key=_balance)
+        wanted = [*cut[:1], *long[-1], *cut[1:]]
+    return list({str(one): one for one in wanted}.values())[:count]
+
+
+def _long(problem: Problem, name: str) -> list[Problem]:
+    """Give those that are as long in a dimension as is affordable: in whole vectors, none whole, and less short."""
+    found = []
+    for short, work in ((SHORT, MOST_WORK), (2 * SHALLOW, MOST_WIDE_WORK)):
+        longest = work // (short + 1) ** (len(problem.sizes) - 1) - 1
+        length = max(1, min(longest, problem.sizes[name]) // ALIGNED) * ALIGNED
+        found += [
+            _sized(problem, {**dict.fromkeys(problem.sizes, short + off), name: length + off})
+            for off in (0, 1)
+        ]
+    return found
+
+
+def _wide(problem: Problem) -> list[Problem]:
+    """Give those that are as wide in all but one of at least three dimensions as is affordable."""
+    others = len(problem.sizes) - 1
+    if others < 2:
+        return []
+    width = int((MOST_WIDE_WORK // (SHALLOW + 1)) ** (1 / others)) // ALIGNED * ALIGNED - ALIGNED
+    return [
+        _sized(problem, {**dict.fromkeys(problem.sizes, width + off), name: SHALLOW + off})
+        for name in list(problem.sizes)[::-1]
+        for off in (0, 1)
+    ]
+
+
+def _sized(problem: Problem, sizes: dict[str, int]) -> Problem:
+    return Problem(problem.kernel, sizes, problem.dtypes, problem.options)
 
 
 def _cut(problem: Problem, fits: Callable[[Problem], bool], seed: int) -> Problem:
@@ -57,7 +97,7 @@ def _cut(problem: Problem, fits: Callable[[Problem], bool], seed: int) -> Proble
         length = int(problem.sizes[name] * rng.uniform(0.5, 0.95))
         if problem.sizes[name] % ALIGNED == 0:
             length -= length % ALIGNED
-        candidate = Problem(problem.kernel, {**problem.sizes, name: length}, problem.dtypes, problem.options)
+        candidate = _sized(problem, {**problem.sizes, name: length})
         if length >= 1 and fits(candidate):
             problem = candidate
     return problem
