@@ -199,7 +199,7 @@ class Study:
         for dtype in dict.fromkeys(problem.dtype for problem in self._problems):
             if time.monotonic() >= self._until:
                 return
-            words = ["sanitize", "gemm", "--winners", "--dtype", dtype, "--edges", "2"]
+            words = ["sanitize", "gemm", "--winners", "--dtype", dtype, "--edges", "5"]
             text, seconds = tune(*words, "--db", str(self._notes.winners))
             said = f"$ tune {' '.join(words)}\n{text}[{seconds:.0f} s]\n"
             self._notes.data["sanitized"][f"{self._notes.folder.name} {dtype}"] = said

@@ -114,6 +114,25 @@ def test_what_is_not_valid_alone_comes_with_the_smallest_change_of_another(
     assert first.configuration == configuration("ok", 32, 1)
 
 
+def test_what_a_search_leaves_out_is_timed_and_marked(
+    tmp_path: Path, device: BenchDevice, command: Callable[..., Said]
+) -> None:
+    limit = '[variants.plain.worthwhile]\n"short blocks are for much" = "block_size > 32 or n > 4096"\n'
+    kernel = scale_kernel(tmp_path, extra=limit)
+    small, large = kernel.problem({"n": 1024}), kernel.problem({"n": 8192})
+    for problem, reason in ((small, "short blocks are for much"), (large, "")):
+        first, *others = changes(kernel, problem, device.gpu, BEST)
+        assert (first.name, first.objection, first.unsearched) == ("block_size=32", "", reason)
+        assert not any(one.unsearched for one in others)
+    know(kernel, conditions=Conditions(Mode.WARM))
+    said = command(str(kernel.file))
+    (row,) = [line.split() for line in said.out.splitlines() if line.startswith("block_size=256")]
+    assert row[1:3] == ["32", "*"] and "* left out of a search at this size" in said.out
+    found = json.loads(command(str(kernel.file), "--json").out)
+    marked = [one["unsearched"] for choice in found["choices"] for one in choice["alternatives"]]
+    assert sorted(filter(None, marked)) == ["short blocks are for much"]
+
+
 def test_where_one_more_change_is_not_enough_the_reason_is_the_answer(
     tmp_path: Path, device: BenchDevice
 ) -> None:

@@ -15,6 +15,7 @@ from tuner.edges import (
     ENOUGH,
     MAX_ELEMENTS,
     MAX_ELEMENTS_BETWEEN,
+    awkward_problems,
     between_problems,
     edge_problems,
     near_problems,
@@ -119,6 +120,13 @@ def test_what_needs_many_tiles_is_verified_beside_its_own_size(
         assert any(not objection(GEMM, p, HOPPER, one) for p in near_problems(of)), one
 
 
+def tiles_of(of: Problem, one: Configuration) -> int:
+    rows, columns = (
+        -(-of.sizes[size] // int(one.values[block])) for size, block in (("m", "block_m"), ("n", "block_n"))
+    )
+    return rows * columns
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_published_winners_have_awkward_sizes_enough(dtype: str) -> None:
     """None is verified at its own size only, however many tiles it is for."""
@@ -128,20 +136,26 @@ def test_published_winners_have_awkward_sizes_enough(dtype: str) -> None:
     for found in chosen:
         of = GEMM.problem({name: found[name] for name in "mnk"}, {"": dtype}, {"layout": found["layout"]})
         one = Configuration.of(found["search"]["variant"], found["search"]["parameters"])
-        awkward = [*both(of, one), *between_problems(of), *near_problems(of)]
-        assert sum(not objection(GEMM, p, HOPPER, one) for p in awkward) >= ENOUGH, str(of)
+        awkward = awkward_problems(of, one, lambda p, one: not objection(GEMM, p, HOPPER, one))
+        assert len(set(map(str, awkward))) == len(awkward) == ENOUGH, str(of)
+        if "block_n" in one.values and tiles_of(of, one) > HOPPER.sm_count:  # blocks have several
+            assert sum(tiles_of(p, one) > HOPPER.sm_count for p in awkward) >= 4, str(of)
 
 
 def test_problems_between_are_awkward_and_not_too_large() -> None:
     of = product(16384, 16384, 16384)
     found = between_problems(of)
     works = [math.prod(p.sizes.values()) for p in found]
-    assert len(set(map(str, found))) == len(found) > 50 and works == sorted(works)
-    assert works[-1] <= MAX_ELEMENTS_BETWEEN and works[0] > MAX_ELEMENTS
-    assert {size % 16 for p in found for size in p.sizes.values()} == {1, 8, 15}
-    assert between_problems(of) == found and all(
-        p.sizes["n"] >= 1 for p in between_problems(product(3, 1, 7))
-    )
+    assert len(set(map(str, found))) == len(found) > 50 and works == sorted(works, reverse=True)
+    assert MAX_ELEMENTS_BETWEEN / 4 < works[0] <= MAX_ELEMENTS_BETWEEN and works[-1] > MAX_ELEMENTS
+    assert {size % 16 for p in found for size in p.sizes.values()} == {0, 1, 8, 15}
+    assert any(all(size % 64 == 0 for size in p.sizes.values()) for p in found)
+    assert between_problems(of) == found and not between_problems(product(3, 1, 7))
+    few = between_problems(product(1, 8192, 8192))
+    assert len(few) > 50 and {p.sizes["m"] for p in few} == {1}
+    assert all(max(p.sizes.values()) <= 8192 for p in few)
+    huge = between_problems(product(65536, 65536, 65536))
+    assert len(huge) > 50 and all(math.prod(p.sizes.values()) <= MAX_ELEMENTS_BETWEEN for p in huge)
 
 
 def test_near_problems_are_off_in_every_dimension() -> None:

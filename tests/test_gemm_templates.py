@@ -42,7 +42,7 @@ def usable(variant: VariantSpec, dtype: str, device: Gpu) -> bool:
 
 def broken(variant: VariantSpec, parameters: dict[str, Any], of: Problem, device: Gpu) -> list[str]:
     names = {**GEMM.environment(of, device), **parameters}
-    return [reason for reason, condition in variant.searched if not condition.evaluate(names)]
+    return [reason for reason, condition in variant.constraints_before if not condition.evaluate(names)]
 
 
 def sample(variant: VariantSpec, of: Problem, device: Gpu, rng: random.Random) -> dict[str, Any]:

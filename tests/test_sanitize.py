@@ -208,13 +208,18 @@ def test_sizes_are_small_and_awkward() -> None:
     problem = Problem("gemm", {"m": 4096, "n": 4096, "k": 4096}, {"input": "float16"})
     found = small_problems(problem, BEST, lambda p: True, 6)
     assert len(found) == 6 and all(p.dtypes == problem.dtypes for p in found)
-    balanced, deep, least, wide, *others = (tuple(p.sizes.values()) for p in found)
+    balanced, deep, wide, least, *others = (tuple(p.sizes.values()) for p in found)
     assert least == (1, 1, 1) and min(balanced) > 8 and any(size % 32 for size in balanced)
     assert deep[:2] == (40, 40) and deep[2] > 2000
     assert sorted(others) == sorted([(deep[2], 40, 40), (40, deep[2], 40)])
     assert all(math.prod(sizes) <= MOST_WORK for sizes in (balanced, deep, least, *others))
     assert -(-wide[0] // 256) * -(-wide[1] // 192) > GPU.sm_count and wide[2] > 64
     assert math.prod(wide) <= MOST_WIDE_WORK
+    assert all(small_problems(problem, BEST, lambda p: True, count) == found[:count] for count in (1, 2, 3))
+    row = small_problems(
+        Problem("gemm", {"m": 1, "n": 8192, "k": 8192}, problem.dtypes), BEST, lambda p: p.sizes["m"] == 1, 3
+    )
+    assert len(row) == 3 and all(p.sizes["m"] == 1 for p in row) and max(p.sizes["k"] for p in row) > 2000
 
 
 def test_sizes_are_as_a_configuration_allows() -> None:

@@ -23,7 +23,7 @@ from tuner.model import Calibration, Conditions, Configuration, Gpu, Problem, Va
 from tuner.records import Benchmark
 from tuner.roofline import Roof, roof_of
 from tuner.stats import Ratio, Verdict, median_interval, paired_ratio, verdict
-from tuner.targets import objection
+from tuner.targets import objection, unsearched
 
 TOGETHER = 8
 """Alternatives in one contest with the configuration itself. Fewer would time it more often than needed; with more the
@@ -45,6 +45,8 @@ class Change:
     """Why the configuration is not valid; empty if it is."""
     besides: tuple[str, Value] | None = None
     """Another parameter that had to change with it, and its value."""
+    unsearched: str = ""
+    """Why a search would not try it; empty if it would."""
 
     @property
     def name(self) -> str:
@@ -176,7 +178,8 @@ def changes(
             if besides is not None:
                 changed = Configuration.of(variant.name, {**changed.values, besides[0]: besides[1]})
                 reason = ""
-            found.append(Change(name, value, changed, reason, besides))
+            left_out = "" if reason else unsearched(kernel, problem, gpu, changed)
+            found.append(Change(name, value, changed, reason, besides, left_out))
     return found
 
 

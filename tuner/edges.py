@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
-from itertools import combinations, product
+from collections.abc import Callable, Sequence
+from itertools import chain, combinations, islice, product
 
 from tuner.model import Configuration, Problem
 
@@ -16,6 +16,8 @@ MAX_BETWEEN_PROBLEMS = 96
 """Of these, too, a configuration that is for certain numbers of tiles refuses most."""
 ENOUGH = 12
 """So many that a configuration's constraints allow are verified."""
+SHARES = (8, 2, 2)
+"""Of these around the tile; between that and the own size, where persistent blocks have several tiles; beside it."""
 MAX_ELEMENTS = 1 << 26
 """Of the product of all sizes: an edge case need not be large, only awkward."""
 MAX_ELEMENTS_BETWEEN = 1 << 36
@@ -23,6 +25,20 @@ MAX_ELEMENTS_BETWEEN = 1 << 36
 MAX_LENGTH = 1 << 22
 ALIGNED = 8
 """Lengths are this far from a tile in every second half: some variants take whole vectors only."""
+
+
+def awkward_problems(
+    problem: Problem, configuration: Configuration, fits: Callable[[Problem, Configuration], bool]
+) -> list[Problem]:
+    """Choose sizes at which a winner is verified: of each kind its share, the rest of what there is of the first."""
+    around = chain(edge_problems(problem, configuration), wide_edge_problems(problem, configuration))
+    kinds = [
+        (one for one in kind if fits(one, configuration))
+        for kind in (around, between_problems(problem), near_problems(problem))
+    ]
+    found = [one for kind, share in zip(kinds, SHARES, strict=True) for one in islice(kind, share)]
+    found += chain(*kinds)
+    return list({str(one): one for one in found}.values())[:ENOUGH]
 
 
 def edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
@@ -49,22 +65,34 @@ def wide_edge_problems(problem: Problem, configuration: Configuration, seed: int
 
 
 def between_problems(problem: Problem, seed: int = 0) -> list[Problem]:
-    """Give problems with an eighth of each size up to all of it, one off round lengths or a vector; the smallest first.
+    """Give problems with an eighth of each size up to all of it, one off round lengths, 8 or 64; the largest first.
 
-    Some configurations are for many tiles only: one that divides the last of several rounds of tiles, say.
+    There persistent blocks have several tiles; and some configurations are for many tiles only. Where the own sizes
+    are beyond ``MAX_ELEMENTS_BETWEEN`` all are as much shorter. What is shorter than 16 keeps its length.
     """
     draw = random.Random(seed)
+    count, own = len(problem.sizes), math.prod(problem.sizes.values())
+    scale = min(1.0, (MAX_ELEMENTS_BETWEEN / own) ** (1 / count))
     found: list[Problem] = []
     for turn in range(4 * MAX_BETWEEN_PROBLEMS):
-        off = 1 if turn % 2 else ALIGNED
-        lengths = [int(size * 2 ** draw.uniform(-3, 0)) // (2 * ALIGNED) for size in problem.sizes.values()]
-        sizes = [length * 2 * ALIGNED + draw.choice((-off, off)) for length in lengths]
-        candidate = Problem(
-            problem.kernel, dict(zip(problem.sizes, sizes, strict=True)), problem.dtypes, problem.options
-        )
-        if min(sizes) >= 1 and math.prod(sizes) <= MAX_ELEMENTS_BETWEEN and candidate not in found:
+        off = (ALIGNED, 1, 64)[turn % 3]
+        sizes = {}
+        for name, size in problem.sizes.items():
+            length = (
+                int(size * scale * 2 ** draw.uniform(-3, 0))
+                // (2 * max(off, ALIGNED))
+                * 2
+                * max(off, ALIGNED)
+            )
+            sizes[name] = size if length == 0 else min(size, length + draw.choice((-off, off)))
+        candidate = Problem(problem.kernel, sizes, problem.dtypes, problem.options)
+        if (
+            math.prod(sizes.values()) <= MAX_ELEMENTS_BETWEEN
+            and candidate not in found
+            and sizes != problem.sizes
+        ):
             found.append(candidate)
-    return sorted(found[:MAX_BETWEEN_PROBLEMS], key=lambda one: math.prod(one.sizes.values()))
+    return sorted(found[:MAX_BETWEEN_PROBLEMS], key=lambda one: -math.prod(one.sizes.values()))
 
 
 def near_problems(problem: Problem) -> list[Problem]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from tuner.devices.base import Contestant, Device
-from tuner.edges import between_problems, edge_problems, near_problems, wide_edge_problems
+from tuner.edges import awkward_problems
 from tuner.elimination import HEATS, Groups, Standing, eliminate
 from tuner.model import Configuration, Measurement, Mode, Problem, Status, Trial
 from tuner.records import SUSPECT
@@ -336,9 +336,7 @@ def _confirm(
         return Confirmation(again, [], f"on other inputs its error is {error:.2g}, above {max_error:.2g}")
     say("verifying the winner at awkward sizes")
     chosen = winner.configuration
-    awkward = [*edge_problems(problem, chosen), *wide_edge_problems(problem, chosen)]
-    awkward += [*between_problems(problem), *near_problems(problem)]
-    edges = device.verify_at(awkward, chosen)
+    edges = device.verify_at(awkward_problems(problem, chosen, device.fits), chosen)
     failed = [(where, found) for where, found in edges if found.status is not Status.OK]
     if not failed:
         return Confirmation(again, edges, "")

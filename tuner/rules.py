@@ -91,23 +91,30 @@ def parse_rules(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_rules(kernel: KernelSpec, names: Sequence[str]) -> KernelSpec:
-    """Give the kernel with some rules as further constraints of each variant, one for each of its launches.
+    """Give the kernel with some rules as further conditions of each variant, one for each of its launches.
+
+    They say what is worth trying; one that is judged after compiling is a constraint.
 
     A rule that is judged after compiling makes failures of configurations that are none without it: such a kernel has
     another digest, so that a later run without the rule does not believe them.
     """
     if not names:
         return kernel
+    compiled = [name for name in names if RULES[name].compiled]
+    at_once = [name for name in names if not RULES[name].compiled]
     variants = {
-        variant.name: replace(variant, constraints=(*variant.constraints, *_constraints(variant, names)))
+        variant.name: replace(
+            variant,
+            constraints=(*variant.constraints, *_conditions(variant, compiled)),
+            worthwhile=(*variant.worthwhile, *_conditions(variant, at_once)),
+        )
         for variant in kernel.variants.values()
     }
-    compiled = [name for name in names if RULES[name].compiled]
     new = digest([kernel.digest, "rules of thumb", compiled]) if compiled else kernel.digest
     return replace(kernel, variants=variants, digest=new)
 
 
-def _constraints(variant: VariantSpec, names: Sequence[str]) -> list[tuple[str, Expression]]:
+def _conditions(variant: VariantSpec, names: Sequence[str]) -> list[tuple[str, Expression]]:
     several = len(variant.launches) > 1
     return [
         (

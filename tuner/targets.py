@@ -177,6 +177,13 @@ def objection(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
     return ""
 
 
+def unsearched(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
+    """Say why a search would not try a configuration that can be run; empty if it would."""
+    names = {**kernel.environment(problem, gpu), **configuration.values}
+    conditions = kernel.variants[configuration.variant].worthwhile
+    return next((reason for reason, condition in conditions if not condition.holds(names)), "")
+
+
 def _as_tuned(device: Device, kernel: KernelSpec, stored: StoredWinner) -> Target:
     run = stored.run
     broken = objection(kernel, run.problem, device.gpu, stored.winner.configuration)

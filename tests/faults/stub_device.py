@@ -116,6 +116,9 @@ class StubDevice(Device):
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         return self.confirmed(configuration, time_ns)
 
+    def fits(self, problem: Problem, configuration: Configuration) -> bool:
+        return True
+
     def verify_at(
         self, problems: Sequence[Problem], configuration: Configuration
     ) -> list[tuple[Problem, Measurement]]:

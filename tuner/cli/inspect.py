@@ -243,7 +243,7 @@ def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
             for p in variant["parameters"]
         ]
         lines += [f"  - {c['reason']}:  {c['condition']}" for c in variant["constraints"]]
-        lines += [f"  - worth trying if {c['reason']}:  {c['condition']}" for c in variant["worthwhile"]]
+        lines += [f"  - tried only where: {c['reason']}:  {c['condition']}" for c in variant["worthwhile"]]
         lines += [
             f"  - rule of thumb {name}: {_excluded(count)}"
             for name, count in variant["space"].get("excluded_by_rules", {}).items()

@@ -190,6 +190,10 @@ class Device(ABC):
         """Measure once more where nothing of this session can matter: a fresh process, fresh inputs."""
 
     @abstractmethod
+    def fits(self, problem: Problem, configuration: Configuration) -> bool:
+        """Say whether the configuration claims to work at another size."""
+
+    @abstractmethod
     def verify_at(
         self, problems: Sequence[Problem], configuration: Configuration
     ) -> list[tuple[Problem, Measurement]]:

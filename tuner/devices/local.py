@@ -19,7 +19,6 @@ from tuner.devices.base import DEFAULT_NOISE_FLOOR, Compiled, Contestant, Device
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard
 from tuner.devices.requests import Requests, candidate_request, measurement_of
-from tuner.edges import ENOUGH
 from tuner.errors import CompileError, DeviceError, KernelError, TunerError
 from tuner.kernel import KernelSpec
 from tuner.model import (
@@ -301,23 +300,28 @@ class LocalDevice(Device):
                 measurement = self._verify(guard, problem, configuration)
                 if measurement is not None:
                     found.append((problem, measurement))
-                if len(found) == ENOUGH:
-                    break
             return found
         except DeviceError as error:
             return [*found, (problem, Measurement(Status.UNVERIFIED, error=str(error)))]
         finally:
             guard.close()
 
-    def _verify(self, guard: Guard, problem: Problem, configuration: Configuration) -> Measurement | None:
-        """Check a configuration at another size; None where it does not claim to work."""
+    def fits(self, problem: Problem, configuration: Configuration) -> bool:
+        """Say whether the configuration claims to work at another size."""
         names = {**self._task.kernel.environment(problem, self.gpu), **configuration.values}
         variant = self._task.kernel.variants[configuration.variant]
         conditions = [condition for _, condition in variant.constraints_before]
         conditions += [variant.requires] if variant.requires is not None else []
         try:
-            if not all(condition.holds(names) for condition in conditions):
-                return None
+            return all(condition.holds(names) for condition in conditions)
+        except KernelError:
+            return False
+
+    def _verify(self, guard: Guard, problem: Problem, configuration: Configuration) -> Measurement | None:
+        """Check a configuration at another size; None where it does not claim to work."""
+        if not self.fits(problem, configuration):
+            return None
+        try:
             request, compilation = self._request(problem, configuration)
             setup = self._requests.setup(problem, self._seed + 2, Conditions(), timed=False)
         except (UnlaunchableError, KernelError):  # a grid or a tensor of nothing, for example

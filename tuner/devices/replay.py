@@ -148,10 +148,14 @@ class ReplayDevice(Device):
         """Give the recorded samples once more; there is no other process to ask."""
         return _measurement(self._rows[_key(configuration)])
 
+    def fits(self, problem: Problem, configuration: Configuration) -> bool:
+        """Say no: other sizes were not recorded for this purpose."""
+        return False
+
     def verify_at(
         self, problems: Sequence[Problem], configuration: Configuration
     ) -> list[tuple[Problem, Measurement]]:
-        """Give nothing: other sizes were not recorded for this purpose."""
+        """Give nothing."""
         return []
 
     def close(self) -> None:

@@ -83,9 +83,14 @@ def show_ablation(found: Ablation, source: str, notes: tuple[str, ...] = ()) -> 
             name = ""
     if rows:
         show(HEADS, rows, right=("time",))
-    if found.faster:
-        names = ", ".join(one.change.name for one in found.faster)
-        click.echo(printable(f"  faster than what was chosen: {names}; a longer search may find more"))
+    if any(one.change.unsearched for choice in found.choices for one in choice.alternatives):
+        click.echo("  * left out of a search at this size; `tune show` has the reasons")
+    for unsearched, more in ((False, "a longer search may find more"), (True, "no search tries that")):
+        names = ", ".join(
+            one.change.name for one in found.faster if bool(one.change.unsearched) == unsearched
+        )
+        if names:
+            click.echo(printable(f"  faster than what was chosen: {names}; {more}"))
 
 
 def _time(found: Ablation) -> str:
@@ -118,7 +123,8 @@ def _text(value: Value) -> str:
 def _instead(one: Alternative) -> str:
     """Give the value, and what had to change with it."""
     besides = one.change.besides
-    return _text(one.change.value) + (f", with {besides[0]}={_text(besides[1])}" if besides else "")
+    instead = _text(one.change.value) + (f", with {besides[0]}={_text(besides[1])}" if besides else "")
+    return f"{instead} *" if one.change.unsearched else instead
 
 
 def _cells(one: Alternative) -> tuple[str, str, str]:
@@ -170,6 +176,7 @@ def _choice(choice: Choice) -> dict[str, Any]:
             {
                 "value": one.change.value,
                 "besides": _besides(one),
+                "unsearched": one.change.unsearched,
                 "time_ns": one.time_ns,
                 "ci_low_ns": one.low_ns,
                 "ci_high_ns": one.high_ns,

@@ -27,10 +27,10 @@ def small_problems(
 ) -> list[Problem]:
     """Give sizes around a configuration's tile, each of which lets another part of a kernel go wrong.
 
-    First that with the longest shortest dimension, where no tile is whole; one that is long in its last dimension and
-    short in the others, so that the buffers of a product are used again and again; the smallest; one that is wide in
-    two dimensions, so that persistent blocks have several tiles; those that are long in the others; and what lies
-    between.
+    First that with the longest shortest dimension, which ends beside its tiles; one that is long in its last dimension
+    and short in the others, so that the buffers of a product are used again and again; one that is wide in two
+    dimensions, so that persistent blocks have several tiles; the smallest; those that are long in the others; and what
+    lies between. None is longer in a dimension than the problem, but for what is around the tile.
 
     Args:
         problem: whose dtypes and options they have.
@@ -51,24 +51,20 @@ def small_problems(
     wide = [one for one in _wide(problem) if fits(one)][:1]
     if small:
         between = [small[len(small) * i // count] for i in range(count)]
-        wanted = [small[-1], *long[-1], small[0], *wide, *chain(*long[-2::-1]), *between]
+        wanted = [small[-1], *long[-1], *wide, small[0], *chain(*long[-2::-1]), *between]
     else:
         least = min(fitting or [problem], key=_work)
         cut = sorted((_cut(least, fits, seed + i) for i in range(count)), key=_balance)
-        wanted = [*cut[:1], *long[-1], *cut[1:]]
+        wanted = [cut[-1], *long[-1], *wide, *cut]
     return list({str(one): one for one in wanted}.values())[:count]
 
 
 def _long(problem: Problem, name: str) -> list[Problem]:
     """Give those that are as long in a dimension as is affordable: in whole vectors, none whole, and less short."""
-    found = []
-    for short, work in ((SHORT, MOST_WORK), (2 * SHALLOW, MOST_WIDE_WORK)):
-        longest = work // (short + 1) ** (len(problem.sizes) - 1) - 1
-        length = max(1, min(longest, problem.sizes[name]) // ALIGNED) * ALIGNED
-        found += [
-            _sized(problem, {**dict.fromkeys(problem.sizes, short + off), name: length + off})
-            for off in (0, 1)
-        ]
+    others, found = len(problem.sizes) - 1, []
+    for short, work in ((SHORT, MOST_WORK), (2 * SHALLOW, MOST_WIDE_WORK))[: 2 if others else 1]:
+        longest = (work // (short + 1) ** others - 1) // ALIGNED * ALIGNED
+        found += [_sized(problem, short + off, {name: longest + off}) for off in (0, 1)]
     return found
 
 
@@ -79,13 +75,15 @@ def _wide(problem: Problem) -> list[Problem]:
         return []
     width = int((MOST_WIDE_WORK // (SHALLOW + 1)) ** (1 / others)) // ALIGNED * ALIGNED - ALIGNED
     return [
-        _sized(problem, {**dict.fromkeys(problem.sizes, width + off), name: SHALLOW + off})
+        _sized(problem, width + off, {name: SHALLOW + off})
         for name in list(problem.sizes)[::-1]
         for off in (0, 1)
     ]
 
 
-def _sized(problem: Problem, sizes: dict[str, int]) -> Problem:
+def _sized(problem: Problem, length: int, other: dict[str, int]) -> Problem:
+    """Give every dimension a length, but some another, and none one beyond the problem's own."""
+    sizes = {name: min(own, other.get(name, length)) for name, own in problem.sizes.items()}
     return Problem(problem.kernel, sizes, problem.dtypes, problem.options)
 
 
@@ -97,7 +95,7 @@ def _cut(problem: Problem, fits: Callable[[Problem], bool], seed: int) -> Proble
         length = int(problem.sizes[name] * rng.uniform(0.5, 0.95))
         if problem.sizes[name] % ALIGNED == 0:
             length -= length % ALIGNED
-        candidate = _sized(problem, {**problem.sizes, name: length})
+        candidate = Problem(problem.kernel, {**problem.sizes, name: length}, problem.dtypes, problem.options)
         if length >= 1 and fits(candidate):
             problem = candidate
     return problem
