@@ -37,7 +37,7 @@ def awkward_problems(
         for kind in (around, between_problems(problem), near_problems(problem))
     ]
     found = [one for kind, share in zip(kinds, SHARES, strict=True) for one in islice(kind, share)]
-    found += chain(*kinds)
+    found += islice(chain(*kinds), ENOUGH)
     return list({str(one): one for one in found}.values())[:ENOUGH]
 
 
@@ -76,21 +76,14 @@ def between_problems(problem: Problem, seed: int = 0) -> list[Problem]:
     found: list[Problem] = []
     for turn in range(4 * MAX_BETWEEN_PROBLEMS):
         off = (ALIGNED, 1, 64)[turn % 3]
+        step = 2 * max(off, ALIGNED)
         sizes = {}
         for name, size in problem.sizes.items():
-            length = (
-                int(size * scale * 2 ** draw.uniform(-3, 0))
-                // (2 * max(off, ALIGNED))
-                * 2
-                * max(off, ALIGNED)
-            )
-            sizes[name] = size if length == 0 else min(size, length + draw.choice((-off, off)))
+            steps = int(size * scale * 2 ** draw.uniform(-3, 0)) // step
+            sizes[name] = min(size, steps * step + draw.choice((-off, off))) if steps else size
         candidate = Problem(problem.kernel, sizes, problem.dtypes, problem.options)
-        if (
-            math.prod(sizes.values()) <= MAX_ELEMENTS_BETWEEN
-            and candidate not in found
-            and sizes != problem.sizes
-        ):
+        small = math.prod(sizes.values()) <= MAX_ELEMENTS_BETWEEN
+        if small and candidate not in found and sizes != problem.sizes:
             found.append(candidate)
     return sorted(found[:MAX_BETWEEN_PROBLEMS], key=lambda one: -math.prod(one.sizes.values()))
 

@@ -313,9 +313,12 @@ class LocalDevice(Device):
         conditions = [condition for _, condition in variant.constraints_before]
         conditions += [variant.requires] if variant.requires is not None else []
         try:
-            return all(condition.holds(names) for condition in conditions)
-        except KernelError:
+            if not all(condition.holds(names) for condition in conditions):
+                return False
+            make_plan(self._task.kernel, problem, self.gpu, configuration)
+        except (UnlaunchableError, KernelError):  # a grid of nothing, for example
             return False
+        return True
 
     def _verify(self, guard: Guard, problem: Problem, configuration: Configuration) -> Measurement | None:
         """Check a configuration at another size; None where it does not claim to work."""
