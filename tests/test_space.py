@@ -85,6 +85,8 @@ def test_what_is_not_worthwhile_is_right_and_not_searched(tmp_path):
         space = SearchSpace.from_kernel(kernel, found, GPU)
         assert space.contains(block) == searched and space.contains(few)
         assert objection(kernel, found, GPU, block) == ""
+    with pytest.raises(SpaceError, match="valid and worth trying for scale"):
+        SearchSpace.from_kernel(kernel, small, GPU, fixed={"block_size": [256]})
 
 
 def test_random_constraints_against_one_by_one_evaluation():

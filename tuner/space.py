@@ -166,7 +166,7 @@ class SearchSpace:
         fixed: Mapping[str, Iterable[Value]] | None = None,
         seed: int = 0,
     ) -> SearchSpace:
-        """Enumerate what is valid for a problem on a GPU.
+        """Enumerate what is valid, and worth trying, for a problem on a GPU.
 
         Args:
             kernel: what the parameters and constraints belong to.
@@ -208,7 +208,8 @@ class SearchSpace:
                 if fixed or variants
                 else "change the problem or the constraints"
             )
-            raise SpaceError(f"no configuration is valid for {problem} on {gpu.name} ({reasons})", remedy)
+            kind = "valid and worth trying" if any(variant.worthwhile for variant in chosen) else "valid"
+            raise SpaceError(f"no configuration is {kind} for {problem} on {gpu.name} ({reasons})", remedy)
         return cls(found, size_before, sampled, left_out)
 
     def __len__(self) -> int:
