@@ -25,7 +25,7 @@ from tuner.kernel_file import load_kernel
 from tuner.model import Configuration, Problem, Value
 from tuner.roofline import ARCHITECTURES
 from tuner.space import SearchSpace
-from tuner.targets import objection
+from tuner.validity import objection
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

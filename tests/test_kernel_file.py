@@ -16,7 +16,7 @@ from tuner.model import Configuration
 from tuner.plan import make_plan
 from tuner.roofline import ARCHITECTURES, roof_of
 from tuner.space import SearchSpace
-from tuner.targets import objection
+from tuner.validity import objection
 
 GOOD = """\
 [kernel]

@@ -2,99 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from statistics import geometric_mean
-from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
-
-import kernel_tables
-
-from tuner.kernel_file import load_kernel
-from tuner.model import Configuration
-from tuner.roofline import ARCHITECTURES
-from tuner.seeds import settle
-from tuner.space import SearchSpace
-
-ROOT = Path(__file__).resolve().parents[1]
-EVIDENCE = ROOT / "results" / "evidence"
-PAGES = ROOT / "docs" / "kernels"
+from tests.pages import (
+    EVIDENCE,
+    PAGES,
+    ROOT,
+    Table,
+    beside,
+    contests,
+    ladder,
+    ladder_text,
+    line,
+    measured,
+    prose,
+    raced,
+    seconds,
+    tables,
+)
 
 pytestmark = pytest.mark.skipif(not EVIDENCE.is_dir(), reason="needs the evidence of a checkout")
 
-Table = list[list[str]]
+# -- the pages
 
-
-def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip("|").split("|")]
-
-
-def tables(page: Path) -> Iterator[tuple[str, Table]]:
-    """Give each table with what stands between it and the heading above it."""
-    above, table = "", []
-    for line in [*page.read_text().splitlines(), ""]:
-        if line.startswith("|"):
-            table.append(cells(line))
-            continue
-        if table:
-            yield above, [table[0], *table[2:]]
-        table = []
-        above = "" if line.startswith("#") else f"{above}\n{line}"
-
-
-def measured(page: str) -> list[Table]:
-    """Give the tables under headings that name a file of the evidence."""
-    return [table for above, table in tables(PAGES / f"{page}.md") if "results/evidence/" in above]
-
-
-# -- what the evidence says, as a table
-
-
-def raced() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads((EVIDENCE / "teaching.json").read_text())
-    return rows
-
-
-def beside(kernel: str, dtype: str, problem: str, *options: str) -> dict[str, dict[str, Any]]:
-    """Give what one winner was timed in turn with, by the rival's name; none is there twice."""
-    wanted = (kernel, dtype, problem, list(options))
-    rows = [row for row in raced() if (row["kernel"], row["dtype"], row["problem"], row["options"]) == wanted]
-    found = {row["rival"]: row for row in rows}
-    assert found and len(found) == len(rows)
-    return found
-
-
-def layout(configuration: dict[str, Any]) -> str:
-    name = f"`{configuration['variant']}`"
-    if "stream_warps" in configuration:
-        tile = f"{configuration['block_m']} x {configuration['block_n']}"
-        return f"{name}, {configuration['stream_warps']} streaming warps, tiles of {tile}"
-    if "tile_bytes" in configuration:
-        stages, size = configuration["stages"], configuration["tile_bytes"]
-        ring = f"{stages} stages of {size} bytes" if stages > 1 else f"one tile of {size} bytes"
-        return f"{name}, {ring}{', and a bulk store' if configuration['bulk_store'] else ''}"
-    side = ", side by side" if configuration.get("arrangement") == "blocked" else ""
-    return f"{name}, {configuration['items_per_thread']} x {configuration['vector_width']}{side}"
-
-
-def rival(row: dict[str, Any] | None) -> str:
-    if row is None:
-        return "it is the default"
-    return f"{row['rival_ns'] / 1e3:.2f} ({row['ratio']:.3f}, {row['verdict']})"
-
-
-def line(found: dict[str, dict[str, Any]], *names: str) -> list[str]:
-    best = next(iter(found.values()))
-    figures = [f"{best['ours_ns'] / 1e3:.2f}", f"{best['gbytes_per_s']:.0f}"]
-    return [*figures, *(rival(found.get(name)) for name in names), layout(best["configuration"])]
+CUBE = "groups=1024,vectors=1024,length=1024"
+LIBRARIES = {"default": "default", "torch": "torch"}
+BOTH = ("float32", "float16")
 
 
 def compared(kernel: str, rivals: dict[str, str], dtypes: tuple[str, ...], *exponents: int) -> Table:
@@ -133,139 +69,6 @@ def mean_matvec() -> Table:
     return found
 
 
-# -- what `tune ladder` printed
-
-
-@dataclass(frozen=True)
-class Rung:
-    """One line of a contest."""
-
-    name: str
-    kind: str
-    """Its dtype or option, where rungs differ in it."""
-    time: str
-    peak: str
-    over: str
-    against: str
-    launch: bool
-    """Whether most of the time is the launch."""
-
-    @property
-    def seconds(self) -> float:
-        number, unit = self.time.split()
-        return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
-
-
-@dataclass(frozen=True)
-class Contest:
-    """One size."""
-
-    label: str
-    mode: str
-    first: str
-    """The rung that all others are compared with."""
-    library: str
-    rungs: dict[tuple[str, str], Rung]
-    own: list[str]
-    """The names of the kernel's own rungs, in order."""
-
-
-RUNG = re.compile(
-    r"(?P<name>\S+(?: \S+)*)\s+(?:(?P<kind>float32|float16|product=\w+)\s+)?"
-    r"(?P<time>[\d.]+ [um]?s|-)(?=\s|$)(?:\s+[\d.]+ (?:[GTM]B|[GT]FLOP)/s)?(?:\s+(?P<peak>[\d.]+)%)?"
-    r"(?:\s+(?P<over>[\d.e+]+)x(?P<star> \*)?)?"
-    r"(?:\s+(?:(?P<verdict>slower|faster|launch latency): (?P<ratio>[\d.]+)x \("
-    r"|(?P<unsure>(?:same|ambiguous) \(.*?\))))?"
-)
-
-
-def ladder_text(kernel: str) -> str:
-    return (EVIDENCE / f"ladder-{kernel}.txt").read_text()
-
-
-def contests(kernel: str) -> list[Contest]:
-    text = ladder_text(kernel)
-    own = re.findall(r"^  (\S+(?: \S+)*?)  ", text.split("\n\n")[0], re.MULTILINE)
-    launched = set(
-        re.findall(r"^(\S+(?: \S+)*?) {2,}(\S+ \S+) !", text.partition("time, by n")[2], re.MULTILINE)
-    )
-    found = []
-    blocks = re.findall(
-        rf"^{kernel} \S*?=?(2\^\d+|\d+) on .*\n((?:  timed .*\n)+)rung (.*)\n((?:\S.*\n)+)",
-        text,
-        re.MULTILINE,
-    )
-    for label, timed, head, lines in blocks:
-        (mode,) = set(re.findall(r"(rotating|cold), rested", timed))
-        rungs = {}
-        for text_ in lines.splitlines():
-            row = RUNG.match(text_)
-            assert row, text_
-            kind = (row["kind"] or "").removeprefix("product=")
-            against = f"{row['ratio']}, {row['verdict']}" if row["verdict"] else row["unsure"] or "-"
-            rungs[row["name"], kind] = Rung(
-                name=row["name"],
-                kind=kind,
-                time=row["time"],
-                peak=f"{row['peak']} %" if row["peak"] else "-",
-                over=f"{row['over']}{row['star'] or ''}" if row["over"] else "-",
-                against=against,
-                launch=(row["name"], row["time"]) in launched,
-            )
-        names = re.search(r"over (\S+(?: \S+)*?) {2,}against (\w+)", head)
-        assert names
-        found.append(Contest(label, mode, names[1], names[2], rungs, own))
-    assert found
-    return found
-
-
-def worth(before: Rung | None, rung: Rung) -> str:
-    """Say how many times as fast as the step before, of the same contest; nothing where the launch decides both."""
-    if before is None or before.kind != rung.kind or (before.launch and rung.launch):
-        return ""
-    ratio = before.seconds / rung.seconds
-    return f" ({ratio:.{0 if ratio >= 100 else 1 if ratio >= 10 else 2}f})"
-
-
-def cell(contest: Contest, key: tuple[str, str]) -> str:
-    rung = contest.rungs[key]
-    if rung.time == "-" or rung.name not in contest.own:
-        return rung.time
-    before = [one for one in contest.rungs.values() if one.name in contest.own and one.time != "-"]
-    place = before.index(rung)
-    return f"{rung.time}{worth(before[place - 1] if place else None, rung)}"
-
-
-def ladder(kernel: str, kind: str = "") -> Table:
-    """Every rung at every size, and the largest one's shares and verdicts."""
-    sizes = contests(kernel)
-    last = sizes[-1]
-    kinds = [kind] if kind else []
-    head = ["rung", *kinds, *(f"{one.label}, {one.mode}" for one in sizes)]
-    ends = (
-        f"of peak, {last.label}",
-        f"over {last.first}, {last.label}",
-        f"against {last.library}, {last.label}",
-    )
-    found: Table = [[*head, *ends]]
-    for key, rung in last.rungs.items():
-        assert bool(rung.kind) == bool(kind)
-        times = [cell(contest, key) for contest in sizes]
-        found.append([rung.name, *([rung.kind] if kind else []), *times, rung.peak, rung.over, rung.against])
-    return found
-
-
-# -- the pages
-
-IN_THE_README = (
-    *((8192, 8192, 8192), (4096, 4096, 4096), (512, 512, 512), (4096, 11008, 4096)),
-    *((1, 8192, 8192), (512, 512, 65536), (4095, 4097, 4093)),
-)
-CUBE = "groups=1024,vectors=1024,length=1024"
-LIBRARIES = {"default": "default", "torch": "torch"}
-BOTH = ("float32", "float16")
-
-
 def test_vector_add() -> None:
     rivals = {**LIBRARIES, "Thrust": "thrust_vector_add"}
     assert measured("vector_add") == [
@@ -296,92 +99,6 @@ def test_reduce() -> None:
     ]
 
 
-def test_gemm() -> None:
-    assert measured("gemm") == [ladder("gemm")]
-
-
-def test_gemm_on_hopper() -> None:
-    """Where it fails: scripts/run python scripts/kernel_tables.py writes the tables anew."""
-    assert kernel_tables.filled(kernel_tables.PAGE.read_text()) == kernel_tables.PAGE.read_text()
-
-
-def test_gemm_on_hopper_names_every_parameter() -> None:
-    page = kernel_tables.PAGE.read_text()
-    variants = [v for v in load_kernel("gemm").variants.values() if v.name.startswith("wgmma")]
-    assert variants
-    named = {name for variant in variants for name in variant.parameters} - {"block_m", "block_n"}
-    assert {name for name in named if f"`{name}`" not in page} == set()
-    known = {name for v in load_kernel("gemm").variants.values() for name in (v.name, *v.parameters)}
-    assert set(re.findall(r"`([a-z0-9]+_[a-z0-9_]+)`", page)) <= known  # none that is gone
-
-
-def test_tables_of_gemm_are_made_of_the_evidence(tmp_path: Path) -> None:
-    text = "".join(
-        f"<!-- measured: {name} -->\nold\n<!-- end -->\n"
-        for name in ("shapes bfloat16", "shapes float16", "ablation wgmma")
-    )
-    unmeasured = kernel_tables.filled(text, tmp_path)
-    assert unmeasured.count("Not measured yet") == 3 and "old" not in unmeasured
-    rivals = {
-        "torch": {"ratio": 1.10, "verdict": "faster"},
-        "cublaslt": {"ratio": 1.002, "verdict": "same"},
-    }
-    race = {
-        "ours": {"time_ns": 1.7e5, "tflops": 801.26},
-        "rivals": rivals,
-        "mode": "cold",
-        "variant": "wgmma",
-    }
-    shape = {
-        "dtype": "bfloat16",
-        "layout": "nn",
-        "m": 8,
-        "n": 16,
-        "k": 24,
-        "race": race,
-        "search": {"seconds": 18.4},
-    }
-    odd = {**shape, "k": 23, "race": {**race, "rivals": {"torch": {"ratio": 4.0, "verdict": "faster"}}}}
-    problems = [{**shape, "sustained": {"rivals": rivals}}, {**odd, "sustained": {}}]
-    (tmp_path / "gemm-shapes.json").write_text(json.dumps({"gpu": "NVIDIA H200", "problems": problems}))
-    others = [
-        {"value": 3, "besides": {}, "ratio": 1.03, "verdict": "faster"},
-        {"value": 2, "besides": {}, "ratio": 1.2, "verdict": "faster"},
-        {"value": 5, "besides": {}, "ratio": None, "verdict": None},
-    ]
-    stages = {"parameter": "stages", "value": 4, "worth": 1.03, "alternatives": others}
-    group = {
-        "parameter": "group",
-        "value": 8,
-        "worth": 1.001,
-        "alternatives": [{**others[0], "verdict": "same"}],
-    }
-    deeper = {"value": 128, "besides": {"stages": 2}, "ratio": 0.98, "verdict": "slower"}
-    pair = {"parameter": "block_n", "value": 256, "worth": 0.98, "alternatives": [deeper]}
-    alone = {"parameter": "block_k", "value": 64, "worth": None, "alternatives": [others[2]]}
-    found = {
-        **{"variant": "wgmma", "gpu": "NVIDIA H200", "mode": "cold", "regime": "rested"},
-        "problem": {"sizes": {"m": 8, "n": 16, "k": 24}, "dtypes": {"input": "bfloat16"}},
-        "choices": [alone, pair, group, stages],
-    }
-    (tmp_path / "gemm-ablation.json").write_text(json.dumps([found]))
-    measured = kernel_tables.filled(text, tmp_path)
-    assert (
-        "| 8 x 16 x 24 | cold | 170.00 | 801.3 | 1.100, faster | 1.002, same | 1.100 | 18 s | `wgmma` |"
-        in measured
-    )
-    assert "| 8 x 16 x 23 | cold | 170.00 | 801.3 | 4.000, faster | - | - | 18 s | `wgmma` |" in measured
-    assert "over the 1 shapes with whole rows, against torch.mm: **1.100**" in measured
-    lines = [line for line in measured.splitlines() if line.startswith("| `")]
-    assert lines == [
-        "| `stages` | 4; 3: 1.030 |",
-        "| `group` | 8; 3: same |",
-        "| `block_n` | 256; 128 with stages 2: 0.980, better |",
-        "| `block_k` | 64; no other is valid |",
-    ]
-    assert measured.count("Not measured yet") == 1  # float16
-
-
 def test_mean_matvec() -> None:
     assert measured("mean_matvec") == [mean_matvec(), ladder("mean_matvec", "product")]
 
@@ -399,10 +116,6 @@ def test_every_step_of_a_ladder_is_in_its_table() -> None:
             assert len(contest.own) == rungs
 
 
-def prose(page: Path) -> str:
-    return " ".join(page.read_text().split())
-
-
 def least(kernel: str) -> str:
     """Give what the least kernel takes, in us, as the first footnote has it."""
     found = re.search(r"512 bytes takes ([\d.]+) us", ladder_text(kernel))
@@ -413,223 +126,6 @@ def least(kernel: str) -> str:
 def rest_us(product: str) -> str:
     read = beside("mean_matvec", "float32", CUBE, f"product={product}")["read pass"]
     return f"{(read['ours_ns'] - read['rival_ns']) / 1e3:.0f}"
-
-
-def seconds(kernel: str, contest: int, *names: str) -> list[float]:
-    rungs = {name: rung for (name, _), rung in contests(kernel)[contest].rungs.items() if name in names}
-    return [rungs[name].seconds for name in names]
-
-
-def mean_of_products(problems: list[dict[str, Any]]) -> float:
-    """Give the geometric mean of torch.mm's time over ours in bfloat16, where rows are whole 16 bytes."""
-    ratios = [
-        one["race"]["rivals"]["torch"]["ratio"]
-        for one in problems
-        if one["dtype"] == "bfloat16" and one["n"] % 8 == one["k"] % 8 == 0
-    ]
-    assert len(ratios) == 15
-    return geometric_mean(ratios)
-
-
-WORDS = (
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-)
-
-
-def of_products() -> Iterator[tuple[str, str]]:
-    """Give what docs/kernels/gemm-hopper.md says about its tables."""
-    raced_ones = json.loads((EVIDENCE / "gemm-shapes.json").read_text())["problems"]
-    half = [one for one in raced_ones if one["dtype"] == "bfloat16"]
-    even = [one["race"]["rivals"]["torch"] for one in half if one["n"] % 8 == one["k"] % 8 == 0]
-    assert not any(one["race"]["rivals"]["torch"]["verdict"] == "slower" for one in raced_ones)
-    faster = [one for one in even if one["verdict"] == "faster"]
-    faster_in_float16 = [
-        one["race"]["rivals"]["torch"]["verdict"] == "faster"
-        for one in raced_ones
-        if one["dtype"] == "float16" and one["n"] % 8 == one["k"] % 8 == 0
-    ]
-    yield (
-        "gemm-hopper",
-        "No shape is slower than `torch.mm` beyond the noise, and of the fifteen whose rows are whole 16 bytes "
-        f"{WORDS[len(faster)]} are faster in bfloat16, {WORDS[sum(faster_in_float16)]} in float16",
-    )
-    yield "gemm-hopper", f"{WORDS[winners_that_are_seeds()].capitalize()} of the sixteen bfloat16 winners are"
-    (few, largest), (more, next_one), *others = sorted(
-        (one["search"]["stats"]["trials"], one["k"]) for one in half
-    )
-    yield (
-        "gemm-hopper",
-        f"{largest} and {next_one} cubed get {few} and {more} trials in bfloat16, "
-        f"the others {others[0][0]} to {others[-1][0]}",
-    )
-    listed = {
-        dtype: [
-            one["race"]["rivals"]["cublaslt"]["verdict"]
-            for one in raced_ones
-            if one["dtype"] == dtype and one["n"] % 8 == one["k"] % 8 == 0
-        ]
-        for dtype in ("bfloat16", "float16")
-    }
-    assert not any("slower" in verdicts for verdicts in listed.values())
-    [beaten] = {verdicts.count("faster") for verdicts in listed.values()}
-    yield "gemm-hopper", f"best of cuBLASLt's list either: {WORDS[beaten]} are faster in each dtype"
-    without = [
-        geometric_mean(
-            one["race"]["rivals"]["torch"]["ratio"]
-            for one in raced_ones
-            if one["dtype"] == dtype and one["n"] % 8 == one["k"] % 8 == 0 and one["k"] != 128
-        )
-        for dtype in ("bfloat16", "float16")
-    ]
-    yield (
-        "gemm-hopper",
-        f"without 4096 x 4096 x 128 it is {without[0]:.3f} in bfloat16 and {without[1]:.3f} in float16",
-    )
-    faster_of_both = [
-        geometric_mean(
-            min(rival["ratio"] for rival in one["race"]["rivals"].values())
-            for one in raced_ones
-            if one["dtype"] == dtype and one["n"] % 8 == one["k"] % 8 == 0
-        )
-        for dtype in ("bfloat16", "float16")
-    ]
-    (both,) = {f"{mean:.3f}" for mean in faster_of_both}
-    yield "gemm-hopper", f"To the faster of both the mean is {both} in each dtype"
-    yield from of_more_products()
-    under_load = [one for one in raced_ones if one["sustained"]]
-    assert len(under_load) == 12
-    work = {one["m"] * one["n"] * one["k"] for one in raced_ones}
-    assert {one["m"] * one["n"] * one["k"] for one in under_load} == set(sorted(work)[-6:])
-    loaded = [one["sustained"]["rivals"]["torch"] for one in under_load]
-    large = [rival["ratio"] for rival in loaded]
-    yield (
-        "gemm-hopper",
-        f"the six largest products are {min(large):.3f} to {max(large):.3f} of `torch.mm` in both dtypes",
-    )
-    (unsure,) = [one for one, rival in zip(under_load, loaded, strict=True) if rival["verdict"] != "faster"]
-    assert {one["sustained"]["rivals"]["cublaslt"]["verdict"] for one in under_load} == {"faster"}
-    yield (
-        "gemm-hopper",
-        f"{unsure['m']} cubed in {unsure['dtype']} is within the noise of `torch.mm`, all else is faster",
-    )
-    others_of = {
-        (tuple(one["problem"]["sizes"].values()), choice["parameter"], other["value"]): other
-        for one in json.loads((EVIDENCE / "gemm-ablation.json").read_text())
-        for choice in one["choices"]
-        for other in choice["alternatives"]
-    }
-    worth = {key: other["ratio"] for key, other in others_of.items()}
-    verdict = {key: other["verdict"] for key, other in others_of.items()}
-    deep, beside_lines = (512, 512, 65536), (4104, 4104, 4104)
-    for parameter, value, words in (
-        ("gathered", False, "without `gathered`, the same takes"),
-        ("grid_k", 6, "`grid_k` = 6 takes"),
-    ):
-        yield "gemm-hopper", f"{words} {100 * (worth[deep, parameter, value] - 1):.0f} % longer"
-    share = 100 * (worth[beside_lines, "gathered", False] - 1)
-    yield "gemm-hopper", f"Where the L2 limits (4104 cubed) that is worth {share:.0f} %"
-    uneven = (4096, 11008, 4096)
-    for shape, parameter, value, words in (
-        (uneven, "gathered", False, "at 4096 x 11008 x 4096 with pairs of tiles {:.0f} %"),
-        (uneven, "split_last", False, "without it the product takes {:.0f} % longer"),
-        ((1024,) * 3, "prefetch", False, "by one of the blocks that will need it: {:.0f} % at 1024 cubed"),
-        ((4096, 4096, 128), "store_buffers", 1, "a second buffer (`store_buffers` = 2), {:.0f} %"),
-    ):
-        yield "gemm-hopper", words.format(100 * (worth[shape, parameter, value] - 1))
-    turns = 100 * (worth[(2048,) * 3, "schedule", "cooperative"] - 1)
-    yield "gemm-hopper", f"Taking turns is worth {turns:.1f} % at 2048 cubed"
-    assert {
-        verdict[shape, "promotion", value] for shape, value in (((2048,) * 3, 256), ((1024,) * 3, 128))
-    } == {"same"}
-    assert "slower" not in verdict.values()
-    yield "gemm-hopper", "`better`, of which there is none here"
-    curve = [100 * (worth[shape, "raster", "hilbert"] - 1) for shape in ((8192,) * 3, uneven)]
-    yield "gemm-hopper", f"that is {curve[0]:.1f} % and {curve[1]:.1f} % slower than the winner's lines"
-    lines = [
-        100 * (worth[shape, "raster", way] - 1)
-        for shape, way in (((8192,) * 3, "along_n"), (uneven, "along_m"))
-    ]
-    yield "gemm-hopper", f"lines along the other side are {lines[0]:.1f} % and {lines[1]:.1f} % slower"
-    told = [100 * (worth[(8192,) * 3, "kept", operand] - 1) for operand in "ab"]
-    yield "gemm-hopper", f"at 8192 cubed telling it costs {told[0]:.1f} % or {told[1]:.1f} %"
-    narrow = [worth[shape, "block_k", 64] for shape in ((8192,) * 3, uneven)]
-    yield "gemm-hopper", f"`block_k` = 64 at {narrow[0]:.2f} and {narrow[1]:.2f} is half the bytes under way"
-    deeper = max(worth[shape, "stages", count] for shape in ((8192,) * 3, uneven) for count in (3, 4))
-    yield "gemm-hopper", f"with 3 or 4 `stages` it costs {100 * (deeper - 1):.1f} % at most"
-
-
-def of_more_products() -> Iterator[tuple[str, str]]:
-    """Give what docs/kernels/gemm-hopper.md says about shapes that are not in the list."""
-    transposed, more, unchanged = (
-        {
-            (one["m"], one["n"], one["k"]): one["race"]["rivals"]
-            for one in json.loads((EVIDENCE / file).read_text())["problems"]
-            if one["race"] and one["dtype"] == dtype
-        }
-        for file, dtype in (
-            ("gemm-nt.json", "bfloat16"),
-            ("gemm-more.json", "bfloat16"),
-            ("gemm-more.json", "float16"),
-        )
-    )
-    verdicts = [rival["verdict"] for rivals in transposed.values() for rival in rivals.values()]
-    assert "slower" not in verdicts
-    yield "gemm-hopper", f"none of {WORDS[len(transposed)]} products is slower than either rival"
-    assert {rival["verdict"] for rivals in unchanged.values() for rival in rivals.values()} == {"faster"}
-    yield "gemm-hopper", f"all {WORDS[len(unchanged)]} are faster than both rivals"
-    behind = {
-        rival: {
-            shape: rivals[rival]["ratio"]
-            for shape, rivals in more.items()
-            if rivals[rival]["verdict"] == "slower"
-        }
-        for rival in kernel_tables.RIVALS
-    }
-    thousand, five, few, wide = (1000,) * 3, (5000,) * 3, (300, 5000, 4096), (512, 4096, 14336)
-    assert set(behind["cublaslt"]) == {thousand, five, few, wide} and set(behind["torch"]) == {five, wide}
-    best = {shape: 100 * (1 - ratio) for shape, ratio in behind["cublaslt"].items()}
-    torch = {shape: 100 * (1 - ratio) for shape, ratio in behind["torch"].items()}
-    yield (
-        "gemm-hopper",
-        f"at 1000 and 5000 cubed it is faster by {best[thousand]:.0f} % and by {best[five]:.1f} %, "
-        f"and at 300 x 5000 x 4096 by {best[few]:.0f} %",
-    )
-    yield "gemm-hopper", f"At 512 x 4096 x 14336, one tile for each SM, it is faster by {best[wide]:.1f} %"
-    yield (
-        "gemm-hopper",
-        f"`torch.mm` is ahead by {torch[five]:.1f} % at 5000 cubed and by {torch[wide]:.1f} % at 512 x 4096 x 14336",
-    )
-    scattered = more[256, 4096, 4096]["cublaslt"]
-    yield "gemm-hopper", f"may be {scattered['ratio_low']:.3f} or {scattered['ratio_high']:.3f}"
-
-
-@cache
-def winners_that_are_seeds() -> int:
-    """Count the bfloat16 winners that gemm's file would have tried first."""
-    gemm, gpu, count = load_kernel("gemm"), ARCHITECTURES[90], 0
-    for one in json.loads((EVIDENCE / "gemm-shapes.json").read_text())["problems"]:
-        if one["dtype"] == "bfloat16":
-            sizes = {name: one[name] for name in "mnk"}
-            problem = gemm.problem(sizes, {"": one["dtype"]}, {"layout": one["layout"]})
-            winner = Configuration.of(one["search"]["variant"], one["search"]["parameters"])
-            seeds = settle(gemm, problem, gpu, SearchSpace.from_kernel(gemm, problem, gpu))
-            count += winner in [seed.configuration for seed in seeds]
-    return count
 
 
 def claims() -> Iterator[tuple[str, str]]:
@@ -675,21 +171,6 @@ def claims() -> Iterator[tuple[str, str]]:
         yield "transform", f"CUB {rows['cub_transform']['ratio']:.3f} times"
     (loop,) = seconds("transform", 0, "one thread")
     yield "transform", f"takes [{1e9 * loop / 2**20:.0f} ns an element]"
-    yield from of_products()
-    variants = (EVIDENCE / "gemm-variants.txt").read_text()
-    plain, transposed = re.findall(r"faster: ([\d.]+)x \(1.*yes$", variants, re.MULTILINE)
-    yield "gemm", f"{plain} times with B row-major, {transposed} times with B transposed"
-    (mma_sync,) = re.findall(r"^tensor cores .* slower: ([\d.]+)x", variants, re.MULTILINE)
-    tensor = contests("gemm")[-1].rungs["tensor cores", ""]
-    against = tensor.against.partition(",")[0]
-    yield (
-        "gemm",
-        f"`mma_sync` reaches {against} of cuBLAS at 4096 cubed here, and reached {mma_sync} on another day",
-    )
-    for size, behind in ((0, "19 % where they are few"), (1, "3 % where blocks are many")):
-        before, after = seconds("gemm", size, "register tiles", "double buffered")
-        assert behind.startswith(f"{100 * (before / after - 1):.0f} %")
-        yield "gemm", behind
     for kernel in ("transform", "vector_add"):
         yield kernel, f"copies 512 bytes takes {least(kernel)} us"
 
@@ -737,19 +218,6 @@ def test_the_sanitizers_runs_are_those_of_the_evidence() -> None:
     assert (len(said), single) == (12, 5)
 
 
-def products() -> Table:
-    """The README's table of gemm."""
-    shapes = json.loads((EVIDENCE / "gemm-shapes.json").read_text())["problems"]
-    found: Table = [["m x n x k", "time, us", "TFLOP/s", "`torch.mm` takes, times as long (verdict on ours)"]]
-    for one in shapes:
-        if one["dtype"] == "bfloat16" and (one["m"], one["n"], one["k"]) in IN_THE_README:
-            ours, torch = one["race"]["ours"], one["race"]["rivals"]["torch"]
-            ratio = f"{torch['ratio']:.3f} ({torch['verdict']})"
-            size = f"{one['m']} x {one['n']} x {one['k']}"
-            found.append([size, f"{ours['time_ns'] / 1e3:.2f}", f"{ours['tflops']:.1f}", ratio])
-    return found
-
-
 def overview() -> Table:
     """The README's table: each kernel at its largest problem that most of them share."""
     head = ["2^28 elements, or 1024 x 1024 x 1024", "time, us", "of 4.8 TB/s"]
@@ -780,22 +248,8 @@ def overview() -> Table:
 
 def test_the_readme_has_the_measured_figures() -> None:
     shown = [table for _, table in tables(ROOT / "README.md")]
-    assert overview() in shown and products() in shown
-    shapes = json.loads((EVIDENCE / "gemm-shapes.json").read_text())["problems"]
+    assert overview() in shown
     text = prose(ROOT / "README.md")
-    half = geometric_mean(
-        one["race"]["rivals"]["torch"]["ratio"]
-        for one in shapes
-        if one["dtype"] == "float16" and one["n"] % 8 == one["k"] % 8 == 0
-    )
-    assert f"that is {mean_of_products(shapes):.3f} in the geometric mean, and {half:.3f} in float16" in text
-    taken = [one["search"]["seconds"] for one in shapes if one["dtype"] == "bfloat16"]
-    assert f"searched for in {min(taken):.0f} to {max(taken):.0f} seconds" in text
-    beside_torch = re.findall(
-        r"^torch .* faster: ([\d.]+)x \(", (EVIDENCE / "figures.txt").read_text(), re.MULTILINE
-    )
-    assert f"this configuration was {beside_torch[0]} times as fast" in text
-    assert f"it is {beside_torch[1]} times as fast as `torch.mm` at 4096 cubed" in text
     rungs = {row[0]: row for row in ladder("transform")[1:]}
     for rung, words in (
         ("one block", "with one block"),

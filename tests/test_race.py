@@ -11,6 +11,7 @@ import pytest
 
 from tests.faults.stub_device import StubDevice, good
 from tuner.devices.base import Contestant, RaceRound
+from tuner.edges import ENOUGH
 from tuner.elimination import HEATS
 from tuner.model import (
     Calibration,
@@ -248,6 +249,20 @@ def test_winner_that_a_fresh_process_cannot_reproduce() -> None:
     ((rejected, reason),) = found.unstable
     assert rejected.number == 0
     assert "fresh process" in reason
+
+
+def test_a_winner_is_verified_around_its_tile_below_its_size_and_beside_it() -> None:
+    class Even(Track):
+        def fits(self, problem: Problem, configuration: Configuration) -> bool:
+            return problem.sizes["n"] % 2 == 0
+
+    device, seen = Even(), list[int]()
+    device.edges = lambda p, c: seen.append(p.sizes["n"]) or good(1000.0)  # type: ignore[func-returns-value]
+    found = finish(device, [trial(0, 100.0)])
+    assert found is not None and found.exportable
+    assert len(set(seen)) == len(seen) == ENOUGH and not any(n % 2 for n in seen)
+    assert {992, 1008} <= set(seen), "a vector off the own size"
+    assert sum(125 <= n < 992 for n in seen) >= 2
 
 
 @pytest.mark.parametrize(("odd", "confirmed"), [(0, True), (2, True), (3, False)])

@@ -15,7 +15,7 @@ from tuner.kernel_file import load_kernel
 from tuner.model import Configuration
 from tuner.roofline import ARCHITECTURES
 from tuner.space import SearchSpace
-from tuner.targets import objection
+from tuner.validity import objection
 
 GPU = ARCHITECTURES[90]
 

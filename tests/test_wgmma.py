@@ -23,7 +23,7 @@ from tuner.plan import Plan, TensorMap, UnlaunchableError, make_plan
 from tuner.render import render
 from tuner.roofline import ARCHITECTURES
 from tuner.space import SearchSpace
-from tuner.targets import objection
+from tuner.validity import objection
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

@@ -22,8 +22,8 @@ from tuner.plan import make_plan
 from tuner.render import render
 from tuner.roofline import ARCHITECTURES
 from tuner.space import SearchSpace
-from tuner.targets import objection
 from tuner.tools.small import small_problems
+from tuner.validity import objection
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

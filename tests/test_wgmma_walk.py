@@ -13,7 +13,7 @@ from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
 from tests.test_wgmma_split_last import HOPPER, between, chosen, problem, source_of
 from tuner.kernel_file import load_kernel
 from tuner.model import Configuration, Problem
-from tuner.targets import objection
+from tuner.validity import objection, unsearched
 
 WALK = """
 struct Tile {
@@ -55,8 +55,7 @@ def is_searched(of: Problem, configuration: Configuration) -> bool:
     """Whether a search may try it; it may be run in any case."""
     gemm = load_kernel("gemm")
     assert not objection(gemm, of, HOPPER, configuration)
-    names = {**gemm.environment(of, HOPPER), **configuration.values}
-    return all(condition.holds(names) for _, condition in gemm.variants[configuration.variant].searched)
+    return not unsearched(gemm, of, HOPPER, configuration)
 
 
 @pytest.mark.parametrize(("length", "searched"), [(8192, True), (1024, False), (264, False)])

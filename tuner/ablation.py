@@ -23,7 +23,7 @@ from tuner.model import Calibration, Conditions, Configuration, Gpu, Problem, Va
 from tuner.records import Benchmark
 from tuner.roofline import Roof, roof_of
 from tuner.stats import Ratio, Verdict, median_interval, paired_ratio, verdict
-from tuner.targets import objection, unsearched
+from tuner.validity import objection, unsearched
 
 TOGETHER = 8
 """Alternatives in one contest with the configuration itself. Fewer would time it more often than needed; with more the

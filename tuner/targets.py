@@ -10,11 +10,11 @@ from pathlib import Path
 from tuner.baselines import Baseline, baselines_of, parse_baseline
 from tuner.database import Database, Filters, Found, StoredWinner
 from tuner.devices.base import Device
-from tuner.errors import TunerError, UsageError
+from tuner.errors import UsageError
 from tuner.kernel import KernelSpec, suggestion
 from tuner.kernel_file import builtin_kernels, content_digest, load_kernel
-from tuner.model import Conditions, Configuration, Gpu, Mode, Problem, Regime, Run
-from tuner.plan import make_plan
+from tuner.model import Conditions, Gpu, Mode, Problem, Regime, Run
+from tuner.validity import objection
 
 BEST, DEFAULT = "best", "default"
 """Names of the stored winner and of the kernel's default configuration."""
@@ -152,36 +152,6 @@ def choose_against(kernel: KernelSpec, asked: Sequence[str]) -> Against:
             name, count = f"{baseline.name} ({count})", count + 1
         found[name] = replace(baseline, name=name)
     return Against(DEFAULT in asked, tuple(found.values()), asked=True)
-
-
-def objection(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
-    """Say why a stored configuration cannot be run for a problem; empty if it can."""
-    variant = kernel.variants.get(configuration.variant)
-    if variant is None:
-        return f"{kernel.name} has no variant {configuration.variant} any more"
-    values = configuration.values
-    if values.keys() != variant.parameters.keys() or any(
-        values[name] not in parameter.values for name, parameter in variant.parameters.items()
-    ):
-        return f"the parameters of {variant.name} have changed"
-    names = {**kernel.environment(problem, gpu), **values}
-    try:
-        if variant.requires is not None and not variant.requires.evaluate(names):
-            return f"{variant.name} requires {variant.requires.text}"
-        for reason, condition in variant.constraints_before:
-            if not condition.holds(names):
-                return reason
-        make_plan(kernel, problem, gpu, configuration)
-    except TunerError as error:
-        return str(error)
-    return ""
-
-
-def unsearched(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
-    """Say why a search would not try a configuration that can be run; empty if it would."""
-    names = {**kernel.environment(problem, gpu), **configuration.values}
-    conditions = kernel.variants[configuration.variant].worthwhile
-    return next((reason for reason, condition in conditions if not condition.holds(names)), "")
 
 
 def _as_tuned(device: Device, kernel: KernelSpec, stored: StoredWinner) -> Target:

@@ -359,7 +359,7 @@ def _place(gpu: Gpu | None) -> str:
 
 
 def _objection(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
-    from tuner.targets import objection
+    from tuner.validity import objection
 
     return objection(kernel, problem, gpu, configuration)
 

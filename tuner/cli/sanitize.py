@@ -222,7 +222,8 @@ def _winners(asked: Asked, gpu: Gpu) -> _Chosen:
     from tuner.database import Database
     from tuner.errors import DatabaseError
     from tuner.model import Problem
-    from tuner.targets import objection, stored_winners
+    from tuner.targets import stored_winners
+    from tuner.validity import objection
 
     kernel, problem = named_problem(asked)
     with Database.open(asked.db) as database:
@@ -255,9 +256,9 @@ def _cases(
     from tuner.cli.problems import assignments, whole_number
     from tuner.errors import UsageError
     from tuner.model import Problem
-    from tuner.targets import objection
     from tuner.tools.cases import Case, LeftOut
     from tuner.tools.small import small_problems
+    from tuner.validity import objection
 
     kernel = chosen.kernel
     cases: list[Case] = []
@@ -285,7 +286,7 @@ def _cases(
 
 
 def _fits(kernel: KernelSpec, gpu: Gpu, configuration: Configuration, problem: Problem) -> bool:
-    from tuner.targets import objection
+    from tuner.validity import objection
 
     return not objection(kernel, problem, gpu, configuration)
 

@@ -37,6 +37,7 @@ from tuner.model import (
 from tuner.occupancy import occupancy
 from tuner.plan import Plan, UnlaunchableError, make_plan
 from tuner.roofline import roof_of
+from tuner.validity import objection
 
 RECALIBRATE = 0.03
 """A reference kernel that is so much off what it took when the card was calibrated says that the card was changed."""
@@ -308,17 +309,7 @@ class LocalDevice(Device):
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
         """Say whether the configuration claims to work at another size."""
-        names = {**self._task.kernel.environment(problem, self.gpu), **configuration.values}
-        variant = self._task.kernel.variants[configuration.variant]
-        conditions = [condition for _, condition in variant.constraints_before]
-        conditions += [variant.requires] if variant.requires is not None else []
-        try:
-            if not all(condition.holds(names) for condition in conditions):
-                return False
-            make_plan(self._task.kernel, problem, self.gpu, configuration)
-        except (UnlaunchableError, KernelError):  # a grid of nothing, for example
-            return False
-        return True
+        return not objection(self._task.kernel, problem, self.gpu, configuration)
 
     def _verify(self, guard: Guard, problem: Problem, configuration: Configuration) -> Measurement | None:
         """Check a configuration at another size; None where it does not claim to work."""
