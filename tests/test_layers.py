@@ -19,7 +19,7 @@ FLOORS = [
     "answer baseline_table calls element_code elements elimination enumeration expressions kernel kernel_file "
     "magnitudes problem_tables reference render roofline space stats tolerance toml_table toml_terms variant_tables "
     "seed_tables seeds code_facts instructions occupancy places ptx ptx_opcodes rules sass walk",
-    "baselines children compile_pool compile_worker compiler conditions cubin_cache edges plan tools.job "
+    "baselines children compile_pool compile_worker compiler conditions cubin_cache edges plan tools.job validity "
     "advice code_reader code_worker explanation",
     "gpu.*",
     "devices.* interop.* recorded_data recording tools.*",
