@@ -162,7 +162,10 @@ def _choice(choice: dict[str, Any]) -> str:
     best = min(timed, key=lambda one: one["ratio"])
     said = {"faster": f"{best['ratio']:.3f}", "slower": f"{best['ratio']:.3f}, better"}
     besides = "".join(f" with {name} {value}" for name, value in best["besides"].items())
-    return f"{choice['value']}; {best['value']}{besides}: {said.get(best['verdict'], best['verdict'])}"
+    left_out = " *" if best["unsearched"] else ""
+    return (
+        f"{choice['value']}; {best['value']}{besides}{left_out}: {said.get(best['verdict'], best['verdict'])}"
+    )
 
 
 def main() -> None:

@@ -262,6 +262,7 @@ def ablation_text(found: dict[str, Any]) -> str:
         for one in choice["alternatives"]:
             said = one["error"] if one["ratio"] is None else f"{_ratio(one)}"
             besides = "".join(f", with {what}={value}" for what, value in one["besides"].items())
+            besides += " *" if one["unsearched"] else ""
             lines.append(f"  {name:28s} {one['value']!s:>12s}{besides:28s}  {said}")
             name = ""
     return "\n".join(lines)
@@ -274,7 +275,7 @@ def write_ablations(found: Sequence[dict[str, Any]], folder: Path) -> None:
     head = (
         f"{found[0]['gpu']}, driver {found[0]['driver']}, {datetime.now(UTC).date()}\n\n"
         "One parameter at a time takes another value: the time with it over the time without, in turn, and the\n"
-        "verdict of the chosen value. Without a time: why the value is not valid with the others as they are.\n\n"
+        "verdict of the chosen value; * no search tries it. Without a time: why it is not valid with the others.\n\n"
     )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "gemm-ablation.txt").write_text(head + "\n\n".join(map(ablation_text, found)) + "\n")

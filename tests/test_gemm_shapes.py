@@ -51,6 +51,7 @@ class Command:
         timed = {
             "value": 3,
             "besides": {},
+            "unsearched": "",
             "ratio": 1.03,
             "ratio_low": 1.02,
             "ratio_high": 1.04,
@@ -60,6 +61,7 @@ class Command:
         refused = {
             "value": 5,
             "besides": {},
+            "unsearched": "",
             "ratio": None,
             "error": "not valid: the stages fit into shared memory",
         }
