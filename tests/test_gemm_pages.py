@@ -81,8 +81,8 @@ def test_tables_of_gemm_are_made_of_the_evidence(tmp_path: Path) -> None:
     problems = [{**shape, "sustained": {"rivals": rivals}}, {**odd, "sustained": {}}]
     (tmp_path / "gemm-shapes.json").write_text(json.dumps({"gpu": "NVIDIA H200", "problems": problems}))
     others = [
-        {"value": 3, "besides": {}, "ratio": 1.03, "verdict": "faster"},
-        {"value": 2, "besides": {}, "ratio": 1.2, "verdict": "faster"},
+        {"value": 3, "besides": {}, "unsearched": "", "ratio": 1.03, "verdict": "faster"},
+        {"value": 2, "besides": {}, "unsearched": "", "ratio": 1.2, "verdict": "faster"},
         {"value": 5, "besides": {}, "ratio": None, "verdict": None},
     ]
     stages = {"parameter": "stages", "value": 4, "worth": 1.03, "alternatives": others}
@@ -90,9 +90,9 @@ def test_tables_of_gemm_are_made_of_the_evidence(tmp_path: Path) -> None:
         "parameter": "group",
         "value": 8,
         "worth": 1.001,
-        "alternatives": [{**others[0], "verdict": "same"}],
+        "alternatives": [{**others[0], "unsearched": "small", "verdict": "same"}],
     }
-    deeper = {"value": 128, "besides": {"stages": 2}, "ratio": 0.98, "verdict": "slower"}
+    deeper = {"value": 128, "besides": {"stages": 2}, "unsearched": "", "ratio": 0.98, "verdict": "slower"}
     pair = {"parameter": "block_n", "value": 256, "worth": 0.98, "alternatives": [deeper]}
     alone = {"parameter": "block_k", "value": 64, "worth": None, "alternatives": [others[2]]}
     found = {
@@ -111,7 +111,7 @@ def test_tables_of_gemm_are_made_of_the_evidence(tmp_path: Path) -> None:
     lines = [line for line in measured.splitlines() if line.startswith("| `")]
     assert lines == [
         "| `stages` | 4; 3: 1.030 |",
-        "| `group` | 8; 3: same |",
+        "| `group` | 8; 3 *: same |",
         "| `block_n` | 256; 128 with stages 2: 0.980, better |",
         "| `block_k` | 64; no other is valid |",
     ]
@@ -205,9 +205,9 @@ def of_products() -> Iterator[str]:
     loaded = [one["sustained"]["rivals"]["torch"] for one in under_load]
     large = [rival["ratio"] for rival in loaded]
     yield f"the six largest products are {min(large):.3f} to {max(large):.3f} of `torch.mm` in both dtypes"
-    (unsure,) = [one for one, rival in zip(under_load, loaded, strict=True) if rival["verdict"] != "faster"]
-    assert {one["sustained"]["rivals"]["cublaslt"]["verdict"] for one in under_load} == {"faster"}
-    yield f"{unsure['m']} cubed in {unsure['dtype']} is within the noise of `torch.mm`, all else is faster"
+    verdicts = {rival["verdict"] for one in under_load for rival in one["sustained"]["rivals"].values()}
+    assert verdicts == {"faster"}
+    yield "each is faster than both rivals beyond the noise"
 
 
 def of_choices() -> Iterator[str]:
@@ -240,9 +240,13 @@ def of_choices() -> Iterator[str]:
     yield f"Taking turns is worth {turns:.1f} % at 2048 cubed"
     assert {
         verdict[shape, "promotion", value] for shape, value in (((2048,) * 3, 256), ((1024,) * 3, 128))
-    } == {"same"}
-    assert "slower" not in verdict.values()
-    yield "`better`, of which there is none here"
+    } <= {"same", "ambiguous"}
+    ((missed, gain),) = [(key, worth[key]) for key, one in verdict.items() if one == "slower"]
+    assert missed[0] == (1024,) * 3
+    yield (
+        f"`better`, of which there is one here (`{missed[1]}` at 1024 cubed, {100 * (1 - gain):.1f} %), "
+        "is something that the search missed"
+    )
     curve = [100 * (worth[shape, "raster", "hilbert"] - 1) for shape in ((8192,) * 3, uneven)]
     yield f"that is {curve[0]:.1f} % and {curve[1]:.1f} % slower than the winner's lines"
     lines = [
@@ -286,19 +290,23 @@ def of_more_products() -> Iterator[str]:
         for rival in kernel_tables.RIVALS
     }
     thousand, five, few, wide = (1000,) * 3, (5000,) * 3, (300, 5000, 4096), (512, 4096, 14336)
-    assert set(behind["cublaslt"]) == {thousand, five, few, wide} and set(behind["torch"]) == {five, wide}
+    three, scattered = (3000,) * 3, (256, 4096, 4096)
+    assert set(behind["cublaslt"]) == {thousand, five, few, wide, three, scattered}
+    assert set(behind["torch"]) == {few, wide}
     best = {shape: 100 * (1 - ratio) for shape, ratio in behind["cublaslt"].items()}
     torch = {shape: 100 * (1 - ratio) for shape, ratio in behind["torch"].items()}
     yield (
-        f"at 1000 and 5000 cubed it is faster by {best[thousand]:.0f} % and by {best[five]:.1f} %, "
-        f"and at 300 x 5000 x 4096 by {best[few]:.0f} %"
+        f"at 1000, 3000 and 5000 cubed it is faster by {best[thousand]:.0f} %, {best[three]:.1f} % and "
+        f"{best[five]:.1f} %, and at 300 x 5000 x 4096 by {best[few]:.0f} %"
     )
-    yield f"At 512 x 4096 x 14336, one tile for each SM, it is faster by {best[wide]:.1f} %"
     yield (
-        f"`torch.mm` is ahead by {torch[five]:.1f} % at 5000 cubed and by {torch[wide]:.1f} % at 512 x 4096 x 14336"
+        f"At 256 x 4096 x 4096 and 512 x 4096 x 14336, one tile for each SM, it is faster by "
+        f"{best[scattered]:.0f} % and {best[wide]:.1f} %"
     )
-    scattered = more[256, 4096, 4096]["cublaslt"]
-    yield f"may be {scattered['ratio_low']:.3f} or {scattered['ratio_high']:.3f}"
+    yield (
+        f"`torch.mm` is ahead by {torch[few]:.0f} % at 300 x 5000 x 4096 "
+        f"and by {torch[wide]:.1f} % at 512 x 4096 x 14336"
+    )
 
 
 @cache
@@ -326,7 +334,7 @@ def of_steps() -> Iterator[str]:
     yield (
         f"`mma_sync` reaches {against} of cuBLAS at 4096 cubed here, and reached {mma_sync} on another day"
     )
-    for size, behind in ((0, "19 % where they are few"), (1, "3 % where blocks are many")):
+    for size, behind in ((0, "19 % where they are few"), (1, "2 % where blocks are many")):
         before, after = seconds("gemm", size, "register tiles", "double buffered")
         assert behind.startswith(f"{100 * (before / after - 1):.0f} %")
         yield behind
