@@ -21,7 +21,7 @@ from tuner.model import digest
 from tuner.problem_tables import read_problem
 from tuner.seed_tables import read_matmul, read_seeds
 from tuner.toml_table import Table
-from tuner.toml_terms import Names, choice, exists, expression, identifier
+from tuner.toml_terms import Names, choice, exists, expression, identifier, read_terms
 from tuner.variant_tables import read_ladder, read_variants
 
 COMPILE_OPTIONS = (
@@ -124,7 +124,7 @@ def _kernel(path: Path, top: Table, file_digest: str) -> KernelSpec:
     summary = head.get("summary", str, "")
     head.done()
     problem = read_problem(top, path.parent)
-    names = problem.names
+    names = read_terms(top, problem.names)
     work = _work(top.table("work"), names)
     baselines = read_baselines(top.table("baselines"), problem.tensors, names)
     compiling = top.table("compile")

@@ -99,7 +99,7 @@ def read_matmul(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -
     if "matmul" not in outer.data:
         return None
     for name in PROPOSAL_NAMES:
-        if name in names.known:
+        if name in names.known | names.terms.keys():
             table.fail(f"{name!r} is what a proposal calls something", "rename what this kernel calls so")
     sizes, transposed, dtypes = table.table("sizes"), table.table("transposed"), table.table("dtypes")
     found = MatmulSpec(

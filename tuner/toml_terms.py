@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import keyword
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ class Names:
     """What a kernel can be given by name: sizes, tensors and scalars; in a variant its scratch and parameters, too."""
     more: frozenset[str] = field(default_factory=frozenset)
     """Further names that expressions may use, such as a variant's parameters."""
+    terms: Mapping[str, str] = field(default_factory=dict)
+    """Names for parts of expressions, and what stands for each: no term in it any more."""
 
     @property
     def of_problem(self) -> frozenset[str]:
@@ -143,16 +146,15 @@ def checked(
 ) -> Expression:
     """Parse an expression that uses nothing but what is known here: all of the names, unless fewer are given."""
     known = names.known if known is None else known
-    try:
-        found = parse(text, f"{table.where}: {key}")
-    except ExpressionError as error:
-        table.fail(f"{key}: {error}")
-    except RecursionError:
-        table.fail(f"{key} = {text[:40]!r}... is nested too deeply", "split or simplify it")
+    found = _parsed(table, key, text, names.terms)
     unknown = found.names - known
     if unknown:
         name = min(unknown)
-        table.fail(f"{key} = {text!r} uses unknown name {name!r}", suggestion(name, sorted(known)))
+        said = parse(text).names
+        using = [term for term in sorted(said & names.terms.keys()) if name in parse(names.terms[term]).names]
+        by = f", by the term {using[0]!r}" if name not in said else ""
+        choices = sorted(known | names.terms.keys())
+        table.fail(f"{key} = {text!r} uses unknown name {name!r}{by}", suggestion(name, choices))
     for option, wanted in found.asks_of_elements:
         if option not in names.elements:
             table.fail(
@@ -164,6 +166,50 @@ def checked(
                 suggestion(wanted, names.elements[option]),
             )
     return found
+
+
+def read_terms(top: Table, names: Names) -> Names:
+    """Read ``[terms]``, names for parts of expressions, of which each may use those before it.
+
+    What else a term uses is known where it is used: the same term may be of several variants' parameters.
+
+    Args:
+        top: the whole file.
+        names: what the problem's tables have named.
+
+    Returns:
+        The same, and the terms.
+    """
+    table = top.table("terms")
+    unique(table, table.data, names.known | names.arguments | set(RESERVED))
+    terms: dict[str, str] = {}
+    for name in table.data:
+        text = table.get(identifier(table, name), (str, int, float))
+        terms[name] = _parsed(table, name, str(text), terms).text
+    return replace(names, terms=terms)
+
+
+def _parsed(table: Table, key: str, text: str, terms: Mapping[str, str]) -> Expression:
+    """Parse an expression, with what a term stands for in the place of each."""
+    where = f"{table.where}: {key}"
+    try:
+        found = parse(text, where)
+        if found.names & terms.keys():  # put in as trees, so that they need no parentheses
+            tree = _WritingOut(terms).visit(ast.parse(found.text, mode="eval"))
+            found = parse(ast.unparse(tree), where)
+    except ExpressionError as error:
+        table.fail(f"{key}: {error}")
+    except RecursionError:
+        table.fail(f"{key} = {text[:40]!r}... is nested too deeply", "split or simplify it")
+    return found
+
+
+class _WritingOut(ast.NodeTransformer):
+    def __init__(self, terms: Mapping[str, str]) -> None:
+        self.terms = terms
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.parse(self.terms[node.id], mode="eval").body if node.id in self.terms else node
 
 
 def exists(path: Path) -> bool:

@@ -66,7 +66,7 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
         identifier(table, parameter): _parameter(parameter, spec)
         for parameter, spec in table.table("parameters").children().items()
     }
-    taken = names.known | names.arguments | set(RESERVED)
+    taken = names.known | names.arguments | names.terms.keys() | set(RESERVED)
     unique(table, parameters, taken)
     inner = replace(names, more=frozenset(parameters))
     scratch = {n: _scratch(n, t, inner) for n, t in table.table("scratch").children().items()}
