@@ -37,16 +37,17 @@ NAMES = {"a": 6, "b": 4, "flag": True, "dtype": "float16", "ratio": 1.5}
     ],
 )
 def test_values(text, expected):
-    expression = parse(text)
-    one, many = expression.evaluate(NAMES), expression.evaluate_many(NAMES)
-    assert one == expected
-    assert bool(many) == expected if isinstance(expected, bool) else many == expected
+    assert parse(text).evaluate(NAMES) == expected
+    if isinstance(expected, bool):
+        assert parse(text).holds_many(NAMES) == expected
+    else:
+        assert parse(f"({text}) == {expected!r}").holds_many(NAMES)
 
 
 def test_element_expressions_can_be_asked():
     names = {"op": "x + 0.5 * (20 - x)", "n": 7}
     asked = parse("uses(op, 'x') * n + 10 * uses(op, 'y') + 100 * operations(op)")
-    assert asked.evaluate(names) == asked.evaluate_many(names) == 307
+    assert asked.evaluate(names) == 307 and parse(f"{asked.text} == 307").holds_many(names)
     assert asked.names == {"op", "n"}
     assert set(asked.asks_of_elements) == {("op", "x"), ("op", "y"), ("op", None)}
     assert not parse("max(n, 1)").asks_of_elements
@@ -181,10 +182,11 @@ def test_many_at_once_agree_with_one_at_a_time(text):
         "text": np.array(["x", "y", "z"])[rng.integers(0, 3, 300)],
     }
     expression = parse(text)
-    many = np.broadcast_to(expression.evaluate_many(columns), 300)
-    for i in range(300):
-        row = {name: column[i].item() for name, column in columns.items()}
-        assert many[i] == expression.evaluate(row)
+    rows = [{name: column[i].item() for name, column in columns.items()} for i in range(300)]
+    values = [expression.evaluate(row) for row in rows]
+    for value in set(values):
+        many = np.broadcast_to(parse(f"({text}) == {value!r}").holds_many(columns), 300)
+        assert many.tolist() == [one == value for one in values]
 
 
 @pytest.mark.parametrize(
@@ -236,9 +238,8 @@ def test_only_a_division_by_zero_makes_a_constraint_not_hold():
 
 
 def test_many_with_constants():
-    assert np.asarray(parse("n > 3").evaluate_many({"n": 4})).item() is True
-    values = parse("a * n").evaluate_many({"n": 4, "a": np.array([1, 2])})
-    assert values.tolist() == [4, 8]
+    assert parse("n > 3").holds_many({"n": 4}).item() is True
+    assert parse("a * n > 4").holds_many({"n": 4, "a": np.array([1, 2])}).tolist() == [False, True]
 
 
 def test_rounding():
@@ -272,4 +273,23 @@ def test_any_tokens_give_a_value_or_an_expression_error():
         with contextlib.suppress(ExpressionError):
             expression = Expression(text)
             expression.evaluate({"a": 7, "b": True})
-            expression.evaluate_many({"a": np.array([7, 0]), "b": np.array([1, 2])})
+            expression.holds_many({"a": np.array([7, 0]), "b": np.array([1, 2])})
+
+
+@pytest.mark.parametrize(
+    "text", ["1" + "+1" * 900, "-" * 500 + "1", "not " * 400 + "n", "n" + " if n else n" * 150]
+)
+def test_what_is_nested_deeply_is_refused(text):
+    with pytest.raises(ExpressionError, match=r"nested too deeply.*; split"):
+        parse(text)
+
+
+def test_long_chains_are_not_deep():
+    assert parse(" and ".join(["n > 0"] * 200)).holds({"n": 1})
+    assert parse("1" + "+1" * 90).evaluate({}) == 91
+
+
+def test_roots_of_negative_numbers_have_no_value():
+    for evaluate in (parse("(1 - n) ** 0.5").number, parse("(1 - n) ** 0.5 > 0").holds):
+        with pytest.raises(ExpressionError, match="root of a negative number"):
+            evaluate({"n": 4})

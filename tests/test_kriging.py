@@ -86,6 +86,11 @@ def test_gradient_is_that_of_the_loss():
             assert slope[i] == pytest.approx((up - down) / 2e-5, rel=1e-3, abs=1e-5)
 
 
+def predicted(model, codes):
+    outlook = model.outlook([codes])
+    return outlook.mean, outlook.deviation
+
+
 def test_predicts_what_it_was_told_and_is_less_sure_elsewhere():
     features = Features(single(6, 4))
     rng = np.random.default_rng(0)
@@ -95,7 +100,7 @@ def test_predicts_what_it_was_told_and_is_less_sure_elsewhere():
     model = GaussianProcess(features.distances)
     model.fit(codes[:30], targets[:30], 30)
     model.condition(codes[:30], targets[:30])
-    mean, deviation = model.predict(codes)
+    mean, deviation = predicted(model, codes)
     assert np.abs(mean[:30] - targets[:30]).max() < 0.15
     assert deviation[:30].max() < deviation[30:].mean()
     assert np.corrcoef(mean[30:], targets[30:])[0, 1] > 0.95
@@ -364,7 +369,7 @@ def test_a_model_that_is_extended_is_the_one_made_anew():
                 None if alike is None else alike[part, part],
             )
         whole.condition(codes[:30], targets, trust, alike)
-        for grew, expected in zip(grown.predict(codes), whole.predict(codes), strict=True):
+        for grew, expected in zip(predicted(grown, codes), predicted(whole, codes), strict=True):
             assert grew == pytest.approx(expected, abs=1e-8)
 
 
@@ -379,7 +384,7 @@ def test_what_is_believed_one_by_one_is_believed_together():
     for place in (3, 7, 15):
         outlook.believe(place)
     model.believe(codes[20:][[3, 7, 15]])
-    mean, deviation = model.predict(codes[20:])
+    mean, deviation = predicted(model, codes[20:])
     assert mean == pytest.approx(before)
     assert outlook.mean == pytest.approx(before)
     assert outlook.deviation == pytest.approx(deviation, abs=1e-6)

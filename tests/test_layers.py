@@ -16,7 +16,7 @@ PACKAGE = ROOT / "tuner"
 
 FLOORS = [
     "__init__ errors model paths",
-    "answer baseline_table calls element_code elements elimination enumeration expressions kernel kernel_file "
+    "answer baseline_table calls element_code elements elimination enumeration expressions headers kernel kernel_file "
     "magnitudes problem_tables reference render roofline space stats tolerance toml_table toml_terms variant_tables "
     "seed_tables seeds code_facts instructions occupancy places ptx ptx_opcodes rules sass walk",
     "baselines children compile_pool compile_worker compiler conditions cubin_cache edges plan tools.job validity "

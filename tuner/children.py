@@ -42,9 +42,7 @@ class Child:
     *thread* that created the child ends.
     """
 
-    def __init__(
-        self, module: str, arguments: Sequence[str] = (), environment: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, module: str, arguments: Sequence[str] = ()) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *arguments],
@@ -52,11 +50,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             start_new_session=True,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-                **(environment or {}),
-            },
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in: IO[bytes] = self._process.stdin

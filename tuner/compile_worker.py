@@ -15,8 +15,9 @@ from typing import Any
 
 from tuner.children import ParentPipe
 from tuner.compiler import Compiled, SourceRejected, compile_options, compile_source, nvrtc, nvrtc_version
-from tuner.cubin_cache import CubinCache, headers_digest
+from tuner.cubin_cache import CubinCache
 from tuner.errors import CompileError, KernelError
+from tuner.headers import headers_digest
 from tuner.kernel import LaunchSpec
 from tuner.kernel_file import read_kernel
 from tuner.model import Configuration, Gpu, Problem, Status
@@ -90,15 +91,15 @@ class Compiler:
         include: tuple[Path, ...],
     ) -> Compiled:
         arch = Gpu(**gpu).arch
-        if self.cache is None:
+        headers = headers_digest(source, include)
+        if self.cache is None or headers is None:
             return compile_source(source, entry, arch, options, include)
-        own_headers = len(include) > 1 or '#include "' in source
         key = CubinCache.key(
             source,
             entry,
             compile_options(arch, options, include),
             nvrtc_version(),
-            headers_digest(include) if own_headers else "",
+            headers,
         )
         compiled = self.cache.get(key)
         if compiled is None:

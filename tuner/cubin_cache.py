@@ -19,22 +19,6 @@ from tuner.compiler import Compiled
 from tuner.model import Resources, canonical_json
 
 MAX_CACHE_BYTES = 1 << 30
-HEADER_SUFFIXES = {".h", ".hpp", ".cuh", ".inl", ".inc", ".cu", ".ipp"}
-MAX_HEADERS = 2000
-
-
-def headers_digest(folders: Iterable[Path]) -> str:
-    """Hash the names and contents of all headers below the folders."""
-    seen = hashlib.sha256()
-    count = 0
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if path.suffix in HEADER_SUFFIXES and path.is_file():
-                count += 1
-                if count > MAX_HEADERS:
-                    return "many-" + os.urandom(16).hex()  # too many to watch: never answer from the cache
-                seen.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
-    return seen.hexdigest()
 
 
 class CubinCache:
@@ -77,8 +61,13 @@ class CubinCache:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new-", delete=False) as file:
-                file.write(json.dumps(meta).encode() + b"\n" + compiled.cubin)
-            Path(file.name).replace(path)
+                try:
+                    file.write(json.dumps(meta).encode() + b"\n" + compiled.cubin)
+                    file.flush()
+                    Path(file.name).replace(path)
+                except OSError:
+                    Path(file.name).unlink()
+                    raise
 
     def trim(self, limit_bytes: int = MAX_CACHE_BYTES) -> None:
         """Delete the entries that were not read for longest until the rest fits."""

@@ -64,13 +64,13 @@ def wide_edge_problems(problem: Problem, configuration: Configuration, seed: int
     return _both(problem, sorted(lengths), seed, MAX_WIDE_PROBLEMS)
 
 
-def between_problems(problem: Problem, seed: int = 0) -> list[Problem]:
+def between_problems(problem: Problem) -> list[Problem]:
     """Give problems with an eighth of each size up to all of it, one off round lengths, 8 or 64; the largest first.
 
     There persistent blocks have several tiles; and some configurations are for many tiles only. Where the own sizes
     are beyond ``MAX_ELEMENTS_BETWEEN`` all are as much shorter. What is shorter than 16 keeps its length.
     """
-    draw = random.Random(seed)
+    draw = random.Random(0)
     count, own = len(problem.sizes), math.prod(problem.sizes.values())
     scale = min(1.0, (MAX_ELEMENTS_BETWEEN / own) ** (1 / count))
     found: list[Problem] = []

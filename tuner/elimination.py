@@ -114,8 +114,6 @@ def eliminate(
     noise_floor: float,
     *,
     heats: Sequence[int] = HEATS,
-    seconds: float = SECONDS,
-    confidence: float = CONFIDENCE,
     seed: int = 0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Standing:
@@ -125,14 +123,15 @@ def eliminate(
         count: of the contestants, who are called 0, 1, 2 and so on.
         measure: gives the next rounds.
         noise_floor: how far from 1 the ratio of a kernel to itself gets.
-        heats: rounds of each.
-        seconds: after which no further heat begins; a later heat is shortened to what is left of them. The first heat
-            is never shortened: kernels that take very long take longer.
-        confidence: with which all the intervals of any one contestant hold together, in all heats.
+        heats: rounds of each. After ``SECONDS`` no further one begins, and a later one is shortened to what is left of
+            them. The first is never shortened: kernels that take very long take longer.
         seed: of the resampling.
         clock: seconds.
+
+    Returns:
+        Who is left; all the intervals of any one contestant hold together with ``CONFIDENCE``, in all heats.
     """
-    each = 1 - (1 - confidence) / (len(heats) * max(1, count - 1))
+    each = 1 - (1 - CONFIDENCE) / (len(heats) * max(1, count - 1))
     began = clock()
     groups: dict[int, list[Sequence[float]]] = {i: [] for i in range(count)}
     standing = Standing({}, (), 0, 0.0, each, noise_floor, seed)
@@ -143,7 +142,7 @@ def eliminate(
         rounds = planned
         if number:
             each_s = (before - last_began) / last_share  # of one group; of loading and verifying, too
-            affordable = (seconds - (before - began)) / max(each_s * len(left), 1e-9)
+            affordable = (SECONDS - (before - began)) / max(each_s * len(left), 1e-9)
             rounds = int(min(planned, affordable))
             if rounds < min(FEWEST_ROUNDS, planned):
                 break

@@ -34,6 +34,8 @@ ITEMSIZE = {
 """Bytes of one element of each dtype that a tensor may have."""
 
 MAX_LENGTH = 2000
+MAX_DEPTH = 100
+"""Of what is nested: evaluating it takes a few Python calls for each level, of which there are a thousand at most."""
 MAX_EXPONENT = 64
 MAX_BITS = 256
 """Integers beyond this size are refused, so that a hostile expression cannot eat the memory."""
@@ -194,16 +196,12 @@ class Expression:
         except DivisionByZeroError:
             return False
 
-    def evaluate_many(self, names: Mapping[str, Any]) -> Any:
-        """Give the values for many configurations: NumPy arrays of equal length stand for what varies.
-
-        What a division by zero gives is not defined.
-        """
-        with np.errstate(all="ignore"):
-            return self._run(names, _Many())
-
     def holds_many(self, names: Mapping[str, Any]) -> Any:
-        """Say for which of many configurations a constraint holds, as :meth:`holds` does for one."""
+        """Say for which of many configurations a constraint holds, as :meth:`holds` does for one.
+
+        Args:
+            names: NumPy arrays of equal length stand for what varies.
+        """
         many = _Many()
         with np.errstate(all="ignore"):
             return np.asarray(self._run(names, many), dtype=bool) & ~many.divided_by_zero
@@ -245,7 +243,9 @@ def parse(text: str, where: str = "") -> Expression:
     return Expression(text, where)
 
 
-def _check(node: ast.AST, names: set[str], text: str) -> None:
+def _check(node: ast.AST, names: set[str], text: str, depth: int = 0) -> None:
+    if depth > MAX_DEPTH:
+        raise ExpressionError(f"{text[:40]!r}... is nested too deeply", "split or simplify it")
     match node:
         case ast.Constant(value=bool() | int() | float() | str()):
             return
@@ -281,7 +281,7 @@ def _check(node: ast.AST, names: set[str], text: str) -> None:
                 f"use arithmetic, comparisons, and/or/not, if-else and {', '.join(sorted(FUNCTION_NAMES))}",
             )
     for child in children:
-        _check(child, names, text)
+        _check(child, names, text, depth + 1)
 
 
 def _element_call(node: ast.Call) -> tuple[str, str | None] | None:
@@ -393,6 +393,8 @@ def _arithmetic(operation: Callable[[Any, Any], Any], left: Any, right: Any, man
     elif many is not None and operation is _power:
         left = many.divisor(left, (left == 0) & (right < 0))
     value = operation(left, right)
+    if isinstance(value, complex):
+        raise ExpressionError("a root of a negative number", "take it of positive ones")
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise ExpressionError("a number grows without bound", "use smaller numbers")
     return value

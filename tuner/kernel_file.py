@@ -16,6 +16,7 @@ from tuner import paths
 from tuner.answer import numpy_of
 from tuner.baseline_table import read_baselines
 from tuner.errors import KernelError, UsageError
+from tuner.headers import own_headers
 from tuner.kernel import KernelSpec, WorkSpec, suggestion
 from tuner.model import digest
 from tuner.problem_tables import read_problem
@@ -114,7 +115,9 @@ def content_digest(kernel: KernelSpec) -> str:
     """Hash the TOML file and all that its templates may include: results of equal digests can be put together."""
     templates = {launch.template for variant in kernel.variants.values() for launch in variant.launches}
     folders = {template.parent for template in templates} | {paths.templates() / "common"}
-    files = sorted({*templates, *(p for folder in folders for p in folder.glob("*.j2"))})
+    templates |= {path for folder in folders for path in folder.glob("*.j2")}
+    texts = [path.read_text(errors="replace") for path in templates]
+    files = sorted({*templates, *own_headers(texts, [*sorted(folders), *kernel.include])})
     return digest([kernel.digest, *(digest(path.read_bytes()) for path in files)])
 
 

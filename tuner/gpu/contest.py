@@ -84,7 +84,7 @@ class Contest:
                     if turn == rounds - 1:
                         timed = entrants[i].timed
                         assert timed is not None
-                        outcome.verified[i] &= _right(
+                        outcome.verified[i] &= self._right(
                             entrants[i], self._stand.check_after(timed, graph.calls)
                         )
                 outcome.rounds.append(found)
@@ -102,11 +102,22 @@ class Contest:
             outcome.verified.append(True)
             return 0.0
         first_ns, verification = self._stand.first_run(entrant.timed, entrant.estimate_ns)
-        outcome.verified.append(_right(entrant, verification))
+        outcome.verified.append(self._right(entrant, verification))
         estimate_ns = entrant.estimate_ns or self._probe(entrant.timed, first_ns)
         size = min(samples, self._stand.size(estimate_ns))
         self._graphs.append(self._stand.graph(entrant.timed, size, estimate_ns))
         return estimate_ns
+
+    def _right(self, entrant: Entrant, verification: Verification) -> bool:
+        """Whether an output passed.
+
+        Raises:
+            Lost: it did not, and had to; or something else was damaged, for which the others would be blamed.
+        """
+        wrong = verification.checked and not verification.passed
+        if self._stand.damaged or (wrong and entrant.insist):
+            raise Lost(verification.message)
+        return verification.passed
 
     def _probe(self, timed: Timed, first_ns: float) -> float:
         """Time somebody of whom nothing is known: the first run was cold in every way."""
@@ -115,14 +126,3 @@ class Contest:
             return min(self._stand.take(graph, first_ns).times_ns[0] for _ in range(2))
         finally:
             graph.close()
-
-
-def _right(entrant: Entrant, verification: Verification) -> bool:
-    """Whether an output passed.
-
-    Raises:
-        Lost: it did not, and had to.
-    """
-    if verification.checked and not verification.passed and entrant.insist:
-        raise Lost(verification.message)
-    return verification.passed

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.conditions import HEAVY_SHARE, Batch
+from tuner.errors import DeviceError
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Nothing
 from tuner.gpu.clocks import SLOWDOWNS, Clocks, Stamps
@@ -235,11 +236,21 @@ class Timer:
 
 
 def _lock_file(uuid: str) -> Any:
-    """Open the file that stands for a GPU; whoever made it, any user can lock it for reading."""
+    """Open the file that stands for a GPU; whoever made it, any user can lock it for reading.
+
+    Raises:
+        DeviceError: it cannot be made or read.
+    """
     path = Path(tempfile.gettempdir()) / f"kernel-tune-{uuid}.lock"
-    with suppress(PermissionError):
-        path.touch(mode=0o666)
-    return path.open("rb")
+    try:
+        with suppress(PermissionError):  # another user's
+            path.touch()
+            path.chmod(0o666)  # touch's own mode is cut down by the user's mask
+        return path.open("rb")
+    except OSError as error:
+        raise DeviceError(
+            f"cannot open {path}: {error.strerror}", "delete it, or make it readable for all"
+        ) from None
 
 
 def group_size(estimate_ns: float, conditions: Conditions, batch: Batch, *, heavy: bool) -> int:

@@ -198,11 +198,6 @@ class GaussianProcess:
         left[np.diag_indices(len(codes))] += self.noise
         self._believed = codes, known, np.linalg.inv(np.linalg.cholesky(left))
 
-    def predict(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Give the expected results of configurations, and their standard deviations."""
-        outlook = self.outlook([codes])
-        return outlook.mean, outlook.deviation
-
     def outlook(self, blocks: Sequence[Codes]) -> Outlook:
         """Predict several groups of configurations; a feature that is the same throughout a group costs nothing."""
         blocks = [block for block in blocks if len(block)]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,6 @@ def watch(
     name: str,
     step_s: float,
     log: Path | None = None,
-    heard: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> Watched:
     """Run a tool over a job to its end.
 
@@ -82,7 +81,6 @@ def watch(
         name: of these files.
         step_s: seconds that one configuration may take.
         log: the tool's.
-        heard: told each entry of the diary as soon as it is there.
 
     Raises:
         OSError: the tool cannot be started.
@@ -100,7 +98,7 @@ def watch(
                 env=_environment(),
             )
             try:
-                _follow(process, diary, seen, step_s, heard)
+                _follow(process, diary, seen, step_s)
             finally:
                 _end(process, path, seen)
             output.seek(max(0, output.seek(0, os.SEEK_END) - MAX_OUTPUT))
@@ -117,20 +115,12 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": python_path, "PYTHONUTF8": "1", "LC_ALL": "C"}
 
 
-def _follow(
-    process: subprocess.Popen[bytes],
-    diary: Path,
-    seen: Watched,
-    step_s: float,
-    heard: Callable[[dict[str, Any]], None],
-) -> None:
+def _follow(process: subprocess.Popen[bytes], diary: Path, seen: Watched, step_s: float) -> None:
     read, deadline = 0, time.monotonic() + START_S
     while True:
         ended = process.poll() is not None  # asked before reading: nothing is written after its end
         entries, read = _read(diary, read)
-        for entry in entries:
-            seen.entries.append(entry)
-            heard(entry)
+        seen.entries += entries
         if entries:
             deadline = time.monotonic() + _allowed(entries[-1], step_s)
         if ended:

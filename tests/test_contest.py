@@ -1,0 +1,109 @@
+"""Several in turn: who is blamed for what a baseline damages, and what in-place kernels leave behind a timed call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tuner.conditions import Batch
+from tuner.gpu import stand as stand_module
+from tuner.gpu.contest import Contest, Entrant, Lost
+from tuner.gpu.stand import Stand
+from tuner.gpu.timing import Limits, Samples
+from tuner.model import Conditions, Mode, Regime, Verification
+
+
+class Kernel:
+    """Something to time; it may change an input, or have a wrong result."""
+
+    def __init__(self, *, damages: bool = False, wrong: bool = False) -> None:
+        self.damages, self.wrong = damages, wrong
+
+
+class Memory:
+    """The problem's memory: whether it is damaged, how often an output was updated, and by whom last."""
+
+    def __init__(self, role: str) -> None:
+        self.tensors = [SimpleNamespace(role=role, name="y")]
+        self.copies = 1
+        self.damaged = False
+        self.updates = 0
+        self.last = Kernel()
+
+    def damage(self) -> str:
+        return "changed an input" if self.damaged else ""
+
+    def run(self, kernel: Kernel) -> None:
+        self.updates += 1
+        self.damaged |= kernel.damages
+        self.last = kernel
+
+    def check(self, copy: int) -> Verification:
+        return Verification(self.updates == 1 and not self.last.wrong, message=f"{self.updates} updates")
+
+
+class Timer:
+    def group(
+        self, memory: Memory, stamps: Any, graph: Any, regime: Regime, gap_ns: float, *, heavy: bool
+    ) -> Samples:
+        memory.updates = 0
+        memory.run(graph.timed)
+        return Samples([1000.0] * graph.samples)
+
+
+def stand_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> Stand:
+    def run_once(data: Memory, timed: Kernel) -> float:
+        data.updates = 0
+        data.run(timed)
+        return 1000.0
+
+    def graph(timed: Kernel, samples: int, estimate_ns: float) -> Any:
+        return SimpleNamespace(timed=timed, samples=samples, calls=1, close=lambda: None)
+
+    monkeypatch.setattr(stand_module, "run_once", run_once)
+    verifier: Any = SimpleNamespace(possible=True, check=memory.check)
+    data: Any = memory
+    timer: Any = Timer()
+    stamps: Any = None
+    conditions = Conditions(mode, Regime.RESTED)
+    found = Stand(
+        data, verifier, stamps, timer, Limits(0, 0, 0), conditions, Batch(1, 1), 0.0, lambda seconds: None
+    )
+    monkeypatch.setattr(found, "graph", graph)
+    return found
+
+
+def entrants(kernels: Sequence[Any], insist: Sequence[bool]) -> list[Entrant]:
+    return [Entrant(kernel, 1000.0, insist=one) for kernel, one in zip(kernels, insist, strict=True)]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_who_damages_something_is_named_and_nobody_else(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory("output")
+    contest = Contest(stand_with(memory, Mode.COLD, monkeypatch))
+    kernels = [Kernel(damages=i == place) for i in range(3)]
+    with pytest.raises(Lost, match="the kernel changed an input"):
+        contest.run(entrants(kernels, [i != place for i in range(3)]), 3, 4, 0)
+    assert contest.current == place
+
+
+def test_a_baseline_may_be_wrong_and_a_configuration_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    contest = Contest(stand_with(Memory("output"), Mode.COLD, monkeypatch))
+    outcome = contest.run(entrants([Kernel(), Kernel(wrong=True)], [True, False]), 3, 4, 0)
+    assert outcome.verified == [True, False]
+    with pytest.raises(Lost):
+        contest.run(entrants([Kernel(), Kernel(wrong=True)], [True, True]), 3, 4, 0)
+    assert contest.current == 1
+
+
+def test_a_call_that_warms_the_caches_updates_in_place_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warm sample is a call and, behind the first event, those that are timed: of a long kernel one."""
+    for mode in (Mode.WARM, Mode.COLD):
+        memory = Memory("inout")
+        stand = stand_with(memory, mode, monkeypatch)
+        kernel: Any = Kernel()
+        memory.updates = 2 if mode is Mode.WARM else 1
+        assert stand.check_after(kernel, 1).passed

@@ -1,0 +1,68 @@
+"""Headers of a kernel's own are part of what identifies its cubins and its results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_kernel_file import GOOD, write
+from tuner.headers import headers_digest, own_headers
+from tuner.kernel_file import content_digest, read_kernel
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    files = {
+        "kernel/own.cuh": '#include "deep/inner.h"\n',
+        "kernel/deep/inner.h": "#  include <beside.h>\nconstexpr int FACTOR = 2;\n",
+        "kernel/deep/beside.h": "#include <own.cuh>\n",
+        "kernel/unused.h": "",
+        "include/far.cuh": "",
+        "include/deep/inner.h": "not this one\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return [tmp_path / "kernel", tmp_path / "include"]
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("#include <cuda_fp16.h>\n", []),
+        ('int a;\n  # include "own.cuh"\n', ["beside.h", "inner.h", "own.cuh"]),
+        ("#include <own.cuh> // ours\n#include <far.cuh>\n", ["beside.h", "far.cuh", "inner.h", "own.cuh"]),
+        ('// see #include "far.cuh"\n', []),
+        (f'#include "{"x" * 5000}"\n#include "\0"\n', []),
+        ('#include "{{ header }}"\n', []),
+    ],
+)
+def test_headers_are_followed(source: str, names: list[str], folders: list[Path]) -> None:
+    assert sorted(path.name for path in own_headers([source], folders)) == names
+
+
+def test_an_edited_header_is_another(folders: list[Path]) -> None:
+    source = "#include <own.cuh>\n"
+    before = headers_digest(source, folders)
+    (folders[0] / "unused.h").write_text("something\n")
+    assert headers_digest(source, folders) == before
+    (folders[0] / "deep" / "inner.h").write_text("constexpr int FACTOR = 3;\n")
+    assert headers_digest(source, folders) != before
+
+
+def test_what_a_macro_includes_is_not_known(folders: list[Path]) -> None:
+    assert headers_digest("#include HEADER\n", folders) is None
+    (folders[0] / "deep" / "inner.h").write_text("#include HEADER\n")
+    assert headers_digest('#include "own.cuh"\n', folders) is None
+
+
+def test_results_with_another_header_are_of_another_kernel(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    source = tmp_path / "scale.cu"
+    source.write_text("#include <factor.cuh>\n" + source.read_text())
+    (tmp_path / "factor.cuh").write_text("constexpr float FACTOR = 2;\n")
+    before = content_digest(read_kernel(path))
+    assert content_digest(read_kernel(path)) == before
+    (tmp_path / "factor.cuh").write_text("constexpr float FACTOR = 3;\n")
+    assert content_digest(read_kernel(path)) != before
