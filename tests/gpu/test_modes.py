@@ -154,6 +154,29 @@ def test_everybody_in_one_race(device: LocalDevice, tmp_path: Path, mode: Mode) 
     assert times["mine.cu"] < 3 * times["default"]
 
 
+def test_a_baseline_that_changes_an_input_loses(device: LocalDevice, tmp_path: Path) -> None:
+    kernel, problem = addition(2**20 + 5)
+    (tmp_path / "spoils.cu").write_text(
+        SOURCE.replace("@", "")
+        .replace("const float* a", "float* a")
+        .replace("c[i] =", "c[i] = a[i] *= 2; c[i] =")
+    )
+    device.prepare(kernel, problem, 1, Conditions(Mode.COLD, RESTED))
+    spoils = Contestant(None, baseline=parse_baseline(str(tmp_path / "spoils.cu")))
+    found = device.race([Contestant(default(kernel)), spoils], 3, 4, 0)
+    assert found.lost == 1 and "input" in found.error, found
+    assert device.race([Contestant(default(kernel))], 3, 4, 0).verified == (True,)
+
+
+def test_long_kernels_that_work_in_place_are_right_when_warm(device: LocalDevice) -> None:
+    """A warm sample of one has a call before its first event and a single timed one."""
+    kernel = load_kernel("saxpy")
+    device.prepare(kernel, kernel.problem({"n": 2**28}), 1, Conditions(Mode.WARM, RESTED))
+    found = measured(device, default(kernel))
+    assert found.status is Status.OK, found.error
+    assert device.race([Contestant(default(kernel))] * 2, 2, 2, 0).verified == (True, True)
+
+
 def test_a_baseline_that_is_not_there_loses(device: LocalDevice) -> None:
     kernel, problem = addition(1000)
     device.prepare(kernel, problem, 1)
