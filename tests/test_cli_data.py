@@ -238,7 +238,11 @@ def test_query_sql(path: Path) -> None:
     assert json.loads(call(query, "--sql", text, "--json").output)[1] == {"status": "ok", "n": 4}
     assert call(query, "--sql", text, "--csv").output == "status,n\nhang,2\nok,4\n"
     assert "can only read" in str(fails(query, "--sql", "DELETE FROM trials"))
-    assert "exclude each other" in str(fails(query, "--sql", text, "--kernel", "gemm"))
+    for more in (["--kernel", "gemm"], ["--limit", "3"], ["--sort", "time"]):
+        assert "exclude each other" in str(fails(query, "--sql", text, *more))
+    twice = "SELECT 1 AS a, 2 AS a"
+    assert "two columns 'a'; name one" in str(fails(query, "--sql", twice, "--json"))
+    assert call(query, "--sql", twice, "--csv").output == "a,a\n1,2\n"
 
 
 @pytest.mark.parametrize(

@@ -1088,3 +1088,20 @@ def test_template_that_does_not_compile(tmp_path: Path, source: str, words: str)
         rows = connection.execute("SELECT status, error FROM trials").fetchall()
     assert len(rows) == 8
     assert all(status == "compile_error" and words in error for status, error in rows), rows
+
+
+@pytest.mark.parametrize(
+    ("closed", "words"), [("stdout", ["list"]), ("stderr", ["list"]), ("stdout", ["query"])]
+)
+def test_closed_streams_are_nothing_to_write_to(closed: str, words: list[str], tmp_path: Path) -> None:
+    """As ``tune list >&-`` has it."""
+    close = {"stdout": ">&-", "stderr": "2>&-"}[closed]
+    command = ["sh", "-c", f'exec "$0" -m tuner "$@" {close}', sys.executable, *words, "--db", "none.db"]
+    command = command[: -2 if words == ["list"] else None]
+    root = Path(__file__).resolve().parents[1]
+    found = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)}
+    )
+    assert "Traceback" not in found.stderr + found.stdout
+    assert found.returncode == (0 if words == ["list"] else 1)
+    assert not (tmp_path / "none.db").exists()

@@ -1331,6 +1331,25 @@ def test_sql_is_stopped_after_a_while(path: Path) -> None:
     assert "more than 0.3 s" in result.stdout
 
 
+def test_sql_is_stopped_by_its_user(path: Path) -> None:
+    code = """if True:
+        import signal, sys
+        from pathlib import Path
+        from tuner import upkeep
+        bomb = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t"
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            upkeep.read_only_sql(Path(sys.argv[1]), bomb, limit_s=20)
+        except KeyboardInterrupt:
+            print("stopped")
+    """
+    filled(path)
+    command = [sys.executable, "-c", code, str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=15, check=True)
+    assert result.stdout == "stopped\n"
+
+
 def test_sql_reads_with_functions(path: Path) -> None:
     filled(path)
     with Database.open(path, write=False) as database:

@@ -212,6 +212,8 @@ def test_it_is_stored_as_foreign_and_ranks_nowhere(tune: Tune, tmp_path: Path) -
     status, _, err = tune("trial", "1", "--again")
     assert status == 1
     assert "another tool's file" in err
+    status, _, err = tune("explain", "--trial", "1")
+    assert (status, err.count("\n")) == (1, 1) and "another tool's file" in err
     status, _, err = tune("export", "--replayed", "--mode", "warm", "--regime", "sustained", "-o", "a.hpp")
     assert (status, err.count("\n")) == (1, 1)
     status, _, err = tune("export", "--replayed", "--format", "t1", "-o", "b.T1.json")
@@ -291,6 +293,18 @@ def test_round_trip_of_ours(tune: Tune, ours: Path, tmp_path: Path, kind: str) -
         assert str(others.recording.conditions) == "cold, rested"
         for result in json.loads(out)["results"]:
             assert result.keys() >= {"configuration", "times", "invalidity", "correctness"}
+
+
+@pytest.mark.parametrize("name", ["a?b.db", "x%20y.db", "d?x/s#.db", "q?.log"])
+def test_a_study_may_have_any_name(name: str, tune: Tune, ours: Path, tmp_path: Path) -> None:
+    (tmp_path / "d").write_text("mine")
+    assert tune("export", "--replayed", "--format", "optuna", "--out", name)[0] == 0
+    assert (tmp_path / name).stat().st_size > 1000 and (tmp_path / "d").read_text() == "mine"
+    assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
+    status, _, err = tune("export", "--replayed", "--format", "optuna", "--out", name)
+    assert status == 1 and "exists already" in err
+    status, _, err = tune("export", "--replayed", "--format", "optuna", "--out", "/proc/x.db")
+    assert (status, err.count("\n")) == (1, 1) and "name another file with -o" in err
 
 
 def test_a_study_that_optuna_opens(tune: Tune, ours: Path, tmp_path: Path) -> None:

@@ -204,6 +204,12 @@ FINDINGS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d.pop("gpu"), "gpu is missing"),
     (lambda d: d["gpu"].pop("sm_count"), "gpu.sm_count is missing"),
     (gpu(colour="green"), "gpu has 'colour', which this version does not know"),
+    (lambda d: d.update(colour="green"), "a recording has 'colour', which this version does not know"),
+    (
+        lambda d: d["problems"][0].update(colour="green"),
+        "problems[0] has 'colour', which this version does not know",
+    ),
+    (lambda d: plain(d).update(sample=[]), f"{OF_PLAIN} has 'sample', which this version does not know"),
     (gpu(driver=13), "gpu.driver is 13, not a line of text"),
     (gpu(name=7), "gpu.name is 7, not a line of text"),
     (gpu(name=""), "gpu.name is '', not a line of text"),

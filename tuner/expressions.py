@@ -224,7 +224,7 @@ class Expression:
             ) from None
         except TypeError as error:
             raise ExpressionError(
-                self._no_value(error),
+                self._no_value(error if many is None else "text and numbers are mixed"),
                 "calculate with numbers, and compare numbers with numbers, text with text",
             ) from None
         except (ValueError, OverflowError) as error:

@@ -22,7 +22,7 @@ from tuner.model import digest
 from tuner.problem_tables import read_problem
 from tuner.seed_tables import read_matmul, read_seeds
 from tuner.toml_table import Table
-from tuner.toml_terms import Names, choice, exists, expression, identifier, read_terms
+from tuner.toml_terms import Names, check_terms, choice, exists, expression, identifier, read_terms
 from tuner.variant_tables import read_ladder, read_variants
 
 COMPILE_OPTIONS = (
@@ -135,6 +135,7 @@ def _kernel(path: Path, top: Table, file_digest: str) -> KernelSpec:
     include = tuple(_folder(compiling, path.parent, item) for item in compiling.get("include", list, []))
     compiling.done()
     variants = read_variants(top, path.parent, names)
+    check_terms(top, names, {name for variant in variants.values() for name in variant.parameters})
     ladder = read_ladder(top, names, variants)
     seeds = read_seeds(top, names, variants)
     matmul = read_matmul(top, names, variants)

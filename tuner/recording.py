@@ -34,6 +34,10 @@ from tuner.render import render, source_digest
 
 FORMAT = "kernel-tune recording"
 VERSION = 1
+OF_FILE = ("format", "version", "kernel", "gpu", "recorded", "versions", "mode", "regime", "problems")
+OF_PROBLEM = ("problem", "resources", "variants")
+OF_VARIANT = ("parameters", "values", "status", "samples_ns", "resources", "error", "source")
+"""The keys of a recording and of its parts; others are refused."""
 MAX_BYTES = 256 << 20
 DIGEST_LENGTH = 12
 GZIP = b"\x1f\x8b"
@@ -198,6 +202,7 @@ def _loaded(path: Path) -> Any:
 
 
 def _decode(name: str, data: Mapping[str, Any]) -> Recording:
+    recorded_data.known(data, OF_FILE, "a recording")
     problems = recorded_data.listed(recorded_data.member(data, "problems"), "problems")
     if not problems:
         raise Unfit("problems is empty")
@@ -216,6 +221,7 @@ def _decode(name: str, data: Mapping[str, Any]) -> Recording:
 
 def _decode_problem(found: object, where: str) -> RecordedProblem:
     data = recorded_data.mapping(found, where)
+    recorded_data.known(data, OF_PROBLEM, where)
     problem = recorded_data.problem(recorded_data.member(data, "problem", where), f"{where}.problem")
     names = recorded_data.resource_names(recorded_data.member(data, "resources", where), f"{where}.resources")
     variants = recorded_data.mapping(recorded_data.member(data, "variants", where), f"{where}.variants")
@@ -227,6 +233,7 @@ def _decode_problem(found: object, where: str) -> RecordedProblem:
 
 def _decode_rows(variant: str, found: object, names: list[str], where: str) -> dict[Configuration, Row]:
     data = recorded_data.mapping(found, where)
+    recorded_data.known(data, OF_VARIANT, where)
     parameters = recorded_data.names(recorded_data.member(data, "parameters", where), f"{where}.parameters")
     columns = recorded_data.columns(data, where, len(parameters), len(names))
     rows: dict[Configuration, Row] = {}

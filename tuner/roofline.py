@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from tuner.errors import ExpressionError
+from tuner.expressions import Expression
 from tuner.kernel import KernelSpec
 from tuner.model import Gpu, Problem
 
@@ -119,12 +123,18 @@ class Roof:
         return max(self.flops / self.peak_flops, self.bytes / self.peak_bytes_per_s) * 1e9
 
 
+def _amount(expression: Expression, names: Mapping[str, Any]) -> float:
+    if (found := expression.number(names)) < 0:
+        raise ExpressionError(f"{expression.where}: {expression.text} = {found:g}", "it must be 0 or more")
+    return found
+
+
 def roof_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Roof:
     """Settle a kernel's work for a problem, under the ceilings of a GPU; unknown ceilings are infinite."""
     names = kernel.environment(problem, gpu)
     return Roof(
-        kernel.work.flops.number(names),
-        kernel.work.bytes.number(names),
+        _amount(kernel.work.flops, names),
+        _amount(kernel.work.bytes, names),
         peak_flops(gpu, problem.dtype, kernel.work.pipe),
         gpu.memory_bytes_per_s or math.inf,
     )

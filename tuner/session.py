@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from tuner import __version__, paths
@@ -17,7 +16,7 @@ from tuner.devices.base import Device, Occupancy, Outcome
 from tuner.devices.choose import open_device
 from tuner.doubts import Doubts
 from tuner.errors import Interrupted, SpaceError, TooInaccurateError, TunerError, UsageError
-from tuner.kernel_file import builtin_kernels, content_digest, load_kernel
+from tuner.kernel_file import content_digest
 from tuner.model import Configuration, Problem, Run, Status, Trial
 from tuner.race import run_finish
 from tuner.recording import short_digest, sources_digest
@@ -31,6 +30,7 @@ from tuner.seeding import gather, refuse
 from tuner.shortlist import Shortlist
 from tuner.space import SearchSpace
 from tuner.state import Observer, Request, Result, State, ceiling_of, metrics
+from tuner.targets import kernel_of
 from tuner.trials import judged, objective, trial_of, winner_of
 
 POLL_S = 0.1
@@ -90,13 +90,7 @@ def rerun(database: Database, trial_id: int, device: str) -> Trial:
     """
     stored = database.trial(trial_id)
     run, trial = stored.run, stored.trial
-    if run.foreign:
-        raise TunerError(
-            f"trial {trial_id} comes from another tool's file ({run.foreign}), which has no kernel to run",
-            "tune the kernel itself: tune --kernel FILE.toml",
-        )
-    builtin = run.problem.kernel in builtin_kernels() and not Path(run.kernel_file).is_file()
-    kernel = load_kernel(run.problem.kernel if builtin else run.kernel_file)
+    kernel = kernel_of(run)
     opened = open_device(device, kernel.name, 1, paths.cache() / "cubins")
     try:
         if trial.configuration.variant not in kernel.variants or (
@@ -232,6 +226,12 @@ class _Session:
             raise TunerError(
                 f"there is no interrupted run of {problem} on {self.device.name}", "leave out --resume"
             )
+        rules = tuple(run.narrowing.get("rules", ()))
+        if rules != self.request.rules:
+            began = f"with --rules {','.join(rules)}" if rules else "without --rules"
+            raise TunerError(
+                f"the interrupted run of {problem} began {began}", "say the same, or leave out --resume"
+            )
         if run.kernel_digest != content_digest(self.request.kernel):
             raise TunerError(
                 f"{run.problem.kernel} has changed since its interrupted run", "leave out --resume"
@@ -264,6 +264,8 @@ class _Session:
         }
         if request.stop_early:
             narrowing["stop_early"] = True
+        if request.rules:
+            narrowing["rules"] = list(request.rules)
         if request.seeds != "auto":
             narrowing["seeds"] = request.seeds
         if request.max_error is not None:

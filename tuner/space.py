@@ -313,7 +313,8 @@ def narrow(
         having = [variant.parameters[name] for variant in variants if name in variant.parameters]
         if not having:
             known = dict.fromkeys(name for variant in variants for name in variant.parameters)
-            raise UsageError(f"{kernel.name} has no parameter {name!r}", suggestion(name, known))
+            of = f"variant {names[0]} of {kernel.name}" if len(names) == 1 else kernel.name
+            raise UsageError(f"{of} has no parameter {name!r}", suggestion(name, known))
         for value in values:
             if all(_place(value, parameter) is None for parameter in having):
                 there = {value for parameter in having for value in parameter.values}

@@ -49,6 +49,8 @@ class Request:
     """The same problem in the dtype whose result is the true one; given with ``max_error``."""
     stop_early: bool = False
     """Try nothing new once no improvement beyond the noise floor is expected."""
+    rules: tuple[str, ...] = ()
+    """Rules of thumb that have narrowed the kernel."""
     seeds: str = "auto"
     """Where the configurations that are tried first come from: one of ``tuner.seeding.CHOICES``."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tuner.baselines import Baseline, baselines_of, parse_baseline
 from tuner.database import Database, Filters, Found, StoredWinner
 from tuner.devices.base import Device
-from tuner.errors import UsageError
+from tuner.errors import TunerError, UsageError
 from tuner.kernel import KernelSpec, suggestion
 from tuner.kernel_file import builtin_kernels, content_digest, load_kernel
 from tuner.model import Conditions, Gpu, Mode, Problem, Regime, Run
@@ -63,8 +63,13 @@ def kernel_of(run: Run) -> KernelSpec:
     """Load the kernel of a stored run: from its file, or the built-in one of its name.
 
     Raises:
-        TunerError: neither is there any more.
+        TunerError: neither is there any more, or the run is another tool's.
     """
+    if run.foreign:
+        raise TunerError(
+            f"run {run.id[:8]} comes from another tool's file ({run.foreign}), which has no kernel to run",
+            "tune the kernel itself: tune --kernel FILE.toml",
+        )
     name = run.problem.kernel
     builtin = name in builtin_kernels() and not Path(run.kernel_file).is_file()
     return load_kernel(name if builtin else run.kernel_file)

@@ -153,7 +153,7 @@ def checked(
         said = parse(text).names
         using = [term for term in sorted(said & names.terms.keys()) if name in parse(names.terms[term]).names]
         by = f", by the term {using[0]!r}" if name not in said else ""
-        choices = sorted(known | names.terms.keys())
+        choices = sorted(known | (set() if by else names.terms.keys()))
         table.fail(f"{key} = {text!r} uses unknown name {name!r}{by}", suggestion(name, choices))
     for option, wanted in found.asks_of_elements:
         if option not in names.elements:
@@ -184,9 +184,31 @@ def read_terms(top: Table, names: Names) -> Names:
     unique(table, table.data, names.known | names.arguments | set(RESERVED))
     terms: dict[str, str] = {}
     for name in table.data:
-        text = table.get(identifier(table, name), (str, int, float))
-        terms[name] = _parsed(table, name, str(text), terms).text
+        text = str(table.get(identifier(table, name), (str, int, float)))
+        found = _parsed(table, name, text, terms)
+        if later := found.names & (table.data.keys() - terms.keys()):
+            table.fail(
+                f"{name} = {text!r} uses {min(later)!r}", "a term uses those before it; change their order"
+            )
+        terms[name] = found.text
     return replace(names, terms=terms)
+
+
+def check_terms(top: Table, names: Names, parameters: Iterable[str]) -> None:
+    """Insist that each term may be used somewhere: it uses nothing that no variant knows.
+
+    Args:
+        top: the whole file.
+        names: with the terms.
+        parameters: of all variants.
+    """
+    everywhere = {*names.known, *parameters, *RESOURCE_NAMES}
+    for name, text in names.terms.items():
+        if unknown := parse(text).names - everywhere:
+            missing = min(unknown)
+            top.table("terms").fail(
+                f"{name} uses unknown name {missing!r}", suggestion(missing, sorted(everywhere))
+            )
 
 
 def _parsed(table: Table, key: str, text: str, terms: Mapping[str, str]) -> Expression:

@@ -35,6 +35,7 @@ def read_only_sql(
     """
     with schema.explained(path):
         schema.refuse_foreign(path, may_create=False)
+        deadline = time.monotonic() + limit_s
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=limit_s)
         try:
             connection.text_factory = lambda data: data.decode("utf-8", "replace")
@@ -45,10 +46,14 @@ def read_only_sql(
                 "SELECT 1 FROM json_each('[]'), json_tree('[]')"
             ).fetchall()  # not again until close
             connection.set_authorizer(_authorize)
-            deadline = time.monotonic() + limit_s
             connection.set_progress_handler(lambda: int(time.monotonic() > deadline), 10_000)
             return _fetch(connection, text)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+            if (
+                getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT
+                and time.monotonic() < deadline
+            ):
+                raise KeyboardInterrupt from None  # SQLite takes the handler's for a wish to end
             raise _explain_sql(error, limit_s) from error
         finally:
             connection.close()

@@ -6,6 +6,7 @@ import errno
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -112,6 +113,9 @@ def _give_up_output() -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; an error is one line on stderr and an exit status."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by who started us: what is said goes nowhere
+            setattr(sys, stream, Path(os.devnull).open("w"))  # noqa: SIM115 - until the end
     try:
         status = cli.main(args=arguments, prog_name="tune", standalone_mode=False)
     except click.exceptions.Abort:

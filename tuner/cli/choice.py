@@ -169,7 +169,10 @@ def choose(asked: Asked, gpu: Gpu | None) -> Choice:
             )  # fmt: skip
         notes = (*notes, f"the stored winner cannot be run any more: {objection}")
     elif asked.config is None:
-        notes = (*notes, f"nothing was tuned for this problem on {_place(gpu)}: the default configuration")
+        replayed = _winner(asked, kernel, problem, gpu, replayed=True)
+        instead = f"; a replay found trial {replayed.winner.trial_id}: --trial" if replayed else ""
+        said = f"nothing was tuned for this problem on {_place(gpu)}: the default configuration{instead}"
+        notes = (*notes, said)
     return Choice(kernel, problem, chosen, _default(kernel, problem, chosen), "default", notes=notes)
 
 
@@ -324,7 +327,9 @@ def _as_given(choice: Choice) -> Choice:
     return replace(choice, configuration=ordered)
 
 
-def _winner(asked: Asked, kernel: KernelSpec, problem: Problem, gpu: Gpu | None) -> StoredWinner | None:
+def _winner(
+    asked: Asked, kernel: KernelSpec, problem: Problem, gpu: Gpu | None, *, replayed: bool = False
+) -> StoredWinner | None:
     """Give the confirmed winner of this very problem that was tuned last, if the database has one."""
     from tuner.database import Database, Filters
 
@@ -335,7 +340,7 @@ def _winner(asked: Asked, kernel: KernelSpec, problem: Problem, gpu: Gpu | None)
         gpu=gpu.name if gpu else "",
         problem_key=problem.key,
         exportable=True,
-        replayed=False,
+        replayed=replayed,
     )
     with Database.open(asked.db, write=False) as database:
         found = database.best(filters).rows

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
+from click.core import ParameterSource
 
 from tuner.cli.options import MOST, Command, Option, database_option
 from tuner.cli.problems import whole_number
@@ -196,8 +197,11 @@ def query(
     filters = _filters(options, statuses=statuses, replayed=replayed)
     with Database.open(db, write=False) as database:
         if text is not None:
-            if filters != Filters():
-                raise UsageError("--sql and filters exclude each other", "write the conditions into the SQL")
+            given = click.get_current_context().get_parameter_source
+            if filters != Filters() or ParameterSource.COMMANDLINE in (given("sort"), given("limit")):
+                raise UsageError(
+                    "--sql and filters, --sort or --limit exclude each other", "write all of it into the SQL"
+                )
             _print_sql(options, *database.sql(text))
             return
         found = database.query(filters, sort, limit)
@@ -250,6 +254,10 @@ def _source_of(replayed: bool) -> str:
 
 def _print_sql(options: dict[str, Any], columns: list[str], found: list[tuple[Any, ...]]) -> None:
     if options["as_json"]:
+        if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:
+            raise UsageError(
+                f"--sql gives two columns {twice[0]!r}", "name one of them otherwise: ... AS NAME"
+            )
         tables.show_json([dict(zip(columns, row, strict=True)) for row in found])
     elif options["as_csv"]:
         tables.show_csv(columns, found)

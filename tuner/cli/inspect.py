@@ -86,7 +86,8 @@ def show(
     for line in [json.dumps(data, indent=2)] if as_json else _lines(data, kernel):
         click.echo(line)
     if not data["space"].get("left_by_rules", data["space"]["valid"]):
-        raise TunerError(f"no configuration is valid for {problem} on {gpu.name}", "change the problem")
+        kind = "valid and worth trying" if any(v.worthwhile for v in kernel.variants.values()) else "valid"
+        raise TunerError(f"no configuration is {kind} for {problem} on {gpu.name}", "change the problem")
 
 
 def _describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str]) -> dict[str, Any]:

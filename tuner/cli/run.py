@@ -222,6 +222,7 @@ def run(
         regime=Regime(regime_name),
         max_error=max_error,
         stop_early=stop == "auto",
+        rules=tuple(rule_names),
         seeds=seeds,
     )
     cache = None if no_cache else paths.cache() / "cubins"

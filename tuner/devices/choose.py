@@ -47,7 +47,8 @@ def open_device(text: str, kernel: str, jobs: int | None, cache: Path | None) ->
     if kind == "cuda":
         if not has_gpu():
             raise NoGpuError(
-                "this machine has no NVIDIA GPU", "use --device replay for recorded times; see `tune doctor`"
+                "this machine has no NVIDIA GPU",
+                "leave out --device, or run it on a machine with one; see `tune doctor`",
             )
         return _local(rest, jobs, cache)
     if kind == "replay":

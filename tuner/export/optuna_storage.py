@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import warnings
 from collections.abc import Callable
 from datetime import datetime
@@ -44,6 +45,7 @@ def write_study(path: Path, results: Results, say: Callable[[str], None] = lambd
     name = f"{run.problem} on {run.gpu.name}"
     with new_file(path) as partial, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about experimental parts of Optuna
+        partial.touch()  # where that is not allowed, the error is the system's and not a library's
         storage = _storage(partial, journal=path.suffix in JOURNALS)
         study = storage.create_new_study([StudyDirection.MINIMIZE], name)
         storage.set_study_system_attr(study, "study:metric_names", [METRIC])
@@ -64,7 +66,10 @@ def _storage(path: Path, *, journal: bool) -> BaseStorage:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if journal:
         return JournalStorage(JournalFileBackend(str(path)))
-    return RDBStorage(f"sqlite:///{path}", engine_kwargs={"connect_args": {"timeout": 30}})
+    # The path is none of the URL: ? and % have a meaning there.
+    return RDBStorage(
+        "sqlite:///study.db", engine_kwargs={"creator": lambda: sqlite3.connect(path, timeout=30)}
+    )
 
 
 def _about(results: Results) -> dict[str, Any]:
