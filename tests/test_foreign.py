@@ -295,7 +295,7 @@ def test_round_trip_of_ours(tune: Tune, ours: Path, tmp_path: Path, kind: str) -
             assert result.keys() >= {"configuration", "times", "invalidity", "correctness"}
 
 
-@pytest.mark.parametrize("name", ["a?b.db", "x%20y.db", "d?x/s#.db", "q?.log"])
+@pytest.mark.parametrize("name", ["a?b.db", "x%20y.db", "d?x/s#.db", "{SCHEMA_VERSION} é.db", "q?.log"])
 def test_a_study_may_have_any_name(name: str, tune: Tune, ours: Path, tmp_path: Path) -> None:
     (tmp_path / "d").write_text("mine")
     assert tune("export", "--replayed", "--format", "optuna", "--out", name)[0] == 0

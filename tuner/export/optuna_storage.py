@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 import warnings
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -66,10 +66,8 @@ def _storage(path: Path, *, journal: bool) -> BaseStorage:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if journal:
         return JournalStorage(JournalFileBackend(str(path)))
-    # The path is none of the URL: ? and % have a meaning there.
-    return RDBStorage(
-        "sqlite:///study.db", engine_kwargs={"creator": lambda: sqlite3.connect(path, timeout=30)}
-    )
+    where = quote(str(path.absolute()))  # ?, % and braces have a meaning in a URL
+    return RDBStorage(f"sqlite:///{where}", engine_kwargs={"connect_args": {"timeout": 30}})
 
 
 def _about(results: Results) -> dict[str, Any]:
