@@ -178,6 +178,18 @@ def of_products() -> Iterator[str]:
         f"{count('bfloat16', 'torch')} are faster in bfloat16, {count('float16', 'torch')} in float16"
     )
     yield f"{WORDS[winners_that_are_seeds()].capitalize()} of the sixteen bfloat16 winners are"
+    blocks, under_way = {}, {}
+    for one in raced_ones:
+        if one["m"] == 16:
+            chosen = one["search"]["parameters"]
+            tiles = -(-16 // chosen["block_m"]) * -(-one["n"] // chosen["block_n"])
+            blocks[one["dtype"]] = tiles * chosen["split_k"]
+            bytes_of_step = 2 * chosen["block_k"] * (chosen["block_m"] + chosen["block_n"])
+            under_way[one["dtype"]] = chosen["stages"] * bytes_of_step // 1024
+    yield (
+        f"winners for 16 rows are {blocks['bfloat16']} blocks with {under_way['bfloat16']} KiB under way on each in "
+        f"bfloat16, and {blocks['float16']} blocks with {under_way['float16']} KiB in float16"
+    )
     (few, largest), (more, next_one), *others = sorted(
         (one["search"]["stats"]["trials"], one["k"]) for one in half
     )

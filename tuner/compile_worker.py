@@ -91,7 +91,7 @@ class Compiler:
         include: tuple[Path, ...],
     ) -> Compiled:
         arch = Gpu(**gpu).arch
-        headers = headers_digest(source, include)
+        headers = headers_digest(source, include) if self.cache is not None else None
         if self.cache is None or headers is None:
             return compile_source(source, entry, arch, options, include)
         key = CubinCache.key(

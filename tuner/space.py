@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tuner.enumeration import Rows, enumerate_valid
 from tuner.errors import SpaceError, UsageError
-from tuner.kernel import KernelSpec, ParameterSpec, suggestion
+from tuner.kernel import KernelSpec, ParameterSpec, VariantSpec, suggestion
 from tuner.model import Configuration, Gpu, Problem, Value
 
 Vector = NDArray[np.int64]
@@ -129,6 +129,11 @@ class VariantSpace:
         return np.fromiter(places, dtype=np.int64)
 
 
+def kind_of(variants: Iterable[VariantSpec]) -> str:
+    """Say what a search asks of a configuration of theirs."""
+    return "valid and worth trying" if any(variant.worthwhile for variant in variants) else "valid"
+
+
 class SearchSpace:
     """The configurations that a search may try: the union of its variants' valid sets.
 
@@ -208,8 +213,9 @@ class SearchSpace:
                 if fixed or variants
                 else "change the problem or the constraints"
             )
-            kind = "valid and worth trying" if any(variant.worthwhile for variant in chosen) else "valid"
-            raise SpaceError(f"no configuration is {kind} for {problem} on {gpu.name} ({reasons})", remedy)
+            raise SpaceError(
+                f"no configuration is {kind_of(chosen)} for {problem} on {gpu.name} ({reasons})", remedy
+            )
         return cls(found, size_before, sampled, left_out)
 
     def __len__(self) -> int:

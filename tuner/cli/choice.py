@@ -170,7 +170,7 @@ def choose(asked: Asked, gpu: Gpu | None) -> Choice:
         notes = (*notes, f"the stored winner cannot be run any more: {objection}")
     elif asked.config is None:
         replayed = _winner(asked, kernel, problem, gpu, replayed=True)
-        instead = f"; a replay found trial {replayed.winner.trial_id}: --trial" if replayed else ""
+        instead = f"; a replay's winner: --trial {replayed.winner.trial_id}" if replayed else ""
         said = f"nothing was tuned for this problem on {_place(gpu)}: the default configuration{instead}"
         notes = (*notes, said)
     return Choice(kernel, problem, chosen, _default(kernel, problem, chosen), "default", notes=notes)

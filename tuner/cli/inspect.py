@@ -86,7 +86,9 @@ def show(
     for line in [json.dumps(data, indent=2)] if as_json else _lines(data, kernel):
         click.echo(line)
     if not data["space"].get("left_by_rules", data["space"]["valid"]):
-        kind = "valid and worth trying" if any(v.worthwhile for v in kernel.variants.values()) else "valid"
+        from tuner.space import kind_of
+
+        kind = kind_of(kernel.variants.values())
         raise TunerError(f"no configuration is {kind} for {problem} on {gpu.name}", "change the problem")
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import math
+import os
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -239,14 +240,17 @@ def _lock_file(uuid: str) -> Any:
     """Open the file that stands for a GPU; whoever made it, any user can lock it for reading.
 
     Raises:
-        DeviceError: it cannot be made or read.
+        DeviceError: it cannot be made or read, or is a link, which somebody else may have put there.
     """
     path = Path(tempfile.gettempdir()) / f"kernel-tune-{uuid}.lock"
+    read = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with suppress(PermissionError):  # another user's
-            path.touch()
-            path.chmod(0o666)  # touch's own mode is cut down by the user's mask
-        return path.open("rb")
+        try:
+            found = os.open(path, read | os.O_CREAT | os.O_EXCL, 0o666)
+            os.fchmod(found, 0o666)  # the user's mask has cut down the mode above
+        except FileExistsError:
+            found = os.open(path, read)
+        return os.fdopen(found, "rb")
     except OSError as error:
         raise DeviceError(
             f"cannot open {path}: {error.strerror}", "delete it, or make it readable for all"
