@@ -157,9 +157,7 @@ def test_everybody_in_one_race(device: LocalDevice, tmp_path: Path, mode: Mode) 
 def test_a_baseline_that_changes_an_input_loses(device: LocalDevice, tmp_path: Path) -> None:
     kernel, problem = addition(2**20 + 5)
     (tmp_path / "spoils.cu").write_text(
-        SOURCE.replace("@", "")
-        .replace("const float* a", "float* a")
-        .replace("c[i] =", "c[i] = a[i] *= 2; c[i] =")
+        SOURCE.replace("@", "").replace("const float* a", "float* a").replace("a[i] +", "(a[i] *= 2) +")
     )
     device.prepare(kernel, problem, 1, Conditions(Mode.COLD, RESTED))
     spoils = Contestant(None, baseline=parse_baseline(str(tmp_path / "spoils.cu")))
