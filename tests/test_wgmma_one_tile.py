@@ -43,36 +43,38 @@ def maps_of(launch: Launch) -> dict[str, TensorMap]:
     }
 
 
+@pytest.mark.parametrize("m", [100, 1000])
 @pytest.mark.parametrize("layout", ["nn", "nt"])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_stage_is_what_its_boxes_bring(name: str, layout: str) -> None:
+def test_a_stage_is_what_its_boxes_bring(name: str, layout: str, m: int) -> None:
     """The barrier waits for the bytes of a stage: the boxes of all blocks that share it must add up to exactly them."""
-    of = problem(layout)
+    of = problem(layout, m=m)
     for configuration in drawn(name, of):
         values = configuration.values
         maps = maps_of(launch_of(of, configuration))
         a, b = maps["a"], maps["b"]
-        assert (a.rows, a.columns) == (100, 4104)
+        assert (a.rows, a.columns) == (m, 4104)
         assert (b.rows, b.columns) == ((4104, 1048) if layout == "nn" else (1048, 4104))
         assert a.box_columns == b.box_columns == 64  # 128 bytes, within which pieces change places
         # A part of a tile that one block brings must begin where the change of places does: at whole 8 rows.
         assert a.box_rows % 8 == 0 and b.box_rows % 8 == 0
         slabs_k, slabs_n = values["block_k"] // 64, ceil(values["block_n"] / 64)
         brought = a.box_rows * values["cluster_n"] * slabs_k
-        brought += b.box_rows * values.get("cluster_m", 1) * (slabs_n if layout == "nn" else slabs_k)
+        brought += b.box_rows * values["cluster_m"] * (slabs_n if layout == "nn" else slabs_k)
         assert brought * 128 == 2 * values["block_k"] * (values["block_m"] + values["block_n"])
 
 
+@pytest.mark.parametrize("m", [100, 1000])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_grid_clusters_and_memory_are_what_the_template_counts_on(name: str) -> None:
-    of = problem()
+def test_grid_clusters_and_memory_are_what_the_template_counts_on(name: str, m: int) -> None:
+    of = problem(m=m)
     for configuration in drawn(name, of):
         values, launch = configuration.values, launch_of(of, configuration)
         split, grid_k = values["split_k"], values.get("grid_k", 1)
-        members = values.get("cluster_m", 1) * values["cluster_n"]
+        members = values["cluster_m"] * values["cluster_n"]
         assert launch.cluster == ((split * members, 1, 1) if split * members > 1 else None)
         assert launch.grid[0] % (split * members * grid_k) == 0
-        tiles_m = ceil(100 / values["block_m"] / values.get("cluster_m", 1))
+        tiles_m = ceil(m / values["block_m"] / values["cluster_m"])
         tiles_n = ceil(1048 / values["block_n"] / values["cluster_n"])
         assert launch.grid[0] == tiles_m * tiles_n * split * members * grid_k
         stage = 2 * values["block_k"] * (values["block_m"] + values["block_n"])

@@ -132,3 +132,34 @@ def _measure_all(
             if not status.ranked:
                 bad[outcome.configuration] = f"{outcome.measurement.status} {outcome.measurement.error}"
     return bad
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+@pytest.mark.parametrize("sizes", [(300, 1000, 520), (1000, 1000, 1000), (136, 2504, 264)], ids=str)
+@pytest.mark.parametrize(
+    ("variant", "cluster"),
+    [
+        ("wgmma", {"cluster_m": [1], "cluster_n": [4]}),
+        ("wgmma", {"cluster_m": [4], "cluster_n": [1]}),
+        ("wgmma", {"cluster_m": [2], "cluster_n": [2]}),
+        ("wgmma_few_rows", {"cluster_m": [4], "cluster_n": [1, 2]}),
+        ("wgmma_few_rows", {"cluster_m": [2], "cluster_n": [1, 2], "split_k": [2, 4]}),
+    ],
+    ids=str,
+)
+def test_clusters_of_more_than_two_are_right(
+    device: LocalDevice,
+    variant: str,
+    cluster: dict[str, list[Value]],
+    sizes: tuple[int, int, int],
+    layout: str,
+) -> None:
+    """Also where some of their blocks compute tiles beyond C."""
+    gemm = load_kernel("gemm")
+    problem = gemm.problem(dict(zip("mnk", sizes, strict=True)), {"": "bfloat16"}, {"layout": layout})
+    if device.gpu.cc != 90:
+        pytest.skip("needs Hopper")
+    [space] = SearchSpace.from_kernel(gemm, problem, device.gpu, [variant], cluster).variants
+    rows = random.Random(str(sizes)).sample(range(len(space)), min(CONFIGURATIONS, len(space)))
+    wrong = _measure_all(device, problem, [space.configuration(row) for row in rows])
+    assert not wrong, "\n".join(f"{problem} {c}: {m}" for c, m in wrong.items())
