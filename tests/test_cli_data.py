@@ -9,8 +9,6 @@ import re
 import shutil
 import sqlite3
 import subprocess
-import sys
-import types
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -509,9 +507,7 @@ def test_trial_again_compares(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         calls.append((trial_id, device))
         return replace(database.trial(trial_id).trial, time_ns=380_200.0)
 
-    session = types.ModuleType("tuner.session")
-    session.rerun = rerun  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tuner.session", session)
+    monkeypatch.setattr("tuner.rerun.rerun", rerun)
     output = call(trial, "1", "--again", "--device", "cuda:1").output
     assert "190.1 us" in output
     assert "380.2 us" in output

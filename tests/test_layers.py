@@ -26,7 +26,7 @@ FLOORS = [
     "cells database migrations owners reading records rows schema search.* upkeep "
     "matmul_heuristics matmul_worker seeding",
     "ablation accuracy bench doubts importing race shortlist targets trials",
-    "climb ladder rungs session state",
+    "climb ladder rerun rungs runs session state",
     "export.* report.*",
     "__main__ cli.*",
 ]

@@ -5,23 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tuner import __version__, paths
 from tuner.database import Database
 from tuner.devices.base import Device, Occupancy, Outcome
-from tuner.devices.choose import open_device
 from tuner.doubts import Doubts
-from tuner.errors import Interrupted, SpaceError, TooInaccurateError, TunerError, UsageError
-from tuner.kernel_file import content_digest
-from tuner.model import Configuration, Problem, Run, Status, Trial
+from tuner.errors import Interrupted, SpaceError, TooInaccurateError, UsageError
+from tuner.model import Configuration, Status, Trial
 from tuner.race import run_finish
-from tuner.recording import short_digest, sources_digest
 from tuner.records import SUSPECT
 from tuner.roofline import roof_of
+from tuner.runs import interrupted_run, new_run, truth_of
 from tuner.search import make_search
 from tuner.search.base import Search
 from tuner.search.enough import Enough, Watch
@@ -30,7 +26,6 @@ from tuner.seeding import gather, refuse
 from tuner.shortlist import Shortlist
 from tuner.space import SearchSpace
 from tuner.state import Observer, Request, Result, State, ceiling_of, metrics
-from tuner.targets import kernel_of
 from tuner.trials import judged, objective, trial_of, winner_of
 
 POLL_S = 0.1
@@ -82,32 +77,6 @@ def tune(
     return _Session(request, device, database, observer, stop).run(finish=finish)
 
 
-def rerun(database: Database, trial_id: int, device: str) -> Trial:
-    """Measure one recorded trial again, alone, on a device by name; nothing is written.
-
-    Raises:
-        TunerError: the kernel is not there any more, or has changed.
-    """
-    stored = database.trial(trial_id)
-    run, trial = stored.run, stored.trial
-    kernel = kernel_of(run)
-    opened = open_device(device, kernel.name, 1, paths.cache() / "cubins")
-    try:
-        if trial.configuration.variant not in kernel.variants or (
-            trial.sources
-            and short_digest(trial.sources)
-            != sources_digest(kernel, run.problem, run.gpu, trial.configuration)
-        ):
-            raise TunerError(f"{kernel.name} has changed since trial {trial_id}", "tune it again")
-        opened.prepare(kernel, run.problem, run.seed, run.conditions, _truth(run))
-        opened.submit(trial.number, trial.configuration)
-        while not (outcomes := opened.collect(POLL_S)):
-            pass
-        return trial_of(outcomes[0], run.narrowing.get("max_error"))
-    finally:
-        opened.close()
-
-
 class _Session:
     def __init__(
         self,
@@ -125,9 +94,9 @@ class _Session:
             stop,
         )
         kernel, problem = request.kernel, request.problem
-        resumed = self._interrupted_run() if request.resume else None
+        resumed = interrupted_run(database, request, device.name) if request.resume else None
         # A resumed run goes on as it began, whatever the command line says now.
-        run, why = (resumed, "as the interrupted run was") if resumed else self._new_run()
+        run, why = (resumed, "as the interrupted run was") if resumed else new_run(request, device)
         space = SearchSpace.from_kernel(
             kernel, problem, device.gpu, run.narrowing.get("variants", ()), run.narrowing.get("fixed", {})
         )
@@ -142,7 +111,7 @@ class _Session:
         which = run.narrowing.get("seeds", "auto")
         refuse(kernel, which)
         device.incumbent_ns, device.occupancy = None, Occupancy()
-        device.prepare(kernel, problem, run.seed, run.conditions, _truth(run))
+        device.prepare(kernel, problem, run.seed, run.conditions, truth_of(run))
         self.max_error: float | None = run.narrowing.get("max_error")
         self._refuse_what_is_hopeless()
         if not resumed:
@@ -219,29 +188,6 @@ class _Session:
 
     # -- before -----------------------------------------------------------------------------------------------------
 
-    def _interrupted_run(self) -> Run:
-        problem = self.request.problem
-        run = self.database.latest_unfinished(problem, self.device.name)
-        if run is None:
-            raise TunerError(
-                f"there is no interrupted run of {problem} on {self.device.name}", "leave out --resume"
-            )
-        rules = tuple(run.narrowing.get("rules", ()))
-        if rules != self.request.rules:
-            began = f"with --rules {','.join(rules)}" if rules else "without --rules"
-            raise TunerError(
-                f"the interrupted run of {problem} began {began}", "say the same, or leave out --resume"
-            )
-        if run.kernel_digest != content_digest(self.request.kernel):
-            raise TunerError(
-                f"{run.problem.kernel} has changed since its interrupted run", "leave out --resume"
-            )
-        bound = run.narrowing.get("max_error")
-        if self.request.max_error not in (None, bound):
-            began = "without a bound on the error" if bound is None else f"with --max-error {bound:g}"
-            raise TunerError(f"the interrupted run of {problem} began {began}", "leave out --resume")
-        return run
-
     def _refuse_what_is_hopeless(self) -> None:
         least = self.device.least_error
         if self.max_error is not None and least is not None and least > self.max_error:
@@ -250,43 +196,6 @@ class _Session:
                 f"above {self.max_error:.2g}",
                 "choose a wider dtype, or allow more",
             )
-
-    def _new_run(self) -> tuple[Run, str]:
-        """Give the run, and why it is timed as it is."""
-        request = self.request
-        conditions, why = self.device.choose_conditions(
-            request.kernel, request.problem, request.mode, request.regime
-        )
-        narrowing: dict[str, Any] = {
-            "variants": list(request.variants),
-            "fixed": {k: list(v) for k, v in request.fixed.items()},
-            "from_scratch": request.from_scratch,
-        }
-        if request.stop_early:
-            narrowing["stop_early"] = True
-        if request.rules:
-            narrowing["rules"] = list(request.rules)
-        if request.seeds != "auto":
-            narrowing["seeds"] = request.seeds
-        if request.max_error is not None:
-            narrowing["max_error"] = request.max_error
-            narrowing["truth"] = request.truth.to_json() if request.truth else None
-        run = Run(
-            id=str(uuid.uuid4()),
-            problem=request.problem,
-            gpu=self.device.gpu,
-            device=self.device.name,
-            seed=request.seed,
-            sampler=request.sampler,
-            trials=request.trials,
-            lookahead=self.device.lookahead,
-            narrowing=narrowing,
-            kernel_digest=content_digest(request.kernel),
-            kernel_file=str(request.kernel.file),
-            versions={"kernel-tune": __version__, **self.device.versions},
-            conditions=conditions,
-        )
-        return run, why
 
     def _learn_from_earlier_runs(self) -> list[Configuration]:
         """Tell the search what earlier runs of this very kernel, problem and GPU found; only new ground is tried.
@@ -593,9 +502,3 @@ def _settled(trial: Trial) -> bool:
     if trial.status is Status.INACCURATE:
         return trial.verification is not None and trial.verification.true_error is not None
     return trial.status in DETERMINISTIC
-
-
-def _truth(run: Run) -> Problem | None:
-    """Give the problem whose result counts as true, where the error is bounded."""
-    truth = run.narrowing.get("truth")
-    return Problem.from_json(truth) if truth else None

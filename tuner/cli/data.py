@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -363,9 +362,10 @@ def trial(
     with Database.open(db, write=False) as database:
         stored = database.trial(number)
         if again:
-            session = importlib.import_module("tuner.session")
+            from tuner.rerun import rerun
+
             device = device or (stored.run.device if stored.run.replayed else "cuda:0")
-            new = session.rerun(database=database, trial_id=number, device=device)
+            new = rerun(database, number, device)
             details.show_again(stored.trial, new, as_json=as_json)
             return
     if as_json:
