@@ -1,0 +1,140 @@
+"""Runs, trials, winners and benchmarks to fill databases with."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.database import Benchmark, Database, Metrics, Winner
+from tuner.model import (
+    Calibration,
+    Conditions,
+    Configuration,
+    Gpu,
+    Mode,
+    Problem,
+    Regime,
+    Resources,
+    Run,
+    Status,
+    Trial,
+    Verification,
+)
+
+GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, uuid="GPU-1", driver="580.95")
+PROBLEM = Problem(
+    "gemm",
+    {"m": 4096, "n": 2048, "k": 1024},
+    {"input": "float16", "accumulate": "float32", "output": "float16"},
+    {"layout": "nn"},
+)
+
+WARM = Conditions(Mode.WARM)
+HOT = Conditions(Mode.COLD, Regime.SUSTAINED)
+CALIBRATION = Calibration(
+    {"cold, rested": 0.002}, copy_bytes_per_s=3.9e12, event_ns=2800.0, notes=("no NVML",)
+)
+
+
+def make_run(
+    run_id: str = "a" * 32,
+    problem: Problem = PROBLEM,
+    gpu: Gpu = GPU,
+    device: str = "cuda:0",
+    conditions: Conditions = Conditions(),  # noqa: B008 - frozen
+) -> Run:
+    return Run(
+        run_id,
+        problem,
+        gpu,
+        device,
+        7,
+        "tpe",
+        200,
+        4,
+        {"variant": ["tiled"]},
+        "d1",
+        "gemm.toml",
+        {"nvrtc": "13.5"},
+        conditions,
+        CALIBRATION,
+    )
+
+
+def make_trial(
+    number: int, time_ns: float | None = None, status: Status = Status.OK, block: int = 64
+) -> Trial:
+    time_ns = 1000.0 + number if time_ns is None else time_ns
+    return Trial(
+        number=number,
+        configuration=Configuration.of(
+            "tiled", {"z_block": block + number, "double_buffer": True, "raster": "row"}
+        ),
+        status=status,
+        time_ns=time_ns,
+        ci_low_ns=time_ns - 0.5,
+        ci_high_ns=time_ns + 0.5,
+        samples_ns=(time_ns - 1.0, time_ns, time_ns + 1.5),
+        resources=Resources(32, 1024, 0, 8, 4, 2),
+        verification=Verification(True, mismatches=0, worst_ratio=0.25, norm_error=1e-4, message="é"),
+        error="",
+        sources=(f"// source {number}\n", "// second launch\n"),
+        compile_log="ptxas info",
+        compile_s=0.5,
+        measure_s=0.25,
+        tags=("noisy",),
+        sm_clock_hz=1.755e9,
+        capped_samples=2,
+    )
+
+
+def make_winner(trial: Trial, time_ns: float = 900.0, **changes: object) -> Winner:
+    assert trial.id is not None
+    winner = Winner(
+        trial.id, trial.configuration, time_ns, trial.id, 1100.0, 1.2, 1.19, 1.21, "faster", 905.0, True,
+        exportable=True, race={"rounds": [1, 2]},
+    )  # fmt: skip
+    return replace(winner, **changes)
+
+
+def make_benchmark(contestant: str = "best", **changes: object) -> Benchmark:
+    benchmark = Benchmark(
+        bench="e" * 32,
+        problem=PROBLEM,
+        gpu=GPU,
+        conditions=Conditions(),
+        contestant=contestant,
+        configuration=make_trial(0).configuration if contestant != "torch" else None,
+        winner_id=None,
+        kernel_digest="d1",
+        time_ns=900.0,
+        ci_low_ns=899.0,
+        ci_high_ns=901.0,
+        samples_ns=(899.5, 900.0, 901.0),
+        ratio=1.25,
+        ratio_low=1.24,
+        ratio_high=1.26,
+        verdict="faster",
+        noise_floor=0.002,
+        sm_clock_hz=1.755e9,
+        tags=("capped",),
+        versions={"torch": "2.9"},
+    )
+    return replace(benchmark, **changes)
+
+
+def filled(path: Path, run: Run | None = None, count: int = 3) -> list[Trial]:
+    run = run or make_run()
+    with Database.open(path) as database:
+        database.start_run(run)
+        for number in range(count):
+            database.record(run.id, make_trial(number), metrics=Metrics(100.0, 2000.0, 0.5))
+        trials = database.trials(run.id)
+        database.record_winner(run.id, make_winner(trials[0]))
+        database.finish_run(run.id, "finished", {"occupied": 0.9})
+    return trials
+
+
+def file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
