@@ -135,7 +135,7 @@ def _measure_all(
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt"])
-@pytest.mark.parametrize("sizes", [(300, 1000, 520), (1000, 1000, 1000), (136, 2504, 264)], ids=str)
+@pytest.mark.parametrize("sizes", [(300, 1000, 520), (1000, 1000, 1000), (250, 2504, 264)], ids=str)
 @pytest.mark.parametrize(
     ("variant", "cluster"),
     [
