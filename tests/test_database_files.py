@@ -52,6 +52,13 @@ def fast() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+def with_a_flipped_bit(sound: bytes, chance: random.Random) -> bytes:
+    """Give a file's content with one bit wrong, somewhere behind its header."""
+    data = bytearray(sound)
+    data[chance.randrange(100, len(data))] ^= 1 << chance.randrange(8)
+    return bytes(data)
+
+
 # -- files that are refused
 
 
@@ -351,9 +358,7 @@ def test_no_flipped_bit_survives_the_migration(fast: Path) -> None:
         truth = {stored.trial.id: stored for stored in database.query().rows}
         winners = {stored.id: stored for stored in database.winners().rows}
     for _ in range(300):
-        data = bytearray(sound)
-        data[chance.randrange(100, len(data))] ^= 1 << chance.randrange(8)
-        path.write_bytes(data)
+        path.write_bytes(with_a_flipped_bit(sound, chance))
         try:
             with Database.open(path) as database:
                 assert all(stored == truth[stored.trial.id] for stored in database.query().rows)
@@ -433,9 +438,7 @@ def test_no_flipped_bit_reaches_a_result(fast: Path) -> None:
     measured = [(stored.trial.configuration, stored.trial.time_ns) for stored in truth.values()]
     sound, chance, noticed = path.read_bytes(), random.Random(3), 0
     for _ in range(400):
-        data = bytearray(sound)
-        data[chance.randrange(100, len(data))] ^= 1 << chance.randrange(8)
-        path.write_bytes(data)
+        path.write_bytes(with_a_flipped_bit(sound, chance))
         try:
             with Database.open(path) as database:
                 found, winners = database.query(), database.best()

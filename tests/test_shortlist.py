@@ -13,8 +13,8 @@ from tests.faults.compiling_device import CompilingDevice
 from tests.faults.held import hold_compilers
 from tests.faults.kernels import SOURCE, scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
+from tests.sessions import only_run, plain, run, sequence
 from tests.test_search import cost, single
-from tests.test_session import only_run, plain, run, sequence
 from tuner import shortlist as module
 from tuner.compile_pool import Compilation
 from tuner.database import Database
@@ -30,17 +30,6 @@ from tuner.search.base import Nominee
 from tuner.session import tune
 from tuner.shortlist import DEPTH, MOST, RESERVE, TOGETHER, Shortlist
 from tuner.state import Request, Result
-
-
-@pytest.fixture
-def kernel(tmp_path: Path) -> KernelSpec:
-    return scale_kernel(tmp_path / "kernel", blocks=range(32, 1025, 32), items=range(1, 9))
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database.open(tmp_path / "tuning.db") as opened:
-        yield opened
 
 
 def smooth(configuration: Configuration) -> Measurement:

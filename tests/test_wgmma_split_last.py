@@ -72,6 +72,35 @@ def tiles_of(of: Problem, names: dict[str, int]) -> tuple[int, int]:
     )
 
 
+def test_blocks_that_wait_for_each_other_are_in_clusters_that_find_every_sm() -> None:
+    of, values = (
+        problem(4096, 11008, 4096),
+        {**BEHIND, "block_m": 256, "block_n": 128, "left_side": "b", "stages": 3},
+    )
+    for rows, columns in ((1, 1), (2, 1), (1, 2)):
+        assert not objection(
+            GEMM, of, HOPPER, chosen("wgmma", {**values, "cluster_m": rows, "cluster_n": columns})
+        )
+    for rows, columns in ((4, 1), (2, 2), (1, 4)):
+        four: dict[str, Value] = {**values, "cluster_m": rows, "cluster_n": columns}
+        assert "clusters find every SM" in objection(GEMM, of, HOPPER, chosen("wgmma", four))
+        assert not objection(GEMM, of, HOPPER, chosen("wgmma", {**four, "split_last": False}))
+
+
+def test_clusters_of_four_are_tried_where_they_fit_and_pay() -> None:
+    def clusters(m: int, n: int, k: int) -> set[tuple[Value, Value]]:
+        [space] = SearchSpace.from_kernel(GEMM, problem(m, n, k), HOPPER, ["wgmma"]).variants
+        rows = random.Random(m).sample(range(len(space)), 2000)
+        return {
+            (one["cluster_m"], one["cluster_n"]) for one in (space.configuration(row).values for row in rows)
+        }
+
+    two = {(1, 1), (1, 2), (2, 1)}
+    assert clusters(1000, 1000, 1000) == two | {(1, 4), (4, 1), (2, 2)}
+    assert clusters(136, 2504, 264) == two | {(1, 4), (2, 2)}  # at most three tiles high
+    assert clusters(1024, 1024, 1024) == clusters(4104, 4104, 4104) == two  # rows are lines; too many tiles
+
+
 # -- who computes what
 
 SHARES = """

@@ -1,0 +1,33 @@
+"""What tests of the tuner's loop begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.kernels import scale_kernel, write_synthetic_recording
+from tuner.database import Database
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import load_kernel
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    kernel = load_kernel("vector_add")
+    folder = tmp_path_factory.mktemp("recorded")
+    return write_synthetic_recording(
+        folder / "vector_add-made_up.json.gz", kernel, [kernel.problem(preset="small")], 300
+    )
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database.open(tmp_path / "tuning.db") as database:
+        yield database
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> KernelSpec:
+    return scale_kernel(tmp_path / "kernel", blocks=range(32, 1025, 32), items=range(1, 9))

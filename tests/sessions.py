@@ -1,0 +1,49 @@
+"""Runs of the tuner on stand-ins, and what the database says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.faults.stub_device import Watcher
+from tuner.database import Database
+from tuner.devices.base import Device
+from tuner.devices.replay import ReplayDevice
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import load_kernel
+from tuner.model import (
+    Configuration,
+)
+from tuner.session import tune
+from tuner.state import Request, Result
+
+
+def replay(recording: Path, database: Database, **changes: Any) -> Result:
+    kernel = load_kernel("vector_add")
+    request = Request(
+        kernel, kernel.problem(preset="small"), **{"trials": 40, "from_scratch": True, **changes}
+    )
+    return tune(request, ReplayDevice(recording), database, Watcher())
+
+
+def run(
+    kernel: KernelSpec, database: Database, device: Device, watcher: Watcher | None = None, **changes: Any
+) -> Result:
+    stop = changes.pop("stop", lambda: False)
+    request = Request(
+        kernel, kernel.problem(), **{"trials": 40, "sampler": "random", "from_scratch": True, **changes}
+    )
+    return tune(request, device, database, watcher or Watcher(), stop)
+
+
+def sequence(database: Database, run_id: str) -> list[Configuration]:
+    return [trial.configuration for trial in database.trials(run_id)]
+
+
+def only_run(database: Database) -> tuple[str, str]:
+    ((run_id, state),) = [tuple(row.values()) for row in database.select("SELECT id, state FROM runs")]
+    return run_id, state
+
+
+def plain(block: int, items: int = 1) -> Configuration:
+    return Configuration.of("plain", {"fault": "ok", "block_size": block, "items": items})

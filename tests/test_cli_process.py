@@ -1,0 +1,189 @@
+"""``tune run`` in a process of its own: signals, a resumed batch, templates that do not compile, closed streams."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Said
+from tests.faults.kernels import write_kernel
+from tests.faults.killing import MARK, marked
+from tests.faults.processes import alive
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Fake:
+    """The command line on the fake device, in a process of its own."""
+
+    def __init__(self, folder: Path, *arguments: str, sleep_s: float = 0.05) -> None:
+        self.mark = uuid.uuid4().hex
+        environment = {
+            **os.environ,
+            MARK: self.mark,
+            "PYTHONPATH": str(ROOT),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "FAKE_SLEEP_S": str(sleep_s),
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.tune_fake", *arguments, "-j", "2", "--sampler", "random"],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ends(self, timeout_s: float = 60.0) -> Said:
+        out, err = self.process.communicate(timeout=timeout_s)
+        return Said(self.process.returncode, out, err)
+
+    def wait_for_trials(self, database: Path, count: int) -> None:
+        deadline = time.monotonic() + 60.0
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                pytest.fail(f"it ended: {self.ends()}")
+            if database.is_file() and trials_in(database) >= count:
+                return
+            time.sleep(0.05)
+        pytest.fail("no trials")
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+
+def trials_in(database: Path) -> int:
+    try:
+        connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)
+        try:
+            return int(connection.execute("SELECT count(*) FROM trials").fetchone()[0])
+        finally:
+            connection.close()
+    except sqlite3.OperationalError:
+        return 0
+
+
+def assert_nobody_left(mark: str) -> None:
+    deadline = time.monotonic() + 5.0
+    while (left := [pid for pid in marked(mark) if alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_once(tmp_path: Path, kind: signal.Signals) -> None:
+    kernel = write_kernel(tmp_path / "own", items=range(1, 30))
+    database = tmp_path / "results" / "tuning.db"
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "60")
+    fake.wait_for_trials(database, 3)
+    began = time.monotonic()
+    fake.process.send_signal(kind)
+    said = fake.ends()
+    assert time.monotonic() - began < 5.0
+    assert said.code == 130, said.err
+    assert "Traceback" not in said.err
+    last = said.err.strip().splitlines()[-1]
+    assert "--resume" in last
+    assert "stopped after" in last
+    assert_nobody_left(fake.mark)
+    kept = trials_in(database)
+    assert f"stopped after {kept} of 60" in last
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("SELECT state FROM runs").fetchall() == [("interrupted",)]
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    again = Fake(tmp_path, "--kernel", str(kernel), "--trials", "60", "--resume", sleep_s=0.0)
+    said = again.ends()
+    assert said.code == 0, said.err
+    assert f"resuming after {kept} trials" in said.err
+    with sqlite3.connect(database) as connection:
+        found = connection.execute(
+            "SELECT count(*), count(DISTINCT configuration), count(DISTINCT run_id) FROM trials"
+        )
+        assert found.fetchone() == (60, 60, 1)
+    assert_nobody_left(again.mark)
+
+
+def test_ctrl_c_twice_is_immediate(tmp_path: Path) -> None:
+    kernel = write_kernel(tmp_path / "own", items=range(1, 30))
+    database = tmp_path / "results" / "tuning.db"
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "60", sleep_s=3.0)
+    time.sleep(2.5)  # in the middle of the first measurement
+    fake.interrupt()
+    time.sleep(0.3)
+    began = time.monotonic()
+    fake.interrupt()
+    said = fake.ends()
+    assert time.monotonic() - began < 2.0
+    assert said.code == 130, said.err
+    assert "Traceback" not in said.err
+    assert_nobody_left(fake.mark)
+    if database.is_file():
+        with sqlite3.connect(database) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_resume_of_several_problems(tmp_path: Path) -> None:
+    """The first is done, the second was interrupted, the third never began: the same command with --resume ends it."""
+    kernel = write_kernel(tmp_path / "own", blocks=(32, 64), items=range(1, 13))
+    database = tmp_path / "results" / "tuning.db"
+    command = ("--kernel", str(kernel), "--trials", "20", *(f"--problem=n={n}" for n in (1024, 2048, 4096)))
+    fake = Fake(tmp_path, *command)
+    fake.wait_for_trials(database, 25)
+    fake.interrupt()
+    assert fake.ends().code == 130
+    said = Fake(tmp_path, *command, "--resume", "-q", sleep_s=0.0).ends()
+    assert said.code == 0, said.err
+    with sqlite3.connect(database) as connection:
+        rows = connection.execute(
+            "SELECT count(*), count(DISTINCT t.configuration), r.state FROM trials t JOIN runs r ON r.id = t.run_id "
+            "GROUP BY r.id ORDER BY r.started_at"
+        ).fetchall()
+    assert rows == [(20, 20, "finished")] * 3
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("{{ nobody }}", "'nobody' is undefined"),
+        ("{% if %}", "scale.cu.j2 line 1"),
+        (
+            'extern "C" __global__ void scale__{{ fault }}() { nonsense; }',
+            'identifier "nonsense" is undefined',
+        ),
+    ],
+)
+def test_template_that_does_not_compile(tmp_path: Path, source: str, words: str) -> None:
+    kernel = write_kernel(tmp_path / "own", source=source)
+    said = Fake(tmp_path, "--kernel", str(kernel), "--trials", "8", "-q", sleep_s=0.0).ends()
+    assert said.code == 1
+    (line,) = said.err.strip().splitlines()
+    assert "8 of 8 ended as compile_error" in line
+    with sqlite3.connect(tmp_path / "results" / "tuning.db") as connection:
+        rows = connection.execute("SELECT status, error FROM trials").fetchall()
+    assert len(rows) == 8
+    assert all(status == "compile_error" and words in error for status, error in rows), rows
+
+
+@pytest.mark.parametrize(
+    ("closed", "words"), [("stdout", ["list"]), ("stderr", ["list"]), ("stdout", ["query"])]
+)
+def test_closed_streams_are_nothing_to_write_to(closed: str, words: list[str], tmp_path: Path) -> None:
+    """As ``tune list >&-`` has it."""
+    close = {"stdout": ">&-", "stderr": "2>&-"}[closed]
+    command = ["sh", "-c", f'exec "$0" -m tuner "$@" {close}', sys.executable, *words, "--db", "none.db"]
+    command = command[: -2 if words == ["list"] else None]
+    root = Path(__file__).resolve().parents[1]
+    found = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)}
+    )
+    assert "Traceback" not in found.stderr + found.stdout
+    assert found.returncode == (0 if words == ["list"] else 1)
+    assert not (tmp_path / "none.db").exists()

@@ -1,0 +1,232 @@
+"""Trials that were timed while the GPU was slower: doubted, timed again, and not raced as they were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
+from tests.sessions import only_run, plain, run
+from tuner.database import Database
+from tuner.devices.base import Outcome
+from tuner.doubts import Doubts
+from tuner.errors import DeviceError, Interrupted
+from tuner.kernel import KernelSpec
+from tuner.model import (
+    Configuration,
+    Measurement,
+    Status,
+    Trial,
+)
+from tuner.records import SUSPECT
+from tuner.report.summary import summary
+
+
+class Drifting(StubDevice):
+    """Answers fast times from one trial to another, and says after the latter that the GPU has changed."""
+
+    def __init__(self, since: int, until: int, factor: float = 0.97, lookahead: int = 1) -> None:
+        super().__init__(lookahead)
+        self.since, self.until, self.factor = since, until, factor
+        self.count = 0
+        self.answer = self.drifting
+
+    def drifting(self, configuration: Configuration) -> Measurement:
+        self.count += 1
+        lucky = self.since <= self.count <= self.until
+        time_ns = 100_000 + time_of(configuration) / 100  # all within a percent
+        return replace(good(time_ns * (self.factor if lucky else 1.0)), drifted=self.count == self.until)
+
+
+@pytest.mark.parametrize("lookahead", [1, 7])
+def test_what_a_drifting_gpu_timed_is_timed_again(
+    database: Database, kernel: KernelSpec, lookahead: int
+) -> None:
+    device = Drifting(11, 20, lookahead=lookahead)
+    result = run(kernel, database, device)
+    trials = database.trials(result.state.run.id)
+    suspect = [trial for trial in trials if SUSPECT in trial.tags]
+    assert {trial.number for trial in suspect} >= set(range(10, 20))
+    assert len(suspect) <= 16, "no more than can have been since the look before"
+    again = [
+        trial
+        for trial in trials
+        if trial.number >= 20 and trial.configuration in {s.configuration for s in suspect}
+    ]
+    assert {trial.configuration for trial in again} == {trial.configuration for trial in suspect}
+    assert len(again) == len(suspect) == result.state.retimed == result.stats["retimed"]
+    assert len(trials) == 40 + len(again) == len(device.asked), "beyond the budget"
+    assert result.finish is not None
+    assert SUSPECT not in result.finish.winner.tags
+    assert SUSPECT not in (result.state.incumbent or result.finish.winner).tags
+    assert (result.state.incumbent or suspect[0]).time_ns > 100_000
+    assert device.incumbent_ns == (result.state.incumbent or suspect[0]).time_ns
+    assert f"{len(again)} timed again after the GPU had drifted" in summary(result, Path("x.db"))
+    assert not database.pending_attempts(result.state.run.id)
+
+
+def test_drift_at_the_very_end_is_mended(database: Database, kernel: KernelSpec) -> None:
+    """Also when the time is over: who is suspect could not be the winner otherwise."""
+    device = Drifting(1, 40)
+    result = run(kernel, database, device)
+    assert len(device.asked) == 56
+    assert result.finish is not None
+    small = run(
+        kernel, database, Drifting(1, 3), fixed={"block_size": ("32",), "items": ("1", "2", "3")}, trials=3
+    )
+    assert small.finish is not None
+    assert small.state.retimed == 3
+
+
+def test_far_and_failed_are_not_timed_again(database: Database, kernel: KernelSpec) -> None:
+    device = Drifting(1, 12)
+    slow = device.drifting
+
+    def answer(configuration: Configuration) -> Measurement:
+        found = slow(configuration)
+        if device.count == 3:
+            return good(200_000)
+        return Measurement(Status.HANG, error="oh") if device.count == 5 else found
+
+    device.answer = answer
+    result = run(kernel, database, device)
+    suspect = [t.number for t in result.state.trials if SUSPECT in t.tags]
+    assert suspect == [0, 1, 3, *range(5, 12)]
+
+
+def test_gpu_that_drifts_all_the_time_comes_to_an_end(database: Database, kernel: KernelSpec) -> None:
+    device = StubDevice(answer=lambda c: replace(good(100_000 + time_of(c) / 100), drifted=True))
+    result = run(kernel, database, device)
+    assert len(device.asked) == 120, "each at most twice again"
+    assert result.finish is not None
+
+
+def test_answer_that_was_not_timed_says_nothing_about_drift(database: Database, kernel: KernelSpec) -> None:
+    """A configuration with the source of another gets its answer, whatever the GPU did since."""
+    device = StubDevice(answer=lambda c: replace(good(100_000), drifted=True, measure_s=0.0))
+    assert run(kernel, database, device).state.retimed == 0
+
+
+def test_failures_do_not_push_the_doubtful_out(database: Database, kernel: KernelSpec) -> None:
+    """After a kernel that could not be launched there is no look: any number of them can come between two."""
+    device = Drifting(1, 10)
+    timed = device.drifting
+    turn = iter(range(10_000))
+
+    def answer(configuration: Configuration) -> Measurement:
+        now = next(turn)
+        if now < 60 and now % 4:
+            return Measurement(Status.LAUNCH_ERROR, error="no", measure_s=1e-3)
+        return timed(configuration)
+
+    device.answer = answer
+    result = run(kernel, database, device, trials=60)
+    lucky = [t for t in result.state.trials if SUSPECT in t.tags]
+    assert len(lucky) == 10
+    assert result.finish is not None
+    assert (result.state.incumbent or lucky[0]).time_ns > 100_000
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_answer_of_a_doubtful_equal_is_doubtful(database: Database, kernel: KernelSpec, when: str) -> None:
+    """Who got the answer of an equal source is timed again like that one, if the GPU had drifted about it."""
+    place = 5 if when == "before" else 9
+    count = iter(range(1, 1000))
+    lucky = good(90_000)
+
+    def answer(configuration: Configuration) -> Measurement:
+        now = next(count)
+        if now == 4:
+            return lucky
+        if now == place:
+            return replace(lucky, measure_s=0.0)
+        return replace(good(100_000 + now), drifted=now == 8)
+
+    result = run(kernel, database, StubDevice(lookahead=4, answer=answer))
+    suspect = {t.number: t.configuration for t in result.state.trials if SUSPECT in t.tags}
+    assert {3, place - 1} <= set(suspect)
+    assert place == 5 or 10 not in suspect
+    assert result.finish is not None
+    assert (result.state.incumbent or result.finish.winner).time_ns == pytest.approx(100_001, rel=1e-3)
+    believed = {t.configuration for t in result.state.trials if SUSPECT not in t.tags}
+    assert set(suspect.values()) <= believed
+
+
+def test_answer_of_a_steady_equal_is_believed() -> None:
+    """Between the equal source's timing and now there was a look at which all was well."""
+    doubts = Doubts()
+
+    def ended(number: int, time_ns: float, *, timed: bool = True, drifted: bool = False) -> list[int]:
+        trial = Trial(
+            number, plain(32 * (number + 1)), Status.OK, time_ns, samples_ns=(time_ns,) * 6, measure_s=1e-3
+        )
+        return [t.number for t in doubts.add(trial, timed=timed, drifted=drifted, best_ns=100.0)]
+
+    for number in range(17):
+        assert ended(number, 100.0 + number / 10) == []
+    assert ended(17, 100.0, timed=False) == []  # of number 0, which is not in doubt any more
+    assert ended(18, 101.6, timed=False) == []  # of number 16
+    assert ended(19, 102.0, timed=False, drifted=True) == [], "the drift of another"
+    assert ended(20, 103.0, drifted=True) == [*range(2, 17), 18, 20]
+
+
+@pytest.mark.parametrize("stop_at", [20, 21, 24])
+def test_resumed_run_times_again_what_was_suspect(
+    database: Database, kernel: KernelSpec, stop_at: int
+) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, Drifting(11, 20), watcher, stop=stop_after(watcher, stop_at))
+    device = StubDevice(answer=lambda c: good(100_000 + time_of(c) / 100))
+    result = run(kernel, database, device, resume=True)
+    trials = database.trials(result.state.run.id)
+    suspect = {trial.configuration for trial in trials if SUSPECT in trial.tags}
+    believed = [trial.configuration for trial in trials if SUSPECT not in trial.tags]
+    assert len(suspect) == 16
+    assert suspect < set(believed)
+    assert len(believed) == len(set(believed)) == 40
+    assert len(trials) == 56
+    assert result.state.retimed == 16
+
+
+def killed_while_timing_again(kernel: KernelSpec, database: Database) -> str:
+    """Leave a run that ended while it timed a suspect trial once more; give its id."""
+
+    class Dying(Drifting):
+        def collect(self, timeout_s: float) -> list[Outcome]:
+            if self.count > 22:
+                raise DeviceError("killed")
+            return super().collect(timeout_s)
+
+    with pytest.raises(DeviceError):
+        run(kernel, database, Dying(11, 20))
+    return str(only_run(database)[0])
+
+
+def test_killed_while_timing_again(database: Database, kernel: KernelSpec) -> None:
+    """The attempt that is left is of a configuration that the run has tried already."""
+    run_id = killed_while_timing_again(kernel, database)
+    assert len(database.pending_attempts(run_id)) == 1
+    device = StubDevice(answer=lambda c: good(100_000 + time_of(c) / 100))
+    result = run(kernel, database, device, resume=True)
+    trials = database.trials(run_id)
+    assert len(trials) == len({trial.number for trial in trials}) == 56
+    assert result.state.retimed == 16
+    assert not database.pending_attempts(run_id)
+
+
+def test_what_kills_the_tuner_while_timed_again_costs_no_other_trial(
+    database: Database, kernel: KernelSpec
+) -> None:
+    run_id = killed_while_timing_again(kernel, database)
+    ((number, killer, _),) = database.pending_attempts(run_id)
+    for later in (number + 1, number + 2):
+        database.attempt(run_id, later, killer)
+    device = StubDevice(answer=lambda c: good(100_000 + time_of(c) / 100))
+    result = run(kernel, database, device, resume=True)
+    trials = database.trials(run_id)
+    assert [trial.configuration for trial in trials if trial.status is Status.CRASHED] == [killer]
+    assert len({trial.configuration for trial in trials}) == 40
+    assert result.state.retimed == 16

@@ -1,0 +1,325 @@
+"""Runs that are interrupted, killed, and taken up again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.stub_device import StubDevice, Watcher, stop_after, time_of
+from tests.sessions import only_run, plain, run, sequence
+from tuner.database import Database
+from tuner.devices.base import Outcome, RaceRound
+from tuner.errors import DeviceError, Interrupted, TunerError
+from tuner.kernel import KernelSpec
+from tuner.kernel_file import content_digest
+from tuner.model import (
+    Configuration,
+    Measurement,
+    Problem,
+    Run,
+    Status,
+)
+from tuner.session import SEEDS
+
+
+@pytest.mark.parametrize(
+    ("lookahead", "sampler"), [(1, "tpe"), (8, "tpe"), (8, "random"), (3, "brute-force")]
+)
+def test_resume_goes_on_and_repeats_nothing(
+    database: Database, kernel: KernelSpec, lookahead: int, sampler: str
+) -> None:
+    done = 0
+    for stop_at in (7, 7, 1, 11):
+        watcher = Watcher()
+        with pytest.raises(Interrupted, match="--resume") as caught:
+            run(
+                kernel,
+                database,
+                StubDevice(lookahead, shuffle=done),
+                watcher,
+                sampler=sampler,
+                resume=done > 0,
+                stop=stop_after(watcher, stop_at),
+            )
+        assert caught.value.exit_code == 130
+        run_id, state = only_run(database)
+        done += len(watcher.numbers)
+        assert state == "interrupted"
+        assert len(database.trials(run_id)) == done
+        assert f"{done} of 40" in str(caught.value)
+    result = run(kernel, database, StubDevice(lookahead, shuffle=9), sampler=sampler, resume=True)
+    trials = database.trials(run_id)
+    assert only_run(database) == (run_id, "finished")
+    assert (
+        len(trials) == len({trial.number for trial in trials}) == len({t.configuration for t in trials}) == 40
+    )
+    assert result.finish is not None
+    assert not database.pending_attempts(run_id)
+
+
+def test_resumed_brute_force_is_the_unbroken_run(
+    database: Database, kernel: KernelSpec, tmp_path: Path
+) -> None:
+    unbroken = StubDevice()
+    with Database.open(tmp_path / "other.db") as other:
+        run(kernel, other, unbroken, sampler="brute-force")
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(), watcher, sampler="brute-force", stop=stop_after(watcher, 13))
+    run(kernel, database, StubDevice(), sampler="brute-force", resume=True)
+    assert sequence(database, only_run(database)[0]) == unbroken.asked
+
+
+def test_interrupted_in_the_finish(database: Database, kernel: KernelSpec) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted, match="40 of 40"):
+        run(kernel, database, StubDevice(), watcher, stop=lambda: bool(watcher.phases))
+    device = StubDevice()
+    result = run(kernel, database, device, resume=True)
+    assert device.asked == []
+    assert result.finish is not None
+
+
+def test_ctrl_c_twice_says_nothing_against_what_was_under_way(database: Database, kernel: KernelSpec) -> None:
+    class Twice(StubDevice):
+        """Answers a question, and is stopped at the next, without waiting for what is under way."""
+
+        def collect(self, timeout_s: float) -> list[Outcome]:
+            if len(self.asked) > len(self.waiting) + 1:
+                raise KeyboardInterrupt
+            return super().collect(timeout_s)
+
+    for turn in range(5):
+        with pytest.raises(Interrupted, match="--resume"):
+            run(kernel, database, Twice(lookahead=8), resume=turn > 0)
+        run_id, state = only_run(database)
+        assert state == "interrupted"
+        assert not database.pending_attempts(run_id)
+    result = run(kernel, database, StubDevice(lookahead=8), resume=True)
+    assert result.state.failures == {}
+    assert len(set(sequence(database, run_id))) == 40
+
+
+def unstable(database: Database) -> list[Configuration]:
+    run_id, _ = only_run(database)
+    return [t.configuration for t in database.trials(run_id) if t.status is Status.UNSTABLE]
+
+
+def test_who_was_rejected_stays_so_when_the_finish_is_interrupted(
+    database: Database, kernel: KernelSpec
+) -> None:
+    device, watcher = StubDevice(), Watcher()
+    wrong: list[Configuration] = []
+
+    def edges(problem: Problem, configuration: Configuration) -> Measurement:
+        wrong.append(configuration)
+        return Measurement(Status.WRONG_RESULT, error="no")
+
+    device.edges = edges
+    confirming = "confirming the winner in a fresh process"
+    with pytest.raises(Interrupted):
+        run(kernel, database, device, watcher, stop=lambda: watcher.phases.count(confirming) == 2)
+    assert len(set(wrong)) == 1
+    assert unstable(database) == wrong[:1]
+
+
+def test_who_was_rejected_stays_so_when_the_device_is_lost(database: Database, kernel: KernelSpec) -> None:
+    class Lost(StubDevice):
+        def race(self, *arguments: Any) -> RaceRound:
+            if self.races:
+                raise DeviceError("the measuring process ended twice in a race")
+            return super().race(*arguments)
+
+    device = Lost()
+    device.lose = lambda contestants: 0
+    with pytest.raises(DeviceError):
+        run(kernel, database, device)
+    assert unstable(database) == device.races[0][:1]
+
+
+def test_resume_keeps_sampler_seed_and_budget(database: Database, kernel: KernelSpec) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(), watcher, seed=4, trials=20, stop=stop_after(watcher, 5))
+    result = run(kernel, database, StubDevice(), seed=77, trials=500, sampler="tpe", resume=True)
+    assert (result.state.run.seed, result.state.run.sampler, len(result.state.trials)) == (4, "random", 20)
+
+
+def test_resume_keeps_the_narrowing(database: Database, kernel: KernelSpec) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(), watcher, fixed={"items": ("1", "2")}, stop=stop_after(watcher, 5))
+    device = StubDevice()
+    run(kernel, database, device, resume=True)
+    assert {c.values["items"] for c in device.asked} == {1, 2}
+
+
+@pytest.mark.parametrize("done", [0, 2, 3, 12])
+def test_resumed_run_tries_the_best_of_earlier_runs_once(
+    database: Database, kernel: KernelSpec, done: int
+) -> None:
+    """What another day timed can be no finalist: whoever was not tried again before the interruption is afterwards."""
+    first = run(kernel, database, StubDevice(), from_scratch=False)
+    assert first.finish is not None
+    best = sorted(sequence(database, first.state.run.id), key=time_of)[:SEEDS]
+    watcher = Watcher()
+    stop = stop_after(watcher, max(0, done - 1))  # what is under way when Ctrl-C is pressed comes to its end
+    with pytest.raises(Interrupted, match=f"after {done} of 20"):
+        run(kernel, database, StubDevice(), watcher, from_scratch=False, seed=3, trials=20, stop=stop)
+    device = StubDevice()
+    result = run(kernel, database, device, from_scratch=False, resume=True)
+    tried = sequence(database, result.state.run.id)
+    assert tried[0] == result.state.space.default
+    assert set(best) <= set(tried[: 2 + SEEDS])
+    assert len(tried) == len(set(tried)) == 20
+    assert len(device.asked) == 20 - done
+    assert result.finish is not None
+    assert result.finish.incumbent is not None
+    assert result.finish.incumbent.configuration == first.finish.winner.configuration
+    assert result.finish.time_ns <= first.finish.time_ns * 1.001
+
+
+def test_changed_kernel_is_not_resumed(database: Database, kernel: KernelSpec) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(), watcher, stop=stop_after(watcher, 5))
+    template = kernel.variants["plain"].launches[0].template
+    template.write_text(template.read_text() + "// another\n")
+    with pytest.raises(TunerError, match="has changed"):
+        run(kernel, database, StubDevice(), resume=True)
+
+
+def test_rules_of_thumb_belong_to_a_run(database: Database, kernel: KernelSpec) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(), watcher, stop=stop_after(watcher, 5), rules=("occupancy",))
+    for rules in ((), ("occupancy", "registers")):
+        with pytest.raises(TunerError, match="began with --rules occupancy; say the same"):
+            run(kernel, database, StubDevice(), resume=True, rules=rules)
+    assert run(kernel, database, StubDevice(), resume=True, rules=("occupancy",)).finish is not None
+
+
+def test_nothing_to_resume(database: Database, kernel: KernelSpec) -> None:
+    with pytest.raises(TunerError, match=r"no interrupted run of scale n=1024 .*; leave out --resume"):
+        run(kernel, database, StubDevice(), resume=True)
+    assert database.select("SELECT * FROM runs") == []
+
+
+def dead_run(
+    database: Database, kernel: KernelSpec, attempts: dict[Configuration, int], sampler: str = "random"
+) -> Run:
+    """Leave what a killed tuner leaves: a run, and attempts without results."""
+    device = StubDevice()
+    run_ = Run(
+        "dead",
+        kernel.problem(),
+        device.gpu,
+        device.name,
+        0,
+        sampler,
+        10,
+        1,
+        kernel_digest=content_digest(kernel),
+    )
+    database.start_run(run_)
+    number = 0
+    for configuration, count in attempts.items():
+        for _ in range(count):
+            database.attempt(run_.id, number, configuration)
+            number += 1
+    database.finish_run(run_.id, "failed")
+    return run_
+
+
+def test_what_was_begun_is_tried_again_first(database: Database, kernel: KernelSpec) -> None:
+    dead_run(database, kernel, {plain(64): 1, plain(96): 1, plain(128): 1})
+    device = StubDevice(lookahead=4, shuffle=3)
+    run(kernel, database, device, resume=True)
+    assert device.asked[:3] == [plain(64), plain(96), plain(128)]
+    assert len(device.asked) == len(set(device.asked)) == 10
+
+
+def test_what_was_begun_is_not_asked_for_again(database: Database, kernel: KernelSpec) -> None:
+    """Answers come out of order: what has been answered but not told yet must not be asked for a second time."""
+
+    class LastFirst(StubDevice):
+        collected = False
+
+        def collect(self, timeout_s: float) -> list[Outcome]:
+            self.waiting.sort(key=lambda waiting: waiting[0], reverse=not self.collected)
+            self.collected = True
+            return super().collect(timeout_s)
+
+    dead_run(database, kernel, {plain(32, items): 1 for items in (2, 3, 4, 5)}, "brute-force")
+    device = LastFirst(lookahead=4)
+    run(kernel, database, device, resume=True)
+    assert device.asked[:4] == [plain(32, items) for items in (2, 3, 4, 5)]
+    assert len(device.asked) == len(set(device.asked)) == 10
+
+
+def test_what_kills_the_tuner_is_given_up(database: Database, kernel: KernelSpec) -> None:
+    dead_run(database, kernel, {plain(64): 5, plain(96): 1})
+    device = StubDevice()
+    result = run(kernel, database, device, resume=True)
+    assert plain(64) not in device.asked
+    (crashed,) = [trial for trial in database.trials("dead") if trial.status is Status.CRASHED]
+    assert crashed.configuration == plain(64)
+    assert "5 times" in crashed.error
+    assert len(database.trials("dead")) == 10
+    assert result.state.failures == {"crashed": 1}
+    assert not database.pending_attempts("dead")
+
+
+def test_suspect_is_tried_alone(database: Database, kernel: KernelSpec) -> None:
+    """Begun twice without a result, it may be innocent: it gets one more chance, with nobody beside it."""
+    dead_run(database, kernel, {plain(96): 1, plain(64): 2})
+
+    class Counting(StubDevice):
+        beside = -1
+
+        def collect(self, timeout_s: float) -> list[Outcome]:
+            if plain(64) in [configuration for _, configuration in self.waiting]:
+                self.beside = max(self.beside, len(self.waiting) - 1)
+            return super().collect(timeout_s)
+
+    device = Counting(lookahead=6, shuffle=0)
+    run(kernel, database, device, resume=True)
+    assert device.beside == 0
+    assert {trial.status for trial in database.trials("dead")} == {Status.OK}
+
+
+def test_device_that_is_lost(database: Database, kernel: KernelSpec) -> None:
+    class Lost(StubDevice):
+        def collect(self, timeout_s: float) -> list[Outcome]:
+            if len(self.asked) > 12:
+                raise DeviceError("the measuring process cannot be started: no GPU")
+            return super().collect(timeout_s)
+
+    with pytest.raises(DeviceError):
+        run(kernel, database, Lost(lookahead=3))
+    run_id, state = only_run(database)
+    assert state == "failed"
+    known = len(database.trials(run_id))
+    assert known == 10
+    device = StubDevice(lookahead=3)
+    run(kernel, database, device, resume=True)
+    assert len(device.asked) == 40 - known
+    assert len(set(sequence(database, run_id))) == 40
+
+
+def test_second_tuner_does_not_take_over_a_living_run(database: Database, kernel: KernelSpec) -> None:
+    first = StubDevice()
+    seen: list[str] = []
+
+    class Nosy(Watcher):
+        def trial(self, state: object, trial: object) -> None:
+            super().trial(state, trial)
+            if len(self.numbers) == 3:
+                with pytest.raises(TunerError, match="no interrupted run"):
+                    run(kernel, database, StubDevice(), resume=True)
+                seen.append("refused")
+
+    run(kernel, database, first, Nosy())
+    assert seen == ["refused"]
