@@ -116,6 +116,31 @@ def test_clusters_synchronise_without_fences_of_the_gpu(name: str, layout: str) 
         )
 
 
+def test_parts_that_exchange_sums_multiply_without_a_pause() -> None:
+    """Sums that leave while the matrix unit works on others must not make the compiler wait for it every time."""
+    of = problem(m=512, n=512, k=65536)
+    space = SearchSpace.from_kernel(GEMM, of, HOPPER, ["wgmma_split_k"])
+    parts = [one for one in space.configurations() if int(one.values["grid_k"]) > 1]
+    for configuration in random.Random(0).sample(parts, 12):
+        [(source, entry)] = render(GEMM, of, HOPPER, configuration)
+        result = compile_source(source, entry, HOPPER.arch)
+        assert result.resources.spill_bytes == 0, configuration
+        assert not re.search(r"C75\d\d", result.log), configuration
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3, 4, 8, 11, 16, 32])
+@pytest.mark.parametrize("parts", [2, 3, 4, 6, 8, 12, 16])
+def test_each_run_of_sums_is_kept_by_the_part_that_adds_it_up(runs: int, parts: int) -> None:
+    """The template's arithmetic: `keeper` of a run against the stretch from `first_run` to the next part's."""
+    kept = [((number + 1) * parts - 1) // runs for number in range(runs)]
+    first = [runs * part // parts for part in range(parts + 1)]
+    most = (runs + parts - 1) // parts
+    for part in range(parts):
+        stretch = range(first[part], first[part + 1])
+        assert [number for number, keeper in enumerate(kept) if keeper == part] == list(stretch)
+        assert len(stretch) <= most
+
+
 def test_few_rows_take_the_narrow_side_of_the_instruction() -> None:
     for configuration in drawn("wgmma_few_rows", problem(m=3), 10):
         assert configuration.values["block_m"] == 8

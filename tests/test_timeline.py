@@ -1,0 +1,64 @@
+"""scripts/measuring/timeline.py: marks become code that compiles, and cost nothing where they stay comments."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.compiler import compile_source
+from tuner.kernel_file import load_kernel
+from tuner.model import Configuration, Value
+from tuner.render import render
+from tuner.roofline import ARCHITECTURES
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts" / "measuring"))
+import timeline
+
+GEMM = load_kernel("gemm")
+HOPPER = ARCHITECTURES[90]
+DEEP: dict[str, Value] = {"block_m": 128, "block_n": 128, "grid_k": 8, "stages": 6, "gathered": True}
+
+
+def source_of(variant: str, sizes: dict[str, int], **values: Value) -> tuple[str, str]:
+    problem = GEMM.problem(sizes, {"": "bfloat16"}, {})
+    configuration = Configuration.of(variant, {**GEMM.variants[variant].defaults, **values})
+    [(source, entry)] = render(GEMM, problem, HOPPER, configuration)
+    return source, entry
+
+
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_marks_are_in_the_order_of_the_kernel_and_compile(consumers: int) -> None:
+    source, entry = source_of("wgmma_split_k", {"m": 512, "n": 512, "k": 65536}, **DEEP, consumers=consumers)
+    marked, names = timeline.with_marks(source, 128)
+    ends = ["sums written", "others' sums there", "end"]
+    rows = ["products of the first rows over"] if consumers == 1 else []
+    assert names == ["begin", "first load", "first bytes", *rows, "products over", *ends]
+    assert "// mark" not in marked and "if (step == 0) mark(2);" in marked
+    plain, timed = (compile_source(text, entry, HOPPER.arch) for text in (source, marked))
+    assert plain.resources.spill_bytes == timed.resources.spill_bytes == 0
+    for compiled in (plain, timed):
+        assert not re.search(r"C75\d\d", compiled.log)  # matrix instructions that wait for each other
+
+
+def test_few_rows_have_marks_too() -> None:
+    marked, names = timeline.with_marks(source_of("wgmma_few_rows", {"m": 16, "n": 8192, "k": 8192})[0], 128)
+    assert names == ["begin", "first load", "first bytes", "products over", "end"]
+    assert marked.count("mark(0);") == 1
+
+
+def test_a_kernel_without_marks_is_refused() -> None:
+    with pytest.raises(SystemExit, match="2 to 30 marks"):
+        timeline.with_marks(source_of("naive", {"m": 64, "n": 64, "k": 64})[0], 4)
+
+
+def test_the_table_has_the_first_block_the_median_and_the_last() -> None:
+    times = np.array([[0.0, 5.0], [0.1, 6.0], [0.2, 9.0]])
+    text, data = timeline.table(["begin", "end"], [(12.0, times, 1.7)] * 3)
+    assert data == {
+        "time_us": 12.0, "ghz": 1.7, "marks": {"begin": [0.0, 0.1, 0.2], "end": [5.0, 6.0, 9.0]},
+    }  # fmt: skip
+    assert text.splitlines()[-1].split() == ["end", "5.00", "6.00", "9.00"]
