@@ -275,39 +275,33 @@ def of_choices() -> Iterator[str]:
 
 def of_deep_k() -> Iterator[str]:
     """Give what the same page says about where the time of a deep product goes."""
-    text = (EVIDENCE / "deep-k.txt").read_text()
+    now = (EVIDENCE / "deep-k.txt").read_text().split("Earlier")[0]
     begin = {
         name: float(median)
-        for name, median in re.findall(r"^(\w[\w ']*?)  +[\d.]+ +([\d.]+) +[\d.]+$", text, re.MULTILINE)
+        for name, median in re.findall(r"^(\w[\w ']*?)  +[\d.]+ +([\d.]+) +[\d.]+$", now, re.MULTILINE)
     }
-    (ghz,) = re.findall(r"SMs at ([\d.]+) GHz", text)
+    (ghz,) = re.findall(r"SMs at ([\d.]+) GHz", now)
     cycles = 65536 // 8 * 128 * 128 // 2048  # an SM multiplies and adds 2048 pairs in each
     yield f"The first bytes are there after {begin['first bytes']:.1f} us"
     products = begin["products over"] - begin["first bytes"]
     yield (
-        f"A block's products take {cycles} cycles, {cycles / float(ghz) / 1e3:.1f} us at the {ghz} GHz that the power "
-        f"limit leaves, and are over after another {products:.1f}"
+        f"A block's products take {cycles} cycles, {cycles / float(ghz) / 1e3:.1f} us at the {ghz} GHz at which the "
+        f"SMs ran meanwhile, and are over after another {products:.1f}"
     )
     left = begin["sums written"] - begin["products over"]
     there = begin["others' sums there"] - begin["sums written"]
     written = begin["end"] - begin["others' sums there"]
     yield (
         f"{left:.1f} us later the sums have left, the others' are there after {there:.1f} more, "
-        f"and {written:.1f} later all is written"
+        f"and {written:.1f} later the last stores are on their way"
     )
-    (busy,) = re.findall(
-        r"^tensor cores busy, % +([\d.]+) +([\d.]+) +0.5$", text.split("Earlier")[0], re.MULTILINE
-    )
-    (ours, theirs) = (f"{float(share):.0f} %" for share in busy)
-    yield f"the tensor cores are busy for {ours}"
-    yield f"keeps them busy for {theirs}"
-    read, missed = (
-        [f"{int(number.replace(',', '')) / 1e6:.1f} million" for number in numbers]
-        for row in ("sectors SMs read of the L2", "of all these misses")
-        for numbers in re.findall(rf"^{row} +([\d,]+) +([\d,]+) ", text.split("Earlier")[0], re.MULTILINE)
-    )
-    yield f"tiles of 128 x 128 read {read[0]}, with {missed[0]} misses"
-    yield f"cuBLAS's first kernel reads {read[1]}, misses once for each sector there is, {missed[1]}"
+    ((ours, theirs),) = re.findall(r"^tensor cores busy, % +([\d.]+) +([\d.]+) ", now, re.MULTILINE)
+    yield f"the tensor cores are busy for {float(ours):.0f} %"
+    yield f"keeps them busy for {float(theirs):.0f} %"
+    ((ours, theirs),) = re.findall(r"^sectors SMs read of the L2 +([\d,]+) +([\d,]+) ", now, re.MULTILINE)
+    read = [f"{int(number.replace(',', '')) / 1e6:.1f} million" for number in (ours, theirs)]
+    yield f"tiles of 128 x 128 read {read[0]}"
+    yield f"cuBLAS's first kernel reads {read[1]}"
 
 
 def of_more_products() -> Iterator[str]:

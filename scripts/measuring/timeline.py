@@ -25,17 +25,18 @@ from cuda.bindings import driver as cu
 from lab import Lab, keep, parser
 
 from tuner.cli.choice import parse_configuration
-from tuner.cli.data import parse_sizes
+from tuner.cli.problems import make_problems
 from tuner.compiler import compile_source
-from tuner.errors import TunerError
+from tuner.errors import TunerError, UsageError
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.driver import DriverFailure, check
 from tuner.gpu.sampling import SampleGraph
 from tuner.gpu.stand import Stand
 from tuner.kernel_file import load_kernel
 from tuner.model import Mode
-from tuner.plan import Plan, make_plan
+from tuner.plan import make_plan
 from tuner.render import render
+from tuner.validity import objection
 
 MARK = re.compile(r"^(\s*)// mark: (.+?)(?: if \((.+)\))?$", re.MULTILINE)
 SLOTS = 32
@@ -56,8 +57,9 @@ Times = npt.NDArray[np.float64]
 
 
 def with_marks(source: str, blocks: int) -> tuple[str, list[str]]:
-    """Turn the marks of a source into code; gives their names, too."""
-    names = list(dict.fromkeys(name for _, name, _ in MARK.findall(source)))
+    """Turn the marks in a source's kernel into code; gives their names, too."""
+    before, kernel = source.split('extern "C" __global__', 1)
+    names = list(dict.fromkeys(name for _, name, _ in MARK.findall(kernel)))
     if len(names) < 2 or len(names) > SLOTS - 2:
         raise SystemExit(
             f"error: a template with 2 to {SLOTS - 2} marks is needed; this one has {len(names)}"
@@ -68,21 +70,10 @@ def with_marks(source: str, blocks: int) -> tuple[str, list[str]]:
         return f"{indent}{f'if ({condition}) ' if condition else ''}mark({names.index(name)});"
 
     text = CODE.format(blocks=blocks, slots=SLOTS, last=len(names) - 1)
-    first, rest = source.split('extern "C" __global__', 1)
-    return first + text + 'extern "C" __global__' + MARK.sub(code, rest), names
+    return before + text + 'extern "C" __global__' + MARK.sub(code, kernel), names
 
 
-def loaded_with_marks(
-    lab: Lab, stand: Stand, plan: Plan, source: str, entry: str
-) -> tuple[Loaded, list[str]]:
-    """Compile and load a source with marks."""
-    [launch] = plan.launches
-    marked, names = with_marks(source, launch.grid[0])
-    compiled = compile_source(marked, entry, lab.gpu.arch)
-    return load(stand.data, [compiled.cubin], [compiled.entry], plan.launches, plan.scratch), names
-
-
-def sample(stand: Stand, loaded: Loaded, blocks: int, count: int) -> tuple[float, Times, float]:
+def sample(stand: Stand, loaded: Loaded, blocks: int, names: Sequence[str]) -> tuple[float, Times, float]:
     """Run once, and read the marks.
 
     Returns:
@@ -97,7 +88,9 @@ def sample(stand: Stand, loaded: Loaded, blocks: int, count: int) -> tuple[float
     address, _ = check(cu.cuModuleGetGlobal(loaded.modules[0], b"marks"))
     read = np.empty((blocks, SLOTS), np.int64)
     check(cu.cuMemcpyDtoH(read.ctypes.data, int(address), read.nbytes))
-    clocks = read[:, 2 : 2 + count]
+    clocks = read[:, 2 : 2 + len(names)]
+    if missed := [name for name, column in zip(names, clocks.T, strict=True) if not column.all()]:
+        raise SystemExit(f"error: some blocks never came by the mark {missed[0]!r}")
     ghz = (clocks[:, -1] - clocks[:, 0]) / (read[:, 1] - read[:, 0])
     begin = (read[:, :1] - read[:, 0].min()) / 1e3
     return time_ns / 1e3, begin + (clocks - clocks[:, :1]) / ghz[:, None] / 1e3, float(np.median(ghz))
@@ -128,23 +121,31 @@ def main() -> None:
     arguments.add_argument("--kernel", default="gemm")
     arguments.add_argument("--size", required=True, help="m=512,n=512,k=65536")
     arguments.add_argument("--dtype", required=True)
+    arguments.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="layout=nt")
     arguments.add_argument("--config", required=True, help="As tables print it.")
-    arguments.add_argument("--samples", type=int, default=30)
+    arguments.add_argument("--samples", type=int, default=30, help="Launches; at least 1.")
     given = arguments.parse_args()
     kernel = load_kernel(given.kernel)
-    problem = kernel.problem(parse_sizes([given.size]), {"": given.dtype}, {})
+    [problem] = make_problems(kernel, [given.size], [given.dtype], given.option, [], [], None)
     configuration = parse_configuration(kernel, given.config)
     lab = Lab()
     try:
-        [(source, entry)] = render(kernel, problem, lab.gpu, configuration)
+        # What breaks a constraint may hang: blocks that wait for each other, and are not all on the GPU.
+        if reason := objection(kernel, problem, lab.gpu, configuration):
+            raise UsageError(f"{configuration}: {reason}", "give one that is valid for this problem and GPU")
+        launches = render(kernel, problem, lab.gpu, configuration)
+        if len(launches) != 1:
+            raise UsageError(f"{configuration.variant} has {len(launches)} launches here", "marks are of one")
         plan = make_plan(kernel, problem, lab.gpu, configuration)
+        blocks = plan.launches[0].grid[0]
+        marked, names = with_marks(launches[0][0], blocks)
+        compiled = compile_source(marked, launches[0][1], lab.gpu.arch)
         with lab.stand(kernel, problem) as stand:
-            loaded, names = loaded_with_marks(lab, stand, plan, source, entry)
+            loaded = load(stand.data, [compiled.cubin], [compiled.entry], plan.launches, plan.scratch)
             _, verified = stand.first_run(loaded, 0.0)
             if not verified.passed:
                 raise SystemExit(f"error: with marks the output is wrong: {verified.message}")
-            blocks = plan.launches[0].grid[0]
-            samples = [sample(stand, loaded, blocks, len(names)) for _ in range(given.samples)]
+            samples = [sample(stand, loaded, blocks, names) for _ in range(max(given.samples, 1))]
             loaded.close()
     finally:
         lab.close()
