@@ -174,12 +174,20 @@ def table(rows: Sequence[Row], where: dict[str, Any]) -> str:
 
 def _block(dtype: str, layout: str, rows: Sequence[Row]) -> Iterator[str]:
     yield f"{dtype}, layout {layout}"
+    gone_on = [row for row in rows if row.longer.get("ratio") is not None]
+    if not gone_on or any(row.race for row in rows):
+        yield from _raced(rows)
+    if gone_on:
+        yield "The first winner's time over that of what a longer search from there ends with, in turn:"
+        yield from map(_longer_line, gone_on)
+
+
+def _raced(rows: Sequence[Row]) -> Iterator[str]:
     yield (
         f"{'m x n x k':20s} {'mode':8s} {'ours us':>9s} {'TFLOP/s':>7s}  {'torch.mm us':>11s} "
         f"{'ratio':28s} {'cuBLASLt us':>11s} {'ratio':28s} {'sustained':>15s} {'search s':>8s} {'edges':>5s}  asked"
     )
-    for row in rows:
-        yield _line(row)
+    yield from map(_line, rows)
     for step in ("race", "sustained"):
         for name, mean in means(rows, step).items():
             whole = [row for row in rows if not row.problem.shape.odd and getattr(row, step)]
@@ -200,8 +208,21 @@ def _block(dtype: str, layout: str, rows: Sequence[Row]) -> Iterator[str]:
             yield f"geometric mean against {name}, {how}, {count} shapes: {mean:.3f} ({said}){asked}"
 
 
+def _longer_line(row: Row) -> str:
+    longer = row.longer
+    within = _met(longer["ratio"] <= WITHIN)
+    first = f"{row.search['time_ns'] / 1e3:9.2f} us in {row.search['seconds']:2.0f} s"
+    then = f"{longer['time_ns'] / 1e3:9.2f} us after {longer['trials']:4d} trials and {longer['seconds']:2.0f} s more"
+    ratio = f"{longer['ratio']:.3f} ({longer['low']:.3f}..{longer['high']:.3f}) {longer['verdict']}"
+    return f"{_shape(row):20s} {first}, {then}: {ratio}; asked {WITHIN:g}: {within}"
+
+
+def _shape(row: Row) -> str:
+    return " x ".join(map(str, vars(row.problem.shape).values()))
+
+
 def _line(row: Row) -> str:
-    shape = " x ".join(map(str, vars(row.problem.shape).values()))
+    shape = _shape(row)
     missed = [what for what, met in row.asked() if not met]
     asked = "met" if not missed else f"MISSED: {'; '.join(missed)}"
     if not row.timed:

@@ -235,6 +235,14 @@ def test_met(tmp_path: Path, command: Command) -> None:
     text = shape_tables.table(rows, {"gpu": "NVIDIA H200", "driver": "13.0"})
     assert "geometric mean against torch, rested, 2 shapes: 1.100 (2 faster); asked 1.05: met" in text
     assert "MISSED" not in text
+    line = "4096 x 4096 x 4096      170.00 us in 12 s,    170.00 us after  200 trials and 12 s more: "
+    assert f"{line}1.015 (1.010..1.020) faster; asked 1.02: met" in text
+
+
+def test_longer_searches_alone_are_a_table_of_their_own(tmp_path: Path, command: Command) -> None:
+    _, rows = study(tmp_path, CUBE, steps="search,longer")
+    text = shape_tables.table(rows, {"gpu": "NVIDIA H200"})
+    assert "a race" not in text and "torch.mm us" not in text and "1.015 (1.010..1.020) faster" in text
 
 
 @pytest.mark.parametrize(("shape", "asked"), [(CUBE, "faster than torch"), (ODD, "3.5 of torch")])
