@@ -112,6 +112,8 @@ class Study:
             where = ["--db", str(database), *self._jobs]
             text, seconds = tune(*problem.words, *trials, *where, "--json", "--quiet")
             found = json.loads(text or "[]")
+            if found and not self._notes.data["where"]:  # a race says more
+                self._notes.data["where"] = {"gpu": found[0]["gpu"], **versions()}
             how = " ".join(["tune --kernel gemm", *trials])
             self._notes.keep(problem, "search", {"command": how, "seconds": seconds, **searched(found)})
             say(problem, f"searched in {seconds:.0f} s")

@@ -273,6 +273,24 @@ def of_choices() -> Iterator[str]:
     yield f"with 3 or 4 `stages` it costs {100 * (deeper - 1):.1f} % at most"
 
 
+def of_longer_searches() -> Iterator[str]:
+    """Give what the same page says about searches that go on."""
+    found = {(one["m"], one["n"], one["k"]): one["longer"] for one in problems_of("gemm-longer.json")}
+    short = found.pop((4096, 4096, 128))
+    most = 100 * (max(one["ratio"] for one in found.values()) - 1)
+    yield (
+        f"found next to nothing for {WORDS[len(found)]} of {WORDS[len(found) + 1]} shapes: {most:.1f} % at most. "
+        f"At 4096 x 4096 x 128 the first winner was {100 * (short['ratio'] - 1):.1f} % "
+        f"({100 * (short['low'] - 1):.1f} to {100 * (short['high'] - 1):.1f}) behind"
+    )
+    (shown,) = (
+        one["race"]["parameters"]
+        for one in problems_of("gemm-shapes.json")
+        if one["k"] == 128 and one["dtype"] == "bfloat16"
+    )
+    assert short["parameters"] == shown
+
+
 def of_deep_k() -> Iterator[str]:
     """Give what the same page says about where the time of a deep product goes."""
     now = (EVIDENCE / "deep-k.txt").read_text().split("Earlier")[0]
@@ -381,7 +399,10 @@ def of_steps() -> Iterator[str]:
 
 def test_what_the_text_around_the_tables_says() -> None:
     for page, said in (
-        ("gemm-hopper", [*of_products(), *of_more_products(), *of_choices(), *of_deep_k()]),
+        (
+            "gemm-hopper",
+            [*of_products(), *of_more_products(), *of_choices(), *of_deep_k(), *of_longer_searches()],
+        ),
         ("gemm", list(of_steps())),
     ):
         text = prose(PAGES / f"{page}.md")

@@ -102,7 +102,7 @@ class Command:
             "exportable": self.exportable,
             "reason": "" if self.exportable else "in a fresh process: hang",
         }
-        found: dict[str, Any] = {"winner": winner, "stats": {"trials": 200}}
+        found: dict[str, Any] = {"gpu": "NVIDIA H200", "winner": winner, "stats": {"trials": 200}}
         if "1000" in words:
             found["versus_incumbent"] = {"ratio": 1.015, "low": 1.01, "high": 1.02, "verdict": "faster"}
         return found
