@@ -1,4 +1,4 @@
-"""What tests of the tuner's loop begin with."""
+"""What tests of the tuner's loop and of its database begin with."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_synthetic_recording(
         folder / "vector_add-made_up.json.gz", kernel, [kernel.problem(preset="small")], 300
     )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A database that is not there yet, in a folder that is not."""
+    return tmp_path / "results" / "tuning.db"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,12 +24,6 @@ WARM = Conditions(Mode.WARM)
 HOT = Conditions(Mode.COLD, Regime.SUSTAINED)
 BEST = configuration("ok", 256, 2)
 ONLY_BEST = Against(default=False, baselines=(), asked=True)
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database.open(tmp_path / "tuning.db") as database:
-        yield database
 
 
 @pytest.fixture

@@ -39,11 +39,6 @@ from tuner.model import (
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "results" / "tuning.db"
-
-
 # -- what is written comes back
 
 

@@ -40,11 +40,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "results" / "tuning.db"
-
-
-@pytest.fixture
 def fast() -> Iterator[Path]:
     """A folder in memory: waiting for a disk hides races."""
     folder = Path(tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,12 +39,6 @@ from tuner.targets import Against
 @pytest.fixture
 def kernel(tmp_path: Path) -> KernelSpec:
     return kernel_with_ladder(tmp_path / "kernel")
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database.open(tmp_path / "tuning.db") as database:
-        yield database
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -42,12 +42,6 @@ from tuner.targets import choose_against, stored_winners, targets_of
 LAUNCHES = {"cold": 4000.0, "rotating": 1200.0}
 CALIBRATION = Calibration({"cold, rested": 0.002}, launch_ns=LAUNCHES)
 COLD, ROTATING, WARM = (Conditions(mode) for mode in (Mode.COLD, Mode.ROTATING, Mode.WARM))
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database.open(tmp_path / "tuning.db") as database:
-        yield database
 
 
 @pytest.mark.parametrize(

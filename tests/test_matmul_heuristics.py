@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -279,12 +279,6 @@ def test_its_faults_cost_nothing(
 
 
 # -- in a run
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database.open(tmp_path / "tuning.db") as database:
-        yield database
 
 
 def run(kernel: KernelSpec, database: Database, **changes: Any) -> Result:

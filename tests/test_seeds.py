@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -275,12 +274,6 @@ def test_at_most_a_few(tmp_path: Path) -> None:
 
 
 # -- in a run
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database.open(tmp_path / "tuning.db") as database:
-        yield database
 
 
 @pytest.fixture

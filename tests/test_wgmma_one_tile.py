@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -10,6 +11,7 @@ from math import ceil
 import pytest
 
 from tuner.compiler import compile_source
+from tuner.expressions import Expression
 from tuner.kernel_file import load_kernel
 from tuner.model import Configuration, Problem
 from tuner.plan import Launch, TensorMap, make_plan
@@ -128,17 +130,25 @@ def test_parts_that_exchange_sums_multiply_without_a_pause() -> None:
         assert not re.search(r"C75\d\d", result.log), configuration
 
 
-@pytest.mark.parametrize("runs", [1, 2, 3, 4, 8, 11, 16, 32])
-@pytest.mark.parametrize("parts", [2, 3, 4, 6, 8, 12, 16])
-def test_each_run_of_sums_is_kept_by_the_part_that_adds_it_up(runs: int, parts: int) -> None:
-    """The template's arithmetic: `keeper` of a run against the stretch from `first_run` to the next part's."""
-    kept = [((number + 1) * parts - 1) // runs for number in range(runs)]
-    first = [runs * part // parts for part in range(parts + 1)]
-    most = (runs + parts - 1) // parts
-    for part in range(parts):
-        stretch = range(first[part], first[part + 1])
-        assert [number for number, keeper in enumerate(kept) if keeper == part] == list(stretch)
-        assert len(stretch) <= most
+def test_each_run_of_sums_is_kept_by_the_part_that_adds_it_up() -> None:
+    """`keeper` of a run, as the source has it, against the stretch from `first_run` to the next part's."""
+    of = problem(m=512, n=512, k=65536)
+    chosen = {"block_m": 128, "block_n": 128, "grid_k": 8, "stages": 6}
+    defaults = GEMM.variants["wgmma_split_k"].defaults
+    [(source, _)] = render(GEMM, of, HOPPER, Configuration.of("wgmma_split_k", {**defaults, **chosen}))
+
+    def of_source(pattern: str, **names: int) -> int:
+        (text,) = re.findall(pattern, source)
+        return int(Expression(text.replace("/", "//")).evaluate(names))
+
+    for runs, parts in itertools.product([1, 2, 3, 4, 8, 11, 16, 32], [2, 3, 4, 6, 8, 12, 16]):
+        sizes = {"RUNS": runs, "GRID_K": parts}
+        kept = [of_source(r"keeper = (.+);", number=number, **sizes) for number in range(runs)]
+        first = [of_source(r"first_run = .+return (.+?);", keeper=part, **sizes) for part in range(parts + 1)]
+        for part in range(parts):
+            stretch = range(first[part], first[part + 1])
+            assert [number for number, keeper in enumerate(kept) if keeper == part] == list(stretch)
+            assert len(stretch) <= of_source(r"MOST_RUNS = (.+);", **sizes)
 
 
 def test_few_rows_take_the_narrow_side_of_the_instruction() -> None:
