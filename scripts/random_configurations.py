@@ -31,12 +31,12 @@ from tuner import paths
 from tuner.devices.base import Device, Outcome
 from tuner.devices.choose import has_gpu
 from tuner.errors import SpaceError, TunerError
-from tuner.kernel import KernelSpec, VariantSpec
-from tuner.kernel_file import builtin_kernels, load_kernel
+from tuner.hardware.roofline import roof_of
+from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.plan import tensors_of
+from tuner.kernel.spec import KernelSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Measurement, Problem, Status, Value
-from tuner.plan import tensors_of
-from tuner.roofline import roof_of
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 GROUP = 16
 """Configurations of one problem: preparing its data costs as much as measuring a few of them."""

@@ -17,15 +17,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tuner import __version__, paths
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.choose import open_device
-from tuner.kernel_file import load_kernel
+from tuner.formats.recording import RecordedProblem, Recording, row_of, sources_digest, write_recording
+from tuner.kernel.load import load_kernel
 from tuner.model import Mode, Problem, Status
-from tuner.recording import RecordedProblem, Recording, row_of, sources_digest, write_recording
 from tuner.report.progress import make_observer
-from tuner.session import tune
-from tuner.state import Request
+from tuner.tuning.session import tune
+from tuner.tuning.state import Request
 
 MAX_SAMPLES = 16
 """Samples kept of a row: the replayed race draws from them."""

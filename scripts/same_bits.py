@@ -21,18 +21,18 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 from tuner import paths
-from tuner.compile_pool import CompilePool
-from tuner.cubin_cache import CubinCache
-from tuner.database import Database
+from tuner.bench.targets import stored_winners
+from tuner.compile.cache import CubinCache
+from tuner.compile.pool import CompilePool
+from tuner.database.database import Database
 from tuner.errors import TunerError
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.driver import Context, DriverFailure, check
 from tuner.gpu.graph import Graph
 from tuner.gpu.verify import Verifier
-from tuner.kernel_file import load_kernel
-from tuner.plan import Plan, buffer_from_json
-from tuner.targets import stored_winners
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import Plan, buffer_from_json
 from tuner.tools.cases import Case, Unit, compile_cases
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
-from tuner.database import Database
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import load_kernel
+from tuner.database.database import Database
+from tuner.kernel.load import load_kernel
+from tuner.kernel.spec import KernelSpec
 
 
 @pytest.fixture(scope="module")

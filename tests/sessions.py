@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.stub_device import Watcher
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.replay import ReplayDevice
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import load_kernel
+from tuner.kernel.load import load_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Configuration,
 )
-from tuner.session import tune
-from tuner.state import Request, Result
+from tuner.tuning.session import tune
+from tuner.tuning.state import Request, Result
 
 
 def replay(recording: Path, database: Database, **changes: Any) -> Result:

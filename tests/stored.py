@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.database import Benchmark, Database, Metrics, Winner
+from tuner.database.database import Benchmark, Database, Metrics, Winner
 from tuner.model import (
     Calibration,
     Conditions,

@@ -14,11 +14,11 @@ from tests.faults.bench_device import BenchDevice, kernel_with_baselines, rememb
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.ladder_device import Times
 from tests.faults.stub_device import good, time_of
-from tuner import ablation
-from tuner.ablation import Ablation, ablate, changes
-from tuner.database import Database
+from tuner.ablation import ablation
+from tuner.ablation.ablation import Ablation, ablate, changes
+from tuner.database.database import Database
 from tuner.devices import choose
-from tuner.kernel import KernelSpec
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Conditions, Configuration, Measurement, Mode, Problem, Status
 from tuner.stats import Verdict
 

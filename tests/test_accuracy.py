@@ -12,23 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kernels import scale_kernel
-from tuner.accuracy import (
-    ERROR_RESOLUTION,
-    Best,
-    Comparison,
-    Point,
-    choose,
-    dtypes_to_try,
-    pareto_front,
-    points_of,
-    truth_of,
-)
 from tuner.cli.history import problem_filter
 from tuner.cli.problems import make_choices, make_problems
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
 from tuner.errors import UsageError
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import load_kernel
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Calibration,
     Conditions,
@@ -41,7 +31,17 @@ from tuner.model import (
     Verification,
 )
 from tuner.report.pareto import front_as_json, show_front
-from tuner.roofline import ARCHITECTURES
+from tuner.tuning.accuracy import (
+    ERROR_RESOLUTION,
+    Best,
+    Comparison,
+    Point,
+    choose,
+    dtypes_to_try,
+    pareto_front,
+    points_of,
+    truth_of,
+)
 
 FLOOR = 0.005
 

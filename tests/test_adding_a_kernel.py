@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compiler import compile_source, header_folders
-from tuner.element_code import cuda, cuda_double, cuda_magnitude
-from tuner.elements import MAX_EXPONENT, MAX_LENGTH, MAX_OPERATIONS
-from tuner.expressions import FUNCTION_NAMES, ITEMSIZE, operations, uses
-from tuner.kernel import DEVICE_LIMITS, RESOURCE_NAMES, KernelSpec
-from tuner.kernel_file import load_kernel
+from tuner.compile.nvrtc import compile_source, header_folders
+from tuner.expressions.arithmetic import FUNCTION_NAMES, ITEMSIZE, operations, uses
+from tuner.expressions.array import ARGUMENTS
+from tuner.expressions.elementwise import MAX_EXPONENT, MAX_LENGTH, MAX_OPERATIONS
+from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import make_plan, reference_launch
+from tuner.kernel.render import render, render_launch
+from tuner.kernel.spec import DEVICE_LIMITS, RESOURCE_NAMES, KernelSpec
+from tuner.kernel.toml.problem import INITS, ROLES
 from tuner.model import Configuration, Gpu, Problem
-from tuner.plan import make_plan, reference_launch
-from tuner.problem_tables import INITS, ROLES
-from tuner.reference import ARGUMENTS
-from tuner.render import render, render_launch
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "adding-a-kernel.md").read_text()
@@ -127,8 +127,8 @@ def test_page_explains_every_filter_and_limit_of_element_expressions() -> None:
 
 def test_page_explains_every_key() -> None:
     """Every key that the readers of a kernel's file ask for."""
-    readers = ("kernel_file", "problem_tables", "variant_tables", "baseline_table", "toml_terms")
-    source = "".join((DOCS.parent / "tuner" / f"{name}.py").read_text() for name in readers)
+    readers = ("load", "toml/problem", "toml/variants", "toml/baselines", "toml/values")
+    source = "".join((DOCS.parent / "tuner/kernel" / f"{name}.py").read_text() for name in readers)
     keys = set(re.findall(r"""\.(?:get|table|tables)\("(\w+)\"""", source))
     keys |= set(
         re.findall(r"""\b(?:expressions?|optional|checked|choice|value_list)\(\w+, "(\w+)\"""", source)

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.advice import Advice, Verdict, advise, one_more, size_text
-from tuner.code_facts import Access, CodeFacts, Part
-from tuner.explanation import Explanation, LaunchExplanation, UnderWay
-from tuner.instructions import Kind
+from tuner.explain.advice import Advice, Verdict, advise, one_more, size_text
+from tuner.explain.code_facts import Access, CodeFacts, Part
+from tuner.explain.explanation import Explanation, LaunchExplanation, UnderWay
+from tuner.explain.hot_path import InFlight
+from tuner.explain.instructions import Kind
+from tuner.hardware.occupancy import Limit, Waves, occupancy
+from tuner.hardware.roofline import ARCHITECTURES, Roof
+from tuner.kernel.plan import Launch
 from tuner.model import Configuration, Gpu, Problem, Resources
-from tuner.occupancy import Limit, Waves, occupancy
-from tuner.plan import Launch
-from tuner.roofline import ARCHITECTURES, Roof
-from tuner.walk import InFlight
 
 H200, T4 = ARCHITECTURES[90], ARCHITECTURES[75]
 OK, TRY, PROBLEM = Verdict.OK, Verdict.TRY, Verdict.PROBLEM

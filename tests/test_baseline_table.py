@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import KernelError
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import read_kernel
+from tuner.kernel.load import read_kernel
+from tuner.kernel.spec import KernelSpec
 
 FILE = """\
 [kernel]

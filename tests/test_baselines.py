@@ -14,8 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.answer import numpy_of
-from tuner.baselines import (
+from tuner.errors import ExpressionError, TunerError, UsageError
+from tuner.expressions.array import ArrayExpression
+from tuner.expressions.library_call import FUNCTIONS, LibraryCall
+from tuner.gpu import arrays
+from tuner.gpu.arrays import DeviceArray, TensorView, array_of, library_version
+from tuner.gpu.baselines import Captured, make_call
+from tuner.gpu.functions import arguments_for, load_function
+from tuner.gpu.open_baseline import numpy_time_ns
+from tuner.kernel.baselines import (
     Baseline,
     BaselineKind,
     baselines_of,
@@ -24,17 +31,10 @@ from tuner.baselines import (
     settle_baseline,
     source_of,
 )
-from tuner.calls import FUNCTIONS, LibraryCall
-from tuner.errors import ExpressionError, TunerError, UsageError
-from tuner.gpu import arrays
-from tuner.gpu.arrays import DeviceArray, TensorView, array_of, library_version
-from tuner.gpu.baselines import Captured, make_call
-from tuner.gpu.functions import arguments_for, load_function
-from tuner.gpu.rivals import numpy_time_ns
-from tuner.kernel_file import builtin_kernels, load_kernel
+from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.plan import UnlaunchableError
+from tuner.kernel.reference import numpy_of
 from tuner.model import Gpu, Problem
-from tuner.plan import UnlaunchableError
-from tuner.reference import ArrayExpression
 
 GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
 

@@ -9,16 +9,16 @@ import pytest
 
 from tests.faults.bench_device import GPU, BenchDevice, kernel_with_baselines, remember
 from tests.faults.kernels import configuration
-from tuner.baselines import BaselineKind
-from tuner.bench import Bench, bench, check, records_of
-from tuner.database import Database, StoredWinner
+from tuner.bench.bench import Bench, bench, check, records_of
+from tuner.bench.targets import Against, Target, choose_against, stored_winners, targets_of
+from tuner.database.database import Database, StoredWinner
 from tuner.errors import UsageError
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import read_kernel
+from tuner.kernel.baselines import BaselineKind
+from tuner.kernel.load import read_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Calibration, Conditions, Configuration, Mode, Problem, Regime
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 from tuner.stats import Verdict
-from tuner.targets import Against, Target, choose_against, stored_winners, targets_of
 
 WARM = Conditions(Mode.WARM)
 HOT = Conditions(Mode.COLD, Regime.SUSTAINED)

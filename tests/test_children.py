@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.processes import alive, gone
-from tuner.children import Child, ChildDied
+from tuner.processes import Child, ChildDied
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,7 +26,7 @@ def child_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Chil
 
 
 ECHO = """
-from tuner.children import ParentPipe
+from tuner.processes import ParentPipe
 pipe = ParentPipe()
 while (message := pipe.receive()) is not None:
     print("this is not a message")
@@ -64,7 +64,7 @@ def test_what_it_said_before_it_died_is_read_first(tmp_path: Path, monkeypatch: 
         monkeypatch,
         """
         import os
-        from tuner.children import ParentPipe
+        from tuner.processes import ParentPipe
         pipe = ParentPipe()
         pipe.send({"word": 1}); pipe.send({"word": 2})
         os._exit(3)
@@ -90,7 +90,7 @@ def test_half_a_message_is_a_death(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_child_that_closes_its_pipe_and_lives_on_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.children.EXIT_S", 0.2)
+    monkeypatch.setattr("tuner.processes.EXIT_S", 0.2)
     child = child_of(tmp_path, monkeypatch, "import os, time; os.close(1); time.sleep(1000)")
     with pytest.raises(ChildDied, match="killed by SIGKILL"):
         child.receive(20.0)
@@ -104,7 +104,7 @@ def test_killing_takes_grandchildren_along(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch,
         """
         import subprocess, time
-        from tuner.children import ParentPipe
+        from tuner.processes import ParentPipe
         pipe = ParentPipe()
         pipe.send({"pid": subprocess.Popen(["sleep", "1000"]).pid})
         time.sleep(1000)
@@ -127,11 +127,13 @@ def test_ctrl_c_is_the_parents_to_act_on(tmp_path: Path, monkeypatch: pytest.Mon
     child.kill()
 
 
-READS = "from tuner.children import ParentPipe\npipe = ParentPipe()\nwhile pipe.receive() is not None: pass\n"
-HANGS = "import time\nfrom tuner.children import ParentPipe\npipe = ParentPipe()\npipe.send({})\ntime.sleep(999)\n"
+READS = (
+    "from tuner.processes import ParentPipe\npipe = ParentPipe()\nwhile pipe.receive() is not None: pass\n"
+)
+HANGS = "import time\nfrom tuner.processes import ParentPipe\npipe = ParentPipe()\npipe.send({})\ntime.sleep(999)\n"
 PARENT = """
 import sys, time
-from tuner.children import Child
+from tuner.processes import Child
 child = Child("end_with_me")
 if sys.argv[1] == "wait": child.receive(30)
 print(child.pid, flush=True)

@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel
 from tuner.cli.choice import Asked, choice_options, choose, gpu_here, number_of, parse_configuration
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.devices.choose import has_gpu
 from tuner.errors import NoGpuError, UsageError
-from tuner.kernel import KernelSpec
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Conditions, Mode
-from tuner.roofline import ARCHITECTURES
 
 GPU = ARCHITECTURES[90]
 BEST = configuration("ok", 256, 2)

@@ -15,15 +15,15 @@ from tests.faults.bench_device import BenchDevice, kernel_with_baselines, rememb
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import Watcher
 from tuner.cli import main
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.devices import choose
 from tuner.devices.local import LocalDevice
-from tuner.kernel import KernelSpec
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Conditions, Mode
 from tuner.report.plots import ParetoPoint, plot_pareto
-from tuner.session import tune as run_tune
-from tuner.space import SearchSpace
-from tuner.state import Request
+from tuner.space.space import SearchSpace
+from tuner.tuning.session import tune as run_tune
+from tuner.tuning.state import Request
 
 BEST = configuration("ok", 256, 2)
 DEFAULT = configuration("ok", 32, 1)

@@ -22,7 +22,7 @@ from click.testing import CliRunner, Result
 from tuner.cli.data import best, parse_since, parse_sizes, query, trial
 from tuner.cli.db import db
 from tuner.cli.export import export
-from tuner.database import Database, Metrics, Winner
+from tuner.database.database import Database, Metrics, Winner
 from tuner.errors import DatabaseError, TunerError, UsageError
 from tuner.model import (
     Calibration,
@@ -507,7 +507,7 @@ def test_trial_again_compares(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         calls.append((trial_id, device))
         return replace(database.trial(trial_id).trial, time_ns=380_200.0)
 
-    monkeypatch.setattr("tuner.rerun.rerun", rerun)
+    monkeypatch.setattr("tuner.bench.rerun.rerun", rerun)
     output = call(trial, "1", "--again", "--device", "cuda:1").output
     assert "190.1 us" in output
     assert "380.2 us" in output

@@ -19,9 +19,9 @@ from tuner.cli.sweep import MOST, make_sweep
 from tuner.devices import choose
 from tuner.devices.local import LocalDevice
 from tuner.errors import UsageError
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import load_kernel
-from tuner.report.ladder_progress import make_progress
+from tuner.kernel.load import load_kernel
+from tuner.kernel.spec import KernelSpec
+from tuner.ladder.progress import make_progress
 
 Ladder = Callable[..., Said]
 

@@ -21,12 +21,12 @@ import pytest
 from tests.commands import Said, said_by
 from tests.faults.kernels import SOURCE, altered, scale_kernel, write_kernel, write_synthetic_recording
 from tests.faults.stub_device import StubDevice, good, time_of
-from tuner import render
 from tuner.devices import choose
 from tuner.devices.base import Contestant, RaceRound
 from tuner.errors import DeviceError, Interrupted
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import load_kernel
+from tuner.kernel import render
+from tuner.kernel.load import load_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Calibration,
     Conditions,
@@ -37,7 +37,7 @@ from tuner.model import (
     Regime,
     Verification,
 )
-from tuner.state import Request, Result
+from tuner.tuning.state import Request, Result
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -220,7 +220,7 @@ def test_one_problem_that_fails_does_not_end_the_others(tune: Tune) -> None:
 
 
 def test_json_of_what_is_finished_when_stopped(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tuner import session
+    from tuner.tuning import session
 
     real = session.tune
 
@@ -783,7 +783,7 @@ def test_dtype_that_fails_does_not_end_the_others(tune: Tune, rounding: Rounding
 
 def stopped_in(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
     """Have Ctrl-C pressed as soon as this dtype is searched."""
-    from tuner import session
+    from tuner.tuning import session
 
     real = session.tune
 

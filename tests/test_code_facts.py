@@ -8,15 +8,15 @@ from itertools import pairwise
 
 import pytest
 
-from tuner.code_facts import Access, CodeFacts, Part, ptx_facts, sass_facts
-from tuner.compiler import compile_source
-from tuner.instructions import Code, Instruction, Kind, build, loops
-from tuner.kernel_file import load_kernel
+from tuner.compile.nvrtc import compile_source
+from tuner.explain.code_facts import Access, CodeFacts, Part, ptx_facts, sass_facts
+from tuner.explain.hot_path import walk
+from tuner.explain.instructions import Code, Instruction, Kind, build, loops
+from tuner.explain.ptx import entries, parse_ptx
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.render import render_launch
 from tuner.model import Configuration
-from tuner.ptx import entries, parse_ptx
-from tuner.render import render_launch
-from tuner.roofline import ARCHITECTURES
-from tuner.walk import walk
 
 
 def compiled(source: str, arch: str = "sm_80", name: str = "k") -> CodeFacts:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tuner.render import render_helpers
+from tuner.kernel.render import render_helpers
 
 GPP = shutil.which("g++")
 

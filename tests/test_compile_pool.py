@@ -13,10 +13,10 @@ import pytest
 
 from tests.faults.kernels import configuration, write_kernel
 from tests.faults.processes import gone
-from tuner.compile_pool import Compilation, CompilePool
-from tuner.kernel_file import read_kernel
+from tuner.compile.pool import Compilation, CompilePool
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import read_kernel
 from tuner.model import Configuration, Status
-from tuner.roofline import ARCHITECTURES
 
 GPU = ARCHITECTURES[90]
 GREEDY = "// {{ 'a' * 10 ** 11 }}\n"
@@ -148,7 +148,7 @@ def test_compilers_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.Mo
     def refuse(*arguments: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("tuner.compile_pool.Child", refuse)
+    monkeypatch.setattr("tuner.compile.pool.Child", refuse)
     pool = CompilePool(jobs=2)
     try:
         found = Bench(tmp_path, pool).compile(plain())

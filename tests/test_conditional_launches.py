@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tuner.code_worker import listings
 from tuner.errors import KernelError
-from tuner.export.t1 import t1_of
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import read_kernel
+from tuner.explain.code_worker import listings
+from tuner.formats.t1 import t1_of
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import read_kernel
+from tuner.kernel.plan import NULL_POINTER, Plan, make_plan
+from tuner.kernel.render import render
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
-from tuner.plan import NULL_POINTER, Plan, make_plan
-from tuner.render import render
-from tuner.roofline import ARCHITECTURES
 
 GPU = ARCHITECTURES[90]
 TEXT = """

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.conditions import (
+from tuner.hardware.conditions import (
     BATCH_NS,
     COLD_FACTOR,
     LAUNCH_NS,
@@ -21,10 +21,10 @@ from tuner.conditions import (
     choose_conditions,
     footprint,
 )
-from tuner.kernel_file import load_kernel
+from tuner.hardware.roofline import ARCHITECTURES, Roof, roof_of
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import Buffer, tensors_of
 from tuner.model import Conditions, Gpu, Mode, Regime
-from tuner.plan import Buffer, tensors_of
-from tuner.roofline import ARCHITECTURES, Roof, roof_of
 
 H200 = ARCHITECTURES[90]
 RESTED, SUSTAINED = Regime.RESTED, Regime.SUSTAINED

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tuner.conditions import Batch
-from tuner.gpu import stand as stand_module
-from tuner.gpu.contest import Contest, Entrant, Lost
-from tuner.gpu.stand import Stand
+from tuner.gpu import problem as stand_module
+from tuner.gpu.interleaved import Contest, Entrant, Lost
+from tuner.gpu.problem import Stand
 from tuner.gpu.timing import Limits, Samples
+from tuner.hardware.conditions import Batch
 from tuner.model import Conditions, Mode, Regime, Verification
 
 

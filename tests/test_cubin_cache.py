@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compiler import Compiled
-from tuner.cubin_cache import CubinCache
+from tuner.compile.cache import CubinCache
+from tuner.compile.nvrtc import Compiled
 from tuner.model import Resources
 
 

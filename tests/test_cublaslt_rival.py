@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.baselines import BaselineKind, parse_baseline
 from tuner.gpu.functions import arguments_for, load_function
-from tuner.kernel_file import load_kernel
+from tuner.kernel.baselines import BaselineKind, parse_baseline
+from tuner.kernel.load import load_kernel
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "rivals" / "cublaslt.py"
 NOT_SUPPORTED = 15

@@ -25,8 +25,8 @@ from tests.stored import (
     make_trial,
     make_winner,
 )
-from tuner import cells, schema
-from tuner.database import Database, Filters, Metrics
+from tuner.database import cells, schema
+from tuner.database.database import Database, Filters, Metrics
 from tuner.errors import DatabaseError, UsageError
 from tuner.model import (
     Conditions,

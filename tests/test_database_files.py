@@ -28,8 +28,8 @@ from tests.stored import (
     make_trial,
     make_winner,
 )
-from tuner import cells, owners, schema
-from tuner.database import Database, Filters, Metrics
+from tuner.database import cells, owners, schema
+from tuner.database.database import Database, Filters, Metrics
 from tuner.errors import DatabaseError, UsageError
 from tuner.model import (
     Conditions,
@@ -659,11 +659,11 @@ def test_sql_is_stopped_after_a_while(path: Path) -> None:
     code = """if True:
         import sys
         from pathlib import Path
-        from tuner import upkeep
+        from tuner.database import maintenance
         bomb = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t"
         try:
-            upkeep.read_only_sql(Path(sys.argv[1]), bomb, limit_s=0.3)
-        except upkeep.UsageError as error:
+            maintenance.read_only_sql(Path(sys.argv[1]), bomb, limit_s=0.3)
+        except maintenance.UsageError as error:
             print(error)
     """
     filled(path)
@@ -676,12 +676,12 @@ def test_sql_is_stopped_by_its_user(path: Path) -> None:
     code = """if True:
         import signal, sys
         from pathlib import Path
-        from tuner import upkeep
+        from tuner.database import maintenance
         bomb = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t"
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         try:
-            upkeep.read_only_sql(Path(sys.argv[1]), bomb, limit_s=20)
+            maintenance.read_only_sql(Path(sys.argv[1]), bomb, limit_s=20)
         except KeyboardInterrupt:
             print("stopped")
     """

@@ -1,8 +1,7 @@
-"""The documentation says what is true: commands, options, links, files, floors."""
+"""The documentation says what is true: commands, options, links, files."""
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from click.testing import CliRunner
 
 from tuner.cli import cli
 from tuner.cli.run import run
-from tuner.kernel_file import builtin_kernels
+from tuner.kernel.load import builtin_kernels
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -216,94 +215,9 @@ def test_index_names_every_page() -> None:
 # -- architecture
 
 
-def modules() -> dict[str, Path]:
-    return {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "tuner").rglob("*.py"))}
-
-
-def floors() -> dict[str, int]:
-    """Give the floor of each module and package that the page names."""
-    parts = re.split(
-        r"^### Floor (\d+).*$",
-        read("docs/architecture.md").split("## The life of a trial")[0],
-        flags=re.MULTILINE,
-    )
-    found: dict[str, int] = {}
-    for number, text in zip(parts[1::2], parts[2::2], strict=True):
-        for name in re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE):
-            assert name not in found, f"{name} is on two floors"
-            found[name] = int(number)
-    return found
-
-
-def floor_of(module: str) -> int:
-    table = floors()
-    name = module if module in table else module.removesuffix("__init__.py")
-    assert name in table, f"docs/architecture.md does not say on which floor {module} is"
-    return table[name]
-
-
-def test_architecture_names_every_module() -> None:
-    named = floors()
-    for name in modules():
-        package = name.removesuffix("__init__.py")
-        small = package != name and (ROOT / name).stat().st_size < 200  # a docstring, perhaps a version
-        assert name in named or package in named or small, (
-            f"docs/architecture.md does not say what {name} is for"
-        )
-
-
 @pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
 def test_files_that_are_named_exist(page: str) -> None:
     prose = FENCED.sub("", read(page))
     made_in_use = {"results/tuning.db"}
     for name in set(re.findall(r"`((?:\.?\w+/)+[\w./-]*)`", prose)) - made_in_use:
         assert (ROOT / name).exists(), f"{page} names {name}"
-
-
-def imports(path: Path) -> Iterator[str]:
-    """Give the files of the package that a module imports; what is only for type checkers does not count."""
-    for node in ast.walk(without_type_checking(ast.parse(path.read_text(encoding="utf-8")))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tuner":
-            for alias in node.names:
-                inner = "/".join([*node.module.split("."), alias.name])
-                outer = "/".join(node.module.split("."))
-                known = (f"{inner}.py", f"{inner}/__init__.py", f"{outer}.py", f"{outer}/__init__.py")
-                yield next(name for name in known if (ROOT / name).is_file())
-
-
-def without_type_checking(tree: ast.Module) -> ast.Module:
-    tree.body = [
-        node
-        for node in tree.body
-        if not (
-            isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        )
-    ]
-    return tree
-
-
-@pytest.mark.parametrize("name", modules())
-def test_modules_import_from_their_own_floor_or_below(name: str) -> None:
-    if name.endswith("__init__.py") and not (ROOT / name).read_text(encoding="utf-8").count("import"):
-        return
-    for imported in imports(modules()[name]):
-        if imported != "tuner/__init__.py":  # the version
-            assert floor_of(imported) <= floor_of(name), (
-                f"{name} (floor {floor_of(name)}) imports {imported} from above"
-            )
-
-
-@pytest.mark.parametrize("name", modules())
-def test_rooms_keep_to_their_business(name: str) -> None:
-    """Only ``gpu/`` imports the CUDA driver; only ``cli/`` and ``report/`` print."""
-    tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.ImportFrom)
-            and node.module == "cuda.bindings"
-            and not name.startswith("tuner/gpu/")
-        ):
-            assert {alias.name for alias in node.names} == {"nvrtc"}, name
-        if isinstance(node, ast.Call) and not name.startswith(("tuner/cli/", "tuner/report/")):
-            function = ast.unparse(node.func)
-            assert function not in ("print", "click.echo"), f"{name} line {node.lineno} prints"

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.edges import (
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.model import Configuration, Problem, Value
+from tuner.space.edge_sizes import (
     ALIGNED,
     ENOUGH,
     MAX_ELEMENTS,
@@ -21,11 +24,8 @@ from tuner.edges import (
     near_problems,
     wide_edge_problems,
 )
-from tuner.kernel_file import load_kernel
-from tuner.model import Configuration, Problem, Value
-from tuner.roofline import ARCHITECTURES
-from tuner.space import SearchSpace
-from tuner.validity import objection
+from tuner.space.space import SearchSpace
+from tuner.space.validity import objection
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

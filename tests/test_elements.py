@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tuner import magnitudes
-from tuner.compiler import compile_source
-from tuner.element_code import cuda, cuda_double, cuda_macro, cuda_magnitude, literal
-from tuner.elements import (
+from tuner.compile.nvrtc import compile_source
+from tuner.errors import ExpressionError
+from tuner.expressions import magnitudes
+from tuner.expressions.array import ArrayExpression
+from tuner.expressions.elementwise import (
     FUNCTIONS,
     MAX_DEPTH,
     MAX_LENGTH,
@@ -27,9 +28,8 @@ from tuner.elements import (
     multiplications,
     parse_element,
 )
-from tuner.errors import ExpressionError
-from tuner.reference import ArrayExpression
-from tuner.tolerance import UNIT_ROUNDOFF, norm_allowance, tolerance
+from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude, literal
+from tuner.kernel.tolerance import UNIT_ROUNDOFF, norm_allowance, tolerance
 
 GPP = shutil.which("g++")
 OF = ("x", "y", "z")

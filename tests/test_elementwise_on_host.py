@@ -13,12 +13,12 @@ import pytest
 
 from tests.emulator import COMPILER, HostArray, HostConfiguration, Schedule
 from tests.test_elementwise_templates import gpu, sample
-from tuner.answer import numpy_of
-from tuner.expressions import ITEMSIZE
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import load_kernel
+from tuner.expressions.arithmetic import ITEMSIZE
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import scalars_of, tensors_of
+from tuner.kernel.reference import numpy_of
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem, Value
-from tuner.plan import scalars_of, tensors_of
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 

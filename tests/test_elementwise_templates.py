@@ -12,13 +12,13 @@ import jinja2
 import pytest
 
 from tuner import paths
-from tuner.compiler import Compiled, compile_source
-from tuner.expressions import ITEMSIZE
-from tuner.kernel import KernelSpec, VariantSpec
-from tuner.kernel_file import load_kernel
+from tuner.compile.nvrtc import Compiled, compile_source
+from tuner.expressions.arithmetic import ITEMSIZE
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import make_plan, reference_launch
+from tuner.kernel.render import render, render_launch
+from tuner.kernel.spec import KernelSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
-from tuner.plan import make_plan, reference_launch
-from tuner.render import render, render_launch
 
 KERNELS = ("vector_add", "saxpy", "transform")
 DTYPES = ("float32", "float16", "bfloat16")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
-from tuner.elimination import HEATS, Groups, Measure, Standing, eliminate
 from tuner.stats import Verdict, fewest_samples
+from tuner.tuning.elimination import HEATS, Groups, Measure, Standing, eliminate
 
 NOISE, OFFSET, DRIFT = 0.002, 0.0005, 0.001
 """Standard deviations of a group's median, of the systematic difference between two copies of a kernel, and of what the

@@ -12,15 +12,15 @@ from click.testing import CliRunner, Result
 
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
-from tuner import code_reader
 from tuner.cli.explain import explain
-from tuner.code_reader import find_nvdisasm, read_code
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.errors import CompileError, DeviceError, TunerError
-from tuner.explanation import explain as put_together
-from tuner.kernel_file import builtin_kernels, load_kernel
+from tuner.explain import code_reader
+from tuner.explain.code_reader import find_nvdisasm, read_code
+from tuner.explain.explanation import explain as put_together
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.model import Calibration, Conditions, Configuration, Mode
-from tuner.roofline import ARCHITECTURES
 
 GPU = ARCHITECTURES[90]
 
@@ -195,7 +195,7 @@ def test_a_configuration_that_is_not_valid(tmp_path: Path) -> None:
 
 
 def know(kernel_file: Path, **changes: Any) -> None:
-    from tuner.kernel_file import read_kernel
+    from tuner.kernel.load import read_kernel
 
     kernel = read_kernel(kernel_file)
     with Database.open("results/tuning.db") as database:

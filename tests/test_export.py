@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from tests.test_kernel_file import MAP, write
+from tuner.database.records import Metrics, StoredWinner, Winner
 from tuner.errors import DatabaseError
 from tuner.export import cpp
 from tuner.export.header import MARK, render_header, write_header
 from tuner.export.needs import KernelFiles, Needs, no_files
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import read_kernel
+from tuner.kernel.load import read_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial, Value
-from tuner.records import Metrics, StoredWinner, Winner
 
 GPP = shutil.which("g++")
 NVCC = shutil.which("nvcc")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tuner.errors import DivisionByZeroError, ExpressionError
-from tuner.expressions import MAX_LENGTH, Expression, ceil_div, parse, round_up
+from tuner.expressions.arithmetic import MAX_LENGTH, Expression, ceil_div, parse, round_up
 
 NAMES = {"a": 6, "b": 4, "flag": True, "dtype": "float16", "ratio": 1.5}
 

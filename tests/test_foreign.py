@@ -13,19 +13,19 @@ import optuna
 import pytest
 
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
-from tuner import database as database_module
 from tuner.cli import main
-from tuner.database import Database, Filters
-from tuner.devices.foreign import NOT_RECORDED
+from tuner.database import database as database_module
+from tuner.database.database import Database, Filters
+from tuner.devices.foreign_replay import NOT_RECORDED
 from tuner.errors import ExpressionError
-from tuner.export.t1 import t1_of
-from tuner.importing import UNVERIFIED
-from tuner.interop.others import read_others, read_results
-from tuner.interop.t1 import read_t1
-from tuner.interop.t1_values import parse_values
-from tuner.kernel_file import load_kernel
-from tuner.roofline import ARCHITECTURES
-from tuner.space import SearchSpace
+from tuner.formats.as_kernel import read_others, read_results
+from tuner.formats.importing import UNVERIFIED
+from tuner.formats.t1 import t1_of
+from tuner.formats.t1_reader import read_t1
+from tuner.formats.t1_values import parse_values
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.space.space import SearchSpace
 
 Tune = Callable[..., tuple[int, str, str]]
 
@@ -454,7 +454,7 @@ def test_broken_conditions_are_refused_in_one_line(tune: Tune, tmp_path: Path, c
 
 
 def test_a_bomb_is_refused(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.interop.foreign.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("tuner.formats.foreign_recording.MAX_BYTES", 1 << 20)
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(b" " * (8 << 20)))
     status, _, err = tune("import", "bomb.json.gz")
     assert status == 1

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.pages import EVIDENCE, PAGES, ROOT, Table, contests, ladder, measured, prose, seconds, tables
-from tuner.kernel_file import load_kernel
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
 from tuner.model import Configuration
-from tuner.roofline import ARCHITECTURES
-from tuner.seeds import settle
-from tuner.space import SearchSpace
+from tuner.search.kernel_initial import settle
+from tuner.space.space import SearchSpace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 

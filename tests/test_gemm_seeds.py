@@ -8,13 +8,13 @@ from functools import cache
 
 import pytest
 
-from tuner.compiler import compile_source
-from tuner.kernel_file import load_kernel
+from tuner.compile.nvrtc import compile_source
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.render import render_launch
 from tuner.model import Configuration, Gpu, Problem
-from tuner.render import render_launch
-from tuner.roofline import ARCHITECTURES
-from tuner.seeds import MAX_SEEDS, Settled, settle
-from tuner.space import SearchSpace
+from tuner.search.kernel_initial import MAX_SEEDS, Settled, settle
+from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 WASTE = "of several rounds at most"

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from tuner.compiler import Compiled, compile_source
-from tuner.expressions import ITEMSIZE
-from tuner.kernel import VariantSpec
-from tuner.kernel_file import load_kernel
+from tuner.compile.nvrtc import Compiled, compile_source
+from tuner.expressions.arithmetic import ITEMSIZE
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.render import render, render_launch
+from tuner.kernel.spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem
-from tuner.render import render, render_launch
-from tuner.roofline import ARCHITECTURES
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 DTYPES = ("float16", "bfloat16", "float32")

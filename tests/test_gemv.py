@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pytest
 
 from tests.emulator import COMPILER, HostArray, HostConfiguration, Schedule
-from tuner.compiler import compile_source
-from tuner.kernel_file import load_kernel
+from tuner.compile.nvrtc import compile_source
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import make_plan
+from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
-from tuner.plan import make_plan
-from tuner.render import render
-from tuner.roofline import ARCHITECTURES
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 LAYOUT = {"gemv_columns": "nn", "gemv_dots": "nt"}

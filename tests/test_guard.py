@@ -22,10 +22,10 @@ from tuner.devices.base import Contestant, Outcome
 from tuner.devices.guard import Guard
 from tuner.devices.local import LocalDevice
 from tuner.errors import DeviceError
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import read_kernel
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import read_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem, Status
-from tuner.roofline import ARCHITECTURES
 
 WORKER = "tests.faults.fake_worker"
 

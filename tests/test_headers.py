@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.test_kernel_file import GOOD, write
-from tuner.headers import headers_digest, own_headers
-from tuner.kernel_file import content_digest, read_kernel
+from tuner.kernel.headers import headers_digest, own_headers
+from tuner.kernel.load import content_digest, read_kernel
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from tuner.errors import ExpressionError, RecordingError, SpaceError
-from tuner.interop.kernel_tuner_cache import read_cache
-from tuner.interop.t1 import read_t1
-from tuner.interop.t4 import read_t4
+from tuner.formats.kernel_tuner_cache_reader import read_cache
+from tuner.formats.t1_reader import read_t1
+from tuner.formats.t4_reader import read_t4
 
 CACHE = {
     "device_name": "X",

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tuner.conditions import Batch
-from tuner.gpu import judge as judge_module
-from tuner.gpu.judge import (
+from tuner.gpu import measure as judge_module
+from tuner.gpu.measure import (
     ALSO_RAN_NS,
     CONTENDER_FACTOR,
     CONTENDER_NS,
@@ -22,6 +21,7 @@ from tuner.gpu.judge import (
     Judge,
 )
 from tuner.gpu.timing import ClockMismatchError, Limits, Samples, group_size, median_half_width
+from tuner.hardware.conditions import Batch
 from tuner.model import Conditions, Measurement, Mode, Status, Verification
 
 US = 1e3

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tuner.answer import answer_of
 from tuner.errors import KernelError, UsageError
-from tuner.kernel import CallSpec, KernelSpec, RungSpec
-from tuner.kernel_file import MAX_FILE_BYTES, builtin_kernels, load_kernel, read_kernel
+from tuner.hardware.roofline import ARCHITECTURES, roof_of
+from tuner.kernel.load import MAX_FILE_BYTES, builtin_kernels, load_kernel, read_kernel
+from tuner.kernel.plan import make_plan
+from tuner.kernel.reference import answer_of
+from tuner.kernel.spec import CallSpec, KernelSpec, RungSpec
 from tuner.model import Configuration
-from tuner.plan import make_plan
-from tuner.roofline import ARCHITECTURES, roof_of
-from tuner.space import SearchSpace
-from tuner.validity import objection
+from tuner.space.space import SearchSpace
+from tuner.space.validity import objection
 
 GOOD = """\
 [kernel]

@@ -14,10 +14,10 @@ from tests.test_search import build, cost, found, single, union
 from tuner.model import Configuration, Resources
 from tuner.search import make_search, resources
 from tuner.search.base import Nominee
-from tuner.search.enough import Watch
+from tuner.search.expected_improvement import Kriging, Settings, expected_improvement, standardise
 from tuner.search.features import Features
-from tuner.search.gaussian import GaussianProcess
-from tuner.search.kriging import Kriging, Settings, expected_improvement, standardise
+from tuner.search.gaussian_process import GaussianProcess
+from tuner.search.stopping import Watch
 
 
 def features_of(values, **others):

@@ -11,13 +11,15 @@ import pytest
 from tests.faults.kernels import configuration
 from tests.faults.ladder_device import BEST, LAUNCH_NS, RUNGS, LadderDevice, Recorder, kernel_with_ladder
 from tests.faults.stub_device import good, time_of
-from tuner.baselines import baselines_of
-from tuner.climb import CONTEST_NS, climb
-from tuner.database import Database, Filters
+from tuner.bench.targets import Against
+from tuner.database.database import Database, Filters
 from tuner.devices.base import Device
 from tuner.errors import Interrupted, UsageError
-from tuner.kernel import KernelSpec
-from tuner.ladder import STOPPED, Climb, Contest, Level, choose_rungs, problem_of
+from tuner.kernel.baselines import baselines_of
+from tuner.kernel.spec import KernelSpec
+from tuner.ladder.ladder import STOPPED, Climb, Contest, Level, choose_rungs, problem_of
+from tuner.ladder.run import CONTEST_NS, climb
+from tuner.ladder.steps import AHEAD, LONG_NS, KeptDevice
 from tuner.model import (
     ABOUT_A_LAUNCH,
     TIED_AT_LAUNCH,
@@ -28,12 +30,10 @@ from tuner.model import (
     Problem,
     Status,
 )
-from tuner.rungs import AHEAD, LONG_NS, KeptDevice
-from tuner.session import tune
-from tuner.space import SearchSpace
-from tuner.state import Request
+from tuner.space.space import SearchSpace
 from tuner.stats import Verdict
-from tuner.targets import Against
+from tuner.tuning.session import tune
+from tuner.tuning.state import Request
 
 
 @pytest.fixture
@@ -522,8 +522,8 @@ def test_rungs_by_name(kernel: KernelSpec) -> None:
 
 
 def test_every_rung_of_the_built_in_kernels_has_a_space() -> None:
-    from tuner.kernel_file import builtin_kernels, load_kernel
-    from tuner.roofline import ARCHITECTURES
+    from tuner.hardware.roofline import ARCHITECTURES
+    from tuner.kernel.load import builtin_kernels, load_kernel
 
     for name in builtin_kernels():
         kernel = load_kernel(name)

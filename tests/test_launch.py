@@ -15,14 +15,16 @@ import pytest
 from tests.faults.bench_device import BenchDevice, kernel_with_baselines, remember
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, time_of
-from tuner.bench import bench
-from tuner.conditions import Batch
-from tuner.database import Database
+from tuner.bench.bench import bench
+from tuner.bench.report import bench_as_json, show_bench
+from tuner.bench.targets import choose_against, stored_winners, targets_of
+from tuner.database.database import Database
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import LEAST_NS, Calibrator
 from tuner.gpu.graph import Graph
-from tuner.gpu.stand import Stand
-from tuner.kernel import KernelSpec
+from tuner.gpu.problem import Stand
+from tuner.hardware.conditions import Batch
+from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     ABOUT_A_LAUNCH,
     TIED_AT_LAUNCH,
@@ -32,12 +34,10 @@ from tuner.model import (
     Measurement,
     Mode,
 )
-from tuner.report.bench_table import bench_as_json, show_bench
 from tuner.report.launch import launch_note
 from tuner.report.summary import result_as_json, summary
-from tuner.session import tune
-from tuner.state import Request, Result
-from tuner.targets import choose_against, stored_winners, targets_of
+from tuner.tuning.session import tune
+from tuner.tuning.state import Request, Result
 
 LAUNCHES = {"cold": 4000.0, "rotating": 1200.0}
 CALIBRATION = Calibration({"cold, rested": 0.002}, launch_ns=LAUNCHES)

@@ -12,19 +12,19 @@ import pytest
 
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.faults.stub_device import StubDevice, Watcher
-from tuner import matmul_heuristics
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.errors import KernelError, TunerError, UsageError
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import load_kernel, read_kernel
-from tuner.matmul_heuristics import MAX_PROPOSALS, propose, similar_gpu
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel, read_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
 from tuner.report.summary import summary
-from tuner.roofline import ARCHITECTURES
-from tuner.seeding import gather
-from tuner.session import tune
-from tuner.space import SearchSpace
-from tuner.state import Request, Result
+from tuner.search import matmul_heuristics
+from tuner.search.initial import gather
+from tuner.search.matmul_heuristics import MAX_PROPOSALS, propose, similar_gpu
+from tuner.space.space import SearchSpace
+from tuner.tuning.session import tune
+from tuner.tuning.state import Request, Result
 
 H200 = ARCHITECTURES[90]
 

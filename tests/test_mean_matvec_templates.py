@@ -16,16 +16,16 @@ import numpy.typing as npt
 import pytest
 
 from tests.emulator import COMPILER, HostArray, HostConfiguration, HostKernel, Schedule
-from tuner.compiler import Compiled, compile_source
-from tuner.expressions import ITEMSIZE
-from tuner.kernel import VariantSpec
-from tuner.kernel_file import load_kernel
+from tuner.compile.nvrtc import Compiled, compile_source
+from tuner.expressions.arithmetic import ITEMSIZE
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import make_plan, tensors_of
+from tuner.kernel.render import render, render_launch
+from tuner.kernel.spec import VariantSpec
+from tuner.kernel.tolerance import tolerance
 from tuner.model import Configuration, Gpu, Problem
-from tuner.plan import make_plan, tensors_of
-from tuner.render import render, render_launch
-from tuner.roofline import ARCHITECTURES
-from tuner.space import SearchSpace
-from tuner.tolerance import tolerance
+from tuner.space.space import SearchSpace
 
 KERNEL = load_kernel("mean_matvec")
 DTYPES = ("float32", "float16", "bfloat16")

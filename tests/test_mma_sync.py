@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tests.emulator import COMPILER, HostArray, HostConfiguration, Schedule
-from tuner.compiler import compile_source
-from tuner.kernel_file import load_kernel
+from tuner.compile.nvrtc import compile_source
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
-from tuner.render import render
-from tuner.roofline import ARCHITECTURES
 
 GEMM = load_kernel("gemm")
 

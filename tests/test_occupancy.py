@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compiler import header_folders
+from tuner.compile.nvrtc import header_folders
+from tuner.hardware.occupancy import Limit, Occupancy, Waves, occupancy, shared_capacity
+from tuner.hardware.roofline import ARCHITECTURES, bytes_in_flight, customary_bytes_in_flight
 from tuner.model import Gpu
-from tuner.occupancy import Limit, Occupancy, Waves, occupancy, shared_capacity
-from tuner.roofline import ARCHITECTURES, bytes_in_flight, customary_bytes_in_flight
 
 KIB = 1024
 T4, A100, RTX4090, H200 = (ARCHITECTURES[cc] for cc in (75, 80, 89, 90))

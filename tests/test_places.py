@@ -16,17 +16,17 @@ import pytest
 from tuner.errors import DatabaseError
 from tuner.export.header import _needs_lines
 from tuner.export.needs import KernelFiles
-from tuner.export.t1 import t1_of
+from tuner.formats.t1 import t1_of
 from tuner.gpu.buffers import Helpers
+from tuner.gpu.cluster_order import Places
 from tuner.gpu.driver import DriverFailure
 from tuner.gpu.graph import in_order
-from tuner.gpu.places import Places
-from tuner.kernel_file import load_kernel
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.cluster_order import PLACES, joined, placed
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import Launch, Plan, UnlaunchableError, make_plan
+from tuner.kernel.render import render
 from tuner.model import Configuration, Run
-from tuner.places import PLACES, joined, placed
-from tuner.plan import Launch, Plan, UnlaunchableError, make_plan
-from tuner.render import render
-from tuner.roofline import ARCHITECTURES
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -185,7 +185,7 @@ def test_a_gpu_is_asked_once() -> None:
 
 
 def test_what_was_found_out_is_kept_no_longer_than_the_context() -> None:
-    from tuner.gpu.places import _KNOWN
+    from tuner.gpu.cluster_order import _KNOWN
 
     context = FakeContext()
     FakePlaces(context).of(EIGHTEEN, 4)

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kernels import configuration, write_kernel
-from tuner.answer import numpy_of
 from tuner.errors import ExpressionError, KernelError, TunerError
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import builtin_kernels, load_kernel, read_kernel
-from tuner.model import Configuration
-from tuner.plan import (
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
+from tuner.kernel.plan import (
     NULL_POINTER,
     Plan,
     UnlaunchableError,
@@ -23,8 +21,10 @@ from tuner.plan import (
     scalars_of,
     tensors_of,
 )
-from tuner.roofline import ARCHITECTURES
-from tuner.space import SearchSpace
+from tuner.kernel.reference import numpy_of
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration
+from tuner.space.space import SearchSpace
 
 GPU = ARCHITECTURES[90]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.report.ladder_plots import (
+from tuner.ladder.plots import (
     ASIDE_PT,
     Curve,
     Line,

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kernels import configuration, scale_kernel
+from tuner.hardware.roofline import ARCHITECTURES, roof_of
 from tuner.model import Run, Status, Trial
-from tuner.race import Finish
 from tuner.report.progress import _Live, make_observer, panel_lines, progress_line
 from tuner.report.summary import summary
-from tuner.roofline import ARCHITECTURES, roof_of
-from tuner.space import SearchSpace
-from tuner.state import Result, State
+from tuner.space.space import SearchSpace
+from tuner.tuning.race import Finish
+from tuner.tuning.state import Result, State
 
 FAILED = (Status.WRONG_RESULT, Status.HANG, Status.COMPILE_ERROR, Status.MEMORY_FAULT)
 

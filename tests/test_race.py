@@ -11,8 +11,6 @@ import pytest
 
 from tests.faults.stub_device import StubDevice, good
 from tuner.devices.base import Contestant, RaceRound
-from tuner.edges import ENOUGH
-from tuner.elimination import HEATS
 from tuner.model import (
     Calibration,
     Conditions,
@@ -25,8 +23,10 @@ from tuner.model import (
     Trial,
     Verification,
 )
-from tuner.race import FINALISTS, Finish, finalists, run_finish
+from tuner.space.edge_sizes import ENOUGH
 from tuner.stats import Verdict
+from tuner.tuning.elimination import HEATS
+from tuner.tuning.race import FINALISTS, Finish, finalists, run_finish
 
 PROBLEM = Problem("scale", {"n": 1000}, {"input": "float32"})
 

@@ -16,9 +16,9 @@ import random_configurations as script
 
 from tests.faults.stub_device import StubDevice, good
 from tuner.errors import DeviceError
-from tuner.kernel_file import builtin_kernels, load_kernel
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.model import Configuration, Measurement, Status
-from tuner.roofline import ARCHITECTURES
 
 KERNELS = [load_kernel(name) for name in builtin_kernels()]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tuner import paths
-from tuner.kernel_file import load_kernel
+from tuner.formats.recording import read_recording, recorded_kernel, sources_digest
+from tuner.kernel.load import load_kernel
 from tuner.model import Status
-from tuner.recording import read_recording, recorded_kernel, sources_digest
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 RECORDINGS = sorted(paths.recordings().glob("*.json.gz"))
 SAMPLE = 60

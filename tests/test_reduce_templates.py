@@ -17,15 +17,15 @@ import pytest
 from tests.emulator import COMPILER, HostArray, HostConfiguration, HostKernel, Schedule
 from tests.test_elementwise_templates import LDG, THREADS_PER_SM, code_of, moves, sample
 from tests.test_elementwise_templates import gpu as limits_of
-from tuner.answer import answer_of
-from tuner.compiler import compile_source
-from tuner.expressions import ITEMSIZE
-from tuner.kernel import LaunchSpec
-from tuner.kernel_file import load_kernel
+from tuner.compile.nvrtc import compile_source
+from tuner.expressions.arithmetic import ITEMSIZE
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import make_plan, reference_launch
+from tuner.kernel.reference import answer_of
+from tuner.kernel.render import render, render_launch
+from tuner.kernel.spec import LaunchSpec
+from tuner.kernel.tolerance import norm_allowance, tolerance
 from tuner.model import Configuration, Gpu, Problem
-from tuner.plan import make_plan, reference_launch
-from tuner.render import render, render_launch
-from tuner.tolerance import norm_allowance, tolerance
 
 KERNEL = load_kernel("reduce")
 OPERATIONS = ("sum", "max", "mean")

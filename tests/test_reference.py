@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tuner.errors import ExpressionError, KernelError
-from tuner.reference import ArrayExpression
-from tuner.tolerance import UNIT_ROUNDOFF, norm_allowance, tolerance
+from tuner.expressions.array import ArrayExpression
+from tuner.kernel.tolerance import UNIT_ROUNDOFF, norm_allowance, tolerance
 
 RNG = np.random.default_rng(0)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tuner.element_code import cuda_magnitude
 from tuner.errors import KernelError
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import read_kernel
+from tuner.expressions.elementwise_cuda import cuda_magnitude
+from tuner.kernel.load import read_kernel
+from tuner.kernel.render import MAX_SOURCE_BYTES, render, source_digest
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu
-from tuner.render import MAX_SOURCE_BYTES, render, source_digest
 
 GPU = Gpu("a GPU", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
 

@@ -19,16 +19,16 @@ from tests.faults.kernels import (
     write_kernel,
     write_synthetic_recording,
 )
-from tuner import render
 from tuner.devices.base import Contestant
 from tuner.devices.choose import open_device
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import RecordingError, SpaceError, TunerError, UsageError
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import read_kernel
+from tuner.formats.recording import read_recording, write_recording
+from tuner.kernel import render
+from tuner.kernel.load import read_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Status
-from tuner.recording import read_recording, write_recording
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 
 @pytest.fixture
@@ -367,7 +367,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.recording.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("tuner.formats.recording.MAX_BYTES", 1 << 20)
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b" " * (8 << 20)))
     with pytest.raises(RecordingError, match="larger than 1 MiB"):

@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.kernel_file import load_kernel
-from tuner.occupancy import occupancy
-from tuner.recording import find_recording, read_recording
-from tuner.roofline import ARCHITECTURES, Roof, peak_flops, roof_of
+from tuner.formats.recording import find_recording, read_recording
+from tuner.hardware.occupancy import occupancy
+from tuner.hardware.roofline import ARCHITECTURES, Roof, peak_flops, roof_of
+from tuner.kernel.load import load_kernel
 
 
 @pytest.mark.parametrize(

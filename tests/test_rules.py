@@ -10,22 +10,22 @@ import pytest
 from click.testing import CliRunner
 
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
-from tuner import session
 from tuner.cli import inspect
 from tuner.cli.run import run
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.devices.local import LocalDevice
-from tuner.enumeration import enumerate_valid
 from tuner.errors import SpaceError, UsageError
-from tuner.expressions import parse
-from tuner.kernel import DEVICE_LIMITS, KernelSpec
-from tuner.kernel_file import content_digest, load_kernel
+from tuner.expressions.arithmetic import parse
+from tuner.hardware.occupancy import occupancy
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import content_digest, load_kernel
+from tuner.kernel.rules import RULES, excluded, parse_rules, threads_of, with_rules
+from tuner.kernel.spec import DEVICE_LIMITS, KernelSpec
 from tuner.model import Gpu, Status
-from tuner.occupancy import occupancy
-from tuner.roofline import ARCHITECTURES
-from tuner.rules import RULES, excluded, parse_rules, threads_of, with_rules
-from tuner.space import SearchSpace
-from tuner.state import Request
+from tuner.space.enumeration import enumerate_valid
+from tuner.space.space import SearchSpace
+from tuner.tuning import session
+from tuner.tuning.state import Request
 
 GPU = ARCHITECTURES[90]
 BLOCKS = (16, 32, 48, 64, 96, 100, 128, 256, 384, 512, 768, 1024)

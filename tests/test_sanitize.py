@@ -15,20 +15,20 @@ from tests.faults.bench_device import remember
 from tests.faults.fake_tools import fake_sanitizer
 from tests.faults.kernels import configuration, scale_kernel
 from tuner.cli import choice as choices
-from tuner.compile_pool import CompilePool
-from tuner.database import Database
+from tuner.compile.pool import CompilePool
+from tuner.database.database import Database
 from tuner.devices.choose import has_gpu
-from tuner.edges import ALIGNED
-from tuner.kernel import KernelSpec
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem
-from tuner.report.sanitize import Progress
-from tuner.roofline import ARCHITECTURES
-from tuner.space import SearchSpace
+from tuner.protocol.job import Outcome
+from tuner.space.edge_sizes import ALIGNED
+from tuner.space.space import SearchSpace
 from tuner.tools.cases import Case, Unit, as_runs, compile_cases
 from tuner.tools.checking import Checker, Settings, Verdict
-from tuner.tools.job import Outcome
 from tuner.tools.locate import ToolMissingError
 from tuner.tools.planted import FAULTS, planted
+from tuner.tools.sanitize_report import Progress
 from tuner.tools.sanitizer import TOOLS, Record, findings_of, in_plain_words, parse_log, sanitizer_command
 from tuner.tools.small import MOST_WIDE_WORK, MOST_WORK, sample, small_problems
 from tuner.tools.watched import Watched

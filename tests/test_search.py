@@ -12,13 +12,13 @@ import warnings
 import pytest
 
 from tuner.errors import UsageError
-from tuner.expressions import parse
-from tuner.kernel import ParameterSpec, VariantSpec
-from tuner.kernel_file import load_kernel
+from tuner.expressions.arithmetic import parse
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.spec import ParameterSpec, VariantSpec
 from tuner.model import Configuration
-from tuner.roofline import ARCHITECTURES
 from tuner.search import make_search, sampler_names
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 PACKAGES = {"cmaes": ("cmaes",), "qmc": ("scipy",), "gp": ("torch", "scipy")}
 

@@ -15,20 +15,20 @@ from tests.faults.compiling_device import CompilingDevice
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tuner.cli.run import run as run_command
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.errors import Interrupted, KernelError
-from tuner.expressions import Expression, ceil_div, parse
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import read_kernel
+from tuner.expressions.arithmetic import Expression, ceil_div, parse
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import read_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Measurement, Status
 from tuner.report.summary import summary
-from tuner.roofline import ARCHITECTURES
-from tuner.seeding import CHOICES
-from tuner.seeds import MAX_SEEDS, settle
-from tuner.session import SEEDS as MOST_BEFORE
-from tuner.session import tune
-from tuner.space import SearchSpace
-from tuner.state import Request, Result
+from tuner.search.initial import CHOICES
+from tuner.search.kernel_initial import MAX_SEEDS, settle
+from tuner.space.space import SearchSpace
+from tuner.tuning.session import SEEDS as MOST_BEFORE
+from tuner.tuning.session import tune
+from tuner.tuning.state import Request, Result
 
 H200 = ARCHITECTURES[90]
 SEEDS = """

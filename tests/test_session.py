@@ -12,11 +12,11 @@ import pytest
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import only_run, replay, run, sequence
-from tuner.database import Database, Filters
+from tuner.database.database import Database, Filters
 from tuner.devices.base import Outcome
 from tuner.devices.local import LocalDevice
 from tuner.errors import Interrupted, SpaceError, UsageError
-from tuner.kernel import KernelSpec
+from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Calibration,
     Conditions,
@@ -28,8 +28,8 @@ from tuner.model import (
 )
 from tuner.report.progress import heading
 from tuner.report.summary import result_as_json, summary
-from tuner.session import SEEDS, tune
-from tuner.state import Request, Result
+from tuner.tuning.session import SEEDS, tune
+from tuner.tuning.state import Request, Result
 
 # -- one run
 

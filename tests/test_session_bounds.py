@@ -12,10 +12,10 @@ import pytest
 
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import plain, replay, run
-from tuner.database import Database, Filters
+from tuner.database.database import Database, Filters
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device
 from tuner.errors import Interrupted, TooInaccurateError, TunerError, UsageError
-from tuner.kernel import KernelSpec
+from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Configuration,
     Measurement,
@@ -24,9 +24,9 @@ from tuner.model import (
     Verification,
 )
 from tuner.report.summary import result_as_json, summary
-from tuner.search.enough import PATIENCE
-from tuner.session import SEEDS
-from tuner.state import Result
+from tuner.search.stopping import PATIENCE
+from tuner.tuning.session import SEEDS
+from tuner.tuning.state import Result
 
 # -- an early stop
 

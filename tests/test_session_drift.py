@@ -9,19 +9,19 @@ import pytest
 
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import only_run, plain, run
-from tuner.database import Database
+from tuner.database.database import Database
+from tuner.database.records import SUSPECT
 from tuner.devices.base import Outcome
-from tuner.doubts import Doubts
 from tuner.errors import DeviceError, Interrupted
-from tuner.kernel import KernelSpec
+from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Configuration,
     Measurement,
     Status,
     Trial,
 )
-from tuner.records import SUSPECT
 from tuner.report.summary import summary
+from tuner.tuning.drift import Doubts
 
 
 class Drifting(StubDevice):

@@ -9,11 +9,11 @@ import pytest
 
 from tests.faults.stub_device import StubDevice, Watcher, stop_after, time_of
 from tests.sessions import only_run, plain, run, sequence
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.devices.base import Outcome, RaceRound
 from tuner.errors import DeviceError, Interrupted, TunerError
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import content_digest
+from tuner.kernel.load import content_digest
+from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Configuration,
     Measurement,
@@ -21,7 +21,7 @@ from tuner.model import (
     Run,
     Status,
 )
-from tuner.session import SEEDS
+from tuner.tuning.session import SEEDS
 
 
 @pytest.mark.parametrize(

@@ -15,21 +15,21 @@ from tests.faults.kernels import SOURCE, scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
 from tests.sessions import only_run, plain, run, sequence
 from tests.test_search import cost, single
-from tuner import shortlist as module
-from tuner.compile_pool import Compilation
-from tuner.database import Database
-from tuner.devices.ahead import CompiledAhead
+from tuner.compile.pool import Compilation
+from tuner.database.database import Database
 from tuner.devices.base import Compiled, Outcome
 from tuner.devices.local import LocalDevice
+from tuner.devices.prefetch import CompiledAhead
 from tuner.errors import DeviceError, Interrupted
-from tuner.kernel import KernelSpec
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Status
 from tuner.report.summary import summary
 from tuner.search import make_search
 from tuner.search.base import Nominee
-from tuner.session import tune
-from tuner.shortlist import DEPTH, MOST, RESERVE, TOGETHER, Shortlist
-from tuner.state import Request, Result
+from tuner.tuning import shortlist as module
+from tuner.tuning.session import tune
+from tuner.tuning.shortlist import DEPTH, MOST, RESERVE, TOGETHER, Shortlist
+from tuner.tuning.state import Request, Result
 
 
 def smooth(configuration: Configuration) -> Measurement:

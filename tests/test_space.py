@@ -7,15 +7,15 @@ import pytest
 
 from tests.faults.kernels import configuration as one_of_scale
 from tests.faults.kernels import scale_kernel
-from tuner import enumeration
 from tuner.errors import SpaceError, UsageError
-from tuner.expressions import parse
-from tuner.kernel import ParameterSpec, VariantSpec
-from tuner.kernel_file import load_kernel
+from tuner.expressions.arithmetic import parse
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.spec import ParameterSpec, VariantSpec
 from tuner.model import Configuration
-from tuner.roofline import ARCHITECTURES
-from tuner.space import SearchSpace
-from tuner.validity import objection
+from tuner.space import enumeration
+from tuner.space.space import SearchSpace
+from tuner.space.validity import objection
 
 GPU = ARCHITECTURES[90]
 

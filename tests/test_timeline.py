@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.compiler import compile_source
+from tuner.compile.nvrtc import compile_source
 from tuner.errors import TunerError
-from tuner.kernel_file import load_kernel
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.render import render
 from tuner.model import Configuration, Value
-from tuner.render import render
-from tuner.roofline import ARCHITECTURES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts" / "measuring"))
 import timeline

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from cuda import bindings
 
-from tuner.conditions import HEAVY_SHARE, Batch
 from tuner.gpu import timing
 from tuner.gpu.clocks import SLOWDOWNS, Clocks, Span, Stamps
-from tuner.gpu.stand import Stand
+from tuner.gpu.problem import Stand
 from tuner.gpu.timing import (
     COLD_AFTER_S,
     GROUP_NS,
@@ -35,6 +34,7 @@ from tuner.gpu.timing import (
     group_size,
     median_half_width,
 )
+from tuner.hardware.conditions import HEAVY_SHARE, Batch
 from tuner.model import Conditions, Mode, Regime
 
 RESTED, SUSTAINED = Regime.RESTED, Regime.SUSTAINED

@@ -8,11 +8,11 @@ import pytest
 
 from tests.test_elementwise_templates import gpu
 from tuner.errors import UsageError
-from tuner.kernel_file import load_kernel
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import NULL_POINTER, make_plan, reference_launch, tensors_of
+from tuner.kernel.render import render
 from tuner.model import Configuration, Value
-from tuner.plan import NULL_POINTER, make_plan, reference_launch, tensors_of
-from tuner.render import render
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 TRANSFORM = load_kernel("transform")
 INPUTS = [

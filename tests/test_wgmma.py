@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from tuner.compiler import Compiled, compile_source
-from tuner.edges import ENOUGH, edge_problems
+from tuner.compile.nvrtc import Compiled, compile_source
 from tuner.errors import KernelError
 from tuner.gpu import graph, tensor_map
 from tuner.gpu.driver import DriverFailure
-from tuner.kernel_file import load_kernel
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import Plan, TensorMap, UnlaunchableError, make_plan
+from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
-from tuner.plan import Plan, TensorMap, UnlaunchableError, make_plan
-from tuner.render import render
-from tuner.roofline import ARCHITECTURES
-from tuner.space import SearchSpace
-from tuner.validity import objection
+from tuner.space.edge_sizes import ENOUGH, edge_problems
+from tuner.space.space import SearchSpace
+from tuner.space.validity import objection
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tuner.kernel_file import load_kernel
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import make_plan
+from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
-from tuner.plan import make_plan
-from tuner.render import render
-from tuner.roofline import ARCHITECTURES
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

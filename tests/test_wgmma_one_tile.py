@@ -10,14 +10,14 @@ from math import ceil
 
 import pytest
 
-from tuner.compiler import compile_source
-from tuner.expressions import Expression
-from tuner.kernel_file import load_kernel
+from tuner.compile.nvrtc import compile_source
+from tuner.expressions.arithmetic import Expression
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import Launch, TensorMap, make_plan
+from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
-from tuner.plan import Launch, TensorMap, make_plan
-from tuner.render import render
-from tuner.roofline import ARCHITECTURES
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

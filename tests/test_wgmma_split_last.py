@@ -15,15 +15,15 @@ import pytest
 from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
 from tests.test_wgmma import SERIALISED
 from tests.test_wgmma_boxes import boxes, constants, loads_of, value_of
-from tuner.compiler import compile_source
-from tuner.kernel_file import load_kernel
+from tuner.compile.nvrtc import compile_source
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import make_plan
+from tuner.kernel.render import render
 from tuner.model import Configuration, Problem, Value
-from tuner.plan import make_plan
-from tuner.render import render
-from tuner.roofline import ARCHITECTURES
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
+from tuner.space.validity import objection
 from tuner.tools.small import small_problems
-from tuner.validity import objection
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

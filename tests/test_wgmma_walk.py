@@ -11,9 +11,9 @@ import pytest
 
 from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
 from tests.test_wgmma_split_last import HOPPER, between, chosen, problem, source_of
-from tuner.kernel_file import load_kernel
+from tuner.kernel.load import load_kernel
 from tuner.model import Configuration, Problem
-from tuner.validity import objection, unsearched
+from tuner.space.validity import objection, unsearched
 
 WALK = """
 struct Tile {

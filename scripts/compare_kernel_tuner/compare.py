@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.devices.choose import open_device
-from tuner.kernel_file import load_kernel
+from tuner.kernel.load import load_kernel
 from tuner.report.progress import make_observer
-from tuner.session import tune
-from tuner.state import Request
+from tuner.tuning.session import tune
+from tuner.tuning.state import Request
 
 HERE = Path(__file__).parent
 N = 1 << 26

@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from tuner import paths
-from tuner.baselines import BaselineKind
-from tuner.compile_pool import CompilePool
-from tuner.cubin_cache import CubinCache
+from tuner.compile.cache import CubinCache
+from tuner.compile.pool import CompilePool
 from tuner.devices.requests import Requests
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.candidate import Loaded, Timed, load
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.driver import Context
-from tuner.gpu.rivals import open_baseline
-from tuner.gpu.stand import Stand, build_stand
+from tuner.gpu.open_baseline import open_baseline
+from tuner.gpu.problem import Stand, build_stand
 from tuner.gpu.timing import Samples, Timer
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import load_kernel
+from tuner.kernel.baselines import BaselineKind
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import make_plan, scalars_of
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Conditions, Configuration, Mode, Problem, Regime, Status
-from tuner.plan import make_plan, scalars_of
 
 PLAIN = {
     "block_size": 256,

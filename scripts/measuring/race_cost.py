@@ -14,10 +14,10 @@ from lab import gemm, keep, parser
 
 from tuner import paths
 from tuner.devices.local import LocalDevice
-from tuner.kernel_file import load_kernel
+from tuner.kernel.load import load_kernel
 from tuner.model import Configuration, Trial
-from tuner.race import compete
-from tuner.trials import trial_of
+from tuner.tuning.race import compete
+from tuner.tuning.trials import trial_of
 
 SIZE = 5888
 GOOD = {

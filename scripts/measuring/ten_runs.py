@@ -19,8 +19,8 @@ from typing import Any
 
 from lab import Lab, keep, medians, parser
 
-from tuner.gpu.contest import Contest, Entrant
-from tuner.kernel_file import load_kernel
+from tuner.gpu.interleaved import Contest, Entrant
+from tuner.kernel.load import load_kernel
 from tuner.model import Conditions, Configuration, Mode, Problem, Regime
 
 

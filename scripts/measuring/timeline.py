@@ -26,17 +26,17 @@ from lab import Lab, keep, parser
 
 from tuner.cli.choice import parse_configuration
 from tuner.cli.problems import make_problems
-from tuner.compiler import compile_source
+from tuner.compile.nvrtc import compile_source
 from tuner.errors import TunerError, UsageError
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.driver import DriverFailure, check
+from tuner.gpu.problem import Stand
 from tuner.gpu.sampling import SampleGraph
-from tuner.gpu.stand import Stand
-from tuner.kernel_file import load_kernel
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import make_plan
+from tuner.kernel.render import render
 from tuner.model import Mode
-from tuner.plan import make_plan
-from tuner.render import render
-from tuner.validity import objection
+from tuner.space.validity import objection
 
 MARK = re.compile(r"^(\s*)// mark: (.+?)(?: if \((.+)\))?$", re.MULTILINE)
 SLOTS = 32

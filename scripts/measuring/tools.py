@@ -21,7 +21,7 @@ from typing import Any
 
 from lab import Lab, gemm, keep, parser, time_of, vector_add
 
-from tuner.kernel import KernelSpec
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Mode, Problem, Regime
 
 CALLS = 7

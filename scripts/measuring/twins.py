@@ -2,7 +2,8 @@
 
     scripts/run python scripts/measuring/twins.py --out results/evidence/twins.json [--times 200]
 
-Each comparison loads two kernels anew, and lets the race's own procedure decide (``tuner.elimination``, with the noise
+Each comparison loads two kernels anew, and lets the race's own procedure decide (``tuner.tuning.elimination``, with
+the noise
 floor that this GPU was calibrated to). *Equal*: one kernel under two names. *Slower*: one of the two does a known share
 more of the same work, so that its time is longer by that share, but for the microsecond or two that a launch takes:
 
@@ -30,18 +31,18 @@ from spread import measure_if_due
 
 from tuner import paths
 from tuner.devices.calibrations import CalibrationCache
-from tuner.elimination import Groups, eliminate
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator, Single
 from tuner.gpu.candidate import Timed
-from tuner.gpu.contest import Contest, Entrant
-from tuner.gpu.stand import Stand
+from tuner.gpu.interleaved import Contest, Entrant
+from tuner.gpu.problem import Stand
 from tuner.gpu.timing import Limits
-from tuner.kernel import KernelSpec
+from tuner.kernel.render import render_ceilings
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Calibration, Configuration, Mode, Problem
-from tuner.race import SAMPLES
-from tuner.render import render_ceilings
 from tuner.stats import Verdict
+from tuner.tuning.elimination import Groups, eliminate
+from tuner.tuning.race import SAMPLES
 
 VECTORS = 38_400_000
 """16-byte vectors of the copy: 600000 KiB, some 290 us on an H200."""

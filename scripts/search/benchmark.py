@@ -39,18 +39,18 @@ import numpy as np
 
 from tuner import __version__
 from tuner.devices.base import Compiled
-from tuner.interop.foreign import read_json
-from tuner.interop.kernel_tuner_cache import is_cache, read_cache
-from tuner.interop.t1 import read_t1
-from tuner.interop.t4 import is_t4, read_t4
-from tuner.kernel_file import load_kernel
+from tuner.formats.foreign_recording import read_json
+from tuner.formats.kernel_tuner_cache_reader import is_cache, read_cache
+from tuner.formats.recording import read_recording, recorded_kernel
+from tuner.formats.t1_reader import read_t1
+from tuner.formats.t4_reader import is_t4, read_t4
+from tuner.kernel.load import load_kernel
 from tuner.model import Configuration
-from tuner.recording import read_recording, recorded_kernel
 from tuner.search import Search, make_search
-from tuner.search.enough import PATIENCE, Watch
-from tuner.seeds import settle
-from tuner.shortlist import Shortlist
-from tuner.space import SearchSpace
+from tuner.search.kernel_initial import settle
+from tuner.search.stopping import PATIENCE, Watch
+from tuner.space.space import SearchSpace
+from tuner.tuning.shortlist import Shortlist
 
 BUDGETS = (25, 50, 100, 200)
 NEAR = 1.05

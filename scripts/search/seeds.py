@@ -22,16 +22,16 @@ from typing import Any
 
 from tuner import __version__, paths
 from tuner.cli.problems import make_problems
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.choose import kernel_for, open_device
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import load_kernel
+from tuner.kernel.load import load_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem
 from tuner.report.progress import make_observer
-from tuner.seeding import CHOICES
-from tuner.session import tune
-from tuner.state import Request
+from tuner.search.initial import CHOICES
+from tuner.tuning.session import tune
+from tuner.tuning.state import Request
 
 SHOWN = (5, 10, 20, 50, 100, 200)
 

@@ -23,10 +23,10 @@ import numpy as np
 from benchmark import NEAR, Case, read_cases
 
 from tuner.search.base import Place, Search
+from tuner.search.expected_improvement import Known, Kriging, Settings, expected_improvement
 from tuner.search.features import Floats
-from tuner.search.gaussian import GaussianProcess, Outlook
-from tuner.search.kriging import Known, Kriging, Settings, expected_improvement
-from tuner.space import SearchSpace
+from tuner.search.gaussian_process import GaussianProcess, Outlook
+from tuner.space.space import SearchSpace
 
 TRIALS = 200
 MISSED = 300

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.kernel import KernelSpec
+from tuner.kernel.plan import Launch, Plan, make_plan
+from tuner.kernel.render import render
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Value
-from tuner.plan import Launch, Plan, make_plan
-from tuner.render import render
 
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++")

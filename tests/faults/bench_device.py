@@ -10,11 +10,12 @@ from pathlib import Path
 
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice
-from tuner.baselines import BaselineKind
-from tuner.database import Database, Winner
+from tuner.database.database import Database, Winner
 from tuner.devices.base import Contestant, RaceRound
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import content_digest
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.baselines import BaselineKind
+from tuner.kernel.load import content_digest
+from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Calibration,
     Conditions,
@@ -28,7 +29,6 @@ from tuner.model import (
     Trial,
     Verification,
 )
-from tuner.roofline import ARCHITECTURES
 
 GPU = replace(ARCHITECTURES[90], uuid="GPU-1", driver="580.95")
 BASELINES = """

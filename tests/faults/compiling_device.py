@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.faults.stub_device import StubDevice, good, time_of
-from tuner.compile_pool import Compilation
+from tuner.compile.pool import Compilation
 from tuner.devices.base import Compiled, Outcome
 from tuner.model import Configuration, Measurement, Resources, Status
 

@@ -8,13 +8,13 @@ import signal
 import sys
 from pathlib import Path
 
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.devices.local import LocalDevice
 from tuner.errors import TunerError
-from tuner.kernel_file import load_kernel
+from tuner.kernel.load import load_kernel
 from tuner.model import Trial
-from tuner.session import tune
-from tuner.state import Request, State
+from tuner.tuning.session import tune
+from tuner.tuning.state import Request, State
 
 
 class Notes:

@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tuner.children import ParentPipe
 from tuner.model import Calibration, Gpu
+from tuner.processes import ParentPipe
 
 GPU = Gpu(
     "NVIDIA H200",
@@ -36,7 +36,7 @@ GPU = Gpu(
     clock_hz=1.98e9,
     memory_bytes_per_s=4.814304e12,
 )
-"""The one of ``tuner.roofline``, whose import would take longer than all the rest."""
+"""The one of ``tuner.hardware.roofline``, whose import would take longer than all the rest."""
 REFERENCE_NS = 150_000.0
 BASELINE_NS = 2_000_000.0
 """Of whatever is no candidate; longer than any candidate takes."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compile_pool import Compilation
+from tuner.compile.pool import Compilation
 from tuner.devices.local import LocalDevice
 from tuner.model import Configuration, Gpu, Problem
 

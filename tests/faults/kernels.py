@@ -10,12 +10,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import read_kernel
+from tuner.formats.recording import RecordedProblem, Recording, Row, sources_digest, write_recording
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import read_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Resources, Status
-from tuner.recording import RecordedProblem, Recording, Row, sources_digest, write_recording
-from tuner.roofline import ARCHITECTURES
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 TOML = """\
 [kernel]

@@ -10,7 +10,7 @@ from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import time_of
 from tuner.devices.base import Contestant, RaceRound
 from tuner.errors import DeviceError
-from tuner.kernel import KernelSpec
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Calibration, Configuration, Problem
 
 STORY = """

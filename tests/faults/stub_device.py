@@ -7,9 +7,10 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tuner.compile_pool import Compilation
+from tuner.compile.pool import Compilation
 from tuner.devices.base import Contestant, Device, Outcome, RaceRound
-from tuner.kernel import KernelSpec
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Conditions,
     Configuration,
@@ -21,7 +22,6 @@ from tuner.model import (
     Status,
     Verification,
 )
-from tuner.roofline import ARCHITECTURES
 
 PASSED = Verification(True)
 

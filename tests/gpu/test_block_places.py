@@ -6,9 +6,9 @@ import pytest
 
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.clocks import Clocks
+from tuner.gpu.cluster_order import Places
 from tuner.gpu.driver import Context
-from tuner.gpu.places import Places
-from tuner.plan import Launch
+from tuner.kernel.plan import Launch
 
 PAIRS = Launch((128, 1, 1), (32, 1, 1), 0, (), cluster=(2, 1, 1))
 SHARE = 8

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.kernel_file import load_kernel
+from tuner.kernel.load import load_kernel
 
 
 def tune(folder: Path, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.devices.base import Contestant
 from tuner.devices.guard import GRACE_S
 from tuner.devices.local import LocalDevice
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import read_kernel
+from tuner.kernel.load import read_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Status, Trial
-from tuner.session import tune
-from tuner.state import Request, State
+from tuner.tuning.session import tune
+from tuner.tuning.state import Request, State
 
 KNOWN_LAUNCH_S = 10.0
-"""As ``tuner.gpu.stand`` has it, which is imported only in the measuring process."""
+"""As ``tuner.gpu.problem`` has it, which is imported only in the measuring process."""
 
 FAULTS = {
     "ok": (Status.OK, ""),

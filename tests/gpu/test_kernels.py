@@ -8,10 +8,10 @@ import random
 import pytest
 
 from tuner.devices.local import LocalDevice
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import builtin_kernels, load_kernel
+from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem, Status, Value
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 SIZES = {
     "vector_add": [{"n": n} for n in (1, 3, 255, 4099, 1 << 20, (1 << 20) + 17)],

@@ -8,8 +8,8 @@ import pytest
 
 from tuner.devices.local import LocalDevice
 from tuner.errors import DeviceError
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import read_kernel
+from tuner.kernel.load import read_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Status
 
 TOML = """\

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compile_pool import CompilePool
-from tuner.cubin_cache import CubinCache
+from tuner.compile.cache import CubinCache
+from tuner.compile.pool import CompilePool
 from tuner.devices.local import LocalDevice
 from tuner.errors import SpaceError
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.driver import Context
-from tuner.kernel_file import load_kernel
+from tuner.kernel.load import load_kernel
 from tuner.model import Configuration, Gpu, Problem, Status
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 from tuner.tools.cases import Case, compile_cases
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))

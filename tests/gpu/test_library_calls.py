@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.baselines import BaselineKind
 from tuner.errors import TunerError
 from tuner.gpu.arrays import TensorView
 from tuner.gpu.baselines import Call, capture, make_call
 from tuner.gpu.driver import Context, check
 from tuner.gpu.graph import Graph
+from tuner.kernel.baselines import BaselineKind
 
 Array = np.ndarray[Any, Any]
 

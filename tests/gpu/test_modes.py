@@ -7,11 +7,11 @@ from statistics import median
 
 import pytest
 
-from tuner.baselines import Baseline, BaselineKind, baselines_of, parse_baseline
 from tuner.devices.base import Contestant
 from tuner.devices.local import LocalDevice
-from tuner.kernel import KernelSpec
-from tuner.kernel_file import load_kernel
+from tuner.kernel.baselines import Baseline, BaselineKind, baselines_of, parse_baseline
+from tuner.kernel.load import load_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Conditions, Configuration, Measurement, Mode, Problem, Regime, Status
 
 RESTED = Regime.RESTED

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tuner.devices.base import Contestant
 from tuner.devices.local import LocalDevice
-from tuner.kernel_file import load_kernel
+from tuner.kernel.load import load_kernel
 from tuner.model import Configuration, Status
 
 TOML = """

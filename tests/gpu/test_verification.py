@@ -8,8 +8,8 @@ import pytest
 
 from tuner.devices.base import Contestant
 from tuner.devices.local import LocalDevice
-from tuner.kernel_file import builtin_kernels, load_kernel
-from tuner.space import SearchSpace
+from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.space.space import SearchSpace
 
 SMALL = {"m": 65, "n": 33, "k": 129}
 

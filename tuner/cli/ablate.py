@@ -11,7 +11,7 @@ from tuner.cli.choice import Asked, choice_options
 from tuner.cli.options import as_tuned_options, gpu_option, jobs_option, rounds_option, seed_option
 
 if TYPE_CHECKING:
-    from tuner.ablation import Ablation
+    from tuner.ablation.ablation import Ablation
     from tuner.cli.choice import Choice
     from tuner.devices.base import Device
     from tuner.model import Conditions
@@ -57,11 +57,11 @@ def ablate(
     Each is verified and timed in turn with the configuration itself. Without --config and --trial that is the winner
     for this problem on this GPU, or the default configuration where nothing was tuned.
     """
-    from tuner.ablation import ablate as undo_each
+    from tuner.ablation.ablation import ablate as undo_each
+    from tuner.ablation.report import SaidProgress, ablation_as_json, show_ablation
     from tuner.cli.choice import choose, refuse_slips
     from tuner.cli.stopping import stopping
     from tuner.errors import Interrupted, TunerError
-    from tuner.report.ablation_table import SaidProgress, ablation_as_json, show_ablation
     from tuner.report.tables import say, show_json
 
     names = [name.strip() for text in parameters for name in text.split(",") if name.strip()]
@@ -133,8 +133,8 @@ def _keep(asked: Asked, device: Device, found: Ablation) -> None:
     import uuid
 
     from tuner import __version__
-    from tuner.ablation import records_of
-    from tuner.database import Database
+    from tuner.ablation.ablation import records_of
+    from tuner.database.database import Database
 
     rows = records_of(found, str(uuid.uuid4()), {"kernel-tune": __version__, **device.versions})
     if rows:

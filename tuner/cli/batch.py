@@ -10,21 +10,21 @@ from typing import Any
 
 import click
 
-from tuner import session
-from tuner.accuracy import Best, Comparison, truth_of
 from tuner.cli.problems import make_choices, make_problems
 from tuner.cli.resume import earlier, left_to_do, say_what_counts, say_what_is_kept
-from tuner.database import Database
+from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.errors import Interrupted, TooInaccurateError, TunerError, UsageError
-from tuner.kernel import KernelSpec
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Conditions, Mode, Problem, Status
 from tuner.report.pareto import front_as_json, plot_front, show_front, title
 from tuner.report.plots import check_plot
 from tuner.report.progress import make_observer
 from tuner.report.summary import commonest_failure, missing, result_as_json, summary
 from tuner.report.tables import say
-from tuner.state import Request, Result
+from tuner.tuning import session
+from tuner.tuning.accuracy import Best, Comparison, truth_of
+from tuner.tuning.state import Request, Result
 
 
 @dataclass

@@ -22,12 +22,12 @@ from tuner.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from tuner.bench import Bench, Check
-    from tuner.database import Database, StoredWinner
+    from tuner.bench.bench import Bench, Check
+    from tuner.bench.targets import Target
+    from tuner.database.database import Database, StoredWinner
     from tuner.devices.base import Device
-    from tuner.kernel import KernelSpec
+    from tuner.kernel.spec import KernelSpec
     from tuner.model import Mode, Problem, Regime
-    from tuner.targets import Target
 
 OF_A_MEASUREMENT = {
     "checking": "--check",
@@ -106,17 +106,17 @@ def bench(
       tune bench --check --against none
       tune bench --kernel gemm --history
     """
+    from tuner.bench.report import bench_as_json, draw
+    from tuner.bench.targets import choose_against
     from tuner.cli.history import problem_filter, show_benches
     from tuner.cli.problems import make_problems
     from tuner.cli.resume import given
-    from tuner.database import Database
+    from tuner.database.database import Database
     from tuner.errors import UsageError
-    from tuner.kernel_file import load_kernel
+    from tuner.kernel.load import load_kernel
     from tuner.model import Mode, Regime
-    from tuner.report.bench_table import bench_as_json, draw
     from tuner.report.plots import check_plot
     from tuner.report.tables import say, show_json
-    from tuner.targets import choose_against
 
     kernel = load_kernel(kernel_name) if kernel_name else None
     problems: list[Problem] | None = None
@@ -173,8 +173,8 @@ def _refuse_unknown(targets: Sequence[Target], against: Sequence[str]) -> None:
     Raises:
         UsageError: there is no such contestant.
     """
+    from tuner.bench.targets import choose_against
     from tuner.errors import UsageError
-    from tuner.targets import choose_against
 
     kernels = list({target.kernel.file: target.kernel for target in targets}.values())
     for text in against:
@@ -256,9 +256,9 @@ def _targets(
     device: Device, database: Database, asked: _Asked, done: _Done, *, checking: bool
 ) -> list[Target]:
     """Settle what is timed; one of several problems that cannot be is said and left out."""
+    from tuner.bench.targets import kernel_of, stored_winners, targets_of
     from tuner.errors import DatabaseError, UsageError
     from tuner.report.tables import say
-    from tuner.targets import kernel_of, stored_winners, targets_of
 
     known = stored_winners(database, device.gpu, asked.kernel.name if asked.kernel else "")
     for line in known.damaged:
@@ -301,11 +301,11 @@ def _measure(
 ) -> None:
     """Time one target, keep it, print it."""
     from tuner import __version__
-    from tuner.bench import bench as time_again
-    from tuner.bench import check, records_of
-    from tuner.report.bench_table import check_text, show_bench, show_check
+    from tuner.bench.bench import bench as time_again
+    from tuner.bench.bench import check, records_of
+    from tuner.bench.report import check_text, show_bench, show_check
+    from tuner.bench.targets import choose_against
     from tuner.report.tables import say
-    from tuner.targets import choose_against
 
     chosen = choose_against(target.kernel, against)
     if not done.quiet:

@@ -15,9 +15,9 @@ from tuner import paths
 from tuner.cli.options import MOST, Command, Option, database_option
 
 if TYPE_CHECKING:
-    from tuner.kernel import KernelSpec, ParameterSpec, VariantSpec
+    from tuner.database.records import StoredTrial, StoredWinner
+    from tuner.kernel.spec import KernelSpec, ParameterSpec, VariantSpec
     from tuner.model import Conditions, Configuration, Gpu, Problem, Value
-    from tuner.records import StoredTrial, StoredWinner
 
 OPTIONS: tuple[Option, ...] = (
     click.argument("kernel_name", metavar="[KERNEL]", required=False, default=""),
@@ -180,7 +180,7 @@ def named_problem(asked: Asked) -> tuple[KernelSpec, Problem]:
     """Settle the problem that the command line names by kernel, sizes, dtypes, options and preset."""
     from tuner.cli.problems import make_problems
     from tuner.errors import UsageError
-    from tuner.kernel_file import load_kernel
+    from tuner.kernel.load import load_kernel
 
     if not asked.kernel_name:
         raise UsageError("no kernel is named", "give a kernel (tune list has their names), or --trial N")
@@ -200,9 +200,9 @@ def refuse_slips(asked: Asked, parameters: Sequence[str] = ()) -> None:
         UsageError: a name or value that does not exist.
         DatabaseError: no such trial.
     """
-    from tuner.database import Database
+    from tuner.database.database import Database
     from tuner.errors import UsageError
-    from tuner.kernel import suggestion
+    from tuner.kernel.spec import suggestion
 
     if asked.trial is not None:
         if asked.config is not None:
@@ -232,7 +232,7 @@ def parse_configuration(kernel: KernelSpec, text: str) -> Configuration:
         UsageError: a name or value that the kernel does not have.
     """
     from tuner.errors import UsageError
-    from tuner.kernel import suggestion
+    from tuner.kernel.spec import suggestion
     from tuner.model import Configuration
 
     words = text.replace(",", " ").split()
@@ -253,7 +253,7 @@ def parse_configuration(kernel: KernelSpec, text: str) -> Configuration:
 
 def _values(variant: VariantSpec, texts: Mapping[str, str]) -> dict[str, Value]:
     from tuner.errors import UsageError
-    from tuner.kernel import suggestion
+    from tuner.kernel.spec import suggestion
 
     found: dict[str, Value] = {}
     for name, text in texts.items():
@@ -268,7 +268,7 @@ def _values(variant: VariantSpec, texts: Mapping[str, str]) -> dict[str, Value]:
 
 def _value(parameter: ParameterSpec, text: str) -> Value:
     from tuner.errors import UsageError
-    from tuner.kernel import suggestion
+    from tuner.kernel.spec import suggestion
 
     words = {True: ("true", "yes"), False: ("false", "no")}
     for value in parameter.values:
@@ -279,11 +279,11 @@ def _value(parameter: ParameterSpec, text: str) -> Value:
 
 
 def _of_trial(asked: Asked, number: int, gpu: Gpu | None) -> Choice:
+    from tuner.bench.targets import kernel_of
     from tuner.cli.problems import make_problems
-    from tuner.database import Database
+    from tuner.database.database import Database
     from tuner.errors import UsageError
-    from tuner.kernel_file import load_kernel
-    from tuner.targets import kernel_of
+    from tuner.kernel.load import load_kernel
 
     with Database.open(asked.db, write=False) as database:
         stored = database.trial(number)
@@ -331,7 +331,7 @@ def _winner(
     asked: Asked, kernel: KernelSpec, problem: Problem, gpu: Gpu | None, *, replayed: bool = False
 ) -> StoredWinner | None:
     """Give the confirmed winner of this very problem that was tuned last, if the database has one."""
-    from tuner.database import Database, Filters
+    from tuner.database.database import Database, Filters
 
     if not asked.db.is_file():
         return None
@@ -349,7 +349,7 @@ def _winner(
 
 
 def _gpu_or(gpu: Gpu | None, stored: StoredTrial | StoredWinner | None) -> tuple[Gpu, tuple[str, ...]]:
-    from tuner.roofline import ARCHITECTURES
+    from tuner.hardware.roofline import ARCHITECTURES
 
     if gpu is not None:
         return gpu, ()
@@ -364,19 +364,19 @@ def _place(gpu: Gpu | None) -> str:
 
 
 def _objection(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
-    from tuner.validity import objection
+    from tuner.space.validity import objection
 
     return objection(kernel, problem, gpu, configuration)
 
 
 def _changed(kernel: KernelSpec, stored: StoredTrial | StoredWinner) -> tuple[str, ...]:
-    from tuner.kernel_file import content_digest
+    from tuner.kernel.load import content_digest
 
     same = stored.run.kernel_digest == content_digest(kernel)
     return () if same else ("the kernel has changed since it was tuned",)
 
 
 def _default(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Configuration:
-    from tuner.space import SearchSpace
+    from tuner.space.space import SearchSpace
 
     return SearchSpace.from_kernel(kernel, problem, gpu).default

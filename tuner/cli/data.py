@@ -13,12 +13,12 @@ from click.core import ParameterSource
 
 from tuner.cli.options import MOST, Command, Option, database_option
 from tuner.cli.problems import whole_number
-from tuner.database import Database, Filters, Found, Winner
+from tuner.database.database import Database, Filters, Found, Winner
+from tuner.database.records import SORTS, StoredTrial, StoredWinner
 from tuner.errors import DatabaseError, UsageError
-from tuner.kernel import suggestion
-from tuner.kernel_file import builtin_kernels
+from tuner.kernel.load import builtin_kernels
+from tuner.kernel.spec import suggestion
 from tuner.model import Mode, Regime, Status
-from tuner.records import SORTS, StoredTrial, StoredWinner
 from tuner.report import tables
 from tuner.report import trial_details as details
 
@@ -362,7 +362,7 @@ def trial(
     with Database.open(db, write=False) as database:
         stored = database.trial(number)
         if again:
-            from tuner.rerun import rerun
+            from tuner.bench.rerun import rerun
 
             device = device or (stored.run.device if stored.run.replayed else "cuda:0")
             new = rerun(database, number, device)

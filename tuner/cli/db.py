@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tuner.cli.options import database_option
-from tuner.database import Database, Filters
+from tuner.database.database import Database, Filters
 from tuner.errors import DatabaseError, UsageError
 from tuner.report import tables
 

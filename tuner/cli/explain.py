@@ -12,8 +12,8 @@ from tuner.cli.choice import Asked, choice_options
 
 if TYPE_CHECKING:
     from tuner.cli.choice import Choice
+    from tuner.explain.report import Told
     from tuner.model import Calibration, Conditions, Gpu
-    from tuner.report.explain import Told
 
 EPILOG = """\b
 Examples:
@@ -41,8 +41,8 @@ def explain(
     machine, else the winner's or trial's, else a typical H200.
     """
     from tuner.cli.choice import choose
-    from tuner.report.explain import show_explanation
-    from tuner.report.explain_json import explanation_as_json
+    from tuner.explain.report import show_explanation
+    from tuner.explain.report_json import explanation_as_json
     from tuner.report.tables import show_json
 
     gpu, calibration = _gpu(asked, gpu_text, cc, device_name)
@@ -59,8 +59,8 @@ def _gpu(
     """Settle the GPU, as far as the command line and this machine say; with its calibration if it is here."""
     from tuner.devices.choose import has_gpu
     from tuner.errors import DeviceError, UsageError
+    from tuner.hardware.roofline import ARCHITECTURES
     from tuner.report.tables import say
-    from tuner.roofline import ARCHITECTURES
 
     given = [name for name, value in (("--gpu", gpu_text), ("--cc", cc), ("--device", device_name)) if value]
     if len(given) > 1:
@@ -84,10 +84,10 @@ def _gpu(
 
 def _named(text: str, db: Path) -> Gpu:
     """Find a GPU by a part of its name: the one that was tuned on last, else a typical one."""
-    from tuner.database import Database, Filters
+    from tuner.database.database import Database, Filters
     from tuner.errors import UsageError
-    from tuner.kernel import suggestion
-    from tuner.roofline import ARCHITECTURES
+    from tuner.hardware.roofline import ARCHITECTURES
+    from tuner.kernel.spec import suggestion
 
     if db.is_file():
         with Database.open(db, write=False) as database:
@@ -117,13 +117,13 @@ def _here(device: str) -> tuple[Gpu, Calibration | None]:
 
 def _told(db: Path, choice: Choice, calibration: Calibration | None) -> Told:
     """Compile, read, and put beside it what the database knows."""
-    from tuner.advice import advise
-    from tuner.code_reader import read_code
-    from tuner.explanation import explain as put_together
+    from tuner.explain.advice import advise
+    from tuner.explain.code_reader import read_code
+    from tuner.explain.explanation import explain as put_together
+    from tuner.explain.report import Told
     from tuner.model import Mode
-    from tuner.report.explain import Told
     from tuner.report.launch import launch_note
-    from tuner.state import ceiling_of, metrics, roof_under
+    from tuner.tuning.state import ceiling_of, metrics, roof_under
 
     kernel, problem, gpu = choice.kernel, choice.problem, choice.gpu
     code = read_code(kernel, problem, gpu, choice.configuration)
@@ -150,9 +150,9 @@ def _told(db: Path, choice: Choice, calibration: Calibration | None) -> Told:
 
 def _stored(db: Path, choice: Choice) -> tuple[float | None, Conditions | None, Calibration | None]:
     """Give the time of this configuration for this problem on a GPU of this name, and that GPU's calibration."""
-    from tuner.database import Database, Filters
+    from tuner.database.database import Database, Filters
+    from tuner.database.records import SUSPECT
     from tuner.model import Status
-    from tuner.records import SUSPECT
 
     if not db.is_file():
         return choice.time_ns, choice.conditions, None

@@ -11,12 +11,12 @@ import click
 
 from tuner.cli.data import mode_option, regime_option
 from tuner.cli.options import database_option
-from tuner.database import Database, Filters
+from tuner.database.database import Database, Filters
+from tuner.database.records import StoredWinner
 from tuner.errors import DatabaseError, UsageError
 from tuner.export.cpp import NAMESPACE, identifier
-from tuner.kernel_file import builtin_kernels, load_kernel
+from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.model import Configuration, Regime
-from tuner.records import StoredWinner
 from tuner.report.tables import printable
 
 
@@ -91,9 +91,9 @@ def export(
         return
     if run_id or variant:
         raise UsageError("a header takes the best of all runs", "leave out --run and --variant")
+    from tuner.bench.targets import kernel_of
     from tuner.export.header import render_header, write_header
     from tuner.export.needs import KernelFiles
-    from tuner.targets import kernel_of
 
     try:
         identifier(namespace, "the namespace")

@@ -9,10 +9,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from tuner.database import Database, Filters
+from tuner.database.database import Database, Filters
 from tuner.errors import TunerError, UsageError
-from tuner.export.files import json_text, write_json
-from tuner.export.results import Results, results_of
+from tuner.formats.files import json_text, write_json
+from tuner.formats.results import Results, results_of
 from tuner.report.tables import printable, say
 
 
@@ -37,7 +37,7 @@ def export_results(path: Path, filters: Filters, kind: str, output: Path) -> Non
         click.echo(f"left out: {printable(line)}", err=True)
     what = f"{printable(results.run.problem)} on {printable(results.run.gpu.name)}"
     if kind == "optuna":
-        from tuner.export.optuna_storage import write_study
+        from tuner.formats.optuna_storage import write_study
 
         if str(output) == "-":
             raise UsageError("a study is no text", "name a file with -o")
@@ -55,11 +55,11 @@ def export_results(path: Path, filters: Filters, kind: str, output: Path) -> Non
 
 def _content(kind: str, results: Results) -> dict[str, Any]:
     if kind == "t4":
-        from tuner.export.t4 import t4_of
+        from tuner.formats.t4 import t4_of
 
         return t4_of(results)
     if kind == "kernel-tuner-cache":
-        from tuner.export.kernel_tuner_cache import cache_of
+        from tuner.formats.kernel_tuner_cache import cache_of
 
         return cache_of(results)
     return _space(results)
@@ -67,9 +67,9 @@ def _content(kind: str, results: Results) -> dict[str, Any]:
 
 def _space(results: Results) -> dict[str, Any]:
     """Give the T1 file of a run's kernel, if it is still what it was."""
-    from tuner.export.t1 import t1_of
-    from tuner.kernel_file import content_digest
-    from tuner.targets import kernel_of
+    from tuner.bench.targets import kernel_of
+    from tuner.formats.t1 import t1_of
+    from tuner.kernel.load import content_digest
 
     run = results.run
     if run.foreign:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
+from tuner.bench.report import history_as_json, show_history
 from tuner.cli.problems import assignments, named_dtypes
-from tuner.database import Database, Filters
-from tuner.elements import parse_element
+from tuner.database.database import Database, Filters
 from tuner.errors import DatabaseError, ExpressionError
+from tuner.expressions.elementwise import parse_element
 from tuner.model import Problem, Value
-from tuner.report.bench_table import history_as_json, show_history
 from tuner.report.tables import printable, show_json
 
 

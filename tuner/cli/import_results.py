@@ -11,8 +11,8 @@ from tuner.cli.data import parse_sizes
 from tuner.cli.options import database_option
 
 if TYPE_CHECKING:
-    from tuner.importing import Imported
-    from tuner.interop.others import Others
+    from tuner.formats.as_kernel import Others
+    from tuner.formats.importing import Imported
 
 
 @click.command("import")
@@ -44,9 +44,9 @@ def import_results(
       tune import gemm-RTX_3090.json.gz
       tune import results_T4.json --kernel conv --gpu "NVIDIA RTX A6000" --size x=4096,y=4096
     """
-    from tuner.database import Database
-    from tuner.importing import import_others
-    from tuner.interop.others import read_others
+    from tuner.database.database import Database
+    from tuner.formats.as_kernel import read_others
+    from tuner.formats.importing import import_others
     from tuner.report import tables
 
     named = parse_sizes(sizes)

@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tuner.kernel import KernelSpec, RungSpec, VariantSpec
+    from tuner.kernel.spec import KernelSpec, RungSpec, VariantSpec
     from tuner.model import Gpu, Problem
 
 REASON_WIDTH = 72
@@ -24,7 +24,7 @@ REASON_WIDTH = 72
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def list_kernels(as_json: bool) -> None:
     """List the built-in kernels with their variants."""
-    from tuner.kernel_file import builtin_kernels, load_kernel
+    from tuner.kernel.load import builtin_kernels, load_kernel
     from tuner.report.tables import show as show_table
 
     kernels = [load_kernel(name) for name in builtin_kernels()]
@@ -74,9 +74,9 @@ def show(
     """Show a kernel: problem, presets, variants, parameters, constraints with their reasons, and the space's size."""
     from tuner.cli.problems import make_problems
     from tuner.errors import TunerError, UsageError
-    from tuner.kernel_file import load_kernel
-    from tuner.roofline import ARCHITECTURES
-    from tuner.rules import parse_rules
+    from tuner.hardware.roofline import ARCHITECTURES
+    from tuner.kernel.load import load_kernel
+    from tuner.kernel.rules import parse_rules
 
     if cc not in ARCHITECTURES:
         raise UsageError(f"no compute capability {cc}", f"choose from: {', '.join(map(str, ARCHITECTURES))}")
@@ -86,7 +86,7 @@ def show(
     for line in [json.dumps(data, indent=2)] if as_json else _lines(data, kernel):
         click.echo(line)
     if not data["space"].get("left_by_rules", data["space"]["valid"]):
-        from tuner.space import kind_of
+        from tuner.space.space import kind_of
 
         kind = kind_of(kernel.variants.values())
         raise TunerError(f"no configuration is {kind} for {problem} on {gpu.name}", "change the problem")
@@ -95,8 +95,8 @@ def show(
 def _describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str]) -> dict[str, Any]:
     import numpy as np
 
-    from tuner.enumeration import enumerate_valid
-    from tuner.rules import excluded
+    from tuner.kernel.rules import excluded
+    from tuner.space.enumeration import enumerate_valid
 
     usable, refused = kernel.usable_variants(problem, gpu)
     constants, rng = kernel.environment(problem, gpu), np.random.default_rng(0)
@@ -168,9 +168,9 @@ def _describe_rung(rung: RungSpec) -> dict[str, Any]:
 
 def _describe_seeds(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[dict[str, Any]]:
     from tuner.errors import SpaceError
-    from tuner.expressions import Expression
-    from tuner.seeds import settle
-    from tuner.space import SearchSpace
+    from tuner.expressions.arithmetic import Expression
+    from tuner.search.kernel_initial import settle
+    from tuner.space.space import SearchSpace
 
     if not kernel.seeds:
         return []
@@ -315,7 +315,7 @@ def _choices(values: Any) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def doctor(calibrate: bool, as_json: bool) -> None:
     """Say what this machine has, what is missing, and how to get it. Exit status 1 if tuning on a GPU cannot work."""
-    from tuner.report.health import examine
+    from tuner.cli.health import examine
 
     findings = examine(calibrate=calibrate)
     if as_json:

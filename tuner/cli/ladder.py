@@ -22,10 +22,10 @@ from tuner.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from tuner.bench.targets import Against
     from tuner.devices.base import Device
-    from tuner.kernel import KernelSpec
-    from tuner.ladder import Climb, Ladder
-    from tuner.targets import Against
+    from tuner.kernel.spec import KernelSpec
+    from tuner.ladder.ladder import Climb, Ladder
 
 EPILOG = """\b
 Examples:
@@ -131,10 +131,10 @@ def ladder(
     from tuner.cli.sweep import make_sweep
     from tuner.devices.choose import kernel_for, open_device
     from tuner.devices.replay import ReplayDevice
-    from tuner.kernel_file import load_kernel
-    from tuner.ladder import Climb, Ladder, choose_rungs
+    from tuner.kernel.load import load_kernel
+    from tuner.ladder.figures import figure_files
+    from tuner.ladder.ladder import Climb, Ladder, choose_rungs
     from tuner.model import Mode, Regime
-    from tuner.report.ladder_figures import figure_files
     from tuner.report.plots import check_plot
     from tuner.report.tables import say
 
@@ -181,9 +181,9 @@ def _against(kernel: KernelSpec, asked: Sequence[str]) -> Against:
     Raises:
         UsageError: there is no such baseline.
     """
-    from tuner.baselines import baselines_of
+    from tuner.bench.targets import DEFAULT, Against, choose_against
     from tuner.errors import UsageError
-    from tuner.targets import DEFAULT, Against, choose_against
+    from tuner.kernel.baselines import baselines_of
 
     if DEFAULT in asked:
         raise UsageError(
@@ -218,12 +218,12 @@ def _go(
         Interrupted: by Ctrl-C; the levels so far are in ``found``.
     """
     from tuner.cli.stopping import stopping
-    from tuner.climb import climb
-    from tuner.database import Database
+    from tuner.database.database import Database
     from tuner.errors import Interrupted
-    from tuner.ladder import STOPPED
-    from tuner.report.ladder_progress import make_progress
-    from tuner.report.ladder_table import show_level, show_story
+    from tuner.ladder.ladder import STOPPED
+    from tuner.ladder.progress import make_progress
+    from tuner.ladder.report import show_level, show_story
+    from tuner.ladder.run import climb
 
     if not as_json:
         show_story(found)
@@ -247,9 +247,9 @@ def _go(
 
 def _conclude(found: Ladder, plots: Sequence[Path], *, as_json: bool) -> None:
     """Print and draw what there is, however the climb ended."""
-    from tuner.report.ladder_figures import draw
-    from tuner.report.ladder_json import ladder_as_json
-    from tuner.report.ladder_table import show_summary
+    from tuner.ladder.figures import draw
+    from tuner.ladder.report import show_summary
+    from tuner.ladder.report_json import ladder_as_json
     from tuner.report.tables import say, show_json
 
     if as_json and found.levels:

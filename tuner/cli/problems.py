@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.accuracy import dtypes_to_try
 from tuner.errors import TunerError, UsageError
-from tuner.expressions import parse
-from tuner.kernel import KernelSpec, suggestion
+from tuner.expressions.arithmetic import parse
+from tuner.kernel.spec import KernelSpec, suggestion
 from tuner.model import Problem, Value
+from tuner.tuning.accuracy import dtypes_to_try
 
 
 def whole_number(name: str, text: str) -> int:

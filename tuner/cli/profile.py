@@ -14,7 +14,7 @@ from tuner.cli.options import Amount, gpu_option, seed_option
 
 if TYPE_CHECKING:
     from tuner.cli.choice import Choice
-    from tuner.tools.job import Job
+    from tuner.protocol.job import Job
 
 FOLDER = Path("results/profiles")
 SUFFIX = ".ncu-rep"
@@ -75,10 +75,10 @@ def profile(
     """
     from tuner.cli.choice import choose, gpu_here, number_of, refuse_device, refuse_slips
     from tuner.model import Mode
-    from tuner.report.profile import Profile, profile_as_json, show_profile
     from tuner.report.tables import say, show_json
     from tuner.tools.locate import NCU, find
     from tuner.tools.nsight import profile as run_ncu
+    from tuner.tools.profile_report import Profile, profile_as_json, show_profile
 
     refuse_slips(asked)
     refuse_device(device_name)
@@ -138,10 +138,10 @@ def _job(choice: Choice, device: int, seed: int) -> tuple[Job, int]:
         UnlaunchableError: it cannot be launched.
     """
     from tuner import paths
-    from tuner.compile_pool import CompilePool
+    from tuner.compile.pool import CompilePool
     from tuner.errors import CompileError
+    from tuner.protocol.job import Job
     from tuner.tools.cases import Case, as_runs, compile_cases
-    from tuner.tools.job import Job
 
     cache = paths.cache() / "cubins"
     with closing(CompilePool(2, cache)) as pool:

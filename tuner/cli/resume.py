@@ -9,9 +9,9 @@ import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
-    from tuner.accuracy import Best
-    from tuner.database import Database
+    from tuner.database.database import Database
     from tuner.model import Conditions, Problem, Run, Trial
+    from tuner.tuning.accuracy import Best
 
 KEPT = {
     "trials": "--trials",
@@ -87,7 +87,7 @@ def left_to_do(
 
 
 def _done(problem: Problem, database: Database, device: str, max_error: float | None) -> bool:
-    from tuner.database import Filters
+    from tuner.database.database import Filters
 
     if max_error is not None:
         return earlier(problem, database, device, max_error) is not None
@@ -99,8 +99,8 @@ def earlier(
     problem: Problem, database: Database, device: str, max_error: float
 ) -> tuple[Run, list[Trial], Best] | None:
     """Give the newest run of a problem on a device that ended with a winner under the same bound on the error."""
-    from tuner.accuracy import Best
-    from tuner.database import Filters
+    from tuner.database.database import Filters
+    from tuner.tuning.accuracy import Best
 
     for stored in sorted(database.winners(Filters(problem_key=problem.key)).rows, key=lambda w: -w.id):
         run = stored.run

@@ -182,19 +182,19 @@ def run(
     Tries configurations, keeps each in the database, races the best against the default, and confirms the winner in
     a fresh process. Without a GPU the recorded answers of another machine's GPU are replayed, and marked as such.
     """
-    from tuner import paths, seeding  # everything heavy waits until the command is used
+    from tuner import paths  # everything heavy waits until the command is used
     from tuner.cli import batch
     from tuner.cli.stopping import stopping
-    from tuner.database import Database
+    from tuner.database.database import Database
     from tuner.devices.choose import kernel_for, open_device
-    from tuner.devices.foreign import open_others
-    from tuner.kernel_file import load_kernel
+    from tuner.devices.foreign_replay import open_others
+    from tuner.kernel.load import load_kernel
+    from tuner.kernel.rules import RULES, parse_rules, with_rules
     from tuner.model import Mode, Regime
     from tuner.report.tables import say
-    from tuner.rules import RULES, parse_rules, with_rules
-    from tuner.search import find_sampler
-    from tuner.space import narrow
-    from tuner.state import Request
+    from tuner.search import find_sampler, initial
+    from tuner.space.space import narrow
+    from tuner.tuning.state import Request
 
     rule_names = parse_rules(rules)
     others = open_others(kernel_name, device_name, space_file)
@@ -207,7 +207,7 @@ def run(
     fixed = _fixed(fixes)
     narrow(kernel, variants, fixed)  # these refuse what is not there, before a device says anything
     find_sampler(sampler)
-    seeding.refuse(kernel, seeds)
+    initial.refuse(kernel, seeds)
     asked = Request(
         kernel,
         to_do[0].choices[0],

@@ -17,7 +17,7 @@ from tuner.cli.options import Amount, gpu_option, seed_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tuner.kernel import KernelSpec
+    from tuner.kernel.spec import KernelSpec
     from tuner.model import Configuration, Gpu, Problem
     from tuner.tools.cases import Case, LeftOut, Unit
     from tuner.tools.checking import Settings, Verdict
@@ -122,10 +122,10 @@ def sanitize(
     where nothing was tuned. The tools are slow, so it runs at small sizes around its tile.
     """
     from tuner.cli.choice import gpu_here, number_of, refuse_device, refuse_slips
-    from tuner.report.sanitize import Checked, checked_as_json, show_checked
     from tuner.report.tables import say, show_json
     from tuner.tools.checking import Settings
     from tuner.tools.locate import SANITIZER, find
+    from tuner.tools.sanitize_report import Checked, checked_as_json, show_checked
 
     chosen_tools = _tools(tools)
     _refuse_contradictions(asked, sample, variants, winners=winners)
@@ -176,7 +176,7 @@ class _Compiled:
 
 def _tools(texts: Sequence[str]) -> list[str]:
     from tuner.errors import UsageError
-    from tuner.kernel import suggestion
+    from tuner.kernel.spec import suggestion
     from tuner.tools.sanitizer import DEFAULT_TOOLS, TOOLS
 
     names = [name.strip() for text in texts for name in text.split(",")] or list(DEFAULT_TOOLS)
@@ -203,7 +203,7 @@ def _refuse_contradictions(
 
 def _chosen(asked: Asked, sample: int | None, variants: Sequence[str], gpu: Gpu, seed: int) -> _Chosen:
     from tuner.cli.choice import choose, named_problem
-    from tuner.space import SearchSpace
+    from tuner.space.space import SearchSpace
     from tuner.tools.small import sample as draw
 
     if sample is None:
@@ -218,12 +218,12 @@ def _chosen(asked: Asked, sample: int | None, variants: Sequence[str], gpu: Gpu,
 
 def _winners(asked: Asked, gpu: Gpu) -> _Chosen:
     """Give a kernel's stored winners that can be run here, each configuration once for a dtype and options."""
+    from tuner.bench.targets import stored_winners
     from tuner.cli.choice import named_problem
-    from tuner.database import Database
+    from tuner.database.database import Database
     from tuner.errors import DatabaseError
     from tuner.model import Problem
-    from tuner.targets import stored_winners
-    from tuner.validity import objection
+    from tuner.space.validity import objection
 
     kernel, problem = named_problem(asked)
     with Database.open(asked.db) as database:
@@ -256,9 +256,9 @@ def _cases(
     from tuner.cli.problems import assignments, whole_number
     from tuner.errors import UsageError
     from tuner.model import Problem
+    from tuner.space.validity import objection
     from tuner.tools.cases import Case, LeftOut
     from tuner.tools.small import small_problems
-    from tuner.validity import objection
 
     kernel = chosen.kernel
     cases: list[Case] = []
@@ -286,7 +286,7 @@ def _cases(
 
 
 def _fits(kernel: KernelSpec, gpu: Gpu, configuration: Configuration, problem: Problem) -> bool:
-    from tuner.validity import objection
+    from tuner.space.validity import objection
 
     return not objection(kernel, problem, gpu, configuration)
 
@@ -316,7 +316,7 @@ def _compiled(chosen: _Chosen, gpu: Gpu, cases: Sequence[Case], planted_for: Seq
     Raises:
         CompileError: there is nothing left to run.
     """
-    from tuner.compile_pool import CompilePool
+    from tuner.compile.pool import CompilePool
     from tuner.errors import CompileError
     from tuner.tools.cases import compile_cases
     from tuner.tools.planted import planted
@@ -333,8 +333,8 @@ def _verdicts(
     settings: Settings, tools: Sequence[str], compiled: _Compiled, *, quiet: bool
 ) -> dict[str, list[Verdict]]:
     """Let one tool after the other run everything."""
-    from tuner.report.sanitize import Progress
     from tuner.tools.checking import Checker
+    from tuner.tools.sanitize_report import Progress
 
     progress = Progress(len(compiled.units) * len(tools), quiet=quiet)
     checker = Checker(settings, progress)

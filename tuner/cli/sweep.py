@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tuner.cli.problems import whole_number
 from tuner.errors import UsageError
-from tuner.kernel import KernelSpec, suggestion
+from tuner.kernel.spec import KernelSpec, suggestion
 
 FACTOR = 2
 """From one value of a range to the next."""

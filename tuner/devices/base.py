@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tuner.baselines import Baseline
-from tuner.compile_pool import Compilation
-from tuner.kernel import KernelSpec
+from tuner.compile.pool import Compilation
+from tuner.kernel.baselines import Baseline
+from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Calibration,
     Conditions,
@@ -20,7 +20,7 @@ from tuner.model import (
     Regime,
     Resources,
 )
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 DEFAULT_NOISE_FLOOR = 0.005
 """Where nothing was calibrated: two copies of one kernel, timed in turn, differ by less on a data-centre GPU."""

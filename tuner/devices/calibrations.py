@@ -7,8 +7,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from tuner.kernel.render import render_ceilings, render_helpers
 from tuner.model import Calibration, Gpu, digest
-from tuner.render import render_ceilings, render_helpers
 
 VERSION = 3
 """Of how calibrations are taken."""

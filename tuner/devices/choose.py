@@ -7,7 +7,7 @@ from pathlib import Path
 from tuner import paths
 from tuner.devices.base import Device
 from tuner.errors import NoGpuError, UsageError
-from tuner.recording import find_recording, recorded_kernel
+from tuner.formats.recording import find_recording, recorded_kernel
 
 
 def has_gpu() -> bool:
@@ -73,7 +73,7 @@ def kernel_for(device: str, kernel: str) -> str:
 
 
 def _local(index: str, jobs: int | None, cache: Path | None) -> Device:
-    from tuner.compiler import nvrtc_version  # loads NVRTC
+    from tuner.compile.nvrtc import nvrtc_version  # loads NVRTC
     from tuner.devices.local import LocalDevice
 
     if index and not index.isdigit():

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.children import Child, ChildDied
 from tuner.errors import DeviceError
 from tuner.model import Regime, Status
+from tuner.processes import Child, ChildDied
 
 START_S = 120.0
 """Allowed for a new process up to its first word: a context takes half a second, but a cold disk may not."""

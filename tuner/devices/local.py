@@ -11,16 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tuner.baselines import BaselineKind, launch_of, launch_spec, source_of
-from tuner.compile_pool import Compilation, CompilePool
-from tuner.conditions import choose_conditions
-from tuner.devices.ahead import CompiledAhead, Kept
+from tuner.compile.pool import Compilation, CompilePool
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Compiled, Contestant, Device, Outcome, RaceRound
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard
+from tuner.devices.prefetch import CompiledAhead, Kept
 from tuner.devices.requests import Requests, candidate_request, measurement_of
 from tuner.errors import CompileError, DeviceError, KernelError, TunerError
-from tuner.kernel import KernelSpec
+from tuner.hardware.conditions import choose_conditions
+from tuner.hardware.occupancy import occupancy
+from tuner.hardware.roofline import roof_of
+from tuner.kernel.baselines import BaselineKind, launch_of, launch_spec, source_of
+from tuner.kernel.plan import Plan, UnlaunchableError, make_plan
+from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Calibration,
     Conditions,
@@ -34,10 +37,7 @@ from tuner.model import (
     Status,
     digest,
 )
-from tuner.occupancy import occupancy
-from tuner.plan import Plan, UnlaunchableError, make_plan
-from tuner.roofline import roof_of
-from tuner.validity import objection
+from tuner.space.validity import objection
 
 RECALIBRATE = 0.03
 """A reference kernel that is so much off what it took when the card was calibrated says that the card was changed."""

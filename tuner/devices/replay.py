@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from tuner.compile_pool import Compilation
+from tuner.compile.pool import Compilation
 from tuner.devices.base import Contestant, Device, Outcome, RaceRound
 from tuner.errors import KernelError, RecordingError
-from tuner.kernel import KernelSpec
+from tuner.formats.recording import RecordedProblem, Recording, Row, read_recording, short_digest
+from tuner.kernel.render import render
+from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Conditions,
     Configuration,
@@ -26,9 +28,7 @@ from tuner.model import (
     Value,
     Verification,
 )
-from tuner.recording import RecordedProblem, Recording, Row, read_recording, short_digest
-from tuner.render import render
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 SHORT_FROM = 16
 """Powers of two from this one on are written as such: 2**24, but 4096."""

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tuner.answer import answer_of
-from tuner.baselines import Baseline, settle_baseline
-from tuner.compile_pool import Compilation, CompilePool
-from tuner.conditions import batch_of
+from tuner.compile.pool import Compilation, CompilePool
 from tuner.errors import DeviceError
-from tuner.kernel import KernelSpec
+from tuner.hardware.conditions import batch_of
+from tuner.hardware.roofline import roof_of
+from tuner.kernel.baselines import Baseline, settle_baseline
+from tuner.kernel.plan import Plan, reference_launch, scalars_of, tensors_of
+from tuner.kernel.reference import answer_of
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Conditions, Configuration, Gpu, Measurement, Mode, Problem, Status, Verification
-from tuner.plan import Plan, reference_launch, scalars_of, tensors_of
-from tuner.roofline import roof_of
 
 CLOCK_TOLERANCE = 1.02
 """The highest clock that the driver names is not exceeded by more."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from tuner.elements import parse_element
 from tuner.errors import DatabaseError, ExpressionError
-from tuner.toml_terms import CPP_KEYWORDS
+from tuner.expressions.elementwise import parse_element
+from tuner.kernel.toml.values import CPP_KEYWORDS
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _RESERVED = CPP_KEYWORDS.union(

@@ -16,11 +16,11 @@ from typing import Any
 import jinja2
 
 from tuner import paths
+from tuner.database.records import StoredWinner
 from tuner.errors import DatabaseError
 from tuner.export import cpp
 from tuner.export.needs import KernelFiles, Needs, no_files
 from tuner.model import Configuration, Problem, Value, digest
-from tuner.records import StoredWinner
 from tuner.report.tables import duration, speedup
 
 MARK = "// Written by tune export"

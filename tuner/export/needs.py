@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuner.errors import TunerError
-from tuner.kernel import KernelSpec
+from tuner.kernel.plan import ALIGNMENT, make_plan
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Run
-from tuner.plan import ALIGNMENT, make_plan
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from tuner.baselines import BaselineKind
-from tuner.calls import LibraryCall
 from tuner.errors import TunerError, UsageError
+from tuner.expressions.library_call import LibraryCall
 from tuner.gpu.arrays import (
     TensorView,
     array_of,
@@ -30,6 +29,7 @@ from tuner.gpu.arrays import (
 from tuner.gpu.driver import Context, DriverFailure, check
 from tuner.gpu.functions import arguments_for, first_line, load_function
 from tuner.gpu.graph import Graph
+from tuner.kernel.baselines import BaselineKind
 
 WARM_UPS = 3
 """Calls before a capture. In the first of them libraries compile, choose algorithms and set up their workspaces, which

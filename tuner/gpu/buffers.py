@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver as cu
 
-from tuner.compiler import compile_source
-from tuner.cubin_cache import CubinCache
-from tuner.expressions import ITEMSIZE
+from tuner.compile.cache import CubinCache
+from tuner.compile.nvrtc import compile_source
+from tuner.expressions.arithmetic import ITEMSIZE
 from tuner.gpu.driver import Context, check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
-from tuner.plan import Buffer, Launch
-from tuner.render import render_helpers
+from tuner.kernel.plan import Buffer, Launch
+from tuner.kernel.render import render_helpers
 
 INITS = ("normal", "uniform", "zeros", "ones", "index")
 GUARD_BYTES = 4096

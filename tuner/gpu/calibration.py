@@ -10,20 +10,20 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from tuner.conditions import Batch
-from tuner.cubin_cache import CubinCache
+from tuner.compile.cache import CubinCache
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Timed
-from tuner.gpu.contest import Contest, Entrant
 from tuner.gpu.drift import VECTOR_ROUNDS, Reference
 from tuner.gpu.driver import Context
 from tuner.gpu.graph import Graph, Kernel
-from tuner.gpu.stand import Stand, assemble
+from tuner.gpu.interleaved import Contest, Entrant
+from tuner.gpu.problem import Stand, assemble
 from tuner.gpu.timing import Limits, Timer
 from tuner.gpu.verify import Verifier
+from tuner.hardware.conditions import Batch
+from tuner.kernel.plan import Buffer
+from tuner.kernel.render import render_ceilings
 from tuner.model import Calibration, Conditions, Gpu, Mode, Regime
-from tuner.plan import Buffer
-from tuner.render import render_ceilings
 from tuner.stats import paired_ratio
 
 MEMORY_FLOATS = 1 << 27

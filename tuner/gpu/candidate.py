@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from cuda.bindings import driver as cu
 
 from tuner.gpu.buffers import Memory, ProblemData
+from tuner.gpu.cluster_order import Places
 from tuner.gpu.driver import check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
-from tuner.gpu.places import Places
-from tuner.plan import Buffer
+from tuner.kernel.plan import Buffer
 
 LOOK_BYTES = 1 << 20
 """Of scratch that are looked at in one piece."""

@@ -6,11 +6,11 @@ import statistics
 import time
 from dataclasses import replace
 
-from tuner.conditions import Batch
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.graph import Graph
-from tuner.gpu.stand import Stand
+from tuner.gpu.problem import Stand
 from tuner.gpu.timing import Limits
+from tuner.hardware.conditions import Batch
 from tuner.model import Conditions, Gpu, Mode
 
 VECTOR_ROUNDS = 350

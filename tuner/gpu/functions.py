@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from tuner.errors import TunerError, UsageError
-from tuner.kernel import suggestion
+from tuner.kernel.spec import suggestion
 
 MAX_MESSAGE = 300
 

@@ -11,8 +11,8 @@ from cuda.bindings import driver as cu
 
 from tuner.gpu.driver import Context, check
 from tuner.gpu.tensor_map import encoded
-from tuner.places import PLACES
-from tuner.plan import Launch, TensorMap
+from tuner.kernel.cluster_order import PLACES
+from tuner.kernel.plan import Launch, TensorMap
 
 _F = cu.CUfunction_attribute
 _ATTRIBUTE = cu.CUlaunchAttributeID

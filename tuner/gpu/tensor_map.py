@@ -12,9 +12,9 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from tuner.expressions import ITEMSIZE
+from tuner.expressions.arithmetic import ITEMSIZE
 from tuner.gpu.driver import DriverFailure
-from tuner.plan import TensorMap
+from tuner.kernel.plan import TensorMap
 
 BYTES, ALIGNMENT = 128, 128
 _DTYPES = {

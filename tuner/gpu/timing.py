@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.conditions import HEAVY_SHARE, Batch
 from tuner.errors import DeviceError
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Nothing
 from tuner.gpu.clocks import SLOWDOWNS, Clocks, Stamps
 from tuner.gpu.driver import Context
 from tuner.gpu.sampling import SampleGraph
+from tuner.hardware.conditions import HEAVY_SHARE, Batch
 from tuner.model import Conditions, Mode, Regime
 
 GROUP_NS = 8e6

@@ -15,13 +15,13 @@ import numpy.typing as npt
 from cuda.bindings import driver as cu
 
 from tuner.errors import KernelError
+from tuner.expressions.array import ArrayExpression
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
+from tuner.kernel.plan import Buffer, buffer_from_json, launch_from_json
+from tuner.kernel.tolerance import Tolerance, norm_allowance, tolerance
 from tuner.model import Gpu, Verification
-from tuner.plan import Buffer, buffer_from_json, launch_from_json
-from tuner.reference import ArrayExpression
-from tuner.tolerance import Tolerance, norm_allowance, tolerance
 
 _COMPARISON = struct.Struct("<QQddd")
 CROSS_CHECK_ELEMENTS = 1 << 20

@@ -22,23 +22,23 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from tuner.baselines import BaselineKind
-from tuner.children import ParentPipe
-from tuner.cubin_cache import CubinCache
+from tuner.compile.cache import CubinCache
 from tuner.errors import TunerError
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.clocks import Clocks
-from tuner.gpu.contest import Contest, Entrant, Lost
 from tuner.gpu.drift import DriftWatch, Reference
 from tuner.gpu.driver import Context, DriverFailure, check
-from tuner.gpu.judge import Judge
-from tuner.gpu.rivals import open_baseline
-from tuner.gpu.stand import Stand, build_stand
+from tuner.gpu.interleaved import Contest, Entrant, Lost
+from tuner.gpu.measure import Judge
+from tuner.gpu.open_baseline import open_baseline
+from tuner.gpu.problem import Stand, build_stand
 from tuner.gpu.timing import ClockMismatchError, Timer
+from tuner.kernel.baselines import BaselineKind
+from tuner.kernel.plan import Plan, buffer_from_json
 from tuner.model import Measurement, Regime, Status
-from tuner.plan import Plan, buffer_from_json
+from tuner.processes import ParentPipe
 
 LOCK_S = 600.0
 """Allowed for another tuner on the same GPU to end its turn."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from tuner.accuracy import Choice, Comparison, Point
 from tuner.report.plots import ParetoPoint, plot_pareto
 from tuner.report.tables import duration, percent, printable, show
+from tuner.tuning.accuracy import Choice, Comparison, Point
 
 COLUMNS = ("dtype", "time", "confirmed", "error", "note", "trial", "configuration")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.model import Trial
 from tuner.report.tables import duration, percent, printable, throughput
-from tuner.state import Observer, State, metrics
+from tuner.tuning.state import Observer, State, metrics
 
 PLAIN_EVERY_S = 5.0
 REDRAW_EVERY_S = 0.1

@@ -7,12 +7,12 @@ from statistics import median
 from typing import Any
 
 from tuner.model import Status, Trial
-from tuner.race import Finish
 from tuner.report.launch import launch_note
 from tuner.report.tables import duration, percent, printable, throughput
 from tuner.report.trajectory import trajectory
-from tuner.state import Result, State, metrics
 from tuner.stats import Ratio, Verdict
+from tuner.tuning.race import Finish
+from tuner.tuning.state import Result, State, metrics
 
 
 def summary(result: Result, database: Path) -> str:

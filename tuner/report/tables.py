@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from tuner.kernel import RESOURCE_NAMES
+from tuner.database.records import Metrics, StoredTrial, StoredWinner
+from tuner.kernel.spec import RESOURCE_NAMES
 from tuner.model import Configuration, Problem, Trial
-from tuner.records import Metrics, StoredTrial, StoredWinner
 
 TRIAL_COLUMNS = (
     "id", "run", "number", "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from tuner.database.records import SUSPECT
 from tuner.model import Trial
-from tuner.records import SUSPECT
 
 
 def trajectory(trials: Iterable[Trial]) -> list[dict[str, Any]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tuner.database.records import StoredTrial
 from tuner.model import Trial, Verification
-from tuner.records import StoredTrial
 from tuner.report import tables
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tuner.errors import UsageError
-from tuner.kernel import suggestion
+from tuner.kernel.spec import suggestion
 from tuner.search.base import Search
 from tuner.search.enumerate import BruteForce, RandomOrder
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 __all__ = ["Search", "find_sampler", "make_search", "sampler_names"]
 
@@ -35,7 +35,7 @@ def find_sampler(name: str) -> Callable[[SearchSpace, int], Search]:
     if plain in _ENUMERATING:
         return _ENUMERATING[plain]
     if plain == "kriging":
-        from tuner.search.kriging import Kriging
+        from tuner.search.expected_improvement import Kriging
 
         return Kriging
     from tuner.search.optuna_search import OptunaSearch, sampler_classes  # Optuna takes 0.2 s to import

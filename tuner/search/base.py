@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.model import Configuration, Resources
-from tuner.space import Mask, SearchSpace
+from tuner.space.space import Mask, SearchSpace
 
 Place = tuple[int, int]
 """A configuration as the number of its variant in the space and its row there."""
@@ -119,7 +119,7 @@ class Search(abc.ABC):
 
         Args:
             results: configurations, each with its objective there; all of one problem on one GPU.
-            distance: how unlike this problem that one is, from 0, as :func:`tuner.search.kinship.distance` says.
+            distance: how unlike this problem that one is, from 0, as :func:`tuner.search.task_distance.distance` says.
         """
 
     def nominate(self, count: int) -> list[Configuration]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.search.base import Place, Search
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 
 class _Listed(Search):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.model import Value
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]

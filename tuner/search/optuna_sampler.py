@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.model import Configuration
 from tuner.search import make_search
-from tuner.space import SearchSpace
+from tuner.space.space import SearchSpace
 
 VARIANT = "variant"
 _ALONE = threading.Lock()

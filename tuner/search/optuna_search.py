@@ -27,7 +27,7 @@ from optuna.trial import TrialState, create_trial
 
 from tuner.errors import UsageError
 from tuner.search.base import Place, Search
-from tuner.space import SearchSpace, Vector
+from tuner.space.space import SearchSpace, Vector
 
 N_STARTUP = 10
 """Configurations drawn at random, and results seen, before a model is worth fitting (TPE's own default)."""

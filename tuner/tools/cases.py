@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tuner.compile_pool import Compilation, CompilePool
+from tuner.compile.pool import Compilation, CompilePool
 from tuner.devices.requests import Requests, candidate_request
 from tuner.errors import DeviceError, TunerError
-from tuner.kernel import KernelSpec
+from tuner.kernel.plan import Plan, make_plan
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Conditions, Configuration, Gpu, Problem, Resources, Status
-from tuner.plan import Plan, make_plan
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tuner.protocol.job import Job, Outcome
 from tuner.tools.cases import Unit, as_runs
-from tuner.tools.job import Job, Outcome
 from tuner.tools.locate import SANITIZER, ToolMissingError
 from tuner.tools.planted import FAULTS
 from tuner.tools.sanitizer import (

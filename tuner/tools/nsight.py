@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import TunerError
-from tuner.tools.job import Job, Outcome
+from tuner.protocol.job import Job, Outcome
 from tuner.tools.locate import NCU, ToolMissingError
 from tuner.tools.watched import Watched, watch
 

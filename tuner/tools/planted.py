@@ -9,10 +9,10 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from tuner.compile_pool import CompilePool
+from tuner.compile.pool import CompilePool
 from tuner.errors import CompileError
+from tuner.kernel.plan import Buffer, Launch, Plan
 from tuner.model import Configuration, Gpu, Problem, Status
-from tuner.plan import Buffer, Launch, Plan
 from tuner.tools.cases import Case, Unit
 
 THREADS = 64

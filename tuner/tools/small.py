@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import chain
 
-from tuner.edges import ALIGNED, edge_problems, wide_edge_problems
 from tuner.model import Configuration, Problem
-from tuner.space import SearchSpace
+from tuner.space.edge_sizes import ALIGNED, edge_problems, wide_edge_problems
+from tuner.space.space import SearchSpace
 
 MOST_WORK = 1 << 22
 """Of the product of all sizes: racecheck follows every access, and makes some kernels a thousand times slower."""

@@ -1,4 +1,5 @@
-"""A tool that runs ``tuner.gpu.once``, seen from outside: what was done so far, and an end when it takes too long."""
+"""A tool that runs ``tuner.gpu.tool_target``, seen from outside: what was done so far, and an end when it takes too
+long."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.tools.job import Job
+from tuner.protocol.job import Job
 
 START_S = 180.0
 """Allowed up to a context: the tool's own start, Python's imports from a cold disk, patched driver libraries."""
@@ -33,7 +34,7 @@ class Watched:
     """What was seen of one process of a tool."""
 
     entries: list[dict[str, Any]] = field(default_factory=list)
-    """The diary of the watched process (``tuner.gpu.once``)."""
+    """The diary of the watched process (``tuner.gpu.tool_target``)."""
     status: int | None = None
     """The tool's exit status; None when it had to be killed."""
     late: bool = False
@@ -61,7 +62,7 @@ class Watched:
 
 def command_of(job: Path) -> list[str]:
     """Give the command that a tool is to run."""
-    return [sys.executable, "-P", "-m", "tuner.gpu.once", str(job)]
+    return [sys.executable, "-P", "-m", "tuner.gpu.tool_target", str(job)]
 
 
 def watch(

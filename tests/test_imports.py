@@ -1,0 +1,122 @@
+"""Who imports whom, and what only a few packages may do: pyproject.toml's contracts, and what those cannot say."""
+
+from __future__ import annotations
+
+import ast
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "tuner"
+MODULES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
+MAX_LINES = 520
+HEAVY = (
+    "numpy",
+    "optuna",
+    "msgspec",
+    "sqlite_utils",
+    "sqlite3",
+    "cuda",
+    "jinja2",
+    "rich",
+    "matplotlib",
+    "tuner.tuning",
+    "tuner.database",
+)
+
+
+def test_contracts_hold() -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "0 broken" in done.stdout
+
+
+def test_few_modules_stand_at_the_root() -> None:
+    assert len([name for name in MODULES if "/" not in name]) <= 10
+
+
+def test_modules_are_short() -> None:
+    lines = {name: path.read_text().count("\n") for name, path in MODULES.items()}
+    assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
+
+
+def calls(name: str) -> dict[str, int]:
+    """Return what a module calls, by its text, with a line where it does."""
+    tree = ast.walk(ast.parse(MODULES[name].read_text()))
+    return {ast.unparse(node.func): node.lineno for node in tree if isinstance(node, ast.Call)}
+
+
+PRINTING = ("cli/", "report/", "__main__.py")
+
+
+def test_only_commands_and_reports_print() -> None:
+    for name in MODULES:
+        if not name.startswith(PRINTING) and "report" not in name and not name.endswith("progress.py"):
+            assert not {"print", "click.echo", "sys.stdout.write"} & calls(name).keys(), name
+
+
+def test_nothing_is_evaluated_or_unpickled() -> None:
+    for name, path in MODULES.items():
+        assert not {"eval", "exec", "compile"} & calls(name).keys(), name
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            assert not {"pickle", "marshal", "shelve", "multiprocessing"} & set(modules), name
+
+
+def test_only_the_database_speaks_sql() -> None:
+    statements = ("SELECT", "INSERT", "UPDATE", "DELETE", "PRAGMA", "CREATE")
+    for name, path in MODULES.items():
+        if name.startswith("database/"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                words = node.value.split()
+                assert not (len(words) > 2 and words[0] in statements), f"{name} line {node.lineno}"
+
+
+# -- the command line answers at once
+
+LOOK = """
+import sys
+sys.argv = ["tune", *{arguments!r}]
+import tuner.cli
+if {arguments!r}:
+    try:
+        tuner.cli.main()
+    except SystemExit:
+        pass
+print(" ".join(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--version"], ["run", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK.format(arguments=arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = done.stderr.split()
+    heavy = [
+        name for name in HEAVY if any(module == name or module.startswith(f"{name}.") for module in loaded)
+    ]
+    assert not heavy
+
+
+def test_help_is_quick() -> None:
+    """Counted as processor time, which other tests beside this one do not change much."""
+    times = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "tuner", "--help"], cwd=ROOT, capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(times) < 0.3, times

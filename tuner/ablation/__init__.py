@@ -1,0 +1,1 @@
+"""`tune ablate`: what each choice of a configuration is worth."""

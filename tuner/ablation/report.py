@@ -1,0 +1,196 @@
+"""What ``tune ablate`` found, as a table and as JSON; and how far it is."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from tuner.ablation.ablation import ITSELF, Ablation, Alternative, Choice
+from tuner.bench.report import comparison
+from tuner.model import Value
+from tuner.report.tables import (
+    duration,
+    interval,
+    percent,
+    printable,
+    say,
+    show,
+    show_pairs,
+    throughput,
+)
+from tuner.tuning.state import metrics, roof_under
+
+HEADS = ("choice", "instead", "time", "95% interval", f"{ITSELF} is")
+
+
+class SaidProgress:
+    """A line on the standard error as each step begins, with the time that the rest takes if it goes on like this.
+
+    Args:
+        quiet: say nothing.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._steps = self._ended = 0
+        self._began = time.monotonic()
+
+    def expect(self, steps: int) -> None:
+        """Learn how many there will be."""
+        self._steps, self._began = steps, time.monotonic()
+
+    def step(self, what: str) -> None:
+        """Say what begins."""
+        if self._quiet:
+            return
+        # The first step compiles; contests take another time, but not one of another order.
+        spent_s, left = time.monotonic() - self._began, self._steps - self._ended
+        eta = f"  ETA {spent_s / self._ended * left:.0f} s" if self._ended else ""
+        say(f"step {self._ended + 1}/{self._steps}  {what}{eta}")
+
+    def done(self) -> None:
+        """Count."""
+        self._ended += 1
+
+
+def show_ablation(found: Ablation, source: str, notes: tuple[str, ...] = ()) -> None:
+    """Print what each choice is worth, the most valuable first.
+
+    Args:
+        found: the figures.
+        source: where the configuration comes from.
+        notes: what a reader should know about the choice of it.
+    """
+    click.echo(printable(f"{found.problem} on {found.gpu.name}"))
+    calibration = found.calibration.notes if found.calibration is not None else ()
+    noise = f"; noise floor {100 * found.noise_floor:.2g} %" if found.time_ns else ""
+    show_pairs(
+        [
+            (f"  {ITSELF}", f"{found.configuration} ({source})"),
+            ("  time", _time(found)),
+            ("  timed", f"{found.conditions}: {found.why}{noise}"),
+            *(("  note", note) for note in (*calibration, *notes)),
+            ("  clocks", f"held down by {', '.join(found.tags)}" if found.tags else ""),
+        ]
+    )
+    rows = []
+    for choice in _by_worth(found):
+        name = f"{choice.parameter}={_text(choice.value)}"
+        for alternative in choice.alternatives:
+            rows.append((name, _instead(alternative), *_cells(alternative)))
+            name = ""
+    if rows:
+        show(HEADS, rows, right=("time",))
+    if any(one.change.unsearched for choice in found.choices for one in choice.alternatives):
+        click.echo("  * left out of a search at this size; `tune show` has the reasons")
+    for unsearched, more in ((False, "a longer search may find more"), (True, "no search tries that")):
+        names = ", ".join(
+            one.change.name for one in found.faster if bool(one.change.unsearched) == unsearched
+        )
+        if names:
+            click.echo(printable(f"  faster than what was chosen: {names}; {more}"))
+
+
+def _time(found: Ablation) -> str:
+    if found.time_ns is None:
+        return ""
+    figures = metrics(roof_under(found.roof, found.conditions.mode), found.time_ns)
+    light = percent(figures.speed_of_light)
+    parts = (
+        f"{duration(found.time_ns)} ({interval(found.low_ns, found.high_ns)})",
+        throughput(figures),
+        f"{light} of the speed of light" if light else "",
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _by_worth(found: Ablation) -> list[Choice]:
+    """Order the choices by what undoing each costs at least; those without a timed alternative last."""
+
+    def key(choice: Choice) -> float:
+        worth = choice.worth
+        return -worth.ratio.median if worth is not None and worth.ratio is not None else 0.0
+
+    return sorted((choice for choice in found.choices if choice.alternatives), key=key)
+
+
+def _text(value: Value) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def _instead(one: Alternative) -> str:
+    """Give the value, and what had to change with it."""
+    besides = one.change.besides
+    instead = _text(one.change.value) + (f", with {besides[0]}={_text(besides[1])}" if besides else "")
+    return f"{instead} *" if one.change.unsearched else instead
+
+
+def _cells(one: Alternative) -> tuple[str, str, str]:
+    if one.ratio is None:
+        return ("", "", one.error)
+    ratio = one.ratio
+    judged = comparison(ratio.median, ratio.low, ratio.high, str(one.verdict))
+    return (duration(one.time_ns), interval(one.low_ns, one.high_ns), judged)
+
+
+def ablation_as_json(found: Ablation, source: str, notes: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Give the same for programs, with the choices in the order of the kernel's file."""
+    roof = roof_under(found.roof, found.conditions.mode)
+    return {
+        "problem": found.problem.to_json(),
+        "gpu": found.gpu.name,
+        "gpu_uuid": found.gpu.uuid,
+        "driver": found.gpu.driver,
+        "mode": found.conditions.mode,
+        "regime": found.conditions.regime,
+        "why": found.why,
+        "noise_floor": found.noise_floor or None,
+        "variant": found.configuration.variant,
+        "parameters": found.configuration.values,
+        "source": source,
+        "notes": list(notes),
+        "time_ns": found.time_ns,
+        "ci_low_ns": found.low_ns,
+        "ci_high_ns": found.high_ns,
+        **(vars(metrics(roof, found.time_ns)) if found.time_ns else {}),
+        "sm_clock_hz": found.sm_clock_hz or None,
+        "tags": list(found.tags),
+        "error": found.error,
+        "complete": found.complete,
+        "choices": [_choice(choice) for choice in found.choices],
+    }
+
+
+def _choice(choice: Choice) -> dict[str, Any]:
+    worth = choice.worth
+    return {
+        "parameter": choice.parameter,
+        "doc": choice.doc,
+        "value": choice.value,
+        "worth": worth.ratio.median if worth is not None and worth.ratio is not None else None,
+        "instead": worth.change.value if worth is not None else None,
+        "besides": _besides(worth) if worth is not None else {},
+        "alternatives": [
+            {
+                "value": one.change.value,
+                "besides": _besides(one),
+                "unsearched": one.change.unsearched,
+                "time_ns": one.time_ns,
+                "ci_low_ns": one.low_ns,
+                "ci_high_ns": one.high_ns,
+                "ratio": one.ratio.median if one.ratio else None,
+                "ratio_low": one.ratio.low if one.ratio else None,
+                "ratio_high": one.ratio.high if one.ratio else None,
+                "verdict": str(one.verdict) if one.verdict is not None else None,
+                "sm_clock_hz": one.sm_clock_hz or None,
+                "error": one.error,
+            }
+            for one in choice.alternatives
+        ],
+    }
+
+
+def _besides(one: Alternative) -> dict[str, Value]:
+    return dict([one.change.besides]) if one.change.besides else {}

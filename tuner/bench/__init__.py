@@ -1,0 +1,1 @@
+"""`tune bench`: stored winners timed again beside what else there is."""

@@ -1,0 +1,250 @@
+"""What ``tune bench`` found, as tables, as JSON, as a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.bench.bench import Bench, Check, Entry
+from tuner.database.records import Benchmark
+from tuner.hardware.roofline import Roof
+from tuner.model import Configuration
+from tuner.report.launch import launch_note
+from tuner.report.plots import Bar, BarGroup, plot_times
+from tuner.report.tables import (
+    duration,
+    interval,
+    percent,
+    printable,
+    problem_text,
+    show,
+    show_pairs,
+    throughput,
+)
+from tuner.stats import Verdict
+from tuner.tuning.state import metrics, roof_under
+
+HISTORY_HEADS = (
+    *("when", "kernel", "problem", "gpu", "timed", "contestant", "configuration", "time", "95% interval"),
+    "best is",
+)
+UNDECIDED = (Verdict.SAME, Verdict.AMBIGUOUS)
+
+
+def show_bench(found: Bench) -> None:
+    """Print how the contestants of one problem were timed, and what they took."""
+    target = found.target
+    click.echo(printable(f"{target.problem} on {found.gpu.name}"))
+    calibration = found.calibration.notes if found.calibration is not None else ()
+    noise = f"; noise floor {100 * found.noise_floor:.2g} %" if found.entries else ""
+    pairs: list[tuple[str, object]] = [
+        ("  timed", f"{target.conditions}: {target.why}{noise}"),
+        *(("  note", note) for note in (*calibration, *found.notes)),
+        ("  clocks", f"held down by {', '.join(found.tags)}" if found.tags else ""),
+    ]
+    show_pairs(pairs)
+    if not found.entries:
+        return
+    compared = f"{found.reference} is" if found.reference else ""
+    heads = ("contestant", "what", "time", "95% interval", "rate", "of peak", compared, "verified")
+    roof = _roof(found)
+    rows = [
+        (
+            entry.runner.name,
+            entry.runner.text,
+            duration(entry.time_ns),
+            interval(entry.low_ns, entry.high_ns),
+            throughput(metrics(roof, entry.time_ns)),
+            percent(metrics(roof, entry.time_ns).speed_of_light),
+            _compared(entry),
+            "yes" if entry.verified else "NO",
+        )
+        for entry in found.entries
+    ]
+    show(heads, rows, right=("time", "rate", "of peak"))
+    note = launch_note(found.calibration, target.conditions, found.entries[0].time_ns, tied=_tied(found))
+    if found.reference and note:
+        click.echo(f"  {note}")
+
+
+def _tied(found: Bench) -> bool:
+    """Whether something else cannot be told from the reference."""
+    return any(entry.verdict in UNDECIDED for entry in found.entries[1:])
+
+
+def _launch_decides(found: Bench) -> bool:
+    if found.calibration is None or not found.reference:
+        return False
+    conditions, first = found.target.conditions, found.entries[0]
+    return found.calibration.launch_decides(conditions, first.time_ns, tied=_tied(found))
+
+
+def _roof(found: Bench) -> Roof:
+    return roof_under(found.roof, found.target.conditions.mode)
+
+
+def comparison(ratio: float | None, low: float | None, high: float | None, verdict: str) -> str:
+    """Say how much faster the reference is, unless the difference is within the noise or not sure."""
+    if ratio is None or low is None or high is None:
+        return verdict
+    ends = f"({_factor(low)} .. {_factor(high)})"
+    return f"{verdict} {ends}" if verdict in UNDECIDED else f"{verdict}: {_factor(ratio)}x {ends}"
+
+
+def _factor(ratio: float) -> str:
+    return f"{ratio:.3f}" if ratio < 10 else f"{ratio:.3g}" if ratio < 1000 else f"{ratio:.0f}"
+
+
+def _compared(entry: Entry) -> str:
+    ratio = entry.ratio
+    if ratio is None or entry.verdict is None:
+        return ""
+    return comparison(ratio.median, ratio.low, ratio.high, entry.verdict)
+
+
+def show_check(found: Check) -> None:
+    """Print whether a stored winner is as fast as it was."""
+    click.echo(f"  {'SLOWER' if found.slower else 'as fast as it was'}: {check_text(found)}")
+
+
+def check_text(found: Check) -> str:
+    """Say what was compared, and what was allowed."""
+    before = f"{duration(found.before_ns)} on {found.before[:10]}"
+    if found.now_ns is None:
+        return f"it cannot be run: {printable(found.reason)}; it took {before}"
+    machine = (
+        "on the same GPU and driver" if found.same_machine else "on another GPU or driver of the same name"
+    )
+    change = found.now_ns / found.before_ns - 1.0
+    return (
+        f"{duration(found.now_ns)} now, {before} ({100 * change:+.1f} %); "
+        f"{100 * found.tolerance:.2g} % are allowed {machine}"
+    )
+
+
+def bench_as_json(found: Bench, checked: Check | None) -> dict[str, Any]:
+    """Give the same for programs."""
+    target = found.target
+    stored = target.winner
+    tuned_for = stored.run.problem if stored is not None and not target.broken else None
+    return {
+        "problem": target.problem.to_json(),
+        "gpu": found.gpu.name,
+        "gpu_uuid": found.gpu.uuid,
+        "driver": found.gpu.driver,
+        "mode": target.conditions.mode,
+        "regime": target.conditions.regime,
+        "why": target.why,
+        "noise_floor": found.noise_floor or None,
+        "calibration": found.calibration.to_json() if found.calibration is not None else None,
+        "notes": list(found.notes),
+        "tags": list(found.tags),
+        "reference": found.reference or None,
+        "launch_decides": _launch_decides(found),
+        "tuned_for": tuned_for.to_json() if tuned_for is not None else None,
+        "contestants": [_entry(found, entry) for entry in found.entries],
+        "failed": [{"contestant": f.name, "what": f.text, "error": f.error} for f in found.failures],
+        "check": _check(checked),
+    }
+
+
+def _entry(found: Bench, entry: Entry) -> dict[str, Any]:
+    runner, ratio = entry.runner, entry.ratio
+    return {
+        "contestant": runner.name,
+        **_what(runner.configuration),
+        "call": runner.text if runner.baseline is not None else None,
+        "time_ns": entry.time_ns,
+        "ci_low_ns": entry.low_ns,
+        "ci_high_ns": entry.high_ns,
+        **vars(metrics(_roof(found), entry.time_ns)),
+        "ratio": ratio.median if ratio is not None else None,
+        "ratio_low": ratio.low if ratio is not None else None,
+        "ratio_high": ratio.high if ratio is not None else None,
+        "verdict": str(entry.verdict) if entry.verdict is not None else None,
+        "verified": entry.verified,
+        "sm_clock_hz": entry.sm_clock_hz or None,
+        "samples_ns": list(entry.samples_ns),
+    }
+
+
+def _check(found: Check | None) -> dict[str, Any] | None:
+    return dict(vars(found)) if found is not None else None
+
+
+def _what(configuration: Configuration | None) -> dict[str, Any]:
+    if configuration is None:
+        return {"variant": None, "parameters": None}
+    return {"variant": configuration.variant, "parameters": configuration.values}
+
+
+def show_history(found: Sequence[Benchmark]) -> None:
+    """Print earlier benches as one table."""
+    rows = [
+        (
+            row.created_at[:16].replace("T", " "),
+            row.problem.kernel,
+            problem_text(row.problem),
+            row.gpu.name,
+            row.conditions,
+            row.contestant,
+            row.configuration or "",
+            duration(row.time_ns),
+            interval(row.ci_low_ns, row.ci_high_ns),
+            comparison(row.ratio, row.ratio_low, row.ratio_high, row.verdict),
+        )
+        for row in found
+    ]
+    show(HISTORY_HEADS, rows, right=("time",))
+
+
+def history_as_json(row: Benchmark) -> dict[str, Any]:
+    """Give one contestant of an earlier bench for programs."""
+    plain = {
+        name: getattr(row, name)
+        for name in (
+            *(
+                "id",
+                "bench",
+                "created_at",
+                "contestant",
+                "winner_id",
+                "kernel_digest",
+                "time_ns",
+                "ci_low_ns",
+            ),
+            *("ci_high_ns", "ratio", "ratio_low", "ratio_high", "verdict", "noise_floor", "sm_clock_hz"),
+        )
+    }
+    return {
+        **plain,
+        "problem": row.problem.to_json(),
+        "gpu": row.gpu.name,
+        "gpu_uuid": row.gpu.uuid,
+        "driver": row.gpu.driver,
+        "mode": row.conditions.mode,
+        "regime": row.conditions.regime,
+        **_what(row.configuration),
+        "tags": list(row.tags),
+        "versions": dict(row.versions),
+        "samples_ns": list(row.samples_ns),
+    }
+
+
+def draw(benches: Sequence[Bench], path: Path) -> None:
+    """Draw the times of all contestants of several problems."""
+    shown = [found for found in benches if found.entries]
+    timed = list(dict.fromkeys(str(found.target.conditions) for found in shown))
+    groups = [
+        BarGroup(
+            str(found.target.problem) + (f" ({found.target.conditions})" if len(timed) > 1 else ""),
+            [Bar(e.runner.name, e.time_ns, e.low_ns, e.high_ns) for e in found.entries],
+            _roof(found).speed_of_light_ns,
+        )
+        for found in shown
+    ]
+    gpus = list(dict.fromkeys(found.gpu.name for found in shown))
+    plot_times(groups, f"{', '.join(gpus)}; {timed[0] if len(timed) == 1 else 'several conditions'}", path)

@@ -1,0 +1,41 @@
+"""One recorded trial, measured again."""
+
+from __future__ import annotations
+
+from tuner import paths
+from tuner.bench.targets import kernel_of
+from tuner.database.database import Database
+from tuner.devices.choose import open_device
+from tuner.errors import TunerError
+from tuner.formats.recording import short_digest, sources_digest
+from tuner.model import Trial
+from tuner.tuning.runs import truth_of
+from tuner.tuning.trials import trial_of
+
+POLL_S = 0.1
+
+
+def rerun(database: Database, trial_id: int, device: str) -> Trial:
+    """Measure one recorded trial again, alone, on a device by name; nothing is written.
+
+    Raises:
+        TunerError: the kernel is not there any more, or has changed.
+    """
+    stored = database.trial(trial_id)
+    run, trial = stored.run, stored.trial
+    kernel = kernel_of(run)
+    opened = open_device(device, kernel.name, 1, paths.cache() / "cubins")
+    try:
+        if trial.configuration.variant not in kernel.variants or (
+            trial.sources
+            and short_digest(trial.sources)
+            != sources_digest(kernel, run.problem, run.gpu, trial.configuration)
+        ):
+            raise TunerError(f"{kernel.name} has changed since trial {trial_id}", "tune it again")
+        opened.prepare(kernel, run.problem, run.seed, run.conditions, truth_of(run))
+        opened.submit(trial.number, trial.configuration)
+        while not (outcomes := opened.collect(POLL_S)):
+            pass
+        return trial_of(outcomes[0], run.narrowing.get("max_error"))
+    finally:
+        opened.close()

@@ -1,0 +1,189 @@
+"""What ``tune bench`` times: problems with the stored winners that fit them, and what those are compared with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuner.database.database import Database, Filters, Found, StoredWinner
+from tuner.devices.base import Device
+from tuner.errors import TunerError, UsageError
+from tuner.kernel.baselines import Baseline, baselines_of, parse_baseline
+from tuner.kernel.load import builtin_kernels, content_digest, load_kernel
+from tuner.kernel.spec import KernelSpec, suggestion
+from tuner.model import Conditions, Gpu, Mode, Problem, Regime, Run
+from tuner.space.validity import objection
+
+BEST, DEFAULT = "best", "default"
+"""Names of the stored winner and of the kernel's default configuration."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One problem under one set of conditions."""
+
+    kernel: KernelSpec
+    problem: Problem
+    conditions: Conditions
+    why: str
+    """Why these conditions."""
+    winner: StoredWinner | None = None
+    """Whose configuration is the best known; it may have been found for another size."""
+    broken: str = ""
+    """Why that configuration cannot be run any more."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the winner's stored time is of this very problem, under these conditions."""
+        run = self.winner.run if self.winner else None
+        return run is not None and run.problem == self.problem and run.conditions == self.conditions
+
+
+@dataclass(frozen=True)
+class Against:
+    """What the best configuration is compared with."""
+
+    default: bool
+    """The kernel's default configuration."""
+    baselines: tuple[Baseline, ...]
+    asked: bool
+    """Whether the user named them: one that cannot be run is then a failure."""
+
+
+def stored_winners(database: Database, gpu: Gpu, kernel: str = "") -> Found[StoredWinner]:
+    """Give what was confirmed on GPUs of this name: the best of each problem and conditions."""
+    found = database.best(Filters(kernel=kernel, gpu=gpu.name, exportable=True, replayed=False))
+    return Found([stored for stored in found.rows if stored.run.gpu.name == gpu.name], found.damaged)
+
+
+def kernel_of(run: Run) -> KernelSpec:
+    """Load the kernel of a stored run: from its file, or the built-in one of its name.
+
+    Raises:
+        TunerError: neither is there any more, or the run is another tool's.
+    """
+    if run.foreign:
+        raise TunerError(
+            f"run {run.id[:8]} comes from another tool's file ({run.foreign}), which has no kernel to run",
+            "tune the kernel itself: tune --kernel FILE.toml",
+        )
+    name = run.problem.kernel
+    builtin = name in builtin_kernels() and not Path(run.kernel_file).is_file()
+    return load_kernel(name if builtin else run.kernel_file)
+
+
+def targets_of(
+    device: Device,
+    kernel: KernelSpec,
+    problem: Problem,
+    winners: Sequence[StoredWinner],
+    mode: Mode | None = None,
+    regime: Regime | None = None,
+) -> list[Target]:
+    """Settle what of a problem is timed.
+
+    A problem that was tuned is timed as it was tuned, under each of the conditions for which there is a winner. One
+    that was not gets the winner of the nearest size with the same dtypes and options whose configuration is valid here.
+
+    Args:
+        device: where it will be timed.
+        kernel: as it is now.
+        problem: one of its problems.
+        winners: what is known.
+        mode: the only one wanted, if any.
+        regime: the only one wanted, if any.
+    """
+    own = [
+        stored
+        for stored in winners
+        if stored.run.problem == problem
+        and mode in (None, stored.run.conditions.mode)
+        and regime in (None, stored.run.conditions.regime)
+    ]
+    if own:
+        return [_as_tuned(device, kernel, stored) for stored in own]
+    conditions, why = device.choose_conditions(kernel, problem, mode, regime or Regime.RESTED)
+    notes: list[str] = []
+    for stored in _nearest(problem, winners, conditions):
+        run = stored.run
+        text = str(run.problem).removeprefix(problem.kernel).strip()
+        reason = objection(kernel, problem, device.gpu, stored.winner.configuration)
+        if reason:
+            notes.append(f"what was tuned for {text} is not valid here: {reason}")
+            continue
+        if run.problem != problem:
+            notes.append(f"the best is the configuration tuned for {text}")
+        if run.conditions != conditions:
+            notes.append(f"it was tuned {run.conditions}")
+        notes += _changed(kernel, run)
+        return [Target(kernel, problem, conditions, why, stored, "", tuple(notes))]
+    notes.append("nothing was tuned for these dtypes and options: only the default configuration is timed")
+    return [Target(kernel, problem, conditions, why, notes=tuple(notes))]
+
+
+def choose_against(kernel: KernelSpec, asked: Sequence[str]) -> Against:
+    """Settle what to compare with.
+
+    Args:
+        kernel: whose file may name calls of libraries.
+        asked: from the command line: ``none``, ``default``, the name of one of the kernel's baselines, ``numpy``, or a
+            kernel or function of the user's own. Nothing means the default configuration and the libraries' calls.
+
+    Raises:
+        UsageError: there is no such baseline.
+    """
+    known = {baseline.name: baseline for baseline in baselines_of(kernel)}
+    if not asked:
+        calls = tuple(baseline for baseline in known.values() if not baseline.on_host)
+        return Against(True, calls, asked=False)
+    if "none" in asked and len(set(asked)) > 1:
+        raise UsageError("--against none excludes all others", "leave it out")
+    found: dict[str, Baseline] = {}
+    for text in dict.fromkeys(asked):
+        if text in ("none", DEFAULT):
+            continue
+        if text in known:
+            baseline = known[text]
+        elif text.isidentifier():
+            remedy = suggestion(text, ["none", DEFAULT, *known])
+            raise UsageError(f"{kernel.name} has no baseline {text!r}", f"{remedy}, or give a file")
+        else:
+            baseline = parse_baseline(text)
+        name, count = baseline.name, 2
+        while name in (BEST, DEFAULT, *found):
+            name, count = f"{baseline.name} ({count})", count + 1
+        found[name] = replace(baseline, name=name)
+    return Against(DEFAULT in asked, tuple(found.values()), asked=True)
+
+
+def _as_tuned(device: Device, kernel: KernelSpec, stored: StoredWinner) -> Target:
+    run = stored.run
+    broken = objection(kernel, run.problem, device.gpu, stored.winner.configuration)
+    notes = tuple(_changed(kernel, run))
+    return Target(kernel, run.problem, run.conditions, "as it was tuned", stored, broken, notes)
+
+
+def _changed(kernel: KernelSpec, run: Run) -> list[str]:
+    return (
+        [] if run.kernel_digest == content_digest(kernel) else ["the kernel has changed since it was tuned"]
+    )
+
+
+def _nearest(problem: Problem, winners: Sequence[StoredWinner], conditions: Conditions) -> list[StoredWinner]:
+    """Order the winners of the same kind by how many times larger or smaller their sizes are, as the header does."""
+
+    def distance(stored: StoredWinner) -> float:
+        sizes = stored.run.problem.sizes
+        return sum(abs(math.log2(size / sizes[name])) for name, size in problem.sizes.items())
+
+    alike = [
+        stored
+        for stored in sorted(winners, key=lambda stored: stored.created_at, reverse=True)
+        if (stored.run.problem.kernel, stored.run.problem.dtypes, stored.run.problem.options)
+        == (problem.kernel, problem.dtypes, problem.options)
+        and stored.run.problem.sizes.keys() == problem.sizes.keys()
+    ]
+    return sorted(alike, key=lambda stored: (distance(stored), stored.run.conditions != conditions))

@@ -1,0 +1,247 @@
+"""Compiles on all cores: a thread and a child process each, with a deadline that kills."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.compile.cache import CubinCache
+from tuner.model import Configuration, Gpu, Problem, Resources, Status
+from tuner.processes import Child, ChildDied
+
+DEADLINE_S = 60.0
+"""The heaviest built-in kernel compiles in about a second; single instantiations of others take minutes."""
+MEMORY_LIMIT_BYTES = 8 << 30
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What became of rendering and compiling one configuration."""
+
+    status: Status
+    """``ok`` or one of the compile failures."""
+    error: str = ""
+    sources: tuple[str, ...] = ()
+    cubins: tuple[bytes, ...] = ()
+    entries: tuple[str, ...] = ()
+    resources: tuple[Resources, ...] = ()
+    log: str = ""
+    compile_s: float = 0.0
+
+
+@dataclass(frozen=True, order=True)
+class _Job:
+    rank: int
+    """What somebody waits for goes first."""
+    number: int
+    """In the order of submission."""
+    request: dict[str, Any] = field(compare=False)
+    done: Callable[[Compilation], None] = field(compare=False)
+    wanted: Callable[[], bool] = field(compare=False)
+
+
+WAITED_FOR, AHEAD, END = range(3)
+"""Ranks of jobs."""
+
+
+class CompilePool:
+    """Child processes that render and compile.
+
+    Args:
+        jobs: number of children.
+        cache: folder of the cubin cache; None compiles everything anew.
+        deadline_s: after so long a compilation is killed and counts as ``compile_timeout``.
+        memory_limit_bytes: address space of a child; beyond it the compilation counts as ``compile_oom``.
+    """
+
+    def __init__(
+        self,
+        jobs: int | None = None,
+        cache: Path | None = None,
+        deadline_s: float = DEADLINE_S,
+        memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    ) -> None:
+        self.jobs = jobs or len(os.sched_getaffinity(0))  # a container may own few of the machine's cores
+        self._cache = cache
+        self._deadline_s = deadline_s
+        self._limit = memory_limit_bytes
+        self._queue: queue.PriorityQueue[_Job] = queue.PriorityQueue()
+        self._numbers = itertools.count()
+        self._children: set[Child] = set()
+        self._closing = False
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._serve, daemon=True, name=f"compile-{i}") for i in range(self.jobs)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(
+        self,
+        kernel_file: Path,
+        problem: Problem,
+        gpu: Gpu,
+        configuration: Configuration,
+        done: Callable[[Compilation], None],
+        *,
+        reference: bool = False,
+        ahead: Callable[[], bool] | None = None,
+    ) -> None:
+        """Compile a configuration (or the kernel's CUDA reference).
+
+        Args:
+            kernel_file: the kernel's.
+            problem: what it is compiled for.
+            gpu: where it is to run.
+            configuration: of one of its variants.
+            done: called from another thread.
+            reference: compile the reference instead.
+            ahead: nobody waits for it, so that everything else goes first; when its turn comes, this says whether it is
+                still wanted, and if not ``done`` is never called.
+        """
+        request = {
+            "id": 0,
+            "kernel_file": str(kernel_file),
+            "problem": problem.to_json(),
+            "gpu": gpu.to_json(),
+            "variant": configuration.variant,
+            "parameters": configuration.values,
+            "reference": reference,
+        }
+        self._put(request, done, ahead)
+
+    def _put(
+        self,
+        request: dict[str, Any],
+        done: Callable[[Compilation], None],
+        ahead: Callable[[], bool] | None = None,
+    ) -> None:
+        rank = WAITED_FOR if ahead is None else AHEAD
+        self._queue.put(_Job(rank, next(self._numbers), request, done, ahead or _always))
+
+    def compile(
+        self,
+        kernel_file: Path,
+        problem: Problem,
+        gpu: Gpu,
+        configuration: Configuration,
+        *,
+        reference: bool = False,
+    ) -> Compilation:
+        """Compile one configuration and wait for it."""
+        reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
+        self.submit(kernel_file, problem, gpu, configuration, reply.put, reference=reference)
+        return reply.get()
+
+    def compile_text(self, source: str, entry: str, gpu: Gpu, include: Path) -> Compilation:
+        """Compile somebody's source as it is and wait for it; ``include`` is the folder of its own headers."""
+        reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
+        request = {"id": 0, "source": source, "entry": entry, "gpu": gpu.to_json(), "include": str(include)}
+        self._put(request, reply.put)
+        return reply.get()
+
+    def close(self) -> None:
+        """Kill the children, finished or not."""
+        self._closing = True
+        for number in range(len(self._threads)):
+            self._queue.put(_Job(END, number, {}, lambda _: None, _always))
+        with self._lock:
+            for child in self._children:
+                child.stop()
+        for thread in self._threads:
+            thread.join(timeout=5)
+        if self._cache is not None:
+            CubinCache(self._cache).trim()
+
+    def _serve(self) -> None:
+        child: Child | None = None
+        try:
+            with contextlib.suppress(OSError):  # the first job says so
+                child = self._spawn()
+            while (job := self._queue.get()).rank != END and not self._closing:
+                if job.wanted():
+                    child, compilation = self._run(child, job)
+                    job.done(compilation)
+        finally:
+            if child is not None:
+                self._discard(child)
+
+    def _run(self, child: Child | None, job: _Job) -> tuple[Child | None, Compilation]:
+        """Compile; give also the child that the next job can have."""
+        try:
+            child = self._hand_over(child, job)
+        except (OSError, ChildDied) as error:
+            return None, Compilation(Status.COMPILE_ERROR, f"no compiler process can be started: {error}")
+        try:
+            reply = child.receive(self._deadline_s)
+        except ValueError as error:  # not JSON
+            self._discard(child)
+            return None, Compilation(Status.COMPILE_ERROR, f"the compiler process gave nonsense: {error!r}")
+        except ChildDied as death:
+            self._discard(child)
+            memory = death.max_rss_bytes > self._limit // 2 or "MemoryError" in death.reason
+            status = Status.COMPILE_OOM if memory else Status.COMPILE_ERROR
+            return None, Compilation(status, f"the compiler process died ({death.reason})")
+        if reply is None:
+            self._discard(child)
+            late = f"not compiled after {self._deadline_s:g} s"
+            return None, Compilation(Status.COMPILE_TIMEOUT, late, compile_s=self._deadline_s)
+        try:
+            return child, _compilation(reply)
+        except (KeyError, TypeError, ValueError) as error:  # a lost answer would block the search for ever
+            self._discard(child)
+            return None, Compilation(Status.COMPILE_ERROR, f"the compiler process gave nonsense: {error!r}")
+
+    def _hand_over(self, child: Child | None, job: _Job) -> Child:
+        """Send the request; a child that has died since its last job is replaced, for this job is not to blame."""
+        if child is not None:
+            try:
+                child.send(job.request)
+                return child
+            except ChildDied:
+                self._discard(child)
+        child = self._spawn()
+        try:
+            child.send(job.request)
+        except ChildDied:
+            self._discard(child)
+            raise
+        return child
+
+    def _spawn(self) -> Child:
+        child = Child("tuner.compile.worker", [str(self._cache) if self._cache else "-", str(self._limit)])
+        with self._lock:
+            self._children.add(child)
+            if self._closing:
+                child.stop()
+        return child
+
+    def _discard(self, child: Child) -> None:
+        child.kill()
+        with self._lock:
+            self._children.discard(child)
+
+
+def _always() -> bool:
+    return True
+
+
+def _compilation(reply: dict[str, Any]) -> Compilation:
+    return Compilation(
+        Status(reply["status"]),
+        reply.get("error", ""),
+        tuple(reply["sources"]),
+        tuple(base64.b64decode(cubin) for cubin in reply["cubins"]),
+        tuple(reply["entries"]),
+        tuple(Resources(**resources) for resources in reply["resources"]),
+        reply["log"],
+        reply["compile_s"],
+    )

@@ -1,0 +1,1 @@
+"""The SQLite file: the only record of what was measured. Only this package speaks SQL."""

@@ -1,0 +1,230 @@
+"""The database file: opening it, its version, and which files are refused before a byte is changed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tuner.database.migrations import MIGRATIONS
+from tuner.errors import DatabaseError
+
+APPLICATION_ID = 0x74756E65
+"""``tune`` in ASCII; it stands at byte 68 of the file."""
+BUSY_TIMEOUT_S = 30.0
+OTHER = "name another file with --db"
+CHECK = "tune db check says what is damaged"
+DAMAGED = f"restore a backup; {CHECK}"
+UNOPENED = f"restore a backup, or {OTHER}"
+"""In the place of what names ``tune db check``, which has to open the file as well."""
+WRITABLE = f"make the file and its folder writable, or {OTHER}"
+WAL_IS_SAFE_FROM = (3, 51, 3)
+"""Older versions can corrupt a file in WAL mode when two connections write at once (the WAL-reset bug)."""
+NETWORK_FILESYSTEMS = frozenset(
+    (
+        "nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "gpfs", "beegfs",
+        "pvfs2", "orangefs", "glusterfs", "ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph",
+        "fuse.juicefs", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse",
+    )
+)  # fmt: skip
+"""Their locks cannot be trusted, and two writers would destroy the file."""
+
+
+def connect(path: Path, *, write: bool, create: bool = True) -> sqlite3.Connection:
+    """Open a database file, creating or migrating it where that is needed and allowed.
+
+    A file is created only to write, and only with ``create``.
+
+    Raises:
+        DatabaseError: the file is missing, foreign, newer, read-only, on a network filesystem or damaged.
+    """
+    with explained(path, opening=True):
+        refuse_foreign(path, may_create=write and create)
+        if write:
+            refuse_unwritable(path)
+            refuse_network(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+        mode = "rwc" if write else ("rw" if _writable(path) else "ro")
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None
+        )
+        try:
+            _prepare(connection, path, migrate=mode != "ro")
+            if write:
+                _settle_journal(connection)
+            else:
+                connection.execute("PRAGMA query_only = ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, *, migrate: bool) -> None:
+    connection.row_factory = sqlite3.Row
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")  # a row's digest finds the damage
+    for pragma in ("foreign_keys = ON", "trusted_schema = OFF", "cell_size_check = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    version = _version(connection, path)
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone():
+        raise DatabaseError(
+            f"{path} has a trigger or view that kernel-tune did not make", f"drop it, or {OTHER}"
+        )
+    if version < len(MIGRATIONS):
+        if not migrate:
+            raise DatabaseError(
+                f"{path} has the older schema {version} and cannot be written", "make it writable, or copy it"
+            )
+        _migrate(connection, path)
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(MIGRATIONS):
+        raise DatabaseError(
+            f"{path} was written by a newer kernel-tune (schema {version}, this one knows {len(MIGRATIONS)})",
+            f"upgrade kernel-tune, or {OTHER}",
+        )
+    return version
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Take every step that is missing in one transaction; another process may have done it meanwhile."""
+    connection.execute("PRAGMA synchronous = EXTRA")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for step in MIGRATIONS[_version(connection, path) :]:
+            step(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _settle_journal(connection: sqlite3.Connection) -> None:
+    """WAL where this SQLite is safe with it, else a rollback journal; committed means on the disk in both.
+
+    A journal that persists ends a transaction by overwriting its header, and syncs that: as durable as deleting it with
+    ``synchronous=EXTRA``, and without a change to the directory or to a file's size, which is what slow
+    disks take their time for.
+    """
+    connection.execute("PRAGMA synchronous = FULL")
+    wanted = "wal" if sqlite3.sqlite_version_info >= WAL_IS_SAFE_FROM else "persist"
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != wanted:
+        try:
+            connection.execute(f"PRAGMA journal_mode = {wanted}")
+        except sqlite3.OperationalError:  # in use; a rollback journal is safe with every version, WAL is not
+            if wanted == "wal":
+                return
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def refuse_foreign(path: Path, *, may_create: bool) -> None:
+    """Look at the header only, so that a file of somebody else's is not even locked."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        if may_create:
+            return
+        raise DatabaseError(f"there is no database {path}", f"tune a kernel first, or {OTHER}") from None
+    if not stat.S_ISREG(mode):
+        raise DatabaseError(f"{path} is not a file", OTHER)
+    with path.open("rb") as file:
+        header = file.read(100)
+    if not header:
+        if may_create:
+            return
+        raise DatabaseError(f"{path} is empty", f"tune a kernel first, or {OTHER}")
+    if not header.startswith(b"SQLite format 3\0") or len(header) < 100:
+        raise DatabaseError(f"{path} is not an SQLite file", OTHER)
+    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise DatabaseError(f"{path} is a database of another program", OTHER)
+
+
+def _writable(path: Path) -> bool:
+    """Whether a mode bit and the system allow it; root is held to the bits as well."""
+    try:
+        bits = path.stat().st_mode & 0o222
+        return bool(bits) and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    except OSError:
+        return False
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Refuse a read-only file or folder before SQLite finds out halfway."""
+    if path.exists() and not _writable(path):
+        raise DatabaseError(f"{path} is read-only", WRITABLE)
+
+
+def refuse_network(path: Path) -> None:
+    """Refuse a filesystem whose locks cannot be trusted."""
+    kind = filesystem_of(path)
+    if kind in NETWORK_FILESYSTEMS:
+        raise DatabaseError(
+            f"{path} is on a network filesystem ({kind}), where SQLite's locks do not hold",
+            "use a local --db, and join files with: tune db merge",
+        )
+
+
+def filesystem_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """Give the type of the filesystem that holds a path, or an empty text where that cannot be known."""
+    try:
+        lines = mounts.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    target, best, kind = path.absolute().resolve(), -1, ""
+    for line in lines:
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = Path(fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\"))
+        if len(point.parts) >= best and (point == target or point in target.parents):
+            best, kind = len(point.parts), fields[2]
+    return kind
+
+
+_CAUSES = {
+    sqlite3.SQLITE_FULL: (
+        "the disk is full",
+        "free some space, then go on with --resume; recorded trials are safe",
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "reading or writing failed",
+        "check the disk and its space; recorded trials are safe",
+    ),
+    sqlite3.SQLITE_BUSY: ("another program has locked it for too long", "end that program, then try again"),
+    sqlite3.SQLITE_LOCKED: ("another program has locked it", "end that program, then try again"),
+    sqlite3.SQLITE_READONLY: ("it is read-only", WRITABLE),
+    sqlite3.SQLITE_PERM: ("access is denied", WRITABLE),
+    sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", f"check the folder's permissions, or {OTHER}"),
+    sqlite3.SQLITE_CORRUPT: ("the file is damaged", DAMAGED),
+    sqlite3.SQLITE_NOTADB: ("it is not an SQLite file", OTHER),
+}
+
+
+@contextmanager
+def explained(path: Path, *, opening: bool = False) -> Iterator[None]:
+    """Turn what SQLite or the system raises into one line with a remedy."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        cause, remedy = _CAUSES.get(code, (str(error), CHECK))
+        unopened = opening and CHECK in remedy
+        raise DatabaseError(f"{path}: {cause}", UNOPENED if unopened else remedy) from error
+    except UnicodeDecodeError as error:  # SQLite's message quotes the damage
+        raise DatabaseError(f"{path}: the file is damaged", UNOPENED if opening else DAMAGED) from error
+    except OSError as error:
+        raise DatabaseError(f"{path}: {error.strerror or error}", OTHER) from error
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise DatabaseError(f"{path}: {error}", "such a value or path cannot be stored") from error

@@ -1,0 +1,126 @@
+"""A configuration compiled to be read: what its launches' code says. No GPU is needed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import CompileError
+from tuner.explain.code_facts import CodeFacts, ptx_facts, sass_facts
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Gpu, Problem, Resources
+from tuner.processes import Child, ChildDied
+
+DEADLINE_S = 120.0
+"""For all launches of a configuration: twice what a search gives each."""
+MAX_TEXT_BYTES = 16 << 20
+"""A longer listing is not read: the analysis would take minutes."""
+
+
+@dataclass(frozen=True)
+class LaunchCode:
+    """What was compiled for one launch."""
+
+    entry: str
+    """Its name in the cubin."""
+    resources: Resources
+    barriers: int
+    ptx: CodeFacts | None
+    sass: CodeFacts | None
+    notes: tuple[str, ...] = field(default=())
+    """What could not be read, and why."""
+
+    @property
+    def facts(self) -> CodeFacts | None:
+        """The SASS's, because that is what runs; else the PTX's."""
+        return self.sass or self.ptx
+
+
+def read_code(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, *, sass: bool = True
+) -> tuple[LaunchCode, ...]:
+    """Compile a configuration in a process of its own, and read the code of each launch.
+
+    Args:
+        kernel: read again there, from its file.
+        problem: what is computed.
+        gpu: its compute capability is the target.
+        configuration: one of the kernel's.
+        sass: disassemble the machine code, too, if there is an ``nvdisasm``.
+
+    Raises:
+        CompileError: it does not render or compile, or takes too long.
+    """
+    tool = find_nvdisasm() if sass else None
+    reply = _ask(
+        {
+            "kernel_file": str(kernel.file),
+            "problem": problem.to_json(),
+            "gpu": gpu.to_json(),
+            "variant": configuration.variant,
+            "parameters": configuration.values,
+            "nvdisasm": str(tool) if tool else "",
+        }
+    )
+    if "problem" in reply:
+        raise CompileError(f"{configuration} does not compile: {reply['problem']}", reply["remedy"])
+    return tuple(_launch(found) for found in reply["launches"])
+
+
+def find_nvdisasm() -> Path | None:
+    """Look for NVIDIA's disassembler: on the PATH, in a CUDA toolkit, in the pip package of its name."""
+    on_path = shutil.which("nvdisasm")
+    if on_path:
+        return Path(on_path)
+    return next((path for path in _places() if path.is_file() and os.access(path, os.X_OK)), None)
+
+
+def _places() -> Iterator[Path]:
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(name):
+            yield Path(os.environ[name]) / "bin" / "nvdisasm"
+    yield Path("/usr/local/cuda/bin/nvdisasm")
+    yield Path(sysconfig.get_paths()["purelib"]) / "nvidia" / "cu13" / "bin" / "nvdisasm"
+
+
+def _ask(request: dict[str, Any]) -> dict[str, Any]:
+    child = Child("tuner.explain.code_worker")
+    try:
+        child.send(request)
+        reply = child.receive(DEADLINE_S)
+    except ChildDied as death:
+        raise CompileError(f"the compiler process died ({death.reason})") from None
+    finally:
+        child.kill()
+    if reply is None:
+        raise CompileError(f"not compiled after {DEADLINE_S:g} s")
+    return reply
+
+
+def _launch(found: dict[str, Any]) -> LaunchCode:
+    notes = [found["sass_note"]] if found["sass_note"] else []
+    facts: dict[str, CodeFacts | None] = {}
+    readers: dict[str, Callable[[str, str], CodeFacts]] = {"ptx": ptx_facts, "sass": sass_facts}
+    for language, reader in readers.items():
+        text = found[language]
+        facts[language] = None
+        if len(text) > MAX_TEXT_BYTES:
+            notes.append(f"{len(text) >> 20} MiB of {language.upper()} are too long to be read")
+        elif text:
+            try:
+                facts[language] = reader(text, found["entry"])
+            except ValueError as error:
+                notes.append(str(error))
+    return LaunchCode(
+        found["entry"],
+        Resources(**found["resources"]),
+        found["barriers"],
+        facts["ptx"],
+        facts["sass"],
+        tuple(notes),
+    )

@@ -1,0 +1,113 @@
+"""Why a configuration is as fast as it is, for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from tuner.explain.code_facts import CodeFacts, Part
+from tuner.explain.explanation import LaunchExplanation
+from tuner.explain.report import Told
+from tuner.hardware.roofline import LATENCY_NS
+
+
+def explanation_as_json(told: Told) -> dict[str, Any]:
+    """Give everything as plain data; times in nanoseconds, sizes in bytes, shares between 0 and 1."""
+    found = told.found
+    roof, (least, most) = found.roof, found.wanted_bytes
+    return {
+        **found.problem.to_json(),
+        "gpu": found.gpu.name,
+        "cc": found.gpu.cc,
+        "variant": found.configuration.variant,
+        "parameters": found.configuration.values,
+        "source": told.source,
+        "notes": [*told.notes, *([told.launch_note] if told.launch_note else [])],
+        "roofline": {
+            "flops": roof.flops,
+            "bytes": roof.bytes,
+            "intensity": roof.intensity,
+            "ridge": roof.ridge,
+            "binding": found.binding,
+            "peak_flops": roof.peak_flops,
+            "peak_bytes_per_s": roof.peak_bytes_per_s,
+            "speed_of_light_ns": roof.speed_of_light_ns,
+            "measured_ceiling": asdict(told.ceiling) if told.ceiling else None,
+        },
+        "time_ns": told.time_ns,
+        "mode": str(told.conditions.mode) if told.conditions else None,
+        "regime": str(told.conditions.regime) if told.conditions else None,
+        **vars(told.metrics),
+        "wanted_bytes_in_flight": {
+            "latency_ns": list(LATENCY_NS),
+            "bytes": [least, most],
+            "cub_rule_of_thumb": found.customary_bytes,
+        },
+        "launches": [_launch_as_json(launch) for launch in found.launches],
+        "advice": [
+            {
+                "about": line.name,
+                "verdict": str(line.verdict),
+                "launch": line.launch or None,
+                "rule_of_thumb": line.rule_of_thumb,
+                "because": line.text,
+            }
+            for line in told.advice
+        ],
+    }
+
+
+def _launch_as_json(launch: LaunchExplanation) -> dict[str, Any]:
+    fit, waves, plan = launch.occupancy, launch.waves, launch.launch
+    return {
+        "entry": launch.entry,
+        "grid": list(plan.grid),
+        "block": list(plan.block),
+        "cluster": list(plan.cluster) if plan.cluster else None,
+        "carveout": plan.carveout,
+        **vars(launch.resources),
+        "barriers": launch.barriers,
+        "occupancy": {
+            "active_blocks": fit.active_blocks,
+            "warps": fit.warps,
+            "max_warps": fit.max_warps,
+            "fraction": fit.fraction,
+            "limiter": fit.limiter,
+            "limits": [asdict(limit) for limit in fit.limits],
+        },
+        "waves": {
+            "blocks": waves.blocks,
+            "slots": waves.slots,
+            "count": waves.count,
+            "last_idle": waves.last_idle,
+            "idle": waves.idle,
+            "sms_used": waves.sms_used,
+            "at_once": waves.at_once,
+            "persistent": launch.persistent,
+        },
+        "bytes_in_flight": asdict(launch.under_way) if launch.under_way else None,
+        "code": {
+            facts.language.lower(): _facts_as_json(facts) for facts in (launch.ptx, launch.sass) if facts
+        },
+        "notes": list(launch.notes),
+    }
+
+
+def _facts_as_json(facts: CodeFacts) -> dict[str, Any]:
+    return {
+        "whole": _part_as_json(facts.whole),
+        "main_path": _part_as_json(facts.walk),
+        "loops": [{"depth": loop.depth, **_part_as_json(loop.part)} for loop in facts.loops],
+        "in_flight": asdict(facts.in_flight),
+        "instructions_per_byte": facts.instructions_per_byte,
+    }
+
+
+def _part_as_json(part: Part) -> dict[str, Any]:
+    return {
+        "instructions": part.instructions,
+        "accesses": [{"kind": str(a.kind), "bytes": a.width, "count": a.count} for a in part.accesses],
+        "float": part.float,
+        "matrix": dict(part.matrix),
+        "global_bytes": part.global_bytes,
+    }

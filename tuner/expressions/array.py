@@ -1,0 +1,287 @@
+"""The right answer on the host: a NumPy expression, for values and magnitudes.
+
+A reference expression such as ``"alpha * x + y"`` or ``"a @ b"`` is evaluated twice in float64: for the values, and
+for their magnitudes (every term made positive, every difference a sum; ``tuner.expressions.magnitudes`` has the
+rules). The
+magnitude is what rounding errors are proportional to: a sum that cancels to nearly nothing still carries the errors of
+its large terms.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.errors import ExpressionError
+from tuner.expressions import elementwise, magnitudes
+from tuner.expressions.magnitudes import NUMPY, Sized
+
+Array = npt.NDArray[np.float64]
+
+_REDUCTIONS: dict[str, Callable[..., Array]] = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min}
+_PLAIN_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(np, name) for name in elementwise.FUNCTIONS},
+    **_REDUCTIONS,
+    "transpose": np.transpose,
+}
+ARGUMENTS = {**elementwise.FUNCTIONS, **dict.fromkeys(_REDUCTIONS, 1), "transpose": 1}
+"""The functions, and how many arguments each takes."""
+
+
+class ArrayExpression:
+    """A NumPy expression over the kernel's tensors, scalars and sizes, parsed by a whitelist and never run as Python.
+
+    ``A if op == 'sum' else B`` compares options and dtype roles with text, and the name of an option may stand for an
+    element expression: :meth:`settled` resolves both for one problem, and only what is settled can be evaluated.
+
+    Raises:
+        ExpressionError: the text is not an expression, or uses something outside the whitelist.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        try:
+            self._body = ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError) as error:
+            raise ExpressionError(
+                f"cannot parse reference {text!r}: {getattr(error, 'msg', error)}"
+            ) from None
+        self.compared: dict[str, frozenset[str]] = {}
+        """The options and dtype roles that it compares, and with what."""
+        self.names = frozenset(self._check(self._body))
+        """The tensors, scalars, sizes and element expressions it needs."""
+
+    def settled(
+        self, choices: Mapping[str, Any], element_texts: Mapping[str, str] | None = None
+    ) -> ArrayExpression:
+        """Give the expression for one problem: without ``if``, and with element expressions in their names' places.
+
+        Args:
+            choices: options and dtype roles by name.
+            element_texts: canonical element expressions by the name of their option.
+
+        Raises:
+            ExpressionError: it compares a name that has no choice.
+        """
+        element_texts = element_texts or {}
+        if not self.compared and self.names.isdisjoint(element_texts):
+            return self
+        missing = self.compared.keys() - choices.keys()
+        if missing:
+            raise ExpressionError(f"unknown name {min(missing)!r} in reference {self.text!r}")
+        settling = _Settling(choices, element_texts)
+        return ArrayExpression(ast.unparse(settling.visit(copy.deepcopy(self._body))))
+
+    def evaluate(self, names: Mapping[str, Any]) -> tuple[Array, Array]:
+        """Give values and magnitudes in float64; the magnitude is 0 where float32 arithmetic cannot round."""
+        self._insist(names)
+        with np.errstate(all="ignore"):
+            try:
+                sized = self._run(self._body, names)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise ExpressionError(f"reference {self.text!r}: {error}") from None
+            value = np.asarray(sized.value, np.float64)
+            if sized.exact:
+                return value, np.zeros_like(value)
+            magnitude = np.asarray(sized.magnitude, np.float64)
+            magnitude = np.where(magnitude < magnitudes.ANYTHING, magnitude, magnitudes.ANYTHING)
+            return value, np.broadcast_to(magnitude, value.shape)
+
+    def compute(self, names: Mapping[str, Any]) -> Any:
+        """Give the value alone, as plain NumPy computes it in the dtypes of the arrays."""
+        self._insist(names)
+        with np.errstate(all="ignore"):
+            try:
+                return _plain(self._body, names)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise ExpressionError(f"reference {self.text!r}: {error}") from None
+
+    def _insist(self, names: Mapping[str, Any]) -> None:
+        if self.compared:
+            raise ExpressionError(
+                f"reference {self.text!r} depends on {', '.join(self.compared)}", "settle it first"
+            )
+        missing = self.names - names.keys()
+        if missing:
+            raise ExpressionError(f"unknown name {min(missing)} in reference {self.text!r}")
+
+    def _check(self, node: ast.AST) -> set[str]:
+        match node:
+            case ast.Constant(value=int() | float()):
+                return set()
+            case ast.Name(id=name):
+                return {name}
+            case ast.BinOp(op=ast.Pow(), right=right) if (
+                exponent := elementwise.exponent_of(right)
+            ) is not None and abs(exponent) <= elementwise.MAX_EXPONENT:
+                return self._check(node.left)
+            case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.MatMult()):
+                return self._check(node.left) | self._check(node.right)
+            case ast.UnaryOp(op=ast.USub()):
+                return self._check(node.operand)
+            case ast.Compare(ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
+                return self._check(node.left) | self._check(right)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                name, texts, _ = _choice(test, self.text)
+                self.compared[name] = self.compared.get(name, frozenset()) | texts
+                return self._check(body) | self._check(orelse)
+            case ast.Call(func=ast.Name(id=name)) if len(node.args) == ARGUMENTS.get(name, -1):
+                if all(
+                    k.arg in ("axis", "keepdims") and isinstance(k.value, ast.Constant) for k in node.keywords
+                ):
+                    return set().union(*(self._check(child) for child in node.args))
+        raise ExpressionError(
+            f"{ast.unparse(node) if isinstance(node, ast.expr) else node!r} is not allowed in reference {self.text!r}",
+            f"use + - * / @, ** with a number, comparisons, A if option == 'text' else B, and {', '.join(ARGUMENTS)}",
+        )
+
+    def _run(self, node: ast.AST, names: Mapping[str, Any]) -> Sized:
+        match node:
+            case ast.Constant(value=int() | float() as value):
+                return magnitudes.constant(float(value), NUMPY)
+            case ast.Name(id=name):
+                return Sized(names[name], np.abs(names[name]), True)
+            case ast.UnaryOp():
+                return magnitudes.negated(self._run(node.operand, names))
+            case ast.BinOp(op=ast.Pow(), right=right):
+                exponent = elementwise.exponent_of(right)
+                assert exponent is not None
+                return magnitudes.powered(self._run(node.left, names), exponent, NUMPY)
+            case ast.BinOp():
+                return _binary(node.op, self._run(node.left, names), self._run(node.right, names))
+            case ast.Compare():
+                holds = self._comparison(node, names)[0]
+                return Sized(holds, holds, True)
+            case ast.Call(func=ast.Name(id=name)):
+                return self._call(name, node, names)
+        raise AssertionError(node)
+
+    def _comparison(self, node: ast.Compare, names: Mapping[str, Any]) -> tuple[Any, Sized, Sized]:
+        left, right = self._run(node.left, names), self._run(node.comparators[0], names)
+        return _COMPARISONS[type(node.ops[0])](left.value, right.value), left, right
+
+    def _call(self, name: str, node: ast.Call, names: Mapping[str, Any]) -> Sized:
+        if name == "where":
+            then, otherwise = self._run(node.args[1], names), self._run(node.args[2], names)
+            if isinstance(node.args[0], ast.Compare):
+                return magnitudes.chosen(*self._comparison(node.args[0], names), then, otherwise, NUMPY)
+            condition = self._run(node.args[0], names)
+            zero = Sized(0.0, 0.0, True)
+            return magnitudes.chosen(condition.value != 0, condition, zero, then, otherwise, NUMPY)
+        arguments = tuple(self._run(child, names) for child in node.args)
+        if name in elementwise.FUNCTIONS:
+            return magnitudes.applied(name, arguments, NUMPY)
+        (a,) = arguments
+        options = {k.arg: k.value.value for k in node.keywords if k.arg and isinstance(k.value, ast.Constant)}
+        if name == "transpose":
+            return Sized(np.transpose(a.value), np.transpose(a.magnitude), a.exact, a.operations)
+        reduce = _REDUCTIONS[name]
+        value = reduce(a.value, **options)
+        if name in ("sum", "mean"):
+            terms = np.size(a.value) / max(np.size(value), 1)
+            return Sized(value, reduce(a.magnitude, **options), False, a.operations + terms)
+        # Rounding may change which is the largest, but not by more than the largest of the errors.
+        magnitude = np.abs(value) if a.exact else _REDUCTIONS["max"](a.magnitude, **options)
+        return Sized(value, magnitude, a.exact, a.operations)
+
+
+class _Settling(ast.NodeTransformer):
+    """Takes the branch that the choices name, and puts element expressions in their names' places."""
+
+    def __init__(self, choices: Mapping[str, Any], element_texts: Mapping[str, str]) -> None:
+        self._choices, self._elements = choices, element_texts
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        name, texts, among = _choice(node.test, "")
+        holds = (str(self._choices[name]) in texts) is among
+        return self.visit(node.body if holds else node.orelse)
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        text = self._elements.get(node.id)
+        return node if text is None else elementwise.parse_element(text).body
+
+
+def _choice(test: ast.expr, text: str) -> tuple[str, frozenset[str], bool]:
+    """Read ``option == 'text'``: the option's name, the texts, and whether it must be among them or must not."""
+    match test:
+        case ast.Compare(
+            left=ast.Name(id=name),
+            ops=[ast.Eq() | ast.NotEq() as op],
+            comparators=[ast.Constant(value=str() as value)],
+        ):
+            return name, frozenset([value]), isinstance(op, ast.Eq)
+        case ast.Compare(
+            left=ast.Name(id=name),
+            ops=[ast.In() | ast.NotIn() as op],
+            comparators=[ast.List(elts=items) | ast.Tuple(elts=items)],
+        ) if items and all(isinstance(item, ast.Constant) and isinstance(item.value, str) for item in items):
+            values = frozenset(str(item.value) for item in items if isinstance(item, ast.Constant))
+            return name, values, isinstance(op, ast.In)
+    raise ExpressionError(
+        f"{ast.unparse(test)!r} is not allowed between if and else in reference {text!r}",
+        "compare an option or dtype role with text: ==, !=, in ['a', 'b']",
+    )
+
+
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt,
+    ast.Gt: operator.gt,
+    ast.LtE: operator.le,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_PLAIN_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.MatMult: operator.matmul,
+}
+
+
+def _plain(node: ast.AST, names: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return names[name]
+        case ast.UnaryOp(operand=operand):
+            return -_plain(operand, names)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            exponent = elementwise.exponent_of(right)
+            assert exponent is not None
+            # A whole number stays one: NumPy squares faster than it raises to 2.0.
+            return _plain(left, names) ** (int(exponent) if exponent.is_integer() else exponent)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _PLAIN_OPERATORS[type(op)](_plain(left, names), _plain(right, names))
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            return _COMPARISONS[type(op)](_plain(left, names), _plain(right, names))
+        case ast.Call(func=ast.Name(id=name)):
+            options = {
+                k.arg: k.value.value for k in node.keywords if k.arg and isinstance(k.value, ast.Constant)
+            }
+            return _PLAIN_FUNCTIONS[name](*(_plain(child, names) for child in node.args), **options)
+    raise AssertionError(node)
+
+
+def _binary(op: ast.operator, a: Sized, b: Sized) -> Sized:
+    match op:
+        case ast.Add():
+            return magnitudes.added(a, b)
+        case ast.Sub():
+            return magnitudes.subtracted(a, b)
+        case ast.Mult():
+            return magnitudes.multiplied(a, b)
+        case ast.Div():
+            return magnitudes.divided(a, b, NUMPY)
+    terms = np.shape(a.value)[-1] if np.ndim(a.value) else 1
+    return Sized(
+        a.value @ b.value, a.magnitude @ b.magnitude, False, a.operations + b.operations + 2.0 * terms
+    )

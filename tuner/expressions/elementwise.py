@@ -1,0 +1,248 @@
+"""Element expressions: what a user wants computed of each element, such as ``x + 0.5 * (20 - x)``.
+
+An option of a kernel may be one. It is parsed by a whitelist and never run as Python, and it has a canonical text, so
+that two ways to write the same are one problem. ``tuner.expressions.elementwise_cuda`` turns it into CUDA,
+``tuner.expressions.array`` into the right answer; both walk the tree that is checked here.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from tuner.errors import ExpressionError
+
+FUNCTIONS = {
+    "abs": 1,
+    "sqrt": 1,
+    "exp": 1,
+    "log": 1,
+    "tanh": 1,
+    "sin": 1,
+    "cos": 1,
+    "maximum": 2,
+    "minimum": 2,
+    "where": 3,
+}
+"""The functions and how many arguments each takes: what the NumPy reference knows element by element."""
+COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+MAX_LENGTH = 500
+MAX_DEPTH = 64
+MAX_OPERATIONS = 64
+"""Roundings add up: up to here the allowed error that ``operations`` asks for covers the worst case of them."""
+MAX_EXPONENT = 64
+USAGE = "use numbers, + - * /, ** with a number, comparisons in where(), and " + ", ".join(FUNCTIONS)
+
+
+class ElementExpression:
+    """A checked element expression.
+
+    Args:
+        text: the source.
+        of: the names that it may use; any when None.
+
+    Raises:
+        ExpressionError: the text is no such expression, or uses another name.
+    """
+
+    def __init__(self, text: str, of: Iterable[str] | None = None) -> None:
+        if len(text) > MAX_LENGTH:
+            raise ExpressionError(
+                f"element expression of {len(text)} characters", f"keep it under {MAX_LENGTH}"
+            )
+        try:
+            body = ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            reason = error.msg if isinstance(error, SyntaxError) else str(error)
+            raise ExpressionError(f"cannot parse {shown(text)}: {reason}", USAGE) from None
+        names: dict[str, None] = {}
+        self.body: ast.expr = _checked(body, names, text, 0)
+        """The tree: names, float constants, and nothing outside the grammar."""
+        self.names: frozenset[str] = frozenset(names)
+        """The names that it uses."""
+        for name in names if of is not None else ():
+            _insist(name, tuple(of or ()), text)
+        self.text: str = _text(self.body)
+        """Canonical: white space, needless parentheses and ways to write a number make no difference."""
+        self.operations: int = _operations(self.body)
+        """Each ``+ - * /``, comparison and function is one, ``**`` as many as it takes multiplications."""
+        if self.operations > MAX_OPERATIONS:
+            raise ExpressionError(
+                f"{shown(text)} has {self.operations} operations",
+                f"an element expression has at most {MAX_OPERATIONS}",
+            )
+
+    def __repr__(self) -> str:
+        return f"ElementExpression({self.text!r})"
+
+
+@functools.lru_cache(maxsize=1024)
+def parse_element(text: str, of: tuple[str, ...] | None = None) -> ElementExpression:
+    """Give the :class:`ElementExpression` of a text, parsed once however often it is asked for."""
+    return ElementExpression(text, of)
+
+
+def shown(text: str) -> str:
+    """Give a text as a message shows it: on one line, and not longer than one."""
+    line = " ".join(text.split())
+    return repr(line if len(line) <= 80 else f"{line[:77]}...")
+
+
+def exponent_of(node: ast.expr) -> float | None:
+    """Give the number to the right of a ``**``, or None where there is something else."""
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return float(value)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return None if isinstance(value, bool) else -float(value)
+    return None
+
+
+def multiplications(exponent: float) -> int:
+    """Count the multiplications (and a division) of a power by repeated squaring; any other power is one call."""
+    if exponent != int(exponent):
+        return 1
+    whole = abs(int(exponent))
+    squarings = max(whole.bit_length() - 1, 0)
+    return squarings + max(whole.bit_count() - 1, 0) + (exponent < 0)
+
+
+def _checked(node: ast.expr, names: dict[str, None], text: str, depth: int) -> ast.expr:
+    """Give a tree of nothing but what is allowed, its numbers in one form."""
+
+    def child(inner: ast.expr) -> ast.expr:
+        return _checked(inner, names, text, depth + 1)
+
+    if depth > MAX_DEPTH:
+        raise ExpressionError(
+            f"{shown(text)} is nested too deeply", f"at most {MAX_DEPTH} levels; simplify it"
+        )
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return _number(value, text)
+        case ast.Name(id=name) if name not in FUNCTIONS:
+            names[name] = None
+            return ast.Name(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return ast.UnaryOp(ast.USub(), child(operand))
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return child(operand)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            return ast.BinOp(child(left), ast.Pow(), _exponent(right, text))
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
+            return ast.BinOp(child(left), node.op, child(right))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in FUNCTIONS:
+            if len(arguments) != FUNCTIONS[name]:
+                raise ExpressionError(
+                    f"{name} takes {FUNCTIONS[name]} in {shown(text)}", f"not {len(arguments)}"
+                )
+            if name != "where":
+                return ast.Call(ast.Name(name), [child(item) for item in arguments], [])
+            match arguments[0]:
+                case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARISONS:
+                    condition = ast.Compare(child(left), [op], [child(right)])
+                    return ast.Call(ast.Name(name), [condition, child(arguments[1]), child(arguments[2])], [])
+            part = ast.unparse(arguments[0])
+            raise ExpressionError(f"{part!r} is no comparison in {shown(text)}", "write where(x > 0, a, b)")
+        case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
+            _insist(name, tuple(FUNCTIONS), text, "function")
+    part = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+    raise ExpressionError(f"{shown(part)} is not allowed in {shown(text)}", USAGE)
+
+
+def _number(value: float, text: str) -> ast.Constant:
+    """Give a number in its one form: whole numbers without a point, as far as a double holds them."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    with np.errstate(all="ignore"):
+        rounded = float(np.float32(number))
+    if not math.isfinite(rounded) or (number != 0.0 and rounded == 0.0):
+        raise ExpressionError(
+            f"{shown(str(value))} in {shown(text)} is no float32", "they are 1e-45 to 3.4e38"
+        )
+    return ast.Constant(int(number) if number == int(number) and abs(number) < 2**53 else number)
+
+
+def _exponent(node: ast.expr, text: str) -> ast.expr:
+    exponent = exponent_of(node)
+    if exponent is None or not abs(exponent) <= MAX_EXPONENT:
+        raise ExpressionError(
+            f"** {ast.unparse(node)} in {shown(text)}",
+            f"the exponent is a number from -{MAX_EXPONENT} to {MAX_EXPONENT}",
+        )
+    constant = _number(abs(exponent), text)
+    return ast.UnaryOp(ast.USub(), constant) if exponent < 0 else constant
+
+
+_SIGNS: dict[type[ast.operator], tuple[str, int]] = {
+    ast.Add: ("+", 1),
+    ast.Sub: ("-", 1),
+    ast.Mult: ("*", 2),
+    ast.Div: ("/", 2),
+}
+
+
+def _text(node: ast.expr, binds: int = 0) -> str:
+    """Write a tree, with parentheses where what is around it binds more tightly.
+
+    Written here and not by ``ast.unparse``, whose parentheses differ between versions of Python: problems are told
+    apart by this text, also in a database that outlives them.
+    """
+    match node:
+        case ast.Constant(value=value):
+            return repr(value)
+        case ast.Name(id=name):
+            return name
+        case ast.UnaryOp(operand=operand):
+            text, own = f"-{_text(operand, 3)}", 3
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            text, own = f"{_text(left, 5)} ** {_text(right)}", 4
+        case ast.BinOp(left=left, op=op, right=right):
+            sign, own = _SIGNS[type(op)]
+            text = f"{_text(left, own)} {sign} {_text(right, own + 1)}"
+        case ast.Compare(left=left, ops=[comparison], comparators=[right]):
+            return f"{_text(left)} {COMPARISONS[type(comparison)]} {_text(right)}"
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return f"{name}({', '.join(map(_text, arguments))})"
+        case _:
+            raise AssertionError(node)
+    return f"({text})" if own < binds else text
+
+
+def _operations(node: ast.expr) -> int:
+    match node:
+        case ast.UnaryOp(operand=operand):
+            return _operations(operand)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            exponent = exponent_of(right)
+            assert exponent is not None
+            return _operations(left) + multiplications(exponent)
+        case ast.BinOp(left=left, right=right) | ast.Compare(left=left, comparators=[right]):
+            return 1 + _operations(left) + _operations(right)
+        case ast.Call(args=arguments):
+            return 1 + sum(map(_operations, arguments))
+    return 0
+
+
+def _insist(name: str, known: tuple[str, ...], text: str, what: str = "name") -> None:
+    if name in known:
+        return
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise ExpressionError(
+        f"unknown {what} {name!r} in {shown(text)}", f"{hint}choose from: {', '.join(known) or 'none'}"
+    )

@@ -1,0 +1,233 @@
+"""Element expressions as CUDA C++: value in float or double, and magnitude in double.
+
+Nothing of a user's text gets into the code: operators, functions and literals are written here, and names are those
+that the expression was allowed. Each result is one C++ expression over variables of these names, so that it can stand
+anywhere in a function.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tuner.expressions import magnitudes
+from tuner.expressions.elementwise import COMPARISONS, ElementExpression, exponent_of, parse_element
+from tuner.expressions.magnitudes import ANYTHING, Sized
+
+_C_NAMES = {"abs": "fabs", "maximum": "fmax", "minimum": "fmin"}
+_OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+
+
+def cuda(text: str) -> str:
+    """Give an element expression's value as C++ over ``float`` variables."""
+    return _value(parse_element(text).body, "float", str)
+
+
+def cuda_double(text: str) -> str:
+    """Give an element expression's value as C++ over ``double`` variables."""
+    return _value(parse_element(text).body, "double", str)
+
+
+def cuda_macro(name: str, text: str, of: tuple[str, ...]) -> str:
+    """Give a ``#define`` with the expression's names as parameters, which may be of any type that casts to float."""
+    body = _value(parse_element(text).body, "float", lambda variable: f"((float)({variable}))")
+    return f"#define {name}({', '.join(of)}) ({body})"
+
+
+def cuda_magnitude(text: str) -> str:
+    """Give an element expression's magnitude (``tuner.expressions.magnitudes``) as C++ over ``double`` variables."""
+    expression = parse_element(text)
+    recorder = _Recorder(expression)
+    sized = _sized(expression.body, recorder)
+    if sized.exact:
+        return "0.0"
+    result = recorder.where(sized.magnitude < ANYTHING, sized.magnitude, recorder.number(ANYTHING))
+    return f"[&] {{ {' '.join(recorder.lines)} return {result}; }}()"
+
+
+def literal(value: float, kind: str) -> str:
+    """Give a number in C: as float the nearest float32, in the fewest digits that lead back to it."""
+    digits = str(np.float32(value)) if kind == "float" else repr(float(value))
+    if not any(mark in digits for mark in ".e"):
+        digits += ".0"
+    return digits + ("f" if kind == "float" else "")
+
+
+def _value(node: ast.expr, kind: str, variable: Callable[[str], str]) -> str:
+    def run(child: ast.expr) -> str:
+        return _value(child, kind, variable)
+
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return literal(value, kind)
+        case ast.Name(id=name):
+            return variable(name)
+        case ast.UnaryOp(operand=operand):
+            return f"(-{run(operand)})"
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            exponent = exponent_of(right)
+            assert exponent is not None
+            simple = isinstance(left, ast.Name | ast.Constant)
+            return _power(run(left), exponent, kind, simple=simple)
+        case ast.BinOp(left=left, op=op, right=right):
+            return f"({run(left)} {_OPERATORS[type(op)]} {run(right)})"
+        case ast.Call(func=ast.Name(id="where"), args=[ast.Compare() as condition, then, otherwise]):
+            sign = COMPARISONS[type(condition.ops[0])]
+            comparison = f"{run(condition.left)} {sign} {run(condition.comparators[0])}"
+            return f"({comparison} ? {run(then)} : {run(otherwise)})"
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            function = _C_NAMES.get(name, name) + ("f" if kind == "float" else "")
+            return f"{function}({', '.join(map(run, arguments))})"
+    raise AssertionError(node)
+
+
+def _power(base: str, exponent: float, kind: str, *, simple: bool) -> str:
+    """Write a power: products of a whole exponent, a root, else the library's function."""
+    suffix = "f" if kind == "float" else ""
+    if exponent == 0.0:
+        return literal(1.0, kind)
+    if exponent == 1.0:
+        return base
+    if exponent == 0.5:
+        return f"sqrt{suffix}({base})"
+    if exponent != int(exponent):
+        number = literal(abs(exponent), kind)
+        return f"pow{suffix}({base}, {'-' if exponent < 0 else ''}{number})"
+    if exponent < 0:
+        return f"({literal(1.0, kind)} / {_power(base, -exponent, kind, simple=simple)})"
+    if exponent == 2.0 and simple:
+        return f"({base} * {base})"
+    # A function without a name, so that the base is computed once and its text does not double with each power.
+    whole = int(exponent)
+    squares = ["t"] + [f"t{1 << i}" for i in range(1, whole.bit_length())]
+    lines = [f"const {kind} {b} = {a} * {a};" for a, b in itertools.pairwise(squares)]
+    factors = [square for i, square in enumerate(squares) if whole >> i & 1]
+    body = " ".join([*lines, f"return {' * '.join(factors)};"])
+    return f"[]({kind} t) {{ {body} }}({base})"
+
+
+class _Term:
+    """A number in the generated code; arithmetic with it writes a line."""
+
+    def __init__(self, text: str, recorder: _Recorder) -> None:
+        self.text, self.recorder = text, recorder
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _write(self, left: Any, operator: str, right: Any, kind: str = "double") -> _Term:
+        return self.recorder.write(
+            f"{self.recorder.number(left)} {operator} {self.recorder.number(right)}", kind
+        )
+
+    def __neg__(self) -> _Term:
+        return self.recorder.write(f"-{self}")
+
+    def __add__(self, other: Any) -> _Term:
+        return self._write(self, "+", other)
+
+    def __radd__(self, other: Any) -> _Term:
+        return self._write(other, "+", self)
+
+    def __sub__(self, other: Any) -> _Term:
+        return self._write(self, "-", other)
+
+    def __rsub__(self, other: Any) -> _Term:
+        return self._write(other, "-", self)
+
+    def __mul__(self, other: Any) -> _Term:
+        return self._write(self, "*", other)
+
+    def __rmul__(self, other: Any) -> _Term:
+        return self._write(other, "*", self)
+
+    def __truediv__(self, other: Any) -> _Term:
+        return self._write(self, "/", other)
+
+    def __lt__(self, other: Any) -> _Term:
+        return self._write(self, "<", other, "bool")
+
+    def __le__(self, other: Any) -> _Term:
+        return self._write(self, "<=", other, "bool")
+
+    def equals(self, other: Any) -> _Term:
+        """Compare; ``==`` itself is Python's."""
+        return self._write(self, "==", other, "bool")
+
+
+class _Recorder:
+    """Writes the rules of ``tuner.expressions.magnitudes`` down as lines of C++, each value once."""
+
+    def __init__(self, expression: ElementExpression) -> None:
+        self.lines: list[str] = []
+        self._prefix = "e_"
+        while any(name.startswith(self._prefix) for name in expression.names):
+            self._prefix += "_"
+        self.functions: magnitudes.Functions = {
+            **{
+                name: self._function(_C_NAMES.get(name, name))
+                for name in ("abs", "maximum", "minimum", "sqrt")
+            },
+            **{name: self._function(name) for name in ("exp", "log", "tanh", "sin", "cos")},
+            "power": self._function("pow"),
+            "where": self.where,
+            "equal": lambda left, right: self.number(left).equals(right),
+            "number": self.number,
+        }
+
+    def write(self, code: str, kind: str = "double") -> _Term:
+        """Add a line, and give what it computes."""
+        name = f"{self._prefix}{len(self.lines)}"
+        self.lines.append(f"const {kind} {name} = {code};")
+        return _Term(name, self)
+
+    def number(self, value: Any) -> _Term:
+        """Give a number as a term."""
+        return value if isinstance(value, _Term) else _Term(literal(value, "double"), self)
+
+    def where(self, condition: Any, then: Any, otherwise: Any) -> _Term:
+        """Choose."""
+        return self.write(f"{condition} ? {self.number(then)} : {self.number(otherwise)}")
+
+    def _function(self, name: str) -> Callable[..., _Term]:
+        return lambda *arguments: self.write(f"{name}({', '.join(str(self.number(a)) for a in arguments)})")
+
+
+def _sized(node: ast.expr, recorder: _Recorder) -> Sized:
+    functions = recorder.functions
+
+    def run(child: ast.expr) -> Sized:
+        return _sized(child, recorder)
+
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return magnitudes.constant(float(value), functions)
+        case ast.Name(id=name):
+            variable = _Term(name, recorder)
+            return Sized(variable, functions["abs"](variable), True)
+        case ast.UnaryOp(operand=operand):
+            return magnitudes.negated(run(operand))
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            exponent = exponent_of(right)
+            assert exponent is not None
+            return magnitudes.powered(run(left), exponent, functions)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return magnitudes.added(run(left), run(right))
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return magnitudes.subtracted(run(left), run(right))
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return magnitudes.multiplied(run(left), run(right))
+        case ast.BinOp(left=left, right=right):
+            return magnitudes.divided(run(left), run(right), functions)
+        case ast.Call(func=ast.Name(id="where"), args=[ast.Compare() as condition, then, otherwise]):
+            a, b = run(condition.left), run(condition.comparators[0])
+            sign = COMPARISONS[type(condition.ops[0])]
+            holds = recorder.write(f"{a.value} {sign} {b.value}", "bool")
+            return magnitudes.chosen(holds, a, b, run(then), run(otherwise), functions)
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return magnitudes.applied(name, tuple(map(run, arguments)), functions)
+    raise AssertionError(node)

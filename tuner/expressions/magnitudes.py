@@ -1,0 +1,203 @@
+"""Magnitudes: what the rounding errors of a result are proportional to, node by node of an expression.
+
+The rules are written once, over any kind of number: ``tuner.expressions.array`` gives them NumPy arrays,
+``tuner.expressions.elementwise_cuda``
+gives them names of C variables and so gets the same rules as CUDA. For a result of ``n`` operations whose inputs are
+exact, computed in float32 by any order of evaluation that is allowed, they keep
+
+    error <= u * ((n + 1) * magnitude - |value|)        with u = 2^-24,
+
+which ``tuner.expressions.array.tolerance`` covers for up to 64 operations. It holds for inputs (error 0), and each rule
+carries it from the arguments to the result: sums add magnitudes, products multiply them, and of any other function
+``f(a)`` it is ``|f'(a)|`` times the magnitude of ``a``, and a few times ``|f(a)|`` for the function's own error (CUDA
+C++ Programming Guide, "Mathematical Functions": at most 2 ulp of expf, logf, tanhf, sinf and cosf, 9 ulp of powf, none
+beyond rounding of sqrtf and division).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+UNIT = 2.0**-24
+LOST = 2.0**14
+"""Magnitude over value beyond which the slope at the value says too little: 65 u times it is 6 %, and soon even the
+sign may be lost. The logarithm, the root or the inverse of such a value may be anything."""
+ANYTHING = 1e300
+"""A magnitude that allows any error; infinite as float32."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A part of an expression.
+
+    Attributes:
+        value: in float64, or a term of C.
+        magnitude: likewise.
+        exact: whether float32 arithmetic has the very same value: inputs, and what only selects among them.
+        operations: roundings that lie behind it.
+    """
+
+    value: Any
+    magnitude: Any
+    exact: bool
+    operations: float = 0
+
+
+Functions = Mapping[str, Callable[..., Any]]
+"""The functions of ``tuner.expressions.elementwise`` by name, and ``power``, ``equal`` and ``number``, for one kind
+of number."""
+
+
+def constant(value: float, functions: Functions) -> Sized:
+    """Size a number of the expression's text; one that is no float32 is rounded once more."""
+    with np.errstate(all="ignore"):
+        exact = float(np.float32(value)) == value
+    number = functions["number"]
+    return Sized(number(value), number(abs(value) if exact else 2.0 * abs(value)), exact)
+
+
+def negated(a: Sized) -> Sized:
+    """Size ``-a``."""
+    return Sized(-a.value, a.magnitude, a.exact, a.operations)
+
+
+def added(a: Sized, b: Sized) -> Sized:
+    """Size ``a + b``."""
+    return Sized(a.value + b.value, a.magnitude + b.magnitude, False, a.operations + b.operations + 1)
+
+
+def subtracted(a: Sized, b: Sized) -> Sized:
+    """Size ``a - b``."""
+    return Sized(a.value - b.value, a.magnitude + b.magnitude, False, a.operations + b.operations + 1)
+
+
+def multiplied(a: Sized, b: Sized) -> Sized:
+    """Size ``a * b``."""
+    return Sized(a.value * b.value, a.magnitude * b.magnitude, False, a.operations + b.operations + 1)
+
+
+def divided(a: Sized, b: Sized, functions: Functions) -> Sized:
+    """Size ``a / b``."""
+    value, size = a.value / b.value, functions["abs"](b.value)
+    operations = a.operations + b.operations + 1
+    if b.exact:
+        return Sized(value, a.magnitude / size, False, operations)
+    magnitude = (a.magnitude + functions["abs"](value) * b.magnitude) / size
+    magnitude = functions["where"](b.magnitude < LOST * size, magnitude, functions["number"](ANYTHING))
+    return Sized(value, magnitude, False, operations)
+
+
+def powered(a: Sized, exponent: float, functions: Functions) -> Sized:
+    """Size ``a ** exponent``: products for a whole exponent, as the generated code computes it."""
+    if exponent == 0.0:
+        return Sized(functions["number"](1.0), functions["number"](1.0), True)
+    if exponent == 1.0:
+        return a
+    if exponent == 0.5:
+        return applied("sqrt", (a,), functions)
+    if exponent == int(exponent):
+        if exponent < 0.0:
+            return divided(constant(1.0, functions), powered(a, -exponent, functions), functions)
+        power = functions["power"]
+        magnitude = exponent * power(a.magnitude, exponent)
+        return Sized(power(a.value, exponent), magnitude, False, a.operations + exponent - 1.0)
+    value = functions["power"](a.value, exponent)
+    size = functions["abs"](value)
+    own: Any = 9.0
+    with np.errstate(all="ignore"):
+        if float(np.float32(exponent)) != exponent:
+            # An error d in the exponent is d |log a| in the result: up to 88 u, before it is too large for float32.
+            base = functions["maximum"](functions["abs"](a.value), 1e-300)
+            own = own + abs(exponent) * functions["abs"](functions["log"](base))
+    magnitude = _with_condition(own * size, abs(exponent) * size, a, functions)
+    return Sized(value, magnitude, False, a.operations + 1)
+
+
+def applied(name: str, arguments: tuple[Sized, ...], functions: Functions) -> Sized:
+    """Size a function of one or two arguments."""
+    a = arguments[0]
+    value = functions[name](*(argument.value for argument in arguments))
+    operations = sum(argument.operations for argument in arguments) + 1
+    exact = all(argument.exact for argument in arguments)
+    if name == "abs":
+        return Sized(value, a.magnitude, exact, a.operations)
+    if name in ("maximum", "minimum"):
+        magnitude = functions["maximum"](a.magnitude, arguments[1].magnitude)
+        return Sized(value, magnitude, exact, operations)
+    size = functions["abs"](value)
+    if name == "sqrt":
+        magnitude = _with_condition(size, size, a, functions)
+    elif name == "exp":
+        # An error d in a becomes e^a (e^d - 1) <= e^a d e^d; d is at most 65 u times the magnitude. Also for exact a:
+        # exp2f(a * log2(e)) is an honest way to compute it.
+        error = a.magnitude * functions["exp"](functions["minimum"](2.0**-18 * a.magnitude, 20.0))
+        magnitude = size * (3.0 + error)
+    elif name == "log":
+        magnitude = _with_condition(3.0 * size, 1.0, a, functions)
+    elif exact:  # sin, cos, tanh
+        magnitude = 3.0 * size
+    elif name == "tanh":
+        slope = functions["minimum"](1.0, 2.0 * (1.0 - value * value))
+        magnitude = 3.0 * size + a.magnitude * slope
+    else:
+        magnitude = 3.0 * size + a.magnitude
+    return Sized(value, magnitude, False, operations)
+
+
+def _with_condition(own: Any, factor: Any, a: Sized, functions: Functions) -> Any:
+    """Give ``own + factor * magnitude / |value|`` of an argument; ANYTHING where its digits are lost."""
+    if a.exact:
+        return own
+    where, size = functions["where"], functions["abs"](a.value)
+    known = a.magnitude < LOST * size
+    # Nothing but zeros is no loss: the function has its value there, if it has one.
+    otherwise = where(functions["equal"](a.magnitude, 0.0), own, ANYTHING)
+    return where(known, own + factor * (a.magnitude / where(known, size, 1.0)), otherwise)
+
+
+def chosen(holds: Any, left: Sized, right: Sized, a: Sized, b: Sized, functions: Functions) -> Sized:
+    """Size ``where(left < right, a, b)``, or with another comparison.
+
+    Where rounding may decide the comparison either way, both results are right: the magnitude there allows the whole
+    difference between them. Comparisons of inputs with each other or with float32 numbers have no such place.
+    """
+    where = functions["where"]
+    value = where(holds, a.value, b.value)
+    magnitude = where(holds, a.magnitude, b.magnitude)
+    operations = left.operations + right.operations + a.operations + b.operations + 1
+    exact = left.exact and right.exact
+    if exact:
+        return Sized(value, magnitude, a.exact and b.exact, operations)
+    absolute = functions["abs"]
+    window = sum(
+        (side.operations + 1.0) * 2.0 * UNIT * side.magnitude for side in (left, right) if not side.exact
+    )
+    apart = absolute(a.value - b.value)
+    both = functions["maximum"](a.magnitude, b.magnitude) + where(apart < ANYTHING, apart, ANYTHING) / UNIT
+    close = absolute(left.value - right.value) <= window
+    return Sized(value, where(close, both, magnitude), False, operations)
+
+
+def _numpy_power(base: Any, exponent: float) -> Any:
+    return np.asarray(base, np.float64) ** exponent
+
+
+NUMPY: Functions = {
+    "abs": np.abs,
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "log": np.log,
+    "tanh": np.tanh,
+    "sin": np.sin,
+    "cos": np.cos,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "where": np.where,
+    "equal": np.equal,
+    "power": _numpy_power,
+    "number": float,
+}

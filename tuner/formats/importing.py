@@ -1,0 +1,90 @@
+"""Another tool's results as rows of the database: a run that is marked as theirs, and is never ranked with ours."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from tuner import __version__
+from tuner.database.database import Database
+from tuner.database.records import Winner
+from tuner.errors import DatabaseError
+from tuner.formats.as_kernel import Others
+from tuner.model import Configuration, Run, Trial, digest
+
+SAMPLER = "import"
+"""What stands in the place of a sampler."""
+TAG = "foreign"
+UNVERIFIED = "another tool's result, which nothing here has verified"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What became of a file."""
+
+    run: Run
+    trials: int
+    failures: int
+    best: Configuration | None
+    best_ns: float | None
+    added: bool
+    """False where the same results were there already."""
+
+
+def import_others(database: Database, others: Others) -> Imported:
+    """Add all results of a file as one run, or nothing of it; the same results are not added twice.
+
+    Raises:
+        DatabaseError: the database cannot be written.
+    """
+    run = _run(others)
+    trials = [
+        Trial(
+            number, configuration, row.status, row.time_ns, samples_ns=row.samples_ns, error=row.error,
+            compile_s=row.compile_s, measure_s=row.measure_s, tags=("replayed", TAG),
+        )
+        for number, (configuration, row) in enumerate(others.rows.items())
+    ]  # fmt: skip
+    ranked = [trial for trial in trials if trial.time_ns is not None]
+    best = min(ranked, key=lambda trial: trial.time_ns or 0.0, default=None)
+    added = not _there(database, run.id)
+    if added:
+        with database.transaction():
+            database.start_run(run)
+            ids = {trial.number: database.record(run.id, trial) for trial in trials}
+            if best is not None and best.time_ns is not None:
+                database.record_winner(
+                    run.id, Winner(ids[best.number], best.configuration, best.time_ns, reason=UNVERIFIED)
+                )
+            database.finish_run(run.id, "finished", {"trials": len(trials)})
+    failures = len(trials) - len(ranked)
+    if best is None:
+        return Imported(run, len(trials), failures, None, None, added)
+    return Imported(run, len(trials), failures, best.configuration, best.time_ns, added)
+
+
+def _run(others: Others) -> Run:
+    recording, kernel = others.recording, others.kernel
+    what = digest([kernel.digest, others.problem.to_json(), recording.gpu.name, str(recording.conditions)])
+    return Run(
+        id=str(uuid.uuid5(uuid.NAMESPACE_OID, what)),
+        problem=others.problem,
+        gpu=recording.gpu,
+        device=f"replay:{recording.name}",
+        seed=0,
+        sampler=SAMPLER,
+        trials=len(others.rows),
+        lookahead=1,
+        kernel_digest=kernel.digest,
+        kernel_file=str(kernel.file),
+        versions={"kernel-tune": __version__, **recording.versions},
+        conditions=recording.conditions,
+    )
+
+
+def _there(database: Database, run_id: str) -> bool:
+    try:
+        database.run_state(run_id)
+    except DatabaseError:
+        return False
+    return True

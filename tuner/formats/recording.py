@@ -1,0 +1,247 @@
+"""Recorded spaces: what a GPU answered for every configuration of a sub-lattice, as gzipped JSON.
+
+A recording names the GPU and the problem, and for each row the digest of the rendered source (comments and white
+space aside), so that a changed comment does not orphan it and a changed kernel does. Times are whole nanoseconds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner import paths
+from tuner.errors import RecordingError
+from tuner.formats import recorded_data
+from tuner.formats.recorded_data import Unfit
+from tuner.kernel.render import render, source_digest
+from tuner.kernel.spec import RESOURCE_NAMES, KernelSpec
+from tuner.model import (
+    Conditions,
+    Configuration,
+    Gpu,
+    Mode,
+    Problem,
+    Regime,
+    Resources,
+    Status,
+    Trial,
+    digest,
+)
+
+FORMAT = "kernel-tune recording"
+VERSION = 1
+OF_FILE = ("format", "version", "kernel", "gpu", "recorded", "versions", "mode", "regime", "problems")
+OF_PROBLEM = ("problem", "resources", "variants")
+OF_VARIANT = ("parameters", "values", "status", "samples_ns", "resources", "error", "source")
+"""The keys of a recording and of its parts; others are refused."""
+MAX_BYTES = 256 << 20
+DIGEST_LENGTH = 12
+GZIP = b"\x1f\x8b"
+AGAIN = "fetch it again, or record it anew"
+OTHERS = "leave out --kernel if it is a T4 or a Kernel Tuner cache file"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was recorded of one configuration."""
+
+    status: Status
+    samples_ns: tuple[float, ...]
+    resources: Resources | None
+    error: str
+    source: str
+    """Digest of the rendered sources, shortened."""
+
+
+@dataclass(frozen=True)
+class RecordedProblem:
+    """All rows of one problem."""
+
+    problem: Problem
+    rows: Mapping[Configuration, Row]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A file of recorded rows of one kernel on one GPU."""
+
+    name: str
+    kernel: str
+    gpu: Gpu
+    recorded: str
+    """Date."""
+    versions: Mapping[str, str]
+    problems: tuple[RecordedProblem, ...]
+    conditions: Conditions = field(default_factory=Conditions)
+    """How all of it was timed."""
+
+
+def sources_digest(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
+    """Hash what a configuration renders to."""
+    return short_digest(source for source, _ in render(kernel, problem, gpu, configuration))
+
+
+def short_digest(sources: Iterable[str]) -> str:
+    """Hash the sources of one candidate, in order."""
+    return digest([source_digest(source) for source in sources])[:DIGEST_LENGTH]
+
+
+def find_recording(kernel: str) -> Path | None:
+    """Give the recording of a built-in kernel that comes with the package."""
+    found = sorted(paths.recordings().glob(f"{kernel}-*.json.gz"))
+    return found[0] if found else None
+
+
+def recorded_kernel(path: Path, kernel: str) -> str:
+    """Give what to load for a recording: the kernel's name, or, if it has changed since, the file that is kept of it.
+
+    Beside ``NAME.json.gz`` that is ``NAME/KERNEL.toml``, with those templates that have changed.
+    """
+    kept = path.with_name(path.name.removesuffix(".json.gz")) / f"{kernel}.toml"
+    return str(kept) if kept.is_file() else kernel
+
+
+def write_recording(path: Path, recording: Recording) -> None:
+    """Write a recording; the same content gives the same bytes."""
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        "kernel": recording.kernel,
+        "gpu": recording.gpu.to_json(),
+        "recorded": recording.recorded,
+        "versions": dict(recording.versions),
+        "mode": recording.conditions.mode,
+        "regime": recording.conditions.regime,
+        "problems": [_encode_problem(problem) for problem in recording.problems],
+    }
+    text = json.dumps(data, separators=(",", ":")).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.write_bytes(gzip.compress(text, 9, mtime=0))
+    new.replace(path)
+
+
+def read_recording(path: Path) -> Recording:
+    """Read a recording.
+
+    Raises:
+        RecordingError: it is not one, or is damaged or of a later version.
+    """
+    data = _loaded(path)
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise RecordingError(f"{path}: not a recording of this tool", OTHERS)
+    try:
+        version = recorded_data.whole(recorded_data.member(data, "version"), "version")
+        if version != VERSION:
+            raise RecordingError(f"{path}: version {version}, this is {VERSION}", "update kernel-tune")
+        return _decode(path.name.removesuffix(".json.gz"), data)
+    except Unfit as finding:
+        raise RecordingError(f"{path}: damaged: {finding}", AGAIN) from None
+
+
+def row_of(trial: Trial, source: str, samples_ns: Sequence[float]) -> Row:
+    """Give what a recording keeps of a trial, with the samples that are to be kept."""
+    return Row(trial.status, tuple(float(round(s)) for s in samples_ns), trial.resources, trial.error, source)
+
+
+def _encode_problem(recorded: RecordedProblem) -> dict[str, Any]:
+    variants: dict[str, dict[str, Any]] = {}
+    for configuration, row in recorded.rows.items():
+        variant = variants.setdefault(
+            configuration.variant,
+            {
+                "parameters": list(configuration.values),
+                "values": [],
+                "status": [],
+                "samples_ns": [],
+                "resources": [],
+                "error": [],
+                "source": [],
+            },
+        )
+        variant["values"].append(list(configuration.values.values()))
+        variant["status"].append(row.status)
+        variant["samples_ns"].append([int(sample) for sample in row.samples_ns])
+        variant["resources"].append(
+            [getattr(row.resources, name) for name in RESOURCE_NAMES] if row.resources else None
+        )
+        variant["error"].append(row.error)
+        variant["source"].append(row.source)
+    return {"problem": recorded.problem.to_json(), "resources": list(RESOURCE_NAMES), "variants": variants}
+
+
+def _loaded(path: Path) -> Any:
+    try:
+        packed = path.read_bytes()
+        if not packed:
+            raise RecordingError(f"{path} is empty", AGAIN)
+        if not packed.startswith(GZIP):
+            raise RecordingError(f"{path}: not a recording: not compressed with gzip", OTHERS)
+        unpacker = zlib.decompressobj(wbits=31)
+        text = unpacker.decompress(packed, MAX_BYTES)
+    except OSError as error:
+        raise RecordingError(
+            f"cannot read recording {path}: {error.strerror}", "give the path of a .json.gz file"
+        ) from None
+    except zlib.error:
+        raise RecordingError(f"{path}: damaged: it cannot be decompressed", AGAIN) from None
+    if not unpacker.eof:
+        if len(text) >= MAX_BYTES:
+            raise RecordingError(f"{path}: larger than {MAX_BYTES >> 20} MiB", "record fewer problems in it")
+        raise RecordingError(f"{path}: the compressed file is cut off", AGAIN)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise RecordingError(f"{path}: not a recording: not JSON: {error}", OTHERS) from None
+    except RecursionError:
+        raise RecordingError(f"{path}: not a recording: nested too deep", OTHERS) from None
+
+
+def _decode(name: str, data: Mapping[str, Any]) -> Recording:
+    recorded_data.known(data, OF_FILE, "a recording")
+    problems = recorded_data.listed(recorded_data.member(data, "problems"), "problems")
+    if not problems:
+        raise Unfit("problems is empty")
+    # The first recordings do not say how they were timed; they were all taken so.
+    mode, regime = data.get("mode", Mode.COLD), data.get("regime", Regime.RESTED)
+    return Recording(
+        name,
+        recorded_data.text(recorded_data.member(data, "kernel"), "kernel"),
+        recorded_data.gpu(recorded_data.member(data, "gpu")),
+        recorded_data.text(recorded_data.member(data, "recorded"), "recorded", 0),
+        recorded_data.versions(recorded_data.member(data, "versions")),
+        tuple(_decode_problem(problem, f"problems[{i}]") for i, problem in enumerate(problems)),
+        Conditions(recorded_data.word(Mode, mode, "mode"), recorded_data.word(Regime, regime, "regime")),
+    )
+
+
+def _decode_problem(found: object, where: str) -> RecordedProblem:
+    data = recorded_data.mapping(found, where)
+    recorded_data.known(data, OF_PROBLEM, where)
+    problem = recorded_data.problem(recorded_data.member(data, "problem", where), f"{where}.problem")
+    names = recorded_data.resource_names(recorded_data.member(data, "resources", where), f"{where}.resources")
+    variants = recorded_data.mapping(recorded_data.member(data, "variants", where), f"{where}.variants")
+    rows: dict[Configuration, Row] = {}
+    for variant, columns in variants.items():
+        rows.update(_decode_rows(variant, columns, names, f"{where}.variants.{variant}"))
+    return RecordedProblem(problem, rows)
+
+
+def _decode_rows(variant: str, found: object, names: list[str], where: str) -> dict[Configuration, Row]:
+    data = recorded_data.mapping(found, where)
+    recorded_data.known(data, OF_VARIANT, where)
+    parameters = recorded_data.names(recorded_data.member(data, "parameters", where), f"{where}.parameters")
+    columns = recorded_data.columns(data, where, len(parameters), len(names))
+    rows: dict[Configuration, Row] = {}
+    for values, status, samples, resources, error, source in zip(*columns, strict=True):
+        configuration = Configuration(variant, tuple(zip(parameters, values, strict=True)))
+        report = Resources(**dict(zip(names, resources, strict=True))) if resources else None
+        rows[configuration] = Row(Status(status), tuple(map(float, samples)), report, error, source)
+    if len(rows) < len(columns[0]):
+        raise Unfit(f"{where}.values has a configuration twice")
+    return rows

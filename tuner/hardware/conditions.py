@@ -1,0 +1,95 @@
+"""How a problem is timed: from its work and its footprint, before anything is run, so that every run of it agrees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.hardware.roofline import Roof
+from tuner.kernel.plan import Buffer
+from tuner.model import Conditions, Gpu, Mode, Regime
+
+SHORT_NS = 20_000.0
+"""Speed of light below which a problem is short. The events around a single kernel cost 1.2 to 2.6 us on an H200, and
+where its code happens to lie moves a cold time by 0.1 us: up to some 30 us that is a visible part of the figure."""
+BATCH_NS = 250_000.0
+"""Length of a batch: the two events' cost is then below 1 % of it."""
+LAUNCH_NS = 1_500.0
+"""From the end of a kernel of a graph to the start of the next, and an empty kernel in between."""
+MIN_CALLS, MAX_CALLS = 8, 160
+SUSTAINED_BATCH_NS = 400e6
+"""The same under sustained load, where the power limit's control loop moves the clock by some percent every few tens of
+milliseconds: means over 0.1 s of a cuBLAS product on an H200 differ by 8 %, over 0.4 s by 2.6 %, over 1 s by 0.7 %."""
+MAX_SUSTAINED_CALLS = 2000
+LONGEST_FACTOR = 4.0
+"""Times its length that a batch may take: kernels that are slower than the speed of light promises get fewer calls."""
+COLD_FACTOR = 2.5
+"""Times the L2 that must go by before a buffer read earlier has certainly left it."""
+HEAVY_SHARE = 0.15
+"""Share of the peak FLOP rate above which a kernel draws enough power to be slowed by the power limit."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Calls between two events, and copies of the tensors that they go through in turn."""
+
+    calls: int
+    copies: int
+    length_ns: float = BATCH_NS
+
+    def calls_for(self, estimate_ns: float) -> int:
+        """Give the calls of a candidate: fewer than of the others only where it is very slow."""
+        return max(1, min(self.calls, int(LONGEST_FACTOR * self.length_ns / max(estimate_ns, 1.0))))
+
+
+def footprint(tensors: Sequence[Buffer]) -> int:
+    """Give the bytes of all tensors of a problem."""
+    return sum(tensor.size_bytes for tensor in tensors)
+
+
+def choose_conditions(roof: Roof, mode: Mode | None, regime: Regime) -> tuple[Conditions, str]:
+    """Settle mode and regime, and say why.
+
+    The choice rests on the roofline alone, not on a measured time: every run of a problem on a GPU must choose alike,
+    or its results could not be ranked together.
+
+    Args:
+        roof: the problem's work under the GPU's ceilings.
+        mode: as the user wants it, or None.
+        regime: as the user wants it.
+    """
+    least_ns = roof.speed_of_light_ns
+    if mode is not None:
+        return Conditions(mode, regime), "as asked"
+    if regime is Regime.SUSTAINED:
+        return Conditions(Mode.ROTATING, regime), "a sustained load runs back to back, on new data each time"
+    if least_ns < SHORT_NS:
+        why = (
+            f"{least_ns / 1e3:.2g} us at the speed of light: too short for the events around a single kernel"
+        )
+        return Conditions(Mode.ROTATING, regime), why
+    why = f"{least_ns / 1e3:{'.3g' if least_ns < 1e6 else '.0f'}} us at the speed of light"
+    if roof.bound == "compute":
+        why += "; a kernel near the peak gets pauses, because the power limit would slow it"
+    return Conditions(Mode.COLD, regime), why
+
+
+def batch_of(roof: Roof, tensors: Sequence[Buffer], gpu: Gpu, conditions: Conditions) -> Batch:
+    """Settle how many calls share a pair of events; the same for all candidates of a problem.
+
+    Rotating calls need so many copies of the tensors that other copies of more than :data:`COLD_FACTOR` times the L2
+    are touched before one is used again; where the calls are too few for that, each copy is used only once, behind the
+    flush that is at the start of each batch. Tensors that are so large themselves need no copy.
+    """
+    mode, sustained = conditions.mode, conditions.regime is Regime.SUSTAINED
+    if mode is Mode.COLD:
+        return Batch(1, 1)
+    length_ns = SUSTAINED_BATCH_NS if sustained else BATCH_NS
+    most = MAX_SUSTAINED_CALLS if sustained else MAX_CALLS
+    calls = math.ceil(length_ns / (roof.speed_of_light_ns + LAUNCH_NS))
+    calls = max(MIN_CALLS, min(most, calls))
+    enough, own = COLD_FACTOR * gpu.l2_bytes, footprint(tensors)
+    if mode is Mode.WARM or own >= enough:
+        return Batch(calls, 1, length_ns)
+    return Batch(calls, min(calls, 1 + math.ceil(enough / own)), length_ns)

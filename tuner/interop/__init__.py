@@ -1,1 +1,0 @@
-"""Other tools' files: what they recorded, and what their search spaces are."""

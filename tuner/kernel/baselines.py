@@ -1,0 +1,284 @@
+"""What a tuned kernel is compared with: a library's call, a user's own kernel or Python function, NumPy."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from tuner.errors import ExpressionError, KernelError, UsageError
+from tuner.expressions.arithmetic import ITEMSIZE, Expression, parse
+from tuner.expressions.library_call import LibraryCall
+from tuner.kernel.plan import Launch, UnlaunchableError, settle_launch
+from tuner.kernel.reference import numpy_of
+from tuner.kernel.spec import ArgumentSpec, CallSpec, KernelSpec, LaunchSpec, suggestion
+from tuner.model import Configuration, Gpu, Problem
+
+NUMPY = "numpy"
+FORMS = (
+    "give mine.cu:KERNEL<<<GRID, BLOCK>>>(ARGUMENTS), the same with a .cubin, mine.cu with a line `// tune: "
+    "KERNEL<<<...>>>(...)` in it, file.py:FUNCTION, or package.module:FUNCTION"
+)
+MAX_FILE_BYTES = 1 << 20
+
+_KERNEL_FILE = re.compile(r"(?P<file>.+?\.(?:cu|cubin))(?::(?P<launch>.*))?", re.DOTALL)
+_PYTHON_FILE = re.compile(r"(?P<file>.+\.py):(?P<function>[^:]*)")
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_LAUNCH = re.compile(
+    r"\s*(?P<entry>[A-Za-z_][\w:<>, *]*?)\s*<<<(?P<shape>.*?)>>>\s*\((?P<arguments>.*)\)\s*;?\s*", re.DOTALL
+)
+_COMMENT = re.compile(r"^\s*//\s*tune:\s*(.+?)\s*$", re.MULTILINE)
+
+
+class BaselineKind(StrEnum):
+    """How a baseline is run."""
+
+    CALL = "call"
+    """A library's function on the GPU, from the kernel's file: ``torch.mm(a, b, out=c)``."""
+    PYTHON = "python"
+    """A user's function on GPU tensors: ``module:function`` or ``file.py:function``."""
+    LAUNCH = "launch"
+    """A user's kernel: ``name<<<grid, block, shared>>>(arguments)`` of a ``.cu`` or ``.cubin`` file."""
+    NUMPY = "numpy"
+    """The NumPy reference on the CPU."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One of them."""
+
+    name: str
+    """As tables show it: ``torch``, ``numpy``, ``mine.cu``."""
+    kind: BaselineKind
+    text: str
+    """The call; the function's name, behind its module and a colon where there is no file; the launch; the reference,
+    one line for each output."""
+    file: Path | None = None
+    calls: tuple[CallSpec, ...] = ()
+    """Of a library: the first that fits a problem is made; ``text`` shows all of them."""
+
+    @property
+    def line(self) -> str:
+        """Its text on one line."""
+        return "; ".join(self.text.splitlines())
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it does not run on the GPU."""
+        return self.kind is BaselineKind.NUMPY
+
+    @property
+    def library(self) -> str:
+        """What must be importable for it: ``torch``, ``cupy``, or nothing."""
+        if self.kind is not BaselineKind.CALL:
+            return ""
+        return LibraryCall(self.calls[0].text if self.calls else self.text).library
+
+
+def baselines_of(kernel: KernelSpec) -> list[Baseline]:
+    """Give those of the kernel's file, and NumPy where it has such a reference."""
+    found = [
+        Baseline(name, BaselineKind.CALL, "\n".join(map(_shown, calls)), calls=calls)
+        for name, calls in kernel.baselines.items()
+    ]
+    if kernel.reference.numpy:
+        lines = (" ".join(expression.text.split()) for expression in kernel.reference.numpy.values())
+        found.append(Baseline(NUMPY, BaselineKind.NUMPY, "\n".join(lines)))
+    return found
+
+
+def _shown(call: CallSpec) -> str:
+    return f"{call.text} if {call.when.text}" if call.when is not None else call.text
+
+
+def settle_baseline(baseline: Baseline, kernel: KernelSpec, problem: Problem) -> Baseline:
+    """Give a baseline of the kernel's file as it is for one problem: the call that fits, the settled reference.
+
+    Raises:
+        UsageError: no call fits, or the one that does needs a tensor that the problem does not have.
+    """
+    if baseline.kind is BaselineKind.NUMPY:
+        lines = (" ".join(expression.text.split()) for expression in numpy_of(kernel, problem).values())
+        return replace(baseline, text="\n".join(lines))
+    if not baseline.calls:
+        return baseline
+    names = {**problem.sizes, **problem.dtypes, **problem.options}
+    fitting = (call for call in baseline.calls if call.when is None or call.when.evaluate(names))
+    call = next(fitting, None)
+    if call is None:
+        raise UsageError(
+            f"{baseline.name} has no call for {problem}", f"add one to [baselines] of {kernel.name}"
+        )
+    absent = LibraryCall(call.text).names & (kernel.tensors.keys() - kernel.present(problem).keys())
+    if absent:
+        raise UsageError(
+            f"{baseline.name}: {call.text} needs {min(absent)}, which {problem} does not have",
+            "give the call a when",
+        )
+    return replace(baseline, text=call.text, calls=())
+
+
+def parse_baseline(text: str) -> Baseline:
+    """Read what the command line names: a user's kernel or Python function.
+
+    Raises:
+        UsageError: it is neither, its file is not there, or its launch cannot be understood.
+    """
+    text = text.strip()
+    if (match := _KERNEL_FILE.fullmatch(text)) is not None:
+        file, launch = _existing(match["file"]), match["launch"]
+        name = file.name
+        if launch is None:
+            launch = _launch_in(file)
+        else:
+            name = f"{name}:{launch.split('<<<')[0].strip()}"
+        baseline = Baseline(name, BaselineKind.LAUNCH, " ".join(launch.split()), file)
+        launch_spec(baseline)
+        return baseline
+    if (match := _PYTHON_FILE.fullmatch(text)) is not None:
+        file, function = _existing(match["file"]), match["function"]
+        if not function.isidentifier():
+            raise UsageError(f"{text!r}: {function!r} is no function's name", FORMS)
+        return Baseline(f"{file.name}:{function}", BaselineKind.PYTHON, function, file)
+    if _MODULE.fullmatch(text):
+        return Baseline(text, BaselineKind.PYTHON, text)
+    raise UsageError(f"cannot compare with {text!r}", FORMS)
+
+
+def launch_spec(baseline: Baseline) -> LaunchSpec:
+    """Parse the launch of a user's kernel.
+
+    ``NAME<<<GRID, BLOCK, SHARED_BYTES>>>(ARGUMENTS)``: grid and block are an expression each, or up to three in
+    parentheses (``dim3`` before them is allowed). An argument is the name of a tensor, scalar or size, or an
+    expression, which is an ``int32`` unless a dtype stands around it: ``int64(n)``.
+
+    Raises:
+        UsageError: the text is something else.
+    """
+    assert baseline.file is not None
+    match = _LAUNCH.fullmatch(baseline.text)
+    if match is None:
+        raise UsageError(
+            f"{baseline.name}: {baseline.text!r} is no launch", "write KERNEL<<<GRID, BLOCK>>>(ARGUMENTS)"
+        )
+    try:
+        shape = _items(match["shape"])
+        if len(shape) not in (2, 3):
+            raise UsageError(
+                f"{baseline.name}: <<<{match['shape']}>>> has {len(shape)} items",
+                "give grid, block, and perhaps bytes of shared memory",
+            )
+        arguments = tuple(_argument(node) for node in _items(match["arguments"]))
+        grid, block = _triple(shape[0]), _triple(shape[1])
+        shared_bytes = _expression(shape[2]) if len(shape) == 3 else parse("0")
+    except (ExpressionError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        message = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise UsageError(f"{baseline.name}: cannot read {baseline.text!r}: {message}") from None
+    return LaunchSpec(baseline.file, match["entry"].strip(), arguments, grid, block, shared_bytes)
+
+
+def launch_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch:
+    """Settle the launch of a user's kernel for a problem.
+
+    Raises:
+        UsageError: it uses a name that the kernel does not have, or a grid that is no whole number.
+        UnlaunchableError: its grid, block or shared memory is beyond the device.
+    """
+    spec = launch_spec(baseline)
+    known = kernel.environment(problem, gpu)
+    expressions = (*spec.grid, *spec.block, spec.shared_bytes)
+    values = (argument.value for argument in spec.arguments if argument.value is not None)
+    for expression in (*expressions, *values):
+        _insist(baseline, expression.names, known)
+    names = {argument.name for argument in spec.arguments if argument.value is None}
+    _insist(baseline, names, [*kernel.tensors, *kernel.scalars, *known])
+    try:
+        return settle_launch(spec, kernel, problem, gpu)
+    except UnlaunchableError as error:
+        remedy = "write int64(...) around it" if "does not fit" in error.problem else error.remedy
+        raise UnlaunchableError(f"{baseline.name}: {error.problem}", remedy) from None
+    except KernelError as error:
+        remedy = error.remedy
+        if any(re.search(r"[^/]/[^/]", expression.text) for expression in expressions):
+            remedy = "/ does not round here: write ceil_div(a, b), or // to round down"
+        raise UsageError(f"{baseline.name}: {error.problem}", remedy) from None
+
+
+def source_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[str, str]:
+    """Give source and entry of a user's ``.cu``, with the options and ``<role>_type`` as macros before it.
+
+    Raises:
+        KernelError: the file cannot be read.
+    """
+    from tuner.kernel.render import render_launch  # Jinja is only loaded where it is used
+
+    return render_launch(kernel, launch_spec(baseline), problem, gpu, Configuration("", ()))
+
+
+def _existing(name: str) -> Path:
+    path = Path(name).expanduser()
+    try:
+        found = path.is_file()
+    except (OSError, ValueError):  # too long, or with a zero in it
+        found = False
+    if not found:
+        raise UsageError(f"no file {name}", FORMS)
+    return path.resolve()
+
+
+def _launch_in(file: Path) -> str:
+    """Find the launch that a source file names itself."""
+    remedy = f"write {file.name}:KERNEL<<<GRID, BLOCK>>>(ARGUMENTS)"
+    if file.suffix == ".cubin":
+        raise UsageError(f"{file.name} does not say how to launch it", remedy)
+    with file.open(errors="replace") as source:
+        lines = _COMMENT.findall(source.read(MAX_FILE_BYTES))
+    if not lines:
+        raise UsageError(
+            f"{file.name} has no line `// tune: KERNEL<<<GRID, BLOCK>>>(ARGUMENTS)`", f"add it, or {remedy}"
+        )
+    if len(lines) > 1:
+        raise UsageError(f"{file.name} has {len(lines)} lines `// tune: ...`", remedy)
+    return str(lines[0])
+
+
+def _items(text: str) -> list[ast.expr]:
+    if not text.strip():
+        return []
+    body = ast.parse(f"({text.strip()}\n,)", mode="eval").body
+    if not isinstance(body, ast.Tuple):
+        raise ExpressionError(f"{text!r} is no list")
+    return body.elts
+
+
+def _triple(node: ast.expr) -> tuple[Expression, ...]:
+    match node:
+        case ast.Call(func=ast.Name(id="dim3"), args=items, keywords=[]) | ast.Tuple(elts=items):
+            if not 1 <= len(items) <= 3:
+                raise ExpressionError(f"{ast.unparse(node)} has {len(items)} dimensions", "give one to three")
+            return tuple(_expression(item) for item in items)
+    return (_expression(node),)
+
+
+def _argument(node: ast.expr) -> ArgumentSpec:
+    match node:
+        case ast.Name(id=name):
+            return ArgumentSpec(name=name)
+        case ast.Call(func=ast.Name(id=dtype), args=[value], keywords=[]) if dtype in ITEMSIZE:
+            return ArgumentSpec(value=_expression(value), dtype=dtype)
+    return ArgumentSpec(value=_expression(node))
+
+
+def _expression(node: ast.expr) -> Expression:
+    return parse(ast.unparse(node))
+
+
+def _insist(baseline: Baseline, names: Iterable[str], known: Iterable[str] | Mapping[str, object]) -> None:
+    choices = sorted(known)
+    for name in sorted(set(names) - set(choices)):
+        raise UsageError(
+            f"{baseline.name}: {baseline.text!r} uses unknown name {name!r}", suggestion(name, choices)
+        )

@@ -1,0 +1,386 @@
+"""A kernel, a problem and a configuration -> concrete launches and buffers, as plain data for another process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import KernelError, TunerError
+from tuner.expressions.arithmetic import ITEMSIZE, Expression
+from tuner.kernel.cluster_order import PLACES
+from tuner.kernel.spec import ArgumentSpec, KernelSpec, LaunchSpec
+from tuner.model import Configuration, Gpu, Problem, Value, canonical_json
+
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+BLOCK_LIMITS = (1024, 1024, 64)
+MAP_DTYPES = ("float32", "float16", "bfloat16")
+"""Of matrices that the tensor memory accelerator is asked for here."""
+ALIGNMENT = 256
+"""Bytes of which the address of every tensor and scratch is a multiple, as cuMemAlloc gives them."""
+NULL_POINTER = ("scalar", "int64", 0)
+INTEGER_RANGES = {
+    "int32": (-(2**31), 2**31 - 1),
+    "uint32": (0, 2**32 - 1),
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+}
+
+
+class UnlaunchableError(TunerError):
+    """This configuration cannot be launched on this device; known before anything is compiled."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Device memory: a tensor of the problem, or scratch of a variant."""
+
+    name: str
+    shape: tuple[int, ...]
+    """As it lies in memory, row-major."""
+    dtype: str
+    role: str
+    init: str = "normal"
+    transposed: bool = False
+    """Whether memory holds the transpose of what the kernel means by this tensor."""
+    zeroed: bool = False
+    """Cleared before every run, inside the timing."""
+    zeroed_once: bool = False
+    """Zero before its first use; each run leaves it zero."""
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes it takes."""
+        return self.count * ITEMSIZE[self.dtype]
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """What the tensor memory accelerator is told of a matrix, but for its address."""
+
+    dtype: str
+    rows: int
+    columns: int
+    box_rows: int
+    box_columns: int
+    swizzle: int
+    """Bytes; 0 for none."""
+    promotion: int
+    """Bytes that the L2 fetches at a time; 0 for the least."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch with everything settled but the addresses."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple[tuple[str, str, Value], ...]
+    """Triples (kind, name or dtype, value): ``("buffer", "a", 0)`` or ``("scalar", "int64", 4096)``. A tensor that
+    the problem does not have is a null pointer, ``("scalar", "int64", 0)``. A tensor map is ``("map", "a", text)`` with
+    the text of a :class:`TensorMap`. A table of places is ``("places", "uint8", 8)`` with how many clusters share what
+    they read."""
+    cluster: tuple[int, int, int] | None = None
+    cooperative: bool = False
+    carveout: int | None = None
+    alignment: int = 1
+    """Bytes of which every tensor's address must be a multiple."""
+    resident: bool = False
+    """Whether blocks wait for others, so that all must be on the GPU at once."""
+
+    @property
+    def threads(self) -> int:
+        """Threads in a block."""
+        return math.prod(self.block)
+
+    @property
+    def clusters(self) -> int:
+        """Clusters in the grid; its blocks where it has none."""
+        return math.prod(self.grid) // math.prod(self.cluster or (1,))
+
+    @property
+    def placed(self) -> bool:
+        """Whether it takes a table of places."""
+        return any(kind == "places" for kind, _, _ in self.arguments)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All launches of a configuration, in order, and the scratch memory between them."""
+
+    launches: tuple[Launch, ...]
+    scratch: tuple[Buffer, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain data; :meth:`from_json` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+        """Rebuild what :meth:`to_json` gave, also after a trip through JSON."""
+        return cls(
+            tuple(launch_from_json(launch) for launch in data["launches"]),
+            tuple(buffer_from_json(buffer) for buffer in data["scratch"]),
+        )
+
+
+def launch_from_json(data: Mapping[str, Any]) -> Launch:
+    """Rebuild a :class:`Launch` from JSON."""
+    arguments = tuple((str(k), str(n), v) for k, n, v in data["arguments"])
+    cluster = tuple(data["cluster"]) if data["cluster"] else None
+    return Launch(
+        tuple(data["grid"]), tuple(data["block"]), data["shared_bytes"], arguments, cluster,
+        data["cooperative"], data["carveout"], data["alignment"], data["resident"],
+    )  # fmt: skip
+
+
+def buffer_from_json(data: Mapping[str, Any]) -> Buffer:
+    """Rebuild a :class:`Buffer` from JSON."""
+    return Buffer(**{**data, "shape": tuple(data["shape"])})
+
+
+def tensors_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[Buffer, ...]:
+    """Settle shape, dtype and layout of the tensors that the problem has.
+
+    Raises:
+        KernelError: a shape is not one, or none of them is an output.
+    """
+    names = kernel.environment(problem, gpu)
+    buffers = []
+    for tensor in kernel.present(problem).values():
+        shape = tuple(_whole(dim, names, f"shape of {tensor.name}", least=1) for dim in tensor.shape)
+        transposed = tensor.transposed is not None and bool(tensor.transposed.evaluate(names))
+        buffers.append(
+            Buffer(
+                tensor.name,
+                shape[::-1] if transposed else shape,
+                problem.dtypes.get(tensor.dtype, tensor.dtype),
+                tensor.role,
+                tensor.init,
+                transposed,
+            )
+        )
+    if all(buffer.role == "input" for buffer in buffers):
+        raise KernelError(f"{problem} has no output", "correct the when of the outputs")
+    return tuple(buffers)
+
+
+def scalars_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, tuple[str, Value]]:
+    """Settle dtype and value of the kernel's scalars, the value as the dtype holds it."""
+    names = kernel.environment(problem, gpu)
+    return {
+        scalar.name: (dtype, _rounded(_fits(scalar.value.evaluate(names), dtype, scalar.name), dtype))
+        for scalar in kernel.scalars.values()
+        for dtype in [problem.dtypes.get(scalar.dtype, scalar.dtype)]
+    }
+
+
+def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> Plan:
+    """Settle the launches of one configuration.
+
+    Raises:
+        UnlaunchableError: a grid, block or amount of shared memory is beyond the device.
+    """
+    variant = kernel.variants[configuration.variant]
+    names = {**kernel.environment(problem, gpu), **configuration.values}
+    scratch = tuple(
+        Buffer(
+            item.name,
+            tuple(_whole(dim, names, f"shape of {item.name}", least=1) for dim in item.shape),
+            problem.dtypes.get(item.dtype, item.dtype),
+            "scratch",
+            zeroed=item.zeroed,
+            zeroed_once=item.zeroed_once,
+        )
+        for item in variant.scratch
+        if item.when is None or item.when.evaluate(names)
+    )
+    scalars = scalars_of(kernel, problem, gpu)
+    here = {item.name for item in scratch}
+    buffers = {**_pointers(kernel, problem), **{item.name: item.name in here for item in variant.scratch}}
+    matrices = {buffer.name: buffer for buffer in (*tensors_of(kernel, problem, gpu), *scratch)}
+    specs = kernel.launches(problem, gpu, configuration)
+    launches = tuple(_launch(launch, names, buffers, scalars, gpu, matrices) for launch in specs)
+    return Plan(launches, scratch)
+
+
+def _pointers(kernel: KernelSpec, problem: Problem) -> dict[str, bool]:
+    """Give the kernel's tensors by name, with whether the problem has them."""
+    present = kernel.present(problem)
+    return {name: name in present for name in kernel.tensors}
+
+
+def reference_launch(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch | None:
+    """Settle the launch of the CUDA reference, if the kernel has one."""
+    spec = kernel.reference.cuda
+    if spec is None:
+        return None
+    buffers = {
+        f"{name}{suffix}": present
+        for name, present in _pointers(kernel, problem).items()
+        for suffix in ("", "_magnitude", "_initial")
+    }
+    return _launch(spec, kernel.environment(problem, gpu), buffers, scalars_of(kernel, problem, gpu), gpu)
+
+
+def settle_launch(spec: LaunchSpec, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch:
+    """Settle a launch that belongs to no variant: its arguments are tensors, scalars and sizes.
+
+    Raises:
+        UnlaunchableError: a grid, block or amount of shared memory is beyond the device.
+    """
+    names = kernel.environment(problem, gpu)
+    return _launch(spec, names, _pointers(kernel, problem), scalars_of(kernel, problem, gpu), gpu)
+
+
+def _launch(
+    spec: LaunchSpec,
+    names: Mapping[str, Any],
+    buffers: Mapping[str, bool],
+    scalars: Mapping[str, tuple[str, Value]],
+    gpu: Gpu,
+    matrices: Mapping[str, Buffer] | None = None,
+) -> Launch:
+    grid = _triple(spec.grid, names, "grid", GRID_LIMITS)
+    block = _triple(spec.block, names, "block", BLOCK_LIMITS)
+    threads = math.prod(block)
+    if threads > gpu.max_threads_per_block:
+        raise UnlaunchableError(
+            f"a block of {threads} threads", f"this GPU allows {gpu.max_threads_per_block}"
+        )
+    shared = _whole(spec.shared_bytes, names, "shared_bytes")
+    if shared > gpu.shared_bytes_optin:
+        raise UnlaunchableError(
+            f"{shared} bytes of shared memory", f"this GPU allows {gpu.shared_bytes_optin}"
+        )
+    cluster = _triple(spec.cluster, names, "cluster", (16, 16, 16)) if spec.cluster else None
+    if cluster is not None and gpu.cc < 90:
+        raise UnlaunchableError("a launch in clusters", "clusters need compute capability 9.0")
+    if cluster is not None and any(g % c for g, c in zip(grid, cluster, strict=True)):
+        raise UnlaunchableError(f"grid {grid} is no multiple of cluster {cluster}")
+    if cluster == (1, 1, 1):
+        cluster = None  # every block is one
+    arguments: list[tuple[str, str, Value]] = []
+    for argument in spec.arguments:
+        if argument.value is not None:
+            found = _fits(argument.value.evaluate(names), argument.dtype, argument.value.text)
+            arguments.append(("scalar", argument.dtype, found))
+        elif argument.places is not None:
+            size = _whole(argument.places, names, "places")
+            arguments += [("places", "uint8", size)] if size else []
+        elif argument.map is not None:
+            arguments.append(("map", *_map(argument, names, matrices or {}, gpu)))
+        elif argument.name in buffers:
+            here = buffers[argument.name]
+            arguments.append(("buffer", argument.name, 0) if here else NULL_POINTER)
+        elif argument.name in scalars:
+            arguments.append(("scalar", *scalars[argument.name]))
+        else:
+            value = names[argument.name]
+            dtype = "float32" if isinstance(value, float) else "int32"
+            arguments.append(("scalar", dtype, _fits(value, dtype, argument.name)))
+    carveout = _whole(spec.carveout, names, "carveout") if spec.carveout is not None else None
+    alignment = _whole(spec.alignment, names, "alignment", least=1) if spec.alignment is not None else 1
+    if spec.alignment is not None and ALIGNMENT % alignment:
+        raise KernelError(
+            f"{spec.alignment.where or 'alignment'}: {spec.alignment.text} = {alignment}",
+            f"it is a power of two up to {ALIGNMENT}, of which all tensors here start at a multiple",
+        )
+    resident = spec.resident is not None and bool(spec.resident.evaluate(names))
+    launch = Launch(
+        grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout, alignment, resident
+    )
+    if launch.placed and launch.clusters > PLACES:
+        raise UnlaunchableError(f"places for {launch.clusters} clusters", f"a table of them has {PLACES}")
+    return launch
+
+
+def _map(
+    argument: ArgumentSpec, names: Mapping[str, Any], matrices: Mapping[str, Buffer], gpu: Gpu
+) -> tuple[str, str]:
+    """Settle a tensor map, and refuse what cuTensorMapEncodeTiled would refuse, or read wrongly.
+
+    Gives the name of the matrix, the first that there is, and the text of the map.
+    """
+    spec = argument.map
+    assert spec is not None
+    there = [matrices[name] for name in (argument.name, *spec.instead) if name in matrices]
+    matrix = there[0] if there else None
+    what = f"tensor map of {matrix.name if matrix else argument.name}"
+    if gpu.cc < 90:
+        raise UnlaunchableError(what, "tensor maps need compute capability 9.0")
+    if matrix is None or len(matrix.shape) != 2 or matrix.dtype not in MAP_DTYPES:
+        raise KernelError(what, f"maps are of matrices of {', '.join(MAP_DTYPES)}")
+    box_rows, box_columns = (_whole(side, names, f"box of the {what}", least=1) for side in spec.box)
+    swizzle = _whole(spec.swizzle, names, f"swizzle of the {what}")
+    promotion = _whole(spec.promotion, names, f"promotion of the {what}")
+    if swizzle not in (0, 32, 64, 128) or promotion not in (0, 64, 128, 256):
+        raise KernelError(
+            f"{what}: swizzle {swizzle}, promotion {promotion}",
+            "they are bytes: 0, 32, 64 or 128, and 0, 64, 128 or 256",
+        )
+    width = box_columns * ITEMSIZE[matrix.dtype]
+    if max(box_rows, box_columns) > 256 or width % 16 or (swizzle and width > swizzle):
+        raise UnlaunchableError(
+            f"{what}: a box of {box_rows} x {box_columns}",
+            "a side has at most 256 elements, a row whole 16 bytes and no more than the swizzle",
+        )
+    if matrix.shape[1] * ITEMSIZE[matrix.dtype] % 16:
+        raise UnlaunchableError(f"{what}: rows of {matrix.shape[1]} elements", "they must be whole 16 bytes")
+    found = TensorMap(matrix.dtype, *matrix.shape, box_rows, box_columns, swizzle, promotion)
+    return matrix.name, canonical_json(asdict(found))
+
+
+def _triple(
+    items: tuple[Expression, ...], names: Mapping[str, Any], what: str, limits: tuple[int, int, int]
+) -> tuple[int, int, int]:
+    sizes = [_whole(item, names, what, least=1) for item in items] + [1, 1]
+    for size, limit in zip(sizes, limits, strict=False):
+        if size > limit:
+            raise UnlaunchableError(f"{what} of {size}", f"the limit in this dimension is {limit}")
+    return sizes[0], sizes[1], sizes[2]
+
+
+def _whole(expression: Expression, names: Mapping[str, Any], what: str, least: int = 0) -> int:
+    value = expression.evaluate(names)
+    if isinstance(value, str) or not math.isfinite(value) or value != int(value) or value < least:
+        raise KernelError(
+            f"{expression.where or what}: {expression.text} = {value}",
+            f"it must be a whole number from {least} up",
+        )
+    return int(value)
+
+
+def _rounded(value: Value, dtype: str) -> Value:
+    """Give a scalar as its dtype holds it: the reference must not know it better than the kernel."""
+    if dtype == "bfloat16":
+        bits = int(np.float32(value).view(np.uint32))
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+        return float(np.uint32(bits & 0xFFFFFFFF).view(np.float32))
+    return float(np.dtype(dtype).type(value)) if dtype in ("float32", "float16") else value
+
+
+def _fits(value: Any, dtype: str, what: str) -> Value:
+    if isinstance(value, str):
+        raise KernelError(f"argument {what} is the text {value!r}", "only numbers can be passed to a kernel")
+    if dtype.startswith("float") or dtype == "bfloat16":
+        return float(value)
+    if not math.isfinite(value) or value != int(value):
+        raise KernelError(
+            f"argument {what} = {value} is not a whole number", f"give it a dtype other than {dtype}"
+        )
+    low, high = INTEGER_RANGES.get(dtype, (-(2**63), 2**63 - 1))
+    if not low <= value <= high:
+        raise UnlaunchableError(
+            f"argument {what} = {value} does not fit {dtype}", 'pass { value = "...", dtype = "int64" }'
+        )
+    return int(value)

@@ -1,0 +1,77 @@
+"""What the outputs of a problem must be, and how exact: a kernel's reference settled for one problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import KernelError
+from tuner.expressions.array import ArrayExpression
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Gpu, Problem
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A settled reference."""
+
+    numpy: Mapping[str, ArrayExpression]
+    """Expression for each output that the problem has."""
+    golden: Mapping[str, Path]
+    reduction: int
+    accumulate: str
+    tolerance: float
+    operand_rounding: float
+
+
+def numpy_of(kernel: KernelSpec, problem: Problem) -> dict[str, ArrayExpression]:
+    """Settle the NumPy expressions of a problem's outputs: options compared, element expressions put in.
+
+    Raises:
+        KernelError: an expression uses a tensor that this problem does not have.
+    """
+    present = kernel.present(problem)
+    texts = {name: str(problem.options[name]) for name in kernel.elements}
+    found = {}
+    for output, expression in kernel.reference.numpy.items():
+        if output not in present:
+            continue
+        settled = expression.settled({**problem.dtypes, **problem.options}, texts)
+        for name in sorted(settled.names & (kernel.tensors.keys() - present.keys())):
+            raise KernelError(
+                f"the numpy reference of {output} uses {name}, which is absent for {problem}",
+                f"correct {name}'s when, or the reference",
+            )
+        found[output] = settled
+    return found
+
+
+def answer_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Answer:
+    """Settle a kernel's reference for a problem.
+
+    Raises:
+        KernelError: a figure in it is not what it must be.
+    """
+    reference = kernel.reference
+    names = kernel.environment(problem, gpu)
+
+    tolerance = reference.tolerance.number(names)
+    if tolerance <= 0.0:
+        raise KernelError(
+            f"{reference.tolerance.where}: {reference.tolerance.text} = {tolerance}", "it is a factor above 0"
+        )
+    rounding = reference.operand_rounding.number(names)
+    if not 0.0 <= rounding < 1.0:
+        raise KernelError(
+            f"{reference.operand_rounding.where}: {reference.operand_rounding.text} = {rounding}",
+            "it is a relative error, such as 2**-10",
+        )
+    return Answer(
+        numpy_of(kernel, problem),
+        {name: path for name, path in reference.golden.items() if name in kernel.present(problem)},
+        int(reference.reduction.number(names)) if reference.reduction else 1,
+        problem.dtypes.get(reference.accumulate, reference.accumulate),
+        tolerance,
+        rounding,
+    )

@@ -1,0 +1,1 @@
+"""A kernel's TOML file, one module for each of its tables."""

@@ -1,0 +1,69 @@
+"""``[baselines]`` of a kernel's file: the libraries' calls that compute the same, perhaps for some problems only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.errors import ExpressionError
+from tuner.expressions.library_call import LibraryCall
+from tuner.kernel.spec import CallSpec, TensorSpec, suggestion
+from tuner.kernel.toml.table import Table
+from tuner.kernel.toml.values import Names, checked, identifier
+
+OTHER_CONTESTANTS = ("best", "default", "none", "numpy")
+"""Words that `tune bench` has another meaning for."""
+
+
+def read_baselines(
+    table: Table, tensors: Mapping[str, TensorSpec], names: Names
+) -> dict[str, tuple[CallSpec, ...]]:
+    """Read the table.
+
+    ``NAME = "call"``, ``NAME = { call = "...", when = "condition" }``, or a list of such tables: the first whose
+    condition holds is the call for a problem.
+    """
+    found: dict[str, tuple[CallSpec, ...]] = {}
+    for name in list(table.data):
+        if identifier(table, name) in OTHER_CONTESTANTS:
+            table.fail(f"{name!r} cannot name a baseline", "name it after its library, such as torch")
+        given = table.get(name, (str, dict, list))
+        if isinstance(given, str):
+            found[name] = (CallSpec(_call(table, name, given, tensors, names)),)
+            continue
+        alternatives = table.tables(name) if isinstance(given, list) else [table.table(name)]
+        if not alternatives:
+            table.fail(f"{name} is empty", 'for example torch = "torch.add(a, b, out=c)"')
+        found[name] = tuple(_alternative(item, tensors, names) for item in alternatives)
+        libraries = sorted({LibraryCall(call.text).library for call in found[name]})
+        if len(libraries) > 1:
+            table.fail(f"{name} mixes {' and '.join(libraries)}", "give each library a name of its own")
+    table.done()
+    return found
+
+
+def _alternative(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> CallSpec:
+    call = CallSpec(
+        _call(table, "call", table.get("call", str), tensors, names),
+        checked(table, "when", table.get("when", str), names, names.of_problem)
+        if table.has("when")
+        else None,
+    )
+    table.done()
+    return call
+
+
+def _call(table: Table, key: str, text: str, tensors: Mapping[str, TensorSpec], names: Names) -> str:
+    outputs = [tensor.name for tensor in tensors.values() if tensor.role != "input"]
+    try:
+        call = LibraryCall(text)
+    except ExpressionError as error:
+        table.fail(f"{key}: {error.problem}", error.remedy)
+    for unknown in sorted(call.names - names.arguments):
+        table.fail(
+            f"{key} = {call.text!r} uses unknown name {unknown!r}",
+            suggestion(unknown, sorted(names.arguments)),
+        )
+    for target in call.outputs:
+        if target not in outputs:
+            table.fail(f"{key}: out={target} is not an output", suggestion(target, outputs))
+    return call.text

@@ -1,0 +1,283 @@
+"""What a kernel's file says is computed: problem, tensors, scalars and the right answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import ExpressionError
+from tuner.expressions import elementwise
+from tuner.expressions.arithmetic import ITEMSIZE, Expression
+from tuner.expressions.array import ArrayExpression
+from tuner.kernel.spec import MAX_SIZE, ReferenceSpec, ScalarSpec, TensorSpec, suggestion
+from tuner.kernel.toml.table import Table
+from tuner.kernel.toml.values import (
+    RESERVED,
+    Names,
+    checked,
+    choice,
+    dtype,
+    expression,
+    expressions,
+    identifier,
+    optional,
+    unique,
+    value_list,
+)
+from tuner.kernel.toml.variants import read_launch
+from tuner.model import Value
+
+ROLES = ("input", "output", "inout")
+INITS = ("normal", "uniform", "zeros", "ones", "index")
+
+
+@dataclass(frozen=True)
+class ProblemTables:
+    """What they say."""
+
+    names: Names
+    presets: Mapping[str, Mapping[str, Value]]
+    tensors: Mapping[str, TensorSpec]
+    scalars: Mapping[str, ScalarSpec]
+    reference: ReferenceSpec
+
+
+def read_problem(top: Table, folder: Path) -> ProblemTables:
+    """Read ``[problem]``, ``[tensors]``, ``[scalars]`` and ``[reference]``.
+
+    Args:
+        top: the whole file.
+        folder: where relative paths start.
+    """
+    problem = top.table("problem")
+    sizes = problem.get("sizes", dict)
+    for size, value in sizes.items():
+        identifier(problem, size)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIZE:
+            problem.fail(f"sizes.{size} = {value!r}", "a size's default is a whole number from 1 up to 2**62")
+    dtypes = _dtypes(problem)
+    options, of = _options(problem)
+    presets = problem.get("presets", dict, {})
+    problem.done()
+    unique(problem, sizes, dtypes, options, RESERVED)
+    names = Names(sizes, dtypes, options, of)
+    _check_presets(problem, presets, names)
+
+    tensors = {name: _tensor(name, table, names) for name, table in top.table("tensors").children().items()}
+    if not any(tensor.role != "input" for tensor in tensors.values()):
+        top.fail("no tensor has role output or inout", 'give one role = "output"')
+    scalars = {name: _scalar(name, table, names) for name, table in top.table("scalars").children().items()}
+    unique(top, sizes, dtypes, options, tensors, scalars, RESERVED)
+    _check_elements(problem, of, tensors, scalars)
+    names = replace(names, arguments=frozenset({*sizes, *tensors, *scalars}))
+    reference = _reference(top.table("reference"), names, tensors, folder)
+    return ProblemTables(names, presets, tensors, scalars, reference)
+
+
+def _dtypes(problem: Table) -> dict[str, tuple[str, ...] | str]:
+    roles: dict[str, tuple[str, ...] | str] = {}
+    for role, choices in problem.get("dtypes", dict).items():
+        identifier(problem, role)
+        if isinstance(choices, str):
+            if choices not in ITEMSIZE and choices not in roles:
+                problem.fail(f"dtypes.{role} = {choices!r}", suggestion(choices, [*ITEMSIZE, *roles]))
+            roles[role] = choices
+        else:
+            if not isinstance(choices, list) or not choices:
+                problem.fail(f"dtypes.{role} = {choices!r}", "give a dtype or a list of them, default first")
+            for item in choices:
+                if not isinstance(item, str) or item not in ITEMSIZE:
+                    problem.fail(f"dtypes.{role} has {item!r}", suggestion(str(item), ITEMSIZE))
+            roles[role] = tuple(choices)
+    if not roles:
+        problem.fail("dtypes is empty", 'for example dtypes = { input = ["float32"] }')
+    return roles
+
+
+def _options(problem: Table) -> tuple[dict[str, tuple[Value, ...]], dict[str, tuple[str, ...]]]:
+    """Read the options: lists of values, and element expressions with the names that they may use."""
+    options: dict[str, tuple[Value, ...]] = {}
+    names_of: dict[str, tuple[str, ...]] = {}
+    table = problem.table("options")
+    for name, given in table.data.items():
+        identifier(problem, name)
+        if not isinstance(given, dict):
+            options[name] = value_list(table, name)
+            continue
+        inner = table.table(name)
+        text = inner.get("expression", str)
+        of = inner.get("of", list)
+        if not of or not all(isinstance(item, str) for item in of) or len(set(of)) != len(of):
+            inner.fail(f"of = {of!r}", 'name the tensors that it may use, such as of = ["x", "y"]')
+        for item in of:
+            if identifier(inner, item) in elementwise.FUNCTIONS:
+                inner.fail(f"of names the function {item!r}", "rename the tensor")
+        inner.done()
+        names_of[name] = tuple(of)
+        options[name] = (_element(inner, "expression", text, names_of[name]),)
+    return options, names_of
+
+
+def _element(table: Table, key: str, text: object, of: tuple[str, ...]) -> str:
+    if not isinstance(text, str):
+        table.fail(f"{key} = {text!r} is not text", "write an element expression in quotes")
+    try:
+        found = elementwise.ElementExpression(text, of)
+    except ExpressionError as error:
+        table.fail(f"{key}: {error.problem}", error.remedy)
+    if not found.names:
+        table.fail(f"{key} = {text!r} uses none of its names", f"use at least one of {', '.join(of)}")
+    return found.text
+
+
+def _check_presets(problem: Table, presets: Mapping[str, Any], names: Names) -> None:
+    for preset, values in presets.items():
+        if not isinstance(values, dict):
+            problem.fail(f"presets.{preset} is not a table", "for example presets.small = { n = 1024 }")
+        for name, value in values.items():
+            what = f"presets.{preset}.{name} = {value!r}"
+            if name in names.sizes:
+                if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIZE:
+                    problem.fail(what, "a size is a whole number from 1 up to 2**62")
+            elif name in names.elements:
+                _element(problem, f"presets.{preset}.{name}", value, names.elements[name])
+            elif name in names.options or name in names.dtypes:
+                given = names.options[name] if name in names.options else names.dtypes[name]
+                choices = [given] if isinstance(given, str) else list(given)
+                if value not in choices:
+                    problem.fail(what, suggestion(str(value), [str(item) for item in choices]))
+            else:
+                problem.fail(
+                    f"presets.{preset} sets {name!r}",
+                    suggestion(name, [*names.sizes, *names.options, *names.dtypes]),
+                )
+
+
+def _tensor(name: str, table: Table, names: Names) -> TensorSpec:
+    when = None
+    if table.has("when"):
+        # A tensor belongs to the problem: whether it is there must not depend on the GPU.
+        when = checked(table, "when", str(table.get("when", str)), names, names.of_problem)
+    tensor = TensorSpec(
+        identifier(table, name),
+        expressions(table, "shape", names),
+        dtype(table, names.dtypes),
+        choice(table, "role", ROLES, "input"),
+        choice(table, "init", INITS, "normal"),
+        optional(table, "transposed", names),
+        when,
+    )
+    table.done()
+    return tensor
+
+
+def _scalar(name: str, table: Table, names: Names) -> ScalarSpec:
+    scalar = ScalarSpec(
+        identifier(table, name), dtype(table, names.dtypes), expression(table, "value", names)
+    )
+    table.done()
+    return scalar
+
+
+def _check_elements(
+    problem: Table,
+    names_of: Mapping[str, tuple[str, ...]],
+    tensors: Mapping[str, TensorSpec],
+    scalars: Mapping[str, ScalarSpec],
+) -> None:
+    """Insist that element expressions are of inputs."""
+    usable = [*(name for name, tensor in tensors.items() if tensor.role != "output"), *scalars]
+    for option, of in names_of.items():
+        for name in of:
+            if name not in usable:
+                problem.fail(
+                    f"options.{option}: of names {name!r}, which is no input", suggestion(name, usable)
+                )
+
+
+def _reference(table: Table, names: Names, tensors: Mapping[str, TensorSpec], folder: Path) -> ReferenceSpec:
+    cuda = None
+    if table.has("cuda"):
+        launch = table.table("cuda")
+        cuda = read_launch(launch, folder, names, allow_magnitude=True)
+        given = {argument.name for argument in cuda.arguments}
+        for tensor in tensors.values():
+            for needed in (tensor.name, f"{tensor.name}_magnitude"):
+                if tensor.role != "input" and needed not in given:
+                    launch.fail(
+                        f"argument {needed!r} is missing",
+                        "the reference writes every output and its magnitude",
+                    )
+    golden = {}
+    for name, file in table.get("golden", dict, {}).items():
+        if name not in tensors:
+            table.fail(f"golden.{name} is not a tensor", suggestion(name, tensors))
+        golden[name] = folder / str(file)
+    accumulate = table.get("accumulate", str, "accumulate" if "accumulate" in names.dtypes else "float32")
+    if accumulate not in ITEMSIZE and accumulate not in names.dtypes:
+        table.fail(f"accumulate = {accumulate!r}", suggestion(accumulate, [*names.dtypes, *ITEMSIZE]))
+    tolerance = expression(table, "tolerance", names, 1)
+    if (factor := _number(tolerance)) is not None and not 0.0 < factor < math.inf:
+        table.fail(f"tolerance = {factor}", "it is a factor above 0 on the allowed error")
+    rounding = expression(table, "operand_rounding", names, 0)
+    if (error := _number(rounding)) is not None and not 0.0 <= error < 1.0:
+        table.fail(f"operand_rounding = {error}", "it is a relative error, such as 2**-10")
+    reference = ReferenceSpec(
+        _numpy(table, tensors, names),
+        cuda,
+        golden,
+        optional(table, "reduction", names),
+        accumulate,
+        tolerance,
+        rounding,
+    )
+    table.done()
+    return reference
+
+
+def _number(found: Expression) -> float | None:
+    """Give the value of an expression without names."""
+    return None if found.names else found.number({})
+
+
+def _numpy(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> dict[str, ArrayExpression]:
+    outputs = [tensor.name for tensor in tensors.values() if tensor.role != "input"]
+    texts = table.get("numpy", (str, dict), {})
+    if isinstance(texts, str):
+        if len(outputs) > 1:
+            table.fail(
+                "numpy is one expression", f"write numpy = {{ {outputs[0]} = ..., {outputs[1]} = ... }}"
+            )
+        texts = {outputs[0]: texts}
+    found = {}
+    usable = sorted({*names.arguments, *names.elements})
+    for output, text in texts.items():
+        if output not in outputs:
+            table.fail(f"numpy.{output} is not an output", suggestion(output, outputs))
+        try:
+            found[output] = ArrayExpression(str(text))
+        except ExpressionError as error:
+            table.fail(f"numpy: {error}")
+        except RecursionError:
+            table.fail("numpy is nested too deeply", "simplify it")
+        unknown = found[output].names - set(usable)
+        if unknown:
+            table.fail(
+                f"numpy = {text!r} uses unknown name {min(unknown)!r}", suggestion(min(unknown), usable)
+            )
+        for name, compared in found[output].compared.items():
+            _check_comparison(table, name, compared, names)
+    return found
+
+
+def _check_comparison(table: Table, name: str, texts: frozenset[str], names: Names) -> None:
+    """Insist that an ``if`` of the reference compares an option or dtype role with what it can be."""
+    comparable = [*(option for option in names.options if option not in names.elements), *names.dtypes]
+    if name not in comparable:
+        table.fail(f"numpy compares {name!r}, which is no option or dtype role", suggestion(name, comparable))
+    values = names.options.get(name, ITEMSIZE)
+    for text in sorted(texts - {str(value) for value in values}):
+        table.fail(f"numpy compares {name} with {text!r}", suggestion(text, [str(value) for value in values]))

@@ -1,0 +1,76 @@
+"""A TOML table that knows its place in the file, checks the types it gives, and complains about unknown keys."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from tuner.errors import KernelError
+from tuner.kernel.spec import suggestion
+
+
+class Table:
+    """A TOML table that knows its place in the file and which of its keys have been read."""
+
+    def __init__(self, data: Mapping[str, Any], where: str) -> None:
+        self.data = data
+        self.where = where
+        self._unread = dict.fromkeys(data)
+        self._asked: list[str] = []
+
+    def fail(self, problem: str, remedy: str = "") -> NoReturn:
+        """Raise an error that names this table."""
+        raise KernelError(" ".join(f"{self.where}: {problem}".split()), " ".join(remedy.split()))
+
+    def get(self, key: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
+        """Give a key's value after checking its type; without a default the key must be there."""
+        self._asked.append(key)
+        self._unread.pop(key, None)
+        if key not in self.data:
+            if default is ...:
+                for wrong in difflib.get_close_matches(key, self._unread, n=1):
+                    self.fail(f"unknown key {wrong!r}", f"did you mean {key}? see docs/adding-a-kernel.md")
+                self.fail(f"key {key!r} is missing", "see docs/adding-a-kernel.md")
+            return default
+        value = self.data[key]
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            names = " or ".join(_TOML_NAMES[k] for k in kinds)
+            self.fail(f"{key} = {value!r} is not {names}")
+        return value
+
+    def has(self, key: str) -> bool:
+        """Whether a key is there that need not be; errors about unknown keys then name it as one to choose."""
+        self._asked.append(key)
+        return key in self.data
+
+    def table(self, key: str) -> Table:
+        """Give a table below this one, empty when absent."""
+        return Table(self.get(key, dict, {}), f"{self.where}: {key}")
+
+    def tables(self, key: str) -> list[Table]:
+        """Give an array of tables below this one."""
+        found = self.get(key, list, [])
+        if not all(isinstance(item, dict) for item in found):
+            self.fail(f"{key} must be an array of tables", f"write [[...{key}]]")
+        return [Table(item, f"{self.where}: {key}[{i}]") for i, item in enumerate(found)]
+
+    def children(self) -> dict[str, Table]:
+        """Give every key as a table, for tables whose keys are names."""
+        return {name: self.table(name) for name in list(self.data)}
+
+    def done(self) -> None:
+        """Complain about the first key that nobody asked for."""
+        for key in self._unread:
+            self.fail(f"unknown key {key!r}", suggestion(key, dict.fromkeys(self._asked)))
+
+
+_TOML_NAMES = {
+    dict: "a table",
+    list: "an array",
+    str: "text",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+}

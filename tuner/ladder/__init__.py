@@ -1,0 +1,1 @@
+"""`tune ladder`: a kernel's optimisation steps, from the plainest to the best."""

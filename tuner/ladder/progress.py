@@ -1,0 +1,161 @@
+"""How far a ladder is, on stderr: a bar that is redrawn on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.ladder.report import sizes_text
+from tuner.ladder.run import Progress
+from tuner.model import Trial
+from tuner.report.progress import PLAIN_EVERY_S, REDRAW_EVERY_S
+from tuner.report.tables import duration
+from tuner.tuning.state import State
+
+
+def make_progress(*, quiet: bool) -> Progress:
+    """Choose how to show progress."""
+    if quiet:
+        return _Silent()
+    return _Live() if sys.stderr.isatty() else _Plain()
+
+
+class _Silent:
+    """Counts, and shows nothing; also watches the search of the rung at hand."""
+
+    def __init__(self) -> None:
+        self.steps = self.ended = 0
+        self.began = time.monotonic()
+        self.what = ""
+        self.best = ""
+        self.part = 0.0
+        """Share of the step at hand that is done."""
+
+    # -- of the ladder
+
+    def expect(self, steps: int) -> None:
+        """Learn how much there will be, and begin to count the time."""
+        self.steps, self.began = steps, time.monotonic()
+
+    def rung(self, sizes: Mapping[str, int], name: str) -> _Silent:
+        """Watch a rung's search."""
+        self.what, self.best, self.part = f"{sizes_text(sizes)}: {name}", "", 0.0
+        self.announce()
+        return self
+
+    def contest(self, sizes: Mapping[str, int], count: int) -> None:
+        """Say that the contestants of a size are timed."""
+        self.what, self.best, self.part = f"{sizes_text(sizes)}: timing {count} in turn", "", 0.0
+        self.show()
+
+    def done(self, steps: int = 1) -> None:
+        """Count."""
+        self.ended, self.part = self.ended + steps, 0.0
+
+    def rest(self) -> None:
+        """Make room for a table."""
+
+    # -- of a rung's search
+
+    def started(self, state: State) -> None:
+        """Nothing: the step was announced."""
+
+    def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002 - the observer's signature
+        """Remember the best so far."""
+        incumbent = state.incumbent
+        self.best = f"best {duration(incumbent.time_ns)}" if incumbent else ""
+        self.part = min(1.0, len(state.trials) / max(1, min(state.budget, len(state.space))))
+        self.tick(state)
+
+    def phase(self, state: State, what: str) -> None:
+        """Nothing: a rung has one phase."""
+
+    def tick(self, state: State) -> None:
+        """Show how far it is, if it is time to."""
+
+    def close(self) -> None:
+        """Nothing: the ladder goes on."""
+
+    # -- what there is to say
+
+    def announce(self) -> None:
+        """Show that a search begins; the device may have to be prepared for it first."""
+
+    def show(self) -> None:
+        """Show the step at hand."""
+
+    def line(self) -> str:
+        """Say in a line how far the ladder is, and how long the rest takes if it goes on like this."""
+        spent_s, finished = time.monotonic() - self.began, self.ended + self.part
+        parts = [f"step {min(self.ended + 1, self.steps)}/{self.steps}", self.what, self.best]
+        if finished >= 1:
+            parts.append(f"ETA {spent_s / finished * (self.steps - finished):.0f} s")
+        return "  ".join(filter(None, parts))
+
+
+class _Plain(_Silent):
+    """A line every few seconds."""
+
+    def announce(self) -> None:
+        self.show()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = time.monotonic() - PLAIN_EVERY_S
+
+    def show(self) -> None:
+        if time.monotonic() - self._last >= PLAIN_EVERY_S:
+            self._last = time.monotonic()
+            print(self.line(), file=sys.stderr, flush=True)
+
+    def tick(self, state: State) -> None:  # noqa: ARG002
+        self.show()
+
+
+class _Live(_Silent):
+    """A bar and a line that are redrawn in place, and gone while a table is printed.
+
+    They appear when the device is ready: what it has to say before would run into them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._live: Any = None
+        self._bar: Any = None
+        self._drawn = 0.0
+
+    def announce(self) -> None:
+        if self._live is not None:
+            self.show()
+
+    def started(self, state: State) -> None:  # noqa: ARG002
+        self.show()
+
+    def show(self) -> None:
+        from rich.console import Console, Group
+        from rich.live import Live
+        from rich.padding import Padding
+        from rich.progress_bar import ProgressBar
+        from rich.text import Text
+
+        if self._live is None:
+            self._bar = ProgressBar(total=self.steps, width=40)
+            self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+            self._live.start()
+        self._drawn = time.monotonic()
+        self._bar.update(self.ended + self.part, total=self.steps)
+        text = Text(self.line(), overflow="ellipsis", no_wrap=True)
+        # Without the padding a bar does not end its line.
+        self._live.update(Group(Padding(self._bar), text), refresh=True)
+
+    def tick(self, state: State) -> None:  # noqa: ARG002
+        if time.monotonic() - self._drawn >= REDRAW_EVERY_S:
+            self.show()
+
+    def rest(self) -> None:
+        # The cursor is hidden until the panel stops, however the ladder ends.
+        if self._live is not None:
+            self._live.stop()
+            self._live = None

@@ -1,0 +1,1 @@
+"""The valid configurations of a problem on a GPU."""

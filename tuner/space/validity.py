@@ -1,0 +1,38 @@
+"""Whether a configuration may be run for a problem, and whether a search would try it."""
+
+from __future__ import annotations
+
+from tuner.errors import TunerError
+from tuner.kernel.plan import make_plan
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Gpu, Problem
+
+
+def objection(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
+    """Say why a configuration, of whatever version of the kernel, cannot be run for a problem; empty if it can."""
+    variant = kernel.variants.get(configuration.variant)
+    if variant is None:
+        return f"{kernel.name} has no variant {configuration.variant} any more"
+    values = configuration.values
+    if values.keys() != variant.parameters.keys() or any(
+        values[name] not in parameter.values for name, parameter in variant.parameters.items()
+    ):
+        return f"the parameters of {variant.name} have changed"
+    names = {**kernel.environment(problem, gpu), **values}
+    try:
+        if variant.requires is not None and not variant.requires.evaluate(names):
+            return f"{variant.name} requires {variant.requires.text}"
+        for reason, condition in variant.constraints_before:
+            if not condition.holds(names):
+                return reason
+        make_plan(kernel, problem, gpu, configuration)
+    except TunerError as error:
+        return str(error)
+    return ""
+
+
+def unsearched(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
+    """Say why a search would not try a configuration that can be run; empty if it would."""
+    names = {**kernel.environment(problem, gpu), **configuration.values}
+    conditions = kernel.variants[configuration.variant].worthwhile
+    return next((reason for reason, condition in conditions if not condition.holds(names)), "")

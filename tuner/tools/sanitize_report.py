@@ -1,0 +1,224 @@
+"""What ``tune sanitize`` found, and how far it is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.model import Gpu, Problem
+from tuner.protocol.job import Outcome
+from tuner.report.tables import printable, problem_text, say, show, show_pairs
+from tuner.tools.cases import LeftOut
+from tuner.tools.checking import Verdict
+
+PLAIN_EVERY_S = 10.0
+REDRAW_EVERY_S = 0.2
+MOST_ROWS = 40
+"""Findings in the table; --json has them all."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """All verdicts of one invocation."""
+
+    problem: Problem
+    gpu: Gpu
+    source: str
+    """Where the configurations come from."""
+    verdicts: Mapping[str, Sequence[Verdict]]
+    """By tool."""
+    left_out: Sequence[LeftOut]
+    logs: Path
+    notes: Sequence[str] = ()
+
+    @property
+    def failed(self) -> list[Verdict]:
+        """Every verdict with something wrong."""
+        return [verdict for verdicts in self.verdicts.values() for verdict in verdicts if verdict.failed]
+
+    @property
+    def ran(self) -> bool:
+        """Whether each tool has seen anything at all."""
+        return all(any(verdict.ran for verdict in verdicts) for verdicts in self.verdicts.values())
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found, in something that was run."""
+        return self.ran and not self.failed
+
+
+class Progress:
+    """One line on stderr: rewritten on a terminal, now and then elsewhere.
+
+    Args:
+        total: verdicts to come.
+        quiet: whether to say nothing.
+    """
+
+    def __init__(self, total: int, *, quiet: bool = False) -> None:
+        self._total, self._quiet = total, quiet
+        self._first = 0.0
+        self._last = time.monotonic()
+        self._verdicts: dict[tuple[str, int], Verdict] = {}
+        self._live = sys.stderr.isatty()
+
+    def __call__(self, tool: str, verdict: Verdict) -> None:
+        """Count a verdict."""
+        now = time.monotonic()
+        if not self._verdicts:
+            self._first = now
+        self._verdicts[tool, verdict.unit.number] = verdict
+        if self._quiet or now - self._last < (REDRAW_EVERY_S if self._live else PLAIN_EVERY_S):
+            return
+        self._last = now
+        self._print(self.line(tool, now - self._first))
+
+    def line(self, tool: str, since_first_s: float) -> str:
+        """Say how far it is, and how long it may still take by what followed the first verdict.
+
+        The first one waits for a process to start under the tool, which takes longer than many runs do.
+        """
+        done = len(self._verdicts)
+        wrong = sum(verdict.failed for verdict in self._verdicts.values())
+        found = f", {wrong} with findings" if wrong else ""
+        left_s = since_first_s / (done - 1) * (self._total - done) if done > 1 else None
+        left = f", about {_minutes(left_s)} left" if left_s is not None else ""
+        return f"{tool}: {done} of {self._total} runs{found}{left}"
+
+    def close(self) -> None:
+        """End the line."""
+        if self._live and not self._quiet:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+    def _print(self, text: str) -> None:
+        if self._live:
+            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+        else:
+            say(text)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def show_checked(found: Checked) -> None:
+    """Print a line for each tool, and every finding."""
+    configurations = {v.unit.case.configuration for verdicts in found.verdicts.values() for v in verdicts}
+    show_pairs(
+        [
+            ("problem", f"{found.problem.kernel} {problem_text(found.problem)}"),
+            ("GPU", found.gpu.name),
+            ("configurations", f"{len(configurations)} ({found.source})"),
+            *(("note", note) for note in found.notes),
+            *((tool, _summary(verdicts)) for tool, verdicts in found.verdicts.items()),
+            ("left out", _left_out(found.left_out)),
+            ("logs", _short(found.logs)),
+        ]
+    )
+    rows = [row for verdict in found.failed for row in _rows(verdict)]
+    if rows:
+        click.echo()
+        show(("tool", "configuration", "finding", "kernel", "log"), rows[:MOST_ROWS])
+    if len(rows) > MOST_ROWS:
+        click.echo(f"and {len(rows) - MOST_ROWS} more; --json lists them all")
+
+
+def _summary(verdicts: Sequence[Verdict]) -> str:
+    wrong = [verdict for verdict in verdicts if verdict.failed]
+    ran = [verdict for verdict in verdicts if verdict.ran]
+    if not ran:
+        return f"nothing could be run: {verdicts[0].error}" if verdicts else "nothing to run"
+    if not wrong:
+        return f"clean: {len(ran)} {'run' if len(ran) == 1 else 'runs'}"
+    configurations = len({verdict.unit.case.configuration for verdict in wrong})
+    of = "of one configuration" if configurations == 1 else f"of {configurations} configurations"
+    return f"FINDINGS in {len(wrong)} of {len(ran)} runs, {of}"
+
+
+def _left_out(left_out: Sequence[LeftOut]) -> str:
+    if not left_out:
+        return ""
+    first = f"{left_out[0].case}: {left_out[0].reason}"
+    return first if len(left_out) == 1 else f"{len(left_out)} runs, such as {first}"
+
+
+def _rows(verdict: Verdict) -> list[tuple[object, ...]]:
+    case = verdict.unit.case
+    rows: list[tuple[object, ...]] = []
+    for finding in verdict.findings:
+        times = f" (and {finding.count - 1} more like it)" if finding.count > 1 else ""
+        seen = "" if verdict.alone else "; seen among others, not when it ran alone"
+        place = f"{_short(verdict.log)}:{finding.line}" if finding.line else _short(verdict.log)
+        rows.append((verdict.tool, case, finding.text + times + seen, finding.kernel, place))
+    if other := _other(verdict):
+        rows.append((verdict.tool, case, other, ", ".join(verdict.unit.entries), _short(verdict.log)))
+    return rows
+
+
+def _short(path: Path) -> str:
+    """Give a path as seen from the working directory, if it lies below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _other(verdict: Verdict) -> str:
+    """Say what is wrong besides the tool's own findings."""
+    if verdict.late:
+        return f"{verdict.error}: it hangs, or needs more (--deadline)"
+    if verdict.outcome is Outcome.WRONG:
+        return f"its result is wrong: {verdict.error}"
+    if verdict.outcome is Outcome.FAULT and not verdict.findings:
+        return f"it ends the process: {verdict.error}"
+    return f"it could not be checked: {verdict.error}" if verdict.outcome is Outcome.UNPREPARED else ""
+
+
+def checked_as_json(found: Checked) -> dict[str, Any]:
+    """Give everything as plain data."""
+    return {
+        **found.problem.to_json(),
+        "gpu": found.gpu.name,
+        "source": found.source,
+        "clean": found.clean,
+        "logs": str(found.logs),
+        "notes": list(found.notes),
+        "tools": {
+            tool: {
+                "runs": sum(verdict.ran for verdict in verdicts),
+                "failed": sum(verdict.failed for verdict in verdicts),
+                "verdicts": [_verdict_as_json(verdict) for verdict in verdicts],
+            }
+            for tool, verdicts in found.verdicts.items()
+        },
+        "left_out": [{**_case_as_json(item), "reason": item.reason} for item in found.left_out],
+    }
+
+
+def _verdict_as_json(verdict: Verdict) -> dict[str, Any]:
+    return {
+        **_case_as_json(verdict.unit),
+        "kernels": list(verdict.unit.entries),
+        "outcome": str(verdict.outcome),
+        "late": verdict.late,
+        "error": printable(verdict.error),
+        "alone": verdict.alone,
+        "log": str(verdict.log),
+        "findings": [
+            {**vars(finding), "text": printable(finding.text), "detail": printable(finding.detail)}
+            for finding in verdict.findings
+        ],
+    }
+
+
+def _case_as_json(item: Any) -> dict[str, Any]:
+    case = item.case
+    return {
+        "variant": case.configuration.variant,
+        "parameters": case.configuration.values,
+        "sizes": dict(case.problem.sizes),
+    }

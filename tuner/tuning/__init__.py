@@ -1,0 +1,1 @@
+"""A run: search, record, race, confirm."""

@@ -1,0 +1,127 @@
+"""From a device's answer to a trial, from a trial to what a search learns, from a finish to what is kept of it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tuner.database.records import Winner
+from tuner.devices.base import Outcome
+from tuner.model import Resources, Status, Trial, Verification
+from tuner.stats import median_interval
+from tuner.tuning.race import Finish
+
+
+def trial_of(outcome: Outcome, max_error: float | None = None) -> Trial:
+    """Make a trial of an answer.
+
+    Args:
+        outcome: the answer.
+        max_error: how far from the true result an output may be; whoever is further is ``inaccurate``.
+    """
+    compilation, measurement = outcome.compilation, outcome.measurement
+    samples = measurement.samples_ns
+    low, high = median_interval(samples) if len(samples) > 1 else (None, None)
+    resources = compilation.resources
+    wrong = measurement.status in (Status.WRONG_RESULT, Status.WRONG_AFTER_TIMING)
+    trial = Trial(
+        number=outcome.number,
+        configuration=outcome.configuration,
+        status=measurement.status,
+        time_ns=statistics.median(samples) if samples and not wrong else None,
+        ci_low_ns=low,
+        ci_high_ns=high,
+        samples_ns=samples,
+        resources=Resources.of(resources) if resources else None,
+        verification=measurement.verification,
+        error=measurement.error,
+        sources=compilation.sources,
+        compile_log=compilation.log,
+        compile_s=compilation.compile_s,
+        measure_s=measurement.measure_s,
+        tags=measurement.tags,
+        sm_clock_hz=measurement.sm_clock_hz,
+        capped_samples=measurement.capped_samples,
+    )
+    return _bounded(trial, max_error)
+
+
+def judged(trial: Trial, max_error: float | None) -> Trial:
+    """Give a recorded trial the status that it has under this bound, whatever bound it was recorded under."""
+    if trial.status is Status.INACCURATE:
+        trial = replace(trial, status=Status.OK, error="")
+    return _bounded(trial, max_error)
+
+
+def _bounded(trial: Trial, max_error: float | None) -> Trial:
+    if max_error is None or not trial.status.ranked:
+        return trial
+    known = _true_error(trial.verification)
+    if known is not None and known <= max_error:
+        return trial
+    far = "is not known" if known is None else f"of {known:.3g} is above {max_error:.3g}"
+    return replace(trial, status=Status.INACCURATE, error=f"its error {far}")
+
+
+def objective(trial: Trial) -> float | None:
+    """Give what a search learns: the base-2 logarithm of the time, or None for a failure."""
+    return math.log2(trial.time_ns) if trial.status.ranked and trial.time_ns else None
+
+
+def _true_error(verification: Verification | None) -> float | None:
+    return verification.true_error if verification else None
+
+
+def winner_of(finish: Finish, ids: Mapping[int, int], *, replayed: bool) -> Winner:
+    """Give what the database keeps of a finish.
+
+    Args:
+        finish: how the run ended.
+        ids: rows of the run's trials, by number.
+        replayed: whether the samples were recorded earlier.
+    """
+    confirmed, ratio = finish.confirmed, finish.ratio
+    return Winner(
+        trial_id=ids[finish.winner.number],
+        configuration=finish.winner.configuration,
+        time_ns=finish.time_ns,
+        default_trial_id=ids[finish.default.number] if finish.default and finish.default_ns else None,
+        default_time_ns=finish.default_ns,
+        ratio=ratio.median if ratio else None,
+        ratio_low=ratio.low if ratio else None,
+        ratio_high=ratio.high if ratio else None,
+        verdict=finish.verdict,
+        confirmed_ns=statistics.median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
+        edges_verified=bool(finish.edges) and not finish.reason,
+        exportable=finish.exportable,
+        reason=finish.reason,
+        race={
+            "medians_ns": [[str(configuration), time_ns] for configuration, time_ns in finish.medians_ns],
+            "tied": finish.tied,
+            "edges": [str(problem) for problem, _ in finish.edges],
+            "replayed": replayed,
+            "noise_floor": finish.noise_floor,
+            "verdict": str(finish.race_verdict),
+            "rounds": finish.rounds,
+            "heats": finish.heats,
+            "seconds": round(finish.race_s, 3),
+            "incumbent": _against_incumbent(finish, ids),
+        },
+    )
+
+
+def _against_incumbent(finish: Finish, ids: Mapping[int, int]) -> dict[str, Any] | None:
+    ratio = finish.versus_incumbent
+    if finish.incumbent is None or ratio is None:
+        return None
+    return {
+        "trial_id": ids[finish.incumbent.number],
+        "time_ns": finish.incumbent_ns,
+        "ratio": ratio.median,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+        "verdict": str(finish.incumbent_verdict),
+    }
