@@ -96,7 +96,7 @@ class Study:
         return ["--jobs", str(self._given.jobs)] if self._given.jobs else []
 
     def _left(self, step: str, group: Sequence[Problem]) -> Iterator[Problem]:
-        """Give what is to be done of some problems, until the time is over."""
+        """Return what is to be done of some problems, until the time is over."""
         for problem in group:
             if time.monotonic() >= self._until:
                 return
@@ -209,7 +209,7 @@ class Study:
 
 
 def versions() -> dict[str, str]:
-    """Give those of the tuner, the compiler and the rivals' libraries."""
+    """Return those of the tuner, the compiler and the rivals' libraries."""
     found = {}
     for name, packages in (
         ("kernel-tune", ("kernel-tune",)),
@@ -239,7 +239,7 @@ def say(problem: Problem, text: str) -> None:
 
 
 def groups(problems: Sequence[Problem], most: int) -> Iterator[list[Problem]]:
-    """Give problems that one call of the command can name: of one dtype and layout."""
+    """Return problems that one call of the command can name: of one dtype and layout."""
     kinds: dict[tuple[str, ...], list[Problem]] = {}
     for problem in problems:
         kinds.setdefault(tuple(problem.kind), []).append(problem)

@@ -29,7 +29,7 @@ RIVALS = {"torch": "torch.mm", "cublaslt": "best of cuBLASLt"}
 
 
 def filled(text: str, evidence: Path = EVIDENCE) -> str:
-    """Give a page with every table as the evidence has it."""
+    """Return a page with every table as the evidence has it."""
 
     def fill(found: re.Match[str]) -> str:
         kind, _, name = found[2].partition(" ")
@@ -40,7 +40,7 @@ def filled(text: str, evidence: Path = EVIDENCE) -> str:
 
 
 def read(evidence: Path, name: str) -> Any:
-    """Give a file of the evidence; None where it is not there."""
+    """Return a file of the evidence; None where it is not there."""
     path = evidence / name
     return json.loads(path.read_text()) if path.is_file() else None
 

@@ -113,7 +113,7 @@ class Tally:
         return sum(self.outcomes.values())
 
     def rows(self) -> list[tuple[str, str, int, int, int, int, int]]:
-        """Give kernel, variant, tried, ok, refused, untimed, failed."""
+        """Return kernel, variant, tried, ok, refused, untimed, failed."""
         pairs = sorted({(kernel, variant) for kernel, variant, _ in self.outcomes})
         found = []
         for kernel, variant in pairs:
@@ -123,7 +123,7 @@ class Tally:
 
 
 def verdict(measurement: Measurement) -> str:
-    """Give ``ok``, ``refused``, ``untimed`` or ``failed``."""
+    """Return ``ok``, ``refused``, ``untimed`` or ``failed``."""
     if measurement.status.ranked:
         return "ok"
     if measurement.status is Status.INVALID_CONFIG:
@@ -284,7 +284,7 @@ def _progress(tally: Tally, count: int, spent_s: float) -> None:
 
 
 def report(tally: Tally, device: Device, spent_s: float, stopped: bool, seed: int) -> str:
-    """Give the table and the failures as text."""
+    """Return the table and the failures as text."""
     rows = [("kernel", "variant", "tried", "ok", "refused", "untimed", "failed"), *tally.rows()]
     totals = [sum(row[i] for row in tally.rows()) for i in range(2, 7)]
     rows.append(("all", "", *totals))  # type: ignore[arg-type]
@@ -305,7 +305,7 @@ def report(tally: Tally, device: Device, spent_s: float, stopped: bool, seed: in
 
 
 def report_json(tally: Tally, device: Device, spent_s: float, stopped: bool, seed: int) -> str:
-    """Give the same as JSON."""
+    """Return the same as JSON."""
     columns = ("kernel", "variant", "tried", "ok", "refused", "untimed", "failed")
     plain: Mapping[str, Any] = {
         "gpu": dataclasses.asdict(device.gpu),

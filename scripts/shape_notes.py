@@ -81,11 +81,11 @@ class Notes:
         return self.folder / "gemm-shapes.db"
 
     def own(self, problem: Problem) -> Path:
-        """Give the database of one problem's search."""
+        """Return the database of one problem's search."""
         return self.folder / f"{problem.key}.db"
 
     def problems(self) -> list[Problem]:
-        """Give all of which something is known: by layout and dtype, then in the order of :data:`SHAPES`."""
+        """Return all of which something is known: by layout and dtype, then in the order of :data:`SHAPES`."""
         known = [
             Problem(Shape(one["m"], one["n"], one["k"]), one["dtype"], one["layout"])
             for one in self.data["problems"].values()
@@ -100,7 +100,7 @@ class Notes:
         return step in self.data["problems"].get(problem.key, {})
 
     def get(self, problem: Problem, step: str) -> dict[str, Any]:
-        """Give what a step found; empty for nothing."""
+        """Return what a step found; empty for nothing."""
         found: dict[str, Any] = self.data["problems"].get(problem.key, {}).get(step, {})
         return found
 

@@ -102,7 +102,7 @@ class Row:
         return bool(self.race.get("ours"))
 
     def asked(self) -> Iterator[tuple[str, bool]]:
-        """Give what is asked of it, and whether that is met."""
+        """Return what is asked of it, and whether that is met."""
         shape = self.problem.shape
         if not self.timed:
             yield "a race" if self.search.get("exportable") else "a winner", False
@@ -123,7 +123,7 @@ class Row:
             yield "the same bits", bool(self.bits["same"])
 
     def to_json(self) -> dict[str, Any]:
-        """Give everything for programs."""
+        """Return everything for programs."""
         return {
             **vars(self.problem.shape),
             "dtype": self.problem.dtype,
@@ -138,13 +138,13 @@ class Row:
 
 
 def rows_of(notes: Notes, problems: Sequence[Problem]) -> list[Row]:
-    """Give the rows of what was at least searched."""
+    """Return the rows of what was at least searched."""
     steps = ("search", "race", "sustained", "longer", "bits")
     return [Row(p, *(notes.get(p, step) for step in steps)) for p in problems if notes.has(p, "search")]
 
 
 def means(rows: Sequence[Row], step: str = "race") -> dict[str, float]:
-    """Give the geometric mean of each rival's ratio over the shapes with whole rows that it was timed at."""
+    """Return the geometric mean of each rival's ratio over the shapes with whole rows that it was timed at."""
     ratios: dict[str, list[float]] = {}
     for row in rows:
         race = getattr(row, step)
@@ -265,7 +265,7 @@ def configurations(rows: Sequence[Row]) -> str:
 
 
 def ablations(notes: Notes, problems: Sequence[Problem]) -> list[dict[str, Any]]:
-    """Give what `tune ablate --json` said of each winner."""
+    """Return what `tune ablate --json` said of each winner."""
     return [notes.get(p, "ablate") for p in problems if notes.has(p, "ablate")]
 
 

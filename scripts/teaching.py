@@ -69,7 +69,7 @@ def not_slower(*rivals: str) -> tuple[Asked, ...]:
 
 
 def powers(*exponents: int) -> tuple[str, ...]:
-    """Give array lengths."""
+    """Return array lengths."""
     return tuple(f"n=2**{exponent}" for exponent in exponents)
 
 
@@ -161,7 +161,7 @@ def measure(case: Case, trials: int | None, rounds: int, db: Path) -> list[dict[
 
 
 def read_passes() -> list[str]:
-    """Give kernels that only read the input, each in its own way; the fastest of them counts."""
+    """Return kernels that only read the input, each in its own way; the fastest of them counts."""
     vectors = "groups * vectors * length * itemsize(input) // 16"
     launches = (
         f"read_tiles<8><<<ceil_div({vectors}, 512 * 8), 512>>>",
@@ -259,7 +259,7 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def place(row: dict[str, Any]) -> int:
-    """Give where a row stands: in the order of the cases."""
+    """Return where a row stands: in the order of the cases."""
     known = [
         (case.kernel, case.dtype, list(case.options), problem) for case in CASES for problem in case.problems
     ]

@@ -19,7 +19,7 @@ class Said:
     err: str
 
     def rows(self) -> dict[str, str]:
-        """Give the lines of a table by the name at their start, the last of each."""
+        """Return the lines of a table by the name at their start, the last of each."""
         lines = (re.split(r"\s{2,}", line, maxsplit=1) for line in self.out.splitlines() if line)
         return {line[0]: line[-1] for line in lines}
 

@@ -21,7 +21,7 @@ def cells(line: str) -> list[str]:
 
 
 def tables(page: Path) -> Iterator[tuple[str, Table]]:
-    """Give each table with what stands between it and the heading above it."""
+    """Return each table with what stands between it and the heading above it."""
     above, table = "", []
     for line in [*page.read_text().splitlines(), ""]:
         if line.startswith("|"):
@@ -34,7 +34,7 @@ def tables(page: Path) -> Iterator[tuple[str, Table]]:
 
 
 def measured(page: str) -> list[Table]:
-    """Give the tables under headings that name a file of the evidence."""
+    """Return the tables under headings that name a file of the evidence."""
     return [table for above, table in tables(PAGES / f"{page}.md") if "results/evidence/" in above]
 
 
@@ -47,7 +47,7 @@ def raced() -> list[dict[str, Any]]:
 
 
 def beside(kernel: str, dtype: str, problem: str, *options: str) -> dict[str, dict[str, Any]]:
-    """Give what one winner was timed in turn with, by the rival's name; none is there twice."""
+    """Return what one winner was timed in turn with, by the rival's name; none is there twice."""
     wanted = (kernel, dtype, problem, list(options))
     rows = [row for row in raced() if (row["kernel"], row["dtype"], row["problem"], row["options"]) == wanted]
     found = {row["rival"]: row for row in rows}

@@ -180,7 +180,7 @@ def torch_on_numpy() -> SimpleNamespace:
 
 
 def problems_of(name: str) -> Iterator[Problem]:
-    """Give a small problem of a built-in kernel for each choice of its options."""
+    """Return a small problem of a built-in kernel for each choice of its options."""
     kernel = load_kernel(name)
     for values in itertools.product(*kernel.options.values()):
         options = dict(zip(kernel.options, values, strict=True))
@@ -388,7 +388,7 @@ def test_source_of_a_users_kernel(cu_file: Path) -> None:
 
 @pytest.fixture
 def fake_torch(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Give a torch that reads and writes host memory where the real one has device memory."""
+    """Return a torch that reads and writes host memory where the real one has device memory."""
 
     class Tensor(np.ndarray[Any, Any]):
         def permute(self, *axes: int) -> Any:

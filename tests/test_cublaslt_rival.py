@@ -23,7 +23,7 @@ NOT_SUPPORTED = 15
 
 
 def target(pointer: Any) -> Any:
-    """Give what a ``byref`` points to."""
+    """Return what a ``byref`` points to."""
     return pointer._obj
 
 

@@ -48,7 +48,7 @@ def fast() -> Iterator[Path]:
 
 
 def with_a_flipped_bit(sound: bytes, chance: random.Random) -> bytes:
-    """Give a file's content with one bit wrong, somewhere behind its header."""
+    """Return a file's content with one bit wrong, somewhere behind its header."""
     data = bytearray(sound)
     data[chance.randrange(100, len(data))] ^= 1 << chance.randrange(8)
     return bytes(data)

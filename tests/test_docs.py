@@ -38,7 +38,7 @@ def read(name: str) -> str:
 
 
 def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
-    """Give every command that does something, by what a user types."""
+    """Return every command that does something, by what a user types."""
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
@@ -63,7 +63,7 @@ def section(path: str) -> str:
 
 
 def option_rows(path: str) -> dict[str, str]:
-    """Give what a section's table says about each option."""
+    """Return what a section's table says about each option."""
     rows = re.findall(r"^\| (`-[^|]*) \| (.*) \|$", section(path), re.MULTILINE)
     return {option: meaning for names, meaning in rows for option in re.findall(r"`(-[\w-]+)`", names)}
 

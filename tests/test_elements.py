@@ -393,7 +393,7 @@ def worst_ratio(
     output: str,
     terms: int = 0,
 ) -> float:
-    """Give the largest of error over allowed error, of one element and of the whole, as the GPU compares them."""
+    """Return the largest of error over allowed error, of one element and of the whole, as the GPU compares them."""
     bound = tolerance(terms or max(operations, 1), "float32", output)
     known = magnitude < np.finfo(np.float32).max
     error, value, magnitude = np.abs(found - value)[known], value[known], magnitude[known]

@@ -75,7 +75,7 @@ def cases_of(
 
 
 def values(number: int, n: int) -> npt.NDArray[np.float32]:
-    """Give the elements of an array."""
+    """Return the elements of an array."""
     places = np.arange(n, dtype=np.int64) * 2654435761 + number * 40503
     return ((places >> 7) % 1000).astype(np.float32) * np.float32(0.01)
 

@@ -66,7 +66,7 @@ def code_of(cubin: bytes) -> bytes:
 
 
 def moves(cubin: bytes, opcodes: tuple[int, ...]) -> Iterator[int]:
-    """Give the bytes of each global load or store: bits 0-11 hold the opcode, bits 73-75 the width."""
+    """Return the bytes of each global load or store: bits 0-11 hold the opcode, bits 73-75 the width."""
     for low, high in struct.iter_unpack("<QQ", code_of(cubin)):
         if low & 0xFFF in opcodes:
             yield SIZES[high >> 9 & 7]

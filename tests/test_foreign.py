@@ -45,7 +45,7 @@ def tune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
 
 
 def time_of(bx: int, by: int) -> float | str:
-    """Give milliseconds; wide blocks do not compile, and a large product does not run."""
+    """Return milliseconds; wide blocks do not compile, and a large product does not run."""
     if bx == 256:
         return "CompilationFailedConfig"
     return "RuntimeFailedConfig" if bx * by > 256 else 1 + abs(bx - 64) / 64 + abs(by - 2)
@@ -80,7 +80,7 @@ def cache(without: tuple[tuple[int, int], ...] = ()) -> dict[str, Any]:
 
 
 def t4(recorded: dict[str, Any]) -> dict[str, Any]:
-    """Give the same as a T4 file of the hub, with its quirks."""
+    """Return the same as a T4 file of the hub, with its quirks."""
     results = []
     for row in recorded["cache"].values():
         failed = isinstance(row["time"], str)

@@ -124,7 +124,7 @@ def problems_of(file: str) -> list[dict[str, Any]]:
 
 
 def whole_rows(dtype: str) -> list[dict[str, dict[str, Any]]]:
-    """Give the rivals of each of the fifteen products whose rows are whole 16 bytes."""
+    """Return the rivals of each of the fifteen products whose rows are whole 16 bytes."""
     found = [
         one["race"]["rivals"]
         for one in problems_of("gemm-shapes.json")
@@ -135,7 +135,7 @@ def whole_rows(dtype: str) -> list[dict[str, dict[str, Any]]]:
 
 
 def mean(dtype: str, *rivals: str) -> str:
-    """Give the geometric mean of the time of torch.mm over ours, or of the faster of several rivals."""
+    """Return the geometric mean of the time of torch.mm over ours, or of the faster of several rivals."""
     ratios = (min(beside[rival]["ratio"] for rival in rivals or ("torch",)) for beside in whole_rows(dtype))
     return f"{geometric_mean(ratios):.3f}"
 
@@ -167,7 +167,7 @@ WORDS = (
 
 
 def of_products() -> Iterator[str]:
-    """Give what docs/kernels/gemm-hopper.md says about its tables."""
+    """Return what docs/kernels/gemm-hopper.md says about its tables."""
     raced_ones = problems_of("gemm-shapes.json")
     half = [one for one in raced_ones if one["dtype"] == "bfloat16"]
     (ahead,) = {count(dtype, "torch") for dtype in DTYPES}
@@ -222,7 +222,7 @@ def of_products() -> Iterator[str]:
 
 
 def of_choices() -> Iterator[str]:
-    """Give what the same page says about the ablation."""
+    """Return what the same page says about the ablation."""
     others_of = {
         (tuple(one["problem"]["sizes"].values()), choice["parameter"], other["value"]): other
         for one in json.loads((EVIDENCE / "gemm-ablation.json").read_text())
@@ -274,7 +274,7 @@ def of_choices() -> Iterator[str]:
 
 
 def of_longer_searches() -> Iterator[str]:
-    """Give what the same page says about searches that go on."""
+    """Return what the same page says about searches that go on."""
     found = {(one["m"], one["n"], one["k"]): one["longer"] for one in problems_of("gemm-longer.json")}
     short = found.pop((4096, 4096, 128))
     most = 100 * (max(one["ratio"] for one in found.values()) - 1)
@@ -292,7 +292,7 @@ def of_longer_searches() -> Iterator[str]:
 
 
 def of_deep_k() -> Iterator[str]:
-    """Give what the same page says about where the time of a deep product goes."""
+    """Return what the same page says about where the time of a deep product goes."""
     now = (EVIDENCE / "deep-k.txt").read_text().split("Earlier")[0]
     begin = {
         name: float(median)
@@ -323,7 +323,7 @@ def of_deep_k() -> Iterator[str]:
 
 
 def of_more_products() -> Iterator[str]:
-    """Give what docs/kernels/gemm-hopper.md says about shapes that are not in the list."""
+    """Return what docs/kernels/gemm-hopper.md says about shapes that are not in the list."""
     transposed, more, unchanged = (
         {
             (one["m"], one["n"], one["k"]): one["race"]["rivals"]
@@ -381,7 +381,7 @@ def winners_that_are_seeds() -> int:
 
 
 def of_steps() -> Iterator[str]:
-    """Give what docs/kernels/gemm.md says about its ladder, and about runs beside it."""
+    """Return what docs/kernels/gemm.md says about its ladder, and about runs beside it."""
     variants = (EVIDENCE / "gemm-variants.txt").read_text()
     plain, transposed = re.findall(r"faster: ([\d.]+)x \(1.*yes$", variants, re.MULTILINE)
     yield f"{plain} times with B row-major, {transposed} times with B transposed"

@@ -117,7 +117,7 @@ def test_every_step_of_a_ladder_is_in_its_table() -> None:
 
 
 def least(kernel: str) -> str:
-    """Give what the least kernel takes, in us, as the first footnote has it."""
+    """Return what the least kernel takes, in us, as the first footnote has it."""
     found = re.search(r"512 bytes takes ([\d.]+) us", ladder_text(kernel))
     assert found
     return found[1]
@@ -129,7 +129,7 @@ def rest_us(product: str) -> str:
 
 
 def claims() -> Iterator[tuple[str, str]]:
-    """Give each page's sentences whose figures are worked out from those of the evidence."""
+    """Return each page's sentences whose figures are worked out from those of the evidence."""
     reads = {
         product: beside("mean_matvec", "float32", CUBE, f"product={product}")
         for product in ("tf32", "float32")

@@ -383,7 +383,7 @@ def test_answers_that_a_run_did_not_wait_for_do_not_reach_the_next(
 def contest_of(
     kernel: KernelSpec, device: LadderDevice, database: Database, times_ns: dict[str, float]
 ) -> Contest:
-    """Give the contest of the float32 rungs with these times."""
+    """Return the contest of the float32 rungs with these times."""
     for name, time_ns in times_ns.items():
         device.times_ns[BEST.get(name, name)] = time_ns
     (level,) = up(asked(kernel), device, database)

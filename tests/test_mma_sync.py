@@ -25,7 +25,7 @@ def problem(
 
 
 def configuration(variant: str, of: Problem, cc: int, **parameters: Any) -> Configuration:
-    """Give the defaults with these parameters, which must be valid."""
+    """Return the defaults with these parameters, which must be valid."""
     chosen = Configuration.of(variant, {**GEMM.variants[variant].defaults, **parameters})
     names = {**GEMM.environment(of, ARCHITECTURES[cc]), **chosen.values}
     for reason, condition in GEMM.variants[variant].constraints_before:

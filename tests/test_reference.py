@@ -143,7 +143,7 @@ def test_rounded_operands_are_allowed_for() -> None:
 
 
 def bound(found: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, limits: object) -> float:
-    """Give the largest error over the error allowed."""
+    """Return the largest error over the error allowed."""
     allowed = limits.coefficient * magnitude + limits.unit * np.abs(expected) + limits.tiny  # type: ignore[attr-defined]
     return float((np.abs(found - expected) / allowed).max())
 

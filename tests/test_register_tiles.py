@@ -141,7 +141,7 @@ def multiply_adds(code: bytes) -> list[tuple[int, int, int, int, int]]:
 
 
 def same_bank(code: bytes) -> float:
-    """Give the share of multiply-adds that read two new operands from one register bank."""
+    """Return the share of multiply-adds that read two new operands from one register bank."""
     count = clashes = 0
     kept: dict[int, int] = {}
     for _, *operands, keep in multiply_adds(code):

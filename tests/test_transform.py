@@ -73,7 +73,7 @@ def test_baselines_are_for_the_default_expression_alone() -> None:
 
 
 def narrowed(name: str, cc: int, n: int) -> dict[str, set[Configuration]]:
-    """Give the configurations of each rung that the GPU can climb."""
+    """Return the configurations of each rung that the GPU can climb."""
     kernel, found = load_kernel(name), {}
     for rung in kernel.rungs:
         options: dict[str, Value] = dict(rung.options)

@@ -84,7 +84,7 @@ def test_only_on_hopper_and_only_for_rows_of_whole_16_bytes() -> None:
 
 
 def stage_bytes(values: dict[str, Any], layout: str) -> int:
-    """Give what the barrier of a stage waits for: B comes 64 columns at a time where its rows run along n."""
+    """Return what the barrier of a stage waits for: B comes 64 columns at a time where its rows run along n."""
     columns = values["block_n"] if layout == "nt" else -(-values["block_n"] // 64) * 64
     return int(2 * values["block_k"] * (values["block_m"] + columns))
 

@@ -47,7 +47,7 @@ def constants(source: str) -> dict[str, int]:
 
 
 def loads_of(source: str, one_tile: bool) -> tuple[str, str]:
-    """Give the part of the source that loads for the block alone, and the one that loads for the cluster."""
+    """Return the part of the source that loads for the block alone, and the one that loads for the cluster."""
     if one_tile:
         shared, _, rest = source[source.index("auto load_step") :].partition(
             "// The first stages are asked for"
@@ -60,7 +60,7 @@ def loads_of(source: str, one_tile: bool) -> tuple[str, str]:
 
 
 def boxes(text: str, names: dict[str, int]) -> Iterator[tuple[int, str, int, int, list[int]]]:
-    """Give address, matrix, corner and receiving blocks of each box that a block asks for."""
+    """Return address, matrix, corner and receiving blocks of each box that a block asks for."""
     for count, call, to, matrix, x, y, blocks in BOX.findall(text):
         for slab in range(int(count)):
             here = {**names, "slab": slab}
@@ -72,7 +72,7 @@ def boxes(text: str, names: dict[str, int]) -> Iterator[tuple[int, str, int, int
 def received(
     text: str, configuration: Configuration, names: dict[str, int], maps: dict[str, Any]
 ) -> dict[int, dict[int, Row]]:
-    """Give what lies where in a stage of each block of a cluster, after all of them have loaded."""
+    """Return what lies where in a stage of each block of a cluster, after all of them have loaded."""
     values = configuration.values
     cluster_n, split_k = values["cluster_n"], values.get("split_k", 1)
     members = values.get("cluster_m", 1) * cluster_n

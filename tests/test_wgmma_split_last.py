@@ -59,7 +59,7 @@ def source_of(of: Problem, configuration: Configuration) -> str:
 
 
 def between(source: str, first: str, behind: str) -> str:
-    """Give the template's own code from one place to the next."""
+    """Return the template's own code from one place to the next."""
     start = source.index(first)
     return source[start : source.index(behind, start)]
 
@@ -353,14 +353,14 @@ def test_each_box_is_asked_for_by_one(layout: str, padded: bool) -> None:
 
 
 def turns(text: str) -> Iterator[tuple[str, str]]:
-    """Give when a block asks for a tile of A, and how; then the same of B."""
+    """Return when a block asks for a tile of A, and how; then the same of B."""
     parts = re.split(r"if \((step % .*)\) \{\n", text)
     assert len(parts) == 5
     yield from zip(parts[1::2], parts[2::2], strict=True)
 
 
 def fetched(text: str, names: dict[str, int]) -> Iterator[tuple[str, int, int]]:
-    """Give matrix and corner of each box that is asked for."""
+    """Return matrix and corner of each box that is asked for."""
     [slabs] = re.findall(r"slab < (\d+);", text)
     [count] = re.findall(r"box < (\d+);", text)
     [(matrix, x, y)] = re.findall(r"fetch_box\(&map_([ab]), (.*?), (.*?)\);", text)

@@ -80,7 +80,7 @@ class Problem:
     options: Mapping[str, Value] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Give a plain dictionary that :meth:`from_json` reads back."""
+        """Return a plain dictionary that :meth:`from_json` reads back."""
         return {
             "kernel": self.kernel,
             "sizes": dict(self.sizes),
@@ -184,7 +184,7 @@ class Calibration:
     """What a reader of any time on this GPU should know: clocks held by their owner, other users, no NVML."""
 
     def noise_floor(self, conditions: Conditions, time_ns: float) -> float:
-        """Give the noise of a kernel of this time under some conditions.
+        """Return the noise of a kernel of this time under some conditions.
 
         A regime that was not calibrated counts as :data:`SUSTAINED_NOISE`.
         """
@@ -194,7 +194,7 @@ class Calibration:
         return max(share, self.short_noise_ns.get(str(conditions.mode), 0.0) / time_ns)
 
     def launch_decides(self, conditions: Conditions, time_ns: float, *, tied: bool = False) -> bool:
-        """Say whether a time is the launch's more than the kernel's; never where no launch was calibrated.
+        """Return whether a time is the launch's more than the kernel's; never where no launch was calibrated.
 
         Args:
             conditions: under which it was taken.
@@ -205,7 +205,7 @@ class Calibration:
         return time_ns <= factor * self.launch_ns.get(str(conditions.mode), 0.0)
 
     def to_json(self) -> dict[str, Any]:
-        """Give a plain dictionary that :meth:`from_json` reads back."""
+        """Return a plain dictionary that :meth:`from_json` reads back."""
         by_mode = {name: dict(getattr(self, name)) for name in ("noise", "short_noise_ns", "launch_ns")}
         return {**self.__dict__, **by_mode, "notes": list(self.notes)}
 
@@ -272,7 +272,7 @@ class Gpu:
     driver: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Give a plain dictionary; ``Gpu(**data)`` reads it back."""
+        """Return a plain dictionary; ``Gpu(**data)`` reads it back."""
         return dict(self.__dict__)
 
     @property

@@ -17,20 +17,20 @@ def _data(inside: str, beside: str) -> Path:
 
 
 def templates() -> Path:
-    """Give the folder of the built-in Jinja templates."""
+    """Return the folder of the built-in Jinja templates."""
     return _data("templates", "templates")
 
 
 def search_spaces() -> Path:
-    """Give the folder of the built-in kernels' TOML files."""
+    """Return the folder of the built-in kernels' TOML files."""
     return _data("search_spaces", "search_spaces")
 
 
 def recordings() -> Path:
-    """Give the folder of the recorded spaces that come with the package."""
+    """Return the folder of the recorded spaces that come with the package."""
     return _data("recorded", "results/recorded")
 
 
 def cache() -> Path:
-    """Give the folder of the cubin cache: ``$XDG_CACHE_HOME/kernel-tune`` or ``~/.cache/kernel-tune``."""
+    """Return the folder of the cubin cache: ``$XDG_CACHE_HOME/kernel-tune`` or ``~/.cache/kernel-tune``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernel-tune"

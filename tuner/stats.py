@@ -31,7 +31,7 @@ zero."""
 
 
 def median(samples: Sequence[float]) -> float:
-    """Give the middle value, or the mean of the two."""
+    """Return the middle value, or the mean of the two."""
     return float(np.median(samples))
 
 
@@ -49,7 +49,7 @@ def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple
 
 @functools.lru_cache(maxsize=1024)
 def _interval_rank(count: int, confidence: float) -> int:
-    """Give the largest k, at least 1, with P(binomial(count, 1/2) < k) <= (1 - confidence) / 2."""
+    """Return the largest k, at least 1, with P(binomial(count, 1/2) < k) <= (1 - confidence) / 2."""
     k = np.arange(count)
     # log of count choose 0, 1, 2, ...: sums of the logarithms of (count - k) / (k + 1).
     log_choose = np.concatenate([[0.0], np.cumsum(np.log((count - k) / (k + 1)))])
@@ -58,7 +58,7 @@ def _interval_rank(count: int, confidence: float) -> int:
 
 
 def fewest_samples(confidence: float) -> int:
-    """Give how many samples are needed to say anything about their median with this confidence.
+    """Return how many samples are needed to say anything about their median with this confidence.
 
     The smallest and the largest of n enclose it with a probability of 1 - 2**(1 - n); :data:`MIN_SAMPLES` for 95 %.
     """

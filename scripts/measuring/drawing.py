@@ -20,7 +20,7 @@ RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 def sheet(
     path: Path, height: float, rows: int = 1, grid: str = "both", **shape: Any
 ) -> Iterator[Sequence[Axes]]:
-    """Give panels below each other, and write them at the end, on white whatever is behind them."""
+    """Return panels below each other, and write them at the end, on white whatever is behind them."""
     check_plot(path)
     from matplotlib import style
     from matplotlib.figure import Figure

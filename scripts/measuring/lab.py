@@ -96,13 +96,13 @@ def nobody_waits(seconds: float) -> None:
 
 
 def vector_add(exponent: int) -> tuple[KernelSpec, Problem]:
-    """Give the float32 addition of 2^exponent elements."""
+    """Return the float32 addition of 2^exponent elements."""
     kernel = load_kernel("vector_add")
     return kernel, kernel.problem({"n": 2**exponent}, {}, {})
 
 
 def gemm(size: int, dtype: str) -> tuple[KernelSpec, Problem]:
-    """Give a square product."""
+    """Return a square product."""
     kernel = load_kernel("gemm")
     return kernel, kernel.problem(dict.fromkeys("mnk", size), {"": dtype}, {})
 
@@ -122,7 +122,7 @@ def time_of(stand: Stand, timed: Timed, groups: int = 4) -> Samples:
 
 
 def medians(rounds: list[list[list[float]]]) -> list[list[float]]:
-    """Give the median of each group, by entrant."""
+    """Return the median of each group, by entrant."""
     return [[statistics.median(groups[i]) for groups in rounds] for i in range(len(rounds[0]))]
 
 

@@ -260,7 +260,7 @@ def _case(row: Mapping[str, Any]) -> str:
 
 
 def _histogram(row: Mapping[str, Any]) -> tuple[list[float], list[int]]:
-    """Give the edges of the bins, in percent from 1, and how many ratios are in each."""
+    """Return the edges of the bins, in percent from 1, and how many ratios are in each."""
     bins = [round(percent(ratio) / BIN) for ratio in row["ratios"]]
     places = range(min(bins), max(bins) + 1)
     edges = [(place - 0.5) * BIN for place in (*places, places[-1] + 1)]

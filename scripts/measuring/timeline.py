@@ -97,7 +97,7 @@ def sample(stand: Stand, loaded: Loaded, blocks: int, names: Sequence[str]) -> t
 
 
 def table(names: Sequence[str], samples: Sequence[tuple[float, Times, float]]) -> tuple[str, dict[str, Any]]:
-    """Give the medians over some samples, as a text and as data."""
+    """Return the medians over some samples, as a text and as data."""
     time_us = float(np.median([time_us for time_us, _, _ in samples]))
     ghz = float(np.median([ghz for _, _, ghz in samples]))
     found = np.median(

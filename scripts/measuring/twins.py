@@ -186,7 +186,7 @@ def _library(
 
 @contextmanager
 def _bare(lab: Lab) -> Iterator[Stand]:
-    """Give a stand for kernels that belong to no problem."""
+    """Return a stand for kernels that belong to no problem."""
     kernel, problem = vector_add(20)
     with lab.stand(kernel, problem) as stand:
         for name in ("from", "to"):

@@ -98,7 +98,7 @@ def _call(name: str, tensors: Sequence[Any], n: int, stream: int, *numbers: floa
 
 
 def _dtype(tensor: Any) -> str:
-    """Give ``float32`` for torch's ``torch.float32``, NumPy's and CuPy's ``dtype('float32')`` and a plain text."""
+    """Return ``float32`` for torch's ``torch.float32``, NumPy's and CuPy's ``dtype('float32')`` and a plain text."""
     return str(getattr(tensor.dtype, "name", tensor.dtype)).rpartition(".")[2]
 
 
@@ -152,7 +152,7 @@ def _current_arch() -> int:
 
 
 def library_name(archs: Sequence[int], archs_text: str = "") -> str:
-    """Give the library's file name: ``cccl-rivals-DIGEST-90-100.so``."""
+    """Return the library's file name: ``cccl-rivals-DIGEST-90-100.so``."""
     text = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
     return f"cccl-rivals-{text}-{archs_text or '-'.join(map(str, archs))}.so"
 
@@ -185,7 +185,7 @@ def build(folder: Path, archs: Sequence[int]) -> Path:
 
 
 def find_nvcc() -> str:
-    """Give the path of nvcc.
+    """Return the path of nvcc.
 
     Raises:
         RivalError: it is nowhere.

@@ -128,7 +128,7 @@ class Product:
         self._one, self._zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
 
     def algorithms(self) -> list[Heuristic]:
-        """Give what the heuristic lists, in its order.
+        """Return what the heuristic lists, in its order.
 
         Raises:
             RivalError: nothing.
@@ -259,7 +259,7 @@ def choose(runners: Sequence[Runner]) -> Runner:
 
 
 def _copies(a: Any, b: Any, c: Any) -> list[tuple[Any, Any, Any]]:
-    """Give enough sets of matrices that none is in the L2 when its turn comes; the first is the one given."""
+    """Return enough sets of matrices that none is in the L2 when its turn comes; the first is the one given."""
     size = sum(tensor.numel() * tensor.element_size() for tensor in (a, b, c))
     more = -(-L2_BYTES_GONE_BY // size) if size < L2_BYTES_GONE_BY else 0
     # clone() keeps the strides of a transposed B.
@@ -354,7 +354,7 @@ def _workspace_tensor() -> Any:
 
 
 def _workspace() -> int:
-    """Give the address of the memory that algorithms may use; one is enough, because they follow each other."""
+    """Return the address of the memory that algorithms may use; one is enough, because they follow each other."""
     return int(_workspace_tensor().data_ptr())
 
 

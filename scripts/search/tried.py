@@ -112,7 +112,7 @@ def searches() -> dict[str, Make]:
 
 
 def trials(case: Case, make: Make, seed: int) -> int:
-    """Give how many evaluations a run takes."""
+    """Return how many evaluations a run takes."""
     space, rng = copy.copy(case.space), np.random.default_rng(seed)
     number = int(rng.integers(len(space.variants)))
     space.default = space.variants[number].configuration(int(rng.integers(len(space.variants[number]))))

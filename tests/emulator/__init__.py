@@ -173,12 +173,12 @@ class HostConfiguration:
         ]
 
     def plan(self, sizes: Mapping[str, int]) -> Plan:
-        """Give the launches at these sizes."""
+        """Return the launches at these sizes."""
         problem = self.kernel.problem(dict(sizes), self.problem.dtypes, self.problem.options)
         return make_plan(self.kernel, problem, self.gpu, self.configuration)
 
     def scratch(self, sizes: Mapping[str, int]) -> dict[str, HostArray]:
-        """Give the memory between the launches: as it was left by others, or zero where the kernel asks for that."""
+        """Return the memory between the launches: as it was left by others, or zero where the kernel asks for that."""
         memory = {}
         for buffer in self.plan(sizes).scratch:
             memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 256)

@@ -57,7 +57,7 @@ def log(text: str) -> None:
 
 
 def time_of(candidate: dict[str, Any]) -> float:
-    """Give a candidate's time in nanoseconds: what it is decides it."""
+    """Return a candidate's time in nanoseconds: what it is decides it."""
     seen = hashlib.sha256(repr(candidate["plan"]["launches"]).encode())
     for cubin in candidate["cubins"]:
         seen.update(base64.b64decode(cubin))

@@ -76,7 +76,7 @@ class Tuner:
         self.process.wait()
 
     def descendants(self) -> list[int]:
-        """Give the processes that bear the mark, the tuner itself left out."""
+        """Return the processes that bear the mark, the tuner itself left out."""
         return [pid for pid in marked(self.mark) if pid != self.process.pid]
 
     def workers(self) -> list[int]:
@@ -93,7 +93,7 @@ class Tuner:
 
 
 def marked(mark: str) -> list[int]:
-    """Give the living processes with this mark in their environment."""
+    """Return the living processes with this mark in their environment."""
     needle = f"{MARK}={mark}".encode()
     return [
         int(p.name)

@@ -27,7 +27,7 @@ PASSED = Verification(True)
 
 
 def time_of(configuration: Configuration) -> float:
-    """Give a time that the configuration alone decides, between 100 and 200 us."""
+    """Return a time that the configuration alone decides, between 100 and 200 us."""
     return 100_000.0 + int(hashlib.sha256(configuration.key.encode()).hexdigest()[:6], 16) % 100_000
 
 

@@ -63,7 +63,7 @@ FEW_OPTIONS = 2
 
 
 def _options(kernel: KernelSpec) -> list[dict[str, Value]]:
-    """Give every choice of a kernel's options; of an element expression the default, and one with all tensors."""
+    """Return every choice of a kernel's options; of an element expression the default, and one with all tensors."""
     choices = [
         (*values, " + ".join(kernel.elements[name]), *EXPRESSIONS.get(kernel.name, ()))
         if name in kernel.elements
@@ -74,7 +74,7 @@ def _options(kernel: KernelSpec) -> list[dict[str, Value]]:
 
 
 def _problems(kernel: KernelSpec, dtype: str) -> list[Problem]:
-    """Give all sizes with all options where those are few, else with one after the other."""
+    """Return all sizes with all options where those are few, else with one after the other."""
     options, sizes = _options(kernel), SIZES[kernel.name]
     pairs = list(itertools.product(sizes, options))
     if len(options) > FEW_OPTIONS:

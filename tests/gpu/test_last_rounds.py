@@ -38,7 +38,7 @@ PREFETCHING = 12
 
 
 def problems(sizes: list[tuple[int, int, int]]) -> list[tuple[int, int, int, str, str]]:
-    """Give each size with both layouts, and the dtypes in turn."""
+    """Return each size with both layouts, and the dtypes in turn."""
     return [
         (*size, layout, ("bfloat16", "float16")[(number + turn) % 2])
         for number, size in enumerate(sizes)
@@ -64,7 +64,7 @@ def drawn(of: Problem, gpu: Gpu, parameter: str, seed: int = 0) -> Iterator[Conf
 
 
 def each_kind(of: Problem, gpu: Gpu) -> list[Configuration]:
-    """Give one with a divided last round of each way to write C, with each side on the left, and for each cluster."""
+    """Return one with a divided last round of each way to write C, with each side on the left, and for each cluster."""
     found: dict[tuple[object, ...], Configuration] = {}
     for one in drawn(of, gpu, "split_last"):
         found.setdefault(tuple(one.values[name] for name in KINDS), one)

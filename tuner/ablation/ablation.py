@@ -121,7 +121,7 @@ class Ablation:
 
     @property
     def faster(self) -> list[Alternative]:
-        """Give the alternatives that are faster beyond the noise: the configuration is not the best there is."""
+        """Return the alternatives that are faster beyond the noise: the configuration is not the best there is."""
         found = [one for choice in self.choices for one in choice.alternatives]
         return [one for one in found if one.verdict is Verdict.SLOWER]
 
@@ -146,7 +146,7 @@ def changes(
     configuration: Configuration,
     only: Sequence[str] = (),
 ) -> list[Change]:
-    """Give every other value of each parameter, with everything else as it is, or as little else changed as can be.
+    """Return every other value of each parameter, with everything else as it is, or as little else changed as can be.
 
     Args:
         kernel: whose configuration it is.
@@ -186,7 +186,7 @@ def changes(
 def _companion(
     kernel: KernelSpec, problem: Problem, gpu: Gpu, changed: Configuration, kept: str
 ) -> tuple[str, Value] | None:
-    """Give the change of one more parameter that makes a configuration valid: the one with the fewest steps in its
+    """Return the change of one more parameter that makes a configuration valid: the one with the fewest steps in its
     parameter's list of values, of equals the first in the kernel's file; None where there is none."""
     steps: list[tuple[int, str, Value]] = []
     for name, parameter in kernel.variants[changed.variant].parameters.items():
@@ -299,7 +299,7 @@ def ablate(
 
 
 def records_of(found: Ablation, bench_id: str, versions: Mapping[str, str]) -> list[Benchmark]:
-    """Give what the database keeps of it: the configuration itself, and each alternative under its change's name."""
+    """Return what the database keeps of it: the configuration itself, and each alternative under its change's name."""
     if found.time_ns is None or found.low_ns is None or found.high_ns is None:
         return []
     digest = content_digest(found.kernel)

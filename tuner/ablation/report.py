@@ -121,7 +121,7 @@ def _text(value: Value) -> str:
 
 
 def _instead(one: Alternative) -> str:
-    """Give the value, and what had to change with it."""
+    """Return the value, and what had to change with it."""
     besides = one.change.besides
     instead = _text(one.change.value) + (f", with {besides[0]}={_text(besides[1])}" if besides else "")
     return f"{instead} *" if one.change.unsearched else instead
@@ -136,7 +136,7 @@ def _cells(one: Alternative) -> tuple[str, str, str]:
 
 
 def ablation_as_json(found: Ablation, source: str, notes: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Give the same for programs, with the choices in the order of the kernel's file."""
+    """Return the same for programs, with the choices in the order of the kernel's file."""
     roof = roof_under(found.roof, found.conditions.mode)
     return {
         "problem": found.problem.to_json(),

@@ -202,7 +202,7 @@ def bench(device: Device, target: Target, against: Against, rounds: int, seed: i
 
 
 def check(device: Device, found: Bench, rounds: int, seed: int) -> Check | None:
-    """Say whether a target's stored winner is slower than it was; a suspicion is measured once more before it counts.
+    """Return whether a target's stored winner is slower than it was; a suspicion is measured once more before it counts.
 
     Must follow the target's :func:`bench`, while the device is prepared for it. None where nothing can be compared: no
     winner of this problem, or one that was timed under other conditions.
@@ -230,7 +230,7 @@ def check(device: Device, found: Bench, rounds: int, seed: int) -> Check | None:
 
 
 def records_of(found: Bench, bench_id: str, versions: Mapping[str, str]) -> list[Benchmark]:
-    """Give what the database keeps of it."""
+    """Return what the database keeps of it."""
     target = found.target
     by_best = found.reference == BEST
     rows = []

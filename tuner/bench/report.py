@@ -126,7 +126,7 @@ def check_text(found: Check) -> str:
 
 
 def bench_as_json(found: Bench, checked: Check | None) -> dict[str, Any]:
-    """Give the same for programs."""
+    """Return the same for programs."""
     target = found.target
     stored = target.winner
     tuned_for = stored.run.problem if stored is not None and not target.broken else None
@@ -202,7 +202,7 @@ def show_history(found: Sequence[Benchmark]) -> None:
 
 
 def history_as_json(row: Benchmark) -> dict[str, Any]:
-    """Give one contestant of an earlier bench for programs."""
+    """Return one contestant of an earlier bench for programs."""
     plain = {
         name: getattr(row, name)
         for name in (

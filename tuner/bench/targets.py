@@ -54,7 +54,7 @@ class Against:
 
 
 def stored_winners(database: Database, gpu: Gpu, kernel: str = "") -> Found[StoredWinner]:
-    """Give what was confirmed on GPUs of this name: the best of each problem and conditions."""
+    """Return what was confirmed on GPUs of this name: the best of each problem and conditions."""
     found = database.best(Filters(kernel=kernel, gpu=gpu.name, exportable=True, replayed=False))
     return Found([stored for stored in found.rows if stored.run.gpu.name == gpu.name], found.damaged)
 

@@ -39,7 +39,7 @@ class Job:
     complete: bool = False
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Give what there is so far: a result, or what all dtypes reached together."""
+        """Return what there is so far: a result, or what all dtypes reached together."""
         runs = [result_as_json(result) for result in self.results]
         if self.comparison is None:
             return runs
@@ -56,7 +56,7 @@ class Job:
             self.comparison.skipped.append((problem, reason))
 
     def failures(self, database: Path) -> list[str]:
-        """Give a line for each run without a winner, and one where no dtype is the answer.
+        """Return a line for each run without a winner, and one where no dtype is the answer.
 
         That a dtype is too inaccurate is no failure as long as another one is accurate enough.
         """

@@ -126,7 +126,7 @@ def gpu_here(device: str = "cuda") -> Gpu:
 
 
 def number_of(device: str) -> int:
-    """Give the number of a GPU from what a user calls it: ``cuda`` is the first, as is ``cuda:0``."""
+    """Return the number of a GPU from what a user calls it: ``cuda`` is the first, as is ``cuda:0``."""
     number = device.partition(":")[2]
     return int(number) if number.isdigit() else 0
 
@@ -330,7 +330,7 @@ def _as_given(choice: Choice) -> Choice:
 def _winner(
     asked: Asked, kernel: KernelSpec, problem: Problem, gpu: Gpu | None, *, replayed: bool = False
 ) -> StoredWinner | None:
-    """Give the confirmed winner of this very problem that was tuned last, if the database has one."""
+    """Return the confirmed winner of this very problem that was tuned last, if the database has one."""
     from tuner.database.database import Database, Filters
 
     if not asked.db.is_file():

@@ -149,7 +149,7 @@ def _told(db: Path, choice: Choice, calibration: Calibration | None) -> Told:
 
 
 def _stored(db: Path, choice: Choice) -> tuple[float | None, Conditions | None, Calibration | None]:
-    """Give the time of this configuration for this problem on a GPU of this name, and that GPU's calibration."""
+    """Return the time of this configuration for this problem on a GPU of this name, and that GPU's calibration."""
     from tuner.database.database import Database, Filters
     from tuner.database.records import SUSPECT
     from tuner.model import Status

@@ -159,7 +159,7 @@ def _remedy(kernel: str, replayed: bool, otherwise: Sequence[StoredWinner]) -> s
 
 
 def default_of(database: Database, stored: StoredWinner) -> Configuration:
-    """Give the configuration for what nothing fits: a built-in kernel's, or the run's own.
+    """Return the configuration for what nothing fits: a built-in kernel's, or the run's own.
 
     Raises:
         DatabaseError: the kernel is not built in, and the run had no default.

@@ -66,7 +66,7 @@ def _content(kind: str, results: Results) -> dict[str, Any]:
 
 
 def _space(results: Results) -> dict[str, Any]:
-    """Give the T1 file of a run's kernel, if it is still what it was."""
+    """Return the T1 file of a run's kernel, if it is still what it was."""
     from tuner.bench.targets import kernel_of
     from tuner.formats.t1 import t1_of
     from tuner.kernel.load import content_digest

@@ -92,5 +92,5 @@ jobs_option: Option = click.option(
 
 
 def seed_option(of: str) -> Option:
-    """Give ``--seed``, with what it is the seed of."""
+    """Return ``--seed``, with what it is the seed of."""
     return click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0, max=MOST), help=of)

@@ -111,7 +111,7 @@ def make_choices(
     problems: Sequence[str],
     file: Path | None,
 ) -> list[list[Problem]]:
-    """Give the same problems where the dtype of the first role is a choice: each as one problem for each dtype.
+    """Return the same problems where the dtype of the first role is a choice: each as one problem for each dtype.
 
     The choice is among the dtypes that ``--dtype`` names; without it, among all floating-point dtypes of the kernel. A
     preset or a row that names its own dtype leaves no choice.
@@ -167,7 +167,7 @@ def _named(
 
 
 def option_value(kernel: KernelSpec, name: str, text: str) -> Value:
-    """Give the option's value that a text means; of an element expression the text itself."""
+    """Return the option's value that a text means; of an element expression the text itself."""
     for value in () if name in kernel.elements else kernel.options.get(name, ()):
         if str(value).lower() == text.lower():
             return value

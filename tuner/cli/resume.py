@@ -28,7 +28,7 @@ KEPT = {
 
 
 def given(options: Mapping[str, str]) -> list[str]:
-    """Give those of some options, by parameter of the running command, that are on its command line."""
+    """Return those of some options, by parameter of the running command, that are on its command line."""
     context = click.get_current_context()
     return [
         option
@@ -98,7 +98,7 @@ def _done(problem: Problem, database: Database, device: str, max_error: float | 
 def earlier(
     problem: Problem, database: Database, device: str, max_error: float
 ) -> tuple[Run, list[Trial], Best] | None:
-    """Give the newest run of a problem on a device that ended with a winner under the same bound on the error."""
+    """Return the newest run of a problem on a device that ended with a winner under the same bound on the error."""
     from tuner.database.database import Filters
     from tuner.tuning.accuracy import Best
 

@@ -217,7 +217,7 @@ def _chosen(asked: Asked, sample: int | None, variants: Sequence[str], gpu: Gpu,
 
 
 def _winners(asked: Asked, gpu: Gpu) -> _Chosen:
-    """Give a kernel's stored winners that can be run here, each configuration once for a dtype and options."""
+    """Return a kernel's stored winners that can be run here, each configuration once for a dtype and options."""
     from tuner.bench.targets import stored_winners
     from tuner.cli.choice import named_problem
     from tuner.database.database import Database
@@ -252,7 +252,7 @@ def _winners(asked: Asked, gpu: Gpu) -> _Chosen:
 def _cases(
     chosen: _Chosen, gpu: Gpu, places: Sequence[str], edges: int, seed: int
 ) -> tuple[list[Case], list[LeftOut]]:
-    """Give each configuration at the sizes asked for, or at small awkward ones; and what is not valid there."""
+    """Return each configuration at the sizes asked for, or at small awkward ones; and what is not valid there."""
     from tuner.cli.problems import assignments, whole_number
     from tuner.errors import UsageError
     from tuner.model import Problem

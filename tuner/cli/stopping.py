@@ -17,7 +17,7 @@ class Stop:
         self.asked = False
 
     def __call__(self) -> bool:
-        """Say whether the run is to end."""
+        """Return whether the run is to end."""
         return self.asked
 
     def signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal's signature
@@ -30,7 +30,7 @@ class Stop:
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """Give what knows whether the user has pressed Ctrl-C; the handlers of before come back at the end."""
+    """Return what knows whether the user has pressed Ctrl-C; the handlers of before come back at the end."""
     stop = Stop()
     before = {number: signal.signal(number, stop.signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

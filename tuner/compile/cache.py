@@ -29,13 +29,13 @@ class CubinCache:
 
     @staticmethod
     def key(source: str, entry: str, options: Iterable[str], version: str, headers: str) -> str:
-        """Give the name under which a compilation is kept."""
+        """Return the name under which a compilation is kept."""
         return hashlib.sha256(
             canonical_json([source, entry, list(options), version, headers]).encode()
         ).hexdigest()
 
     def get(self, key: str) -> Compiled | None:
-        """Give what is kept under a key; a damaged entry counts as absent."""
+        """Return what is kept under a key; a damaged entry counts as absent."""
         path = self._path(key)
         try:
             data = path.read_bytes()

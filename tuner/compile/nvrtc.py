@@ -51,7 +51,7 @@ class Compiled:
 
 @functools.cache
 def nvrtc() -> Any:
-    """Give the NVRTC bindings.
+    """Return the NVRTC bindings.
 
     Raises:
         CompileError: NVRTC is not installed.
@@ -66,7 +66,7 @@ def nvrtc() -> Any:
 
 
 def nvrtc_version() -> str:
-    """Give NVRTC's version, such as ``13.0``."""
+    """Return NVRTC's version, such as ``13.0``."""
     bindings = nvrtc()
     error, major, minor = bindings.nvrtcVersion()
     _check(bindings, error)
@@ -74,7 +74,7 @@ def nvrtc_version() -> str:
 
 
 def supported_archs() -> list[int]:
-    """Give the compute capabilities (times ten) that this NVRTC can compile for."""
+    """Return the compute capabilities (times ten) that this NVRTC can compile for."""
     bindings = nvrtc()
     error, archs = bindings.nvrtcGetSupportedArchs()
     _check(bindings, error)
@@ -103,7 +103,7 @@ def header_folders() -> tuple[Path, ...]:
 def compile_options(
     arch: str, options: tuple[str, ...] = (), include: tuple[Path, ...] = ()
 ) -> tuple[str, ...]:
-    """Give the options of a compilation; include folders of the kernel come before CUDA's."""
+    """Return the options of a compilation; include folders of the kernel come before CUDA's."""
     folders = (*include, *header_folders())
     return (
         f"--gpu-architecture={arch}",

@@ -73,7 +73,7 @@ class Compiler:
     def _launches(
         self, request: dict[str, Any]
     ) -> Iterator[tuple[str, str, tuple[str, ...], tuple[Path, ...]]]:
-        """Give source, entry, options and include folders of each launch that a request means."""
+        """Return source, entry, options and include folders of each launch that a request means."""
         if "source" in request:
             yield request["source"], request["entry"], (), (Path(request["include"]),)
             return

@@ -40,7 +40,7 @@ class Damaged(Exception):  # noqa: N818 - a finding; database.py decides what be
 
 
 def now() -> str:
-    """Give the time in UTC, in a form that sorts as text."""
+    """Return the time in UTC, in a form that sorts as text."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -59,7 +59,7 @@ def content_digest(row: Mapping[str, Any], ignored: Collection[str]) -> str:
 
 
 def sealed(table: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Give the row with its digest."""
+    """Return the row with its digest."""
     return {**row, "digest": row_digest(table, row)}
 
 
@@ -77,7 +77,7 @@ def storable(text: str) -> str:
 
 
 def real(value: float | None) -> float | None:
-    """Give a plain number, or nothing for an infinity or a NaN."""
+    """Return a plain number, or nothing for an infinity or a NaN."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
@@ -95,7 +95,7 @@ def plain(value: Any) -> Any:
 
 
 def to_json(value: Any) -> str:
-    """Give JSON text that keeps the order of names; infinities and NaN become text."""
+    """Return JSON text that keeps the order of names; infinities and NaN become text."""
     return json.dumps(plain(value), separators=(",", ":"), allow_nan=False)
 
 
@@ -109,12 +109,12 @@ def from_json(text: str) -> Any:
 
 
 def encode_samples(samples: Sequence[float]) -> bytes:
-    """Give zlib of little-endian float32."""
+    """Return zlib of little-endian float32."""
     return zlib.compress(_swapped(array.array("f", samples)).tobytes())
 
 
 def decode_samples(blob: bytes, count: int) -> tuple[float, ...]:
-    """Give the samples back.
+    """Return the samples back.
 
     Raises:
         ValueError: not this many.
@@ -143,7 +143,7 @@ def _swapped(samples: array.array[float]) -> array.array[float]:
 
 
 def encode_parameters(configuration: Configuration) -> str:
-    """Give the parameters as JSON, in their order."""
+    """Return the parameters as JSON, in their order."""
     return to_json(configuration.values)
 
 
@@ -156,7 +156,7 @@ def decode_configuration(row: Mapping[str, Any]) -> Configuration:
 
 
 def encode_conditions(conditions: Conditions) -> dict[str, str]:
-    """Give the columns ``mode`` and ``regime``."""
+    """Return the columns ``mode`` and ``regime``."""
     return {"mode": str(conditions.mode), "regime": str(conditions.regime)}
 
 
@@ -172,7 +172,7 @@ def decode_calibration(text: str) -> Calibration | None:
 
 
 def encode_verification(verification: Verification) -> str:
-    """Give a verification as JSON text."""
+    """Return a verification as JSON text."""
     return canonical_json(plain(vars(verification)))
 
 

@@ -103,7 +103,7 @@ class Database(Reader):
             raise DatabaseError(f"there is no run {run_id!r} in {self.path}", "start it first")
 
     def latest_unfinished(self, problem: Problem, device: str) -> Run | None:
-        """Give the last run of this problem on this device that did not finish and has no living process."""
+        """Return the last run of this problem on this device that did not finish and has no living process."""
         found = self.select(
             "SELECT id, state, owner FROM runs WHERE problem_key = ? AND device = ? AND state != 'finished' "
             "ORDER BY started_at DESC",
@@ -170,7 +170,7 @@ class Database(Reader):
         self._change_trial(trial_id, status=str(Status.UNSTABLE), error=cells.storable(reason))
 
     def retag(self, trial_id: int, tags: tuple[str, ...]) -> None:
-        """Give a trial other tags in the place of those it has; ``records.SUSPECT`` takes it out of the ranking."""
+        """Return a trial other tags in the place of those it has; ``records.SUSPECT`` takes it out of the ranking."""
         self._change_trial(trial_id, tags=cells.to_json(list(tags)))
 
     def _change_trial(self, trial_id: int, **columns: str) -> None:

@@ -19,7 +19,7 @@ def alive(owner: str) -> bool:
 
 
 def number(owner: str) -> str:
-    """Give the process's number."""
+    """Return the process's number."""
     return owner.split(":")[1]
 
 

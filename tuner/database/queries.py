@@ -65,12 +65,12 @@ class Reader:
         self.close()
 
     def select(self, text: str, *values: Any) -> list[dict[str, Any]]:
-        """Give the rows of one statement as dictionaries."""
+        """Return the rows of one statement as dictionaries."""
         with schema.explained(self.path):
             return [dict(row) for row in self.connection.execute(text, values)]
 
     def run_id(self, start: str) -> str:
-        """Give the id of the only run that starts like this."""
+        """Return the id of the only run that starts like this."""
         found = self.select(
             "SELECT id FROM runs WHERE substr(id, 1, length(?)) = ? ORDER BY length(id)", start, start
         )
@@ -83,16 +83,16 @@ class Reader:
         return str(found[0]["id"])
 
     def run_ids(self) -> list[str]:
-        """Give the ids of all runs, newest first."""
+        """Return the ids of all runs, newest first."""
         return [row["id"] for row in self.select("SELECT id FROM runs ORDER BY started_at DESC")]
 
     def names(self, column: Literal["kernel", "variant"]) -> list[str]:
-        """Give the kernels or the variants that there are trials of."""
+        """Return the kernels or the variants that there are trials of."""
         found = self.select(f"SELECT DISTINCT {column} AS name FROM trials ORDER BY 1")
         return [row["name"] for row in found]
 
     def run(self, run_id: str) -> Run:
-        """Give a run by its id or the start of it."""
+        """Return a run by its id or the start of it."""
         if run_id in self._runs:
             return self._runs[run_id]
         found = self.select("SELECT * FROM runs WHERE id = ?", self.run_id(run_id))
@@ -105,7 +105,7 @@ class Reader:
         self._runs.clear()
 
     def run_state(self, run_id: str) -> dict[str, Any]:
-        """Give a run's ``state``, ``started_at``, ``ended_at`` and ``stats``."""
+        """Return a run's ``state``, ``started_at``, ``ended_at`` and ``stats``."""
         found = self.select("SELECT state, started_at, ended_at, stats FROM runs WHERE id = ?", run_id)
         if not found:
             raise DatabaseError(
@@ -114,7 +114,7 @@ class Reader:
         return {**found[0], "stats": self._or_damaged(lambda: cells.from_json(found[0]["stats"]))}
 
     def pending_attempts(self, run_id: str) -> list[tuple[int, Configuration, int]]:
-        """Give what was begun without a result: number, configuration, and how often it was begun."""
+        """Return what was begun without a result: number, configuration, and how often it was begun."""
         found = self.select(
             "SELECT max(number) AS number, variant, configuration, count(*) AS times FROM attempts "
             "WHERE run_id = ? GROUP BY configuration_key ORDER BY number",
@@ -126,7 +126,7 @@ class Reader:
         ]
 
     def trials(self, run_id: str) -> list[Trial]:
-        """Give a run's trials in the order of their numbers, samples included, sources not.
+        """Return a run's trials in the order of their numbers, samples included, sources not.
 
         Raises:
             DatabaseError: one of them is damaged.
@@ -136,7 +136,7 @@ class Reader:
         return [self._or_damaged(partial(rows.decode_trial, row, run)).trial for row in found]
 
     def earlier_trials(self, run: Run) -> list[Trial]:
-        """Give the trials of other runs of this kernel text, problem, GPU and conditions, best first, failures last.
+        """Return the trials of other runs of this kernel text, problem, GPU and conditions, best first, failures last.
 
         Those with a suspect time are left out.
         """
@@ -156,7 +156,7 @@ class Reader:
         return [stored.trial for stored in self._decoded(found).rows]
 
     def related_trials(self, run: Run, limit: int) -> list[tuple[Run, list[Trial]]]:
-        """Give the ranked trials of this kernel text and these conditions at other problems and on other GPUs.
+        """Return the ranked trials of this kernel text and these conditions at other problems and on other GPUs.
 
         All runs of one problem on one GPU are together; what is newest comes first, up to ``limit`` trials.
         """
@@ -181,7 +181,7 @@ class Reader:
         return list(related.values())
 
     def trial(self, trial_id: int) -> StoredTrial:
-        """Give one trial with its sources.
+        """Return one trial with its sources.
 
         Raises:
             DatabaseError: there is none, or it is damaged.
@@ -213,7 +213,7 @@ class Reader:
         gpu_name: str,
         conditions: Conditions = Conditions(),  # noqa: B008 - frozen
     ) -> tuple[Configuration, float] | None:
-        """Give the fastest exportable winner measured so on this GPU, else its fastest verified trial.
+        """Return the fastest exportable winner measured so on this GPU, else its fastest verified trial.
 
         A trial whose time is suspect does not count.
         """
@@ -237,7 +237,7 @@ class Reader:
         return None
 
     def query(self, filters: Filters = Filters(), sort: str = "id", limit: int = 0) -> Found[StoredTrial]:  # noqa: B008
-        """Give the trials that fit, sorted by a key of ``records.SORTS``; a limit of 0 is none."""
+        """Return the trials that fit, sorted by a key of ``records.SORTS``; a limit of 0 is none."""
         where, values = filters.where()
         found = self.select(
             f"SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE {where} "
@@ -248,7 +248,7 @@ class Reader:
         return self._decoded(found)
 
     def winners(self, filters: Filters = Filters()) -> Found[StoredWinner]:  # noqa: B008
-        """Give every intact winner that fits.
+        """Return every intact winner that fits.
 
         They are in the order of problem, GPU and conditions; then measured first, exportable first, and by time.
         """
@@ -269,7 +269,7 @@ class Reader:
         return result
 
     def best(self, filters: Filters = Filters()) -> Found[StoredWinner]:  # noqa: B008
-        """Give the best winner of each problem, GPU and conditions."""
+        """Return the best winner of each problem, GPU and conditions."""
         found = self.winners(filters)
         chosen: dict[tuple[str, str, Conditions], StoredWinner] = {}
         for stored in found.rows:
@@ -278,7 +278,7 @@ class Reader:
         return Found(list(chosen.values()), found.damaged)
 
     def benchmarks(self, filters: Filters = Filters(), limit: int = 0) -> Found[Benchmark]:  # noqa: B008
-        """Give the intact contestants that fit, newest first, those of one time as they were recorded.
+        """Return the intact contestants that fit, newest first, those of one time as they were recorded.
 
         ``run`` means the run of a contestant's winner. All are measured.
 

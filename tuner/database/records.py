@@ -155,7 +155,7 @@ SORTS = {
 
 
 def order_by(sort: str) -> str:
-    """Give the SQL of a sort key, rows without a value last.
+    """Return the SQL of a sort key, rows without a value last.
 
     Raises:
         UsageError: not one of :data:`SORTS`.
@@ -191,7 +191,7 @@ class Filters:
     """How hot the card was: a :class:`tuner.model.Regime`."""
 
     def where(self) -> tuple[str, list[Any]]:
-        """Give a condition over ``t`` (trials, winners or benchmarks) and ``r`` (runs), with the values to bind."""
+        """Return a condition over ``t`` (trials, winners or benchmarks) and ``r`` (runs), with the values to bind."""
         terms: list[tuple[str, list[Any]]] = [("1", [])]
         columns = ("kernel", "dtype", "variant", "problem_key", "mode", "regime")
         terms += [(f"t.{name} = ?", [value]) for name in columns if (value := getattr(self, name))]

@@ -35,7 +35,7 @@ _RATIOS = ("ratio", "ratio_low", "ratio_high")
 
 
 def encode_run(run: Run, owner: str) -> dict[str, Any]:
-    """Give the row of a run that starts now."""
+    """Return the row of a run that starts now."""
     return sealed(
         "runs",
         {
@@ -85,7 +85,7 @@ def decode_run(row: Mapping[str, Any]) -> Run:
 
 
 def encode_trial(run: Run, trial: Trial, metrics: Metrics, source_digests: list[str]) -> dict[str, Any]:
-    """Give the row of a finished trial."""
+    """Return the row of a finished trial."""
     resources = trial.resources
     samples = encode_samples(trial.samples_ns)
     return sealed(
@@ -158,12 +158,12 @@ def decode_trial(row: Mapping[str, Any], run: Run) -> StoredTrial:
 
 
 def with_sources(stored: StoredTrial, sources: tuple[str, ...]) -> StoredTrial:
-    """Give the same trial with its rendered sources."""
+    """Return the same trial with its rendered sources."""
     return replace(stored, trial=replace(stored.trial, sources=sources))
 
 
 def encode_winner(run: Run, winner: Winner) -> dict[str, Any]:
-    """Give the row of a run's winner."""
+    """Return the row of a run's winner."""
     return sealed(
         "winners",
         {
@@ -217,7 +217,7 @@ def decode_winner(row: Mapping[str, Any], stored: StoredTrial) -> StoredWinner:
 
 
 def encode_benchmark(benchmark: Benchmark, winner_run: str | None, created_at: str) -> dict[str, Any]:
-    """Give the row of one contestant; a winner is named by its run, whatever row number it gets elsewhere."""
+    """Return the row of one contestant; a winner is named by its run, whatever row number it gets elsewhere."""
     problem, gpu, configuration = benchmark.problem, benchmark.gpu, benchmark.configuration
     return sealed(
         "benchmarks",

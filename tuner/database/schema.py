@@ -177,7 +177,7 @@ def refuse_network(path: Path) -> None:
 
 
 def filesystem_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """Give the type of the filesystem that holds a path, or an empty text where that cannot be known."""
+    """Return the type of the filesystem that holds a path, or an empty text where that cannot be known."""
     try:
         lines = mounts.read_text(errors="replace").splitlines()
     except OSError:

@@ -80,7 +80,7 @@ class Occupancy:
     """Seconds of it spent on more samples than a candidate's rank asked for, because no other was compiled yet."""
 
     def share(self, start: float, end: float) -> float:
-        """Give the occupied share of an interval."""
+        """Return the occupied share of an interval."""
         if end <= start:
             return 0.0
         return sum(max(0.0, min(b, end) - max(a, start)) for a, b in self.spans) / (end - start)
@@ -164,7 +164,7 @@ class Device(ABC):
 
     @abstractmethod
     def collect(self, timeout_s: float) -> list[Outcome]:
-        """Give what has been answered, waiting for the first answer at most so long.
+        """Return what has been answered, waiting for the first answer at most so long.
 
         It also returns, perhaps with nothing, when something has been compiled ahead.
         """
@@ -191,7 +191,7 @@ class Device(ABC):
 
     @abstractmethod
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
-        """Say whether the configuration claims to work at another size."""
+        """Return whether the configuration claims to work at another size."""
 
     @abstractmethod
     def verify_at(

@@ -25,7 +25,7 @@ class CalibrationCache:
         self._folder = folder
 
     def read(self, gpu: Gpu) -> Calibration | None:
-        """Give what was measured on this very card with this driver and these kernels."""
+        """Return what was measured on this very card with this driver and these kernels."""
         if self._folder is None:
             return None
         try:

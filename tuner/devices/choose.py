@@ -57,7 +57,7 @@ def open_device(text: str, kernel: str, jobs: int | None, cache: Path | None) ->
 
 
 def kernel_for(device: str, kernel: str) -> str:
-    """Give what to load of a kernel for a device: what was given, or the kernel as it was when it was recorded.
+    """Return what to load of a kernel for a device: what was given, or the kernel as it was when it was recorded.
 
     Raises:
         UsageError: there is no such recording.

@@ -35,13 +35,13 @@ class ForeignDevice(ReplayDevice):
         self.note = "; ".join([*others.notes, *([rate] if others.objective != "time" else [])])
 
     def noise_floor(self, time_ns: float) -> float:
-        """Give none: nothing is known of the noise of these times, so that the least of them is the best."""
+        """Return none: nothing is known of the noise of these times, so that the least of them is the best."""
         return 0.0
 
     def choose_conditions(
         self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
     ) -> tuple[Conditions, str]:
-        """Give the conditions of the file, whatever regime is asked for: its times are what they are.
+        """Return the conditions of the file, whatever regime is asked for: its times are what they are.
 
         Raises:
             RecordingError: a mode is asked for in which the file was not recorded.
@@ -74,7 +74,7 @@ class ForeignDevice(ReplayDevice):
         self._outcomes.append(Outcome(number, configuration, compilation, measurement))
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
-        """Give what is recorded once more."""
+        """Return what is recorded once more."""
         return self._look_up(configuration)
 
     def _look_up(self, configuration: Configuration) -> Measurement:

@@ -74,7 +74,7 @@ class _Task:
     def answer(
         self, number: int, configuration: Configuration, compilation: Compilation, measurement: Measurement
     ) -> None:
-        """Give the one answer to a submission."""
+        """Return the one answer to a submission."""
         self.outcomes.put(Outcome(number, configuration, compilation, measurement))
 
 
@@ -168,7 +168,7 @@ class LocalDevice(Device):
             return None
 
     def known_calibration(self) -> Calibration | None:
-        """Give what was measured on this card with this driver, if it was."""
+        """Return what was measured on this card with this driver, if it was."""
         return self._calibrations.read(self.gpu)
 
     def calibrate(self) -> Calibration:
@@ -188,7 +188,7 @@ class LocalDevice(Device):
         return self.calibration
 
     def _set_up(self) -> float:
-        """Give the problem to the measuring process; gives the time of its reference kernel."""
+        """Return the problem to the measuring process; gives the time of its reference kernel."""
         self._released = False
         request = self._requests.setup(self._task.problem, self._seed, self.conditions, self._truth)
         reply = self._guard.call(request)
@@ -240,7 +240,7 @@ class LocalDevice(Device):
         self._ahead.forget(configuration)
 
     def collect(self, timeout_s: float) -> list[Outcome]:
-        """Give what has been answered."""
+        """Return what has been answered."""
         found: list[Outcome] = []
         outcomes = self._task.outcomes
         deadline = time.monotonic() + timeout_s
@@ -308,7 +308,7 @@ class LocalDevice(Device):
             guard.close()
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
-        """Say whether the configuration claims to work at another size."""
+        """Return whether the configuration claims to work at another size."""
         return not objection(self._task.kernel, problem, self.gpu, configuration)
 
     def _verify(self, guard: Guard, problem: Problem, configuration: Configuration) -> Measurement | None:

@@ -61,7 +61,7 @@ class ReplayDevice(Device):
     def choose_conditions(
         self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
     ) -> tuple[Conditions, str]:
-        """Give the conditions of the recording.
+        """Return the conditions of the recording.
 
         Raises:
             RecordingError: others are asked for.
@@ -130,7 +130,7 @@ class ReplayDevice(Device):
         self._outcomes.append(Outcome(number, configuration, compilation, measurement))
 
     def collect(self, timeout_s: float) -> list[Outcome]:
-        """Give what was submitted."""
+        """Return what was submitted."""
         found, self._outcomes = self._outcomes, []
         return found
 
@@ -145,7 +145,7 @@ class ReplayDevice(Device):
         return RaceRound([[[draw.choice(known)] for known in recorded] for _ in range(rounds)], ("replayed",))
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
-        """Give the recorded samples once more; there is no other process to ask."""
+        """Return the recorded samples once more; there is no other process to ask."""
         return _measurement(self._rows[_key(configuration)])
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
@@ -155,7 +155,7 @@ class ReplayDevice(Device):
     def verify_at(
         self, problems: Sequence[Problem], configuration: Configuration
     ) -> list[tuple[Problem, Measurement]]:
-        """Give nothing."""
+        """Return nothing."""
         return []
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ def _distance(wanted: Problem, held: Problem) -> tuple[int, float]:
 
 
 def _as_options(kernel: KernelSpec, wanted: Problem, held: Problem) -> str:
-    """Give the options that ask for a held problem in the place of the wanted one.
+    """Return the options that ask for a held problem in the place of the wanted one.
 
     A dtype or an option is named unless it is the kernel's default and was wanted.
     """
@@ -188,7 +188,7 @@ def _as_options(kernel: KernelSpec, wanted: Problem, held: Problem) -> str:
 
 
 def _short(size: int) -> str:
-    """Give a size as one would type it."""
+    """Return a size as one would type it."""
     power = size.bit_length() - 1
     return f"2**{power}" if power >= SHORT_FROM and size == 1 << power else str(size)
 

@@ -155,7 +155,7 @@ def measurement_of(reply: Mapping[str, Any]) -> Measurement:
 
 
 def _floor_ns(flops: float, size_bytes: float, peak_flops: float, gpu: Gpu) -> float:
-    """Give the time that no kernel can beat: what the L2 may still hold after the flush costs nothing."""
+    """Return the time that no kernel can beat: what the L2 may still hold after the flush costs nothing."""
     compute = flops / peak_flops if peak_flops else 0.0
     memory = max(0.0, size_bytes - gpu.l2_bytes) / gpu.memory_bytes_per_s if gpu.memory_bytes_per_s else 0.0
     return math.floor(max(compute, memory) * 1e9 / CLOCK_TOLERANCE)

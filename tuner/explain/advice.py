@@ -159,7 +159,7 @@ def _resident(found: Explanation, launch: LaunchExplanation) -> Advice:
 
 
 def size_text(size_bytes: float) -> str:
-    """Give a size as people read it."""
+    """Return a size as people read it."""
     if size_bytes >= 1024:
         return f"{size_bytes / 1024:.3g} KiB"
     return f"{size_bytes:.2g} B" if 0 < size_bytes < 1 else f"{size_bytes:.0f} B"

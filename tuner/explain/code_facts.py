@@ -45,11 +45,11 @@ class Part:
         return self.moved(*GLOBAL)
 
     def moved(self, *kinds: Kind) -> int:
-        """Give the bytes that one thread moves by accesses of some kinds."""
+        """Return the bytes that one thread moves by accesses of some kinds."""
         return sum(a.width * a.count for a in self.accesses if a.kind in kinds)
 
     def widest(self, *kinds: Kind) -> int:
-        """Give the bytes of the widest access of some kinds; 0 where there is none."""
+        """Return the bytes of the widest access of some kinds; 0 where there is none."""
         return max((a.width for a in self.accesses if a.kind in kinds), default=0)
 
     def count(self, *kinds: Kind) -> int:

@@ -49,7 +49,7 @@ def listings(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _disassembled(compiled: Compiled, nvdisasm: str) -> tuple[str, str]:
-    """Give the SASS, or why there is none."""
+    """Return the SASS, or why there is none."""
     if not nvdisasm:
         return "", "no nvdisasm, so the PTX alone: pip install nvidia-cuda-nvdisasm"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:

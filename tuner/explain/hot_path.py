@@ -88,7 +88,7 @@ class _Way:
     """Number and bytes of the asynchronous copies since the last commit."""
 
     def go_on(self) -> _Way:
-        """Give a copy to go on with."""
+        """Return a copy to go on with."""
         return replace(self, pending=list(self.pending))
 
     def clear(self) -> None:
@@ -214,7 +214,7 @@ def _needs(way: _Way, instruction: Instruction) -> None:
 
 
 def _groups(code: Code, looped: frozenset[int]) -> int:
-    """Give the groups of copies under way together: those that a wait leaves, and the one that comes next."""
+    """Return the groups of copies under way together: those that a wait leaves, and the one that comes next."""
     waits = [i.groups for i in code.instructions(looped) if i.kind is Kind.WAIT]
     waits = waits or [i.groups for i in code.instructions() if i.kind is Kind.WAIT]
     return max(waits, default=0) + 1

@@ -104,7 +104,7 @@ class Code:
     """The blocks, each after all that lead to it without a jump back."""
 
     def instructions(self, blocks: Iterable[int] | None = None) -> Iterator[Instruction]:
-        """Give the instructions of some blocks, or of all."""
+        """Return the instructions of some blocks, or of all."""
         for number in sorted(blocks) if blocks is not None else range(len(self.blocks)):
             yield from self.blocks[number].instructions
 
@@ -151,7 +151,7 @@ def _reached(jumps: Sequence[Sequence[int]]) -> set[int]:
 
 
 def _order(jumps: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Give the reverse postorder of a depth-first walk."""
+    """Return the reverse postorder of a depth-first walk."""
     done: list[int] = []
     seen = {0}
     stack = [(0, iter(jumps[0]))]
@@ -190,7 +190,7 @@ def loops(code: Code) -> tuple[Loop, ...]:
 
 
 def dominators(code: Code) -> list[int]:
-    """Give for each block, as bits, the blocks that are on every way to it, itself included (the plain fixed point)."""
+    """Return for each block, as bits, the blocks that are on every way to it, itself included (the plain fixed point)."""
     before = predecessors(code)
     everything = (1 << len(code.blocks)) - 1
     above = [everything for _ in code.blocks]
@@ -209,7 +209,7 @@ def dominators(code: Code) -> list[int]:
 
 
 def predecessors(code: Code) -> list[list[int]]:
-    """Give for each block those that lead to it."""
+    """Return for each block those that lead to it."""
     before: list[list[int]] = [[] for _ in code.blocks]
     for number, block in enumerate(code.blocks):
         for target in block.successors:

@@ -38,7 +38,7 @@ class _Scope:
     labels: set[str] = field(default_factory=set)
 
     def register(self, name: str) -> str:
-        """Give a name that is the register's alone; the empty text for what is no register."""
+        """Return a name that is the register's alone; the empty text for what is no register."""
         plain = name.split(".")[0]
         scope: _Scope | None = self
         while scope is not None:
@@ -48,7 +48,7 @@ class _Scope:
         return plain if plain.startswith("%") else ""
 
     def label(self, name: str) -> str:
-        """Give a label's unique name, wherever in the scope it stands."""
+        """Return a label's unique name, wherever in the scope it stands."""
         scope: _Scope | None = self
         while scope is not None:
             if name in scope.labels:
@@ -58,7 +58,7 @@ class _Scope:
 
 
 def entries(text: str) -> list[str]:
-    """Give the names of the kernels in a PTX text."""
+    """Return the names of the kernels in a PTX text."""
     return re.findall(r"\.entry\s+([\w$]+)", _without_comments(text))
 
 
@@ -106,7 +106,7 @@ def parse_ptx(text: str, entry: str) -> Code:
 
 
 def _statements(text: str, start: int) -> Iterator[tuple[_Scope, str, str]]:
-    """Give labels and statements of the body that follows, each with the scope that it stands in."""
+    """Return labels and statements of the body that follows, each with the scope that it stands in."""
     scope: _Scope | None = None
     count, operands, buffer = 0, 0, ""
     # Parameters in parentheses and directives such as .maxntid come first; braces begin the body.
@@ -137,7 +137,7 @@ def _statements(text: str, start: int) -> Iterator[tuple[_Scope, str, str]]:
 
 
 def _declared(statement: str) -> Iterator[str]:
-    """Give the names of ``.reg .b32 %r<3>, a``; ``%r<3>`` are %r0 to %r2."""
+    """Return the names of ``.reg .b32 %r<3>, a``; ``%r<3>`` are %r0 to %r2."""
     names = re.sub(r"^\.reg\s+(?:\.\w+\s+)+", "", statement)
     for name in names.split(","):
         match = re.fullmatch(r"\s*([%\w$]+)(?:<(\d+)>)?\s*", name)
@@ -174,7 +174,7 @@ def _instruction(scope: _Scope, statement: str) -> Instruction | None:
 
 
 def _with_table(instruction: Instruction, tables: Mapping[str, tuple[str, ...]]) -> Instruction:
-    """Give an indexed jump the labels of its table."""
+    """Return an indexed jump the labels of its table."""
     if not instruction.opcode.startswith("brx") or instruction.targets[0] not in tables:
         return instruction
     targets = tables[instruction.targets[0]]

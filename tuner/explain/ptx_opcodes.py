@@ -90,7 +90,7 @@ def _copy(words: list[str], parts: set[str]) -> Kind:
 
 
 def width_of(opcode: str, operands: Sequence[str]) -> int:
-    """Give the bytes that one thread moves; 0 where the instruction does not say."""
+    """Return the bytes that one thread moves; 0 where the instruction does not say."""
     word = opcode.split(".")[0]
     if word == "cp":
         sizes = [text for text in operands[2:3] if text.isdigit()]
@@ -108,7 +108,7 @@ def width_of(opcode: str, operands: Sequence[str]) -> int:
 
 
 def _fragment(opcode: str) -> int:
-    """Give the bytes of a thread's share of a matrix that a warp loads or stores."""
+    """Return the bytes of a thread's share of a matrix that a warp loads or stores."""
     shape, kind = _SHAPE.search(opcode), re.match(r"wmma\.(?:load|store)\.([abcd])", opcode)
     dtype = re.search(r"\.(f16|bf16|tf32|f32|f64|s8|u8|s32)(?!\w)", opcode)
     if shape is None or kind is None or dtype is None:
@@ -120,7 +120,7 @@ def _fragment(opcode: str) -> int:
 
 
 def groups_of(opcode: str, operands: Sequence[str]) -> int:
-    """Give how many groups of asynchronous copies a wait leaves under way."""
+    """Return how many groups of asynchronous copies a wait leaves under way."""
     if not opcode.startswith("cp.async.wait_group") or not operands or not operands[0].isdigit():
         return 0
     return int(operands[0])

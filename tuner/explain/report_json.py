@@ -12,7 +12,7 @@ from tuner.hardware.roofline import LATENCY_NS
 
 
 def explanation_as_json(told: Told) -> dict[str, Any]:
-    """Give everything as plain data; times in nanoseconds, sizes in bytes, shares between 0 and 1."""
+    """Return everything as plain data; times in nanoseconds, sizes in bytes, shares between 0 and 1."""
     found = told.found
     roof, (least, most) = found.roof, found.wanted_bytes
     return {

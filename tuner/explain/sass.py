@@ -81,19 +81,19 @@ def _kind(word: str) -> Kind:
 
 
 def _width(word: str, words: list[str]) -> int:
-    """Give the bytes of a thread; four where the instruction names no width."""
+    """Return the bytes of a thread; four where the instruction names no width."""
     if word in ("LDSM", "STSM"):  # matrices of 8 x 8 elements of 16 bits: 4 bytes for each thread
         return 4 * int(words[-1]) if words and words[-1] in ("2", "4") else 4
     return next((_WIDTHS[name] for name in reversed(words) if name in _WIDTHS), 4)
 
 
 def _range(first: str, width: int) -> tuple[str, ...]:
-    """Give the registers that a load fills, from the first on."""
+    """Return the registers that a load fills, from the first on."""
     name, number = re.fullmatch(r"(U?R)(\d+)", first), max(1, width // 4)
     return tuple(f"{name[1]}{int(name[2]) + i}" for i in range(number)) if name else (first,)
 
 
 def _groups(operands: str) -> int:
-    """Give what ``DEPBAR.LE SB0, 0x1`` leaves under way."""
+    """Return what ``DEPBAR.LE SB0, 0x1`` leaves under way."""
     number = re.search(r"0x([0-9a-f]+)", operands)
     return int(number[1], 16) if number else 0

@@ -24,7 +24,7 @@ NAMESPACE = "kernel_tune"
 
 
 def identifier(name: object, what: str) -> str:
-    """Give a name back if C++ can use it anywhere.
+    """Return a name back if C++ can use it anywhere.
 
     Raises:
         DatabaseError: not an identifier, too long, a keyword, reserved or a common macro.
@@ -40,7 +40,7 @@ def identifier(name: object, what: str) -> str:
 
 
 def enumerator(value: object, what: str) -> str:
-    """Give a text value's name in an enumeration: itself, or with a ``v`` before a digit."""
+    """Return a text value's name in an enumeration: itself, or with a ``v`` before a digit."""
     if isinstance(value, str) and re.fullmatch(r"[0-9][A-Za-z0-9_]{0,62}", value, re.ASCII):
         value = f"v{value}"
     return identifier(value, what)
@@ -58,7 +58,7 @@ def is_expression(value: object) -> bool:
 
 
 def expression(value: object, what: str) -> str:
-    """Give the inside of a string literal that holds an element expression.
+    """Return the inside of a string literal that holds an element expression.
 
     Raises:
         DatabaseError: it is none, or not in its canonical form.
@@ -69,7 +69,7 @@ def expression(value: object, what: str) -> str:
 
 
 def integer(value: object, what: str) -> int:
-    """Give a whole number back if C++ has a literal for it.
+    """Return a whole number back if C++ has a literal for it.
 
     Raises:
         DatabaseError: not a whole number, or one too large.
@@ -83,10 +83,10 @@ def integer(value: object, what: str) -> int:
 
 
 def comment(text: object, limit: int = 200) -> str:
-    """Give text that cannot begin or end a comment or join lines: printable ASCII without ``\\`` and ``?``."""
+    """Return text that cannot begin or end a comment or join lines: printable ASCII without ``\\`` and ``?``."""
     return _COMMENT.sub("_", str(text)[:limit]).strip()
 
 
 def string(text: object, limit: int = 128) -> str:
-    """Give the inside of a string literal: printable ASCII without quotes, ``\\`` and ``?``."""
+    """Return the inside of a string literal: printable ASCII without quotes, ``\\`` and ``?``."""
     return _STRING.sub("_", str(text)[:limit])

@@ -54,7 +54,7 @@ class Field:
         return "false" if self.type == "bool" else "0"
 
     def literal(self, value: Value | None) -> str:
-        """Give a value in C++; ``None`` is the zero."""
+        """Return a value in C++; ``None`` is the zero."""
         if value is None:
             return self.zero
         if self.is_text:
@@ -66,7 +66,7 @@ class Field:
 
 
 def _word(field: Field, value: Value | None) -> str:
-    """Give what stands for a value in the name of an entry."""
+    """Return what stands for a value in the name of an entry."""
     if field.is_text:
         return digest(str(value))[:8]
     return field.literal(value).rpartition("::")[2]
@@ -287,7 +287,7 @@ def render_header(
     namespace: str = cpp.NAMESPACE,
     files: KernelFiles | None = None,
 ) -> str:
-    """Give the header's text.
+    """Return the header's text.
 
     Args:
         winners: what to export, one for each problem and GPU; comments say how each was timed.

@@ -68,7 +68,7 @@ class KernelFiles:
         return Needs(alignment, zeroed, known=True, clusters=clusters, placed=placed, resident=resident)
 
     def elements(self, run: Run) -> frozenset[str]:
-        """Give the options that are element expressions."""
+        """Return the options that are element expressions."""
         kernel = self._kernel(run)
         return frozenset(kernel.elements) if kernel is not None else frozenset()
 

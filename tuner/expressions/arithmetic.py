@@ -47,7 +47,7 @@ def ceil_div(a: Any, b: Any) -> Any:
 
 
 def round_up(a: Any, b: Any) -> Any:
-    """Give the smallest multiple of ``b`` that is at least ``a``."""
+    """Return the smallest multiple of ``b`` that is at least ``a``."""
     return -(-a // b) * b
 
 
@@ -69,12 +69,12 @@ def _log2(a: Any) -> Any:
 
 
 def uses(element: Any, name: Any) -> int:
-    """Give 1 where an element expression uses a name, else 0."""
+    """Return 1 where an element expression uses a name, else 0."""
     return int(str(name) in parse_element(str(element)).names)
 
 
 def operations(element: Any) -> int:
-    """Give the number of arithmetic operations of an element expression."""
+    """Return the number of arithmetic operations of an element expression."""
     return parse_element(str(element)).operations
 
 
@@ -167,7 +167,7 @@ class Expression:
         return f"Expression({self.text!r})"
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
-        """Give the value for one set of names.
+        """Return the value for one set of names.
 
         Raises:
             ExpressionError: a name has no value, or the arithmetic fails (division by zero, mixed types).
@@ -175,7 +175,7 @@ class Expression:
         return self._run(names, None)
 
     def number(self, names: Mapping[str, Any]) -> float:
-        """Give a value that must be a finite number.
+        """Return a value that must be a finite number.
 
         Raises:
             ExpressionError: it has no value, or is something else.
@@ -186,7 +186,7 @@ class Expression:
         return float(value)
 
     def holds(self, names: Mapping[str, Any]) -> bool:
-        """Say whether a constraint holds for one set of names: not if it divides by zero.
+        """Return whether a constraint holds for one set of names: not if it divides by zero.
 
         Raises:
             ExpressionError: a name has no value, or the arithmetic fails in another way.
@@ -239,7 +239,7 @@ class Expression:
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str, where: str = "") -> Expression:
-    """Give the :class:`Expression` of a text, parsed once however often it is asked for in one place."""
+    """Return the :class:`Expression` of a text, parsed once however often it is asked for in one place."""
     return Expression(text, where)
 
 

@@ -60,7 +60,7 @@ class ArrayExpression:
     def settled(
         self, choices: Mapping[str, Any], element_texts: Mapping[str, str] | None = None
     ) -> ArrayExpression:
-        """Give the expression for one problem: without ``if``, and with element expressions in their names' places.
+        """Return the expression for one problem: without ``if``, and with element expressions in their names' places.
 
         Args:
             choices: options and dtype roles by name.
@@ -79,7 +79,7 @@ class ArrayExpression:
         return ArrayExpression(ast.unparse(settling.visit(copy.deepcopy(self._body))))
 
     def evaluate(self, names: Mapping[str, Any]) -> tuple[Array, Array]:
-        """Give values and magnitudes in float64; the magnitude is 0 where float32 arithmetic cannot round."""
+        """Return values and magnitudes in float64; the magnitude is 0 where float32 arithmetic cannot round."""
         self._insist(names)
         with np.errstate(all="ignore"):
             try:
@@ -94,7 +94,7 @@ class ArrayExpression:
             return value, np.broadcast_to(magnitude, value.shape)
 
     def compute(self, names: Mapping[str, Any]) -> Any:
-        """Give the value alone, as plain NumPy computes it in the dtypes of the arrays."""
+        """Return the value alone, as plain NumPy computes it in the dtypes of the arrays."""
         self._insist(names)
         with np.errstate(all="ignore"):
             try:

@@ -90,18 +90,18 @@ class ElementExpression:
 
 @functools.lru_cache(maxsize=1024)
 def parse_element(text: str, of: tuple[str, ...] | None = None) -> ElementExpression:
-    """Give the :class:`ElementExpression` of a text, parsed once however often it is asked for."""
+    """Return the :class:`ElementExpression` of a text, parsed once however often it is asked for."""
     return ElementExpression(text, of)
 
 
 def shown(text: str) -> str:
-    """Give a text as a message shows it: on one line, and not longer than one."""
+    """Return a text as a message shows it: on one line, and not longer than one."""
     line = " ".join(text.split())
     return repr(line if len(line) <= 80 else f"{line[:77]}...")
 
 
 def exponent_of(node: ast.expr) -> float | None:
-    """Give the number to the right of a ``**``, or None where there is something else."""
+    """Return the number to the right of a ``**``, or None where there is something else."""
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return float(value)
@@ -120,7 +120,7 @@ def multiplications(exponent: float) -> int:
 
 
 def _checked(node: ast.expr, names: dict[str, None], text: str, depth: int) -> ast.expr:
-    """Give a tree of nothing but what is allowed, its numbers in one form."""
+    """Return a tree of nothing but what is allowed, its numbers in one form."""
 
     def child(inner: ast.expr) -> ast.expr:
         return _checked(inner, names, text, depth + 1)
@@ -163,7 +163,7 @@ def _checked(node: ast.expr, names: dict[str, None], text: str, depth: int) -> a
 
 
 def _number(value: float, text: str) -> ast.Constant:
-    """Give a number in its one form: whole numbers without a point, as far as a double holds them."""
+    """Return a number in its one form: whole numbers without a point, as far as a double holds them."""
     try:
         number = float(value)
     except OverflowError:

@@ -23,23 +23,23 @@ _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mul
 
 
 def cuda(text: str) -> str:
-    """Give an element expression's value as C++ over ``float`` variables."""
+    """Return an element expression's value as C++ over ``float`` variables."""
     return _value(parse_element(text).body, "float", str)
 
 
 def cuda_double(text: str) -> str:
-    """Give an element expression's value as C++ over ``double`` variables."""
+    """Return an element expression's value as C++ over ``double`` variables."""
     return _value(parse_element(text).body, "double", str)
 
 
 def cuda_macro(name: str, text: str, of: tuple[str, ...]) -> str:
-    """Give a ``#define`` with the expression's names as parameters, which may be of any type that casts to float."""
+    """Return a ``#define`` with the expression's names as parameters, which may be of any type that casts to float."""
     body = _value(parse_element(text).body, "float", lambda variable: f"((float)({variable}))")
     return f"#define {name}({', '.join(of)}) ({body})"
 
 
 def cuda_magnitude(text: str) -> str:
-    """Give an element expression's magnitude (``tuner.expressions.magnitudes``) as C++ over ``double`` variables."""
+    """Return an element expression's magnitude (``tuner.expressions.magnitudes``) as C++ over ``double`` variables."""
     expression = parse_element(text)
     recorder = _Recorder(expression)
     sized = _sized(expression.body, recorder)
@@ -50,7 +50,7 @@ def cuda_magnitude(text: str) -> str:
 
 
 def literal(value: float, kind: str) -> str:
-    """Give a number in C: as float the nearest float32, in the fewest digits that lead back to it."""
+    """Return a number in C: as float the nearest float32, in the fewest digits that lead back to it."""
     digits = str(np.float32(value)) if kind == "float" else repr(float(value))
     if not any(mark in digits for mark in ".e"):
         digits += ".0"
@@ -186,7 +186,7 @@ class _Recorder:
         return _Term(name, self)
 
     def number(self, value: Any) -> _Term:
-        """Give a number as a term."""
+        """Return a number as a term."""
         return value if isinstance(value, _Term) else _Term(literal(value, "double"), self)
 
     def where(self, condition: Any, then: Any, otherwise: Any) -> _Term:

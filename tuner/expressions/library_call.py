@@ -142,7 +142,7 @@ def _unwrapped(body: ast.expr) -> tuple[ast.expr, bool]:
 
 
 def _allowed(function: ast.Attribute, text: str) -> str:
-    """Give the dotted name of a function that may be called."""
+    """Return the dotted name of a function that may be called."""
     parts: list[str] = []
     node: ast.expr = function
     while isinstance(node, ast.Attribute):
@@ -157,7 +157,7 @@ def _allowed(function: ast.Attribute, text: str) -> str:
 
 
 def _dtype(node: ast.expr, text: str) -> str:
-    """Give the name of a dtype."""
+    """Return the name of a dtype."""
     if not isinstance(node, ast.Name) or node.id not in ITEMSIZE:
         _refuse(node, text, f"dtype= takes one of {', '.join(ITEMSIZE)}")
     return node.id

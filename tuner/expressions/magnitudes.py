@@ -149,7 +149,7 @@ def applied(name: str, arguments: tuple[Sized, ...], functions: Functions) -> Si
 
 
 def _with_condition(own: Any, factor: Any, a: Sized, functions: Functions) -> Any:
-    """Give ``own + factor * magnitude / |value|`` of an argument; ANYTHING where its digits are lost."""
+    """Return ``own + factor * magnitude / |value|`` of an argument; ANYTHING where its digits are lost."""
     if a.exact:
         return own
     where, size = functions["where"], functions["abs"](a.value)

@@ -139,7 +139,7 @@ def _plain(text: str) -> str:
 
 
 def _constants(found: ForeignRecording, t1: T1Space, path: Path, notes: list[str]) -> dict[str, Value]:
-    """Give the parameters of the T1 file that the recording does not have: they were the same all the time."""
+    """Return the parameters of the T1 file that the recording does not have: they were the same all the time."""
     if missing := [name for name in found.parameters if name not in t1.parameters]:
         raise RecordingError(
             f"{path}: its parameters {', '.join(missing)} are not in the space file",
@@ -157,7 +157,7 @@ def _constants(found: ForeignRecording, t1: T1Space, path: Path, notes: list[str
 
 
 def _aligned(found: ForeignRecording, t1: T1Space) -> ForeignRecording:
-    """Give the values the types that they have in the T1 file, where a writer has made 1 of True, or 2.0 of 2."""
+    """Return the values the types that they have in the T1 file, where a writer has made 1 of True, or 2.0 of 2."""
     tables = [{value: value for value in t1.parameters[name].values} for name in found.parameters]
     rows = {
         tuple(table.get(value, value) for table, value in zip(tables, key, strict=True)): row
@@ -167,7 +167,7 @@ def _aligned(found: ForeignRecording, t1: T1Space) -> ForeignRecording:
 
 
 def _described(found: ForeignRecording, constants: Mapping[str, Value]) -> tuple[Problem, Conditions]:
-    """Give the problem and the conditions, with what a file of our own says of them."""
+    """Return the problem and the conditions, with what a file of our own says of them."""
     problem = Problem(found.kernel, dict(found.sizes), {}, dict(constants))
     try:
         ours = Problem.from_json(found.about["problem"])

@@ -16,7 +16,7 @@ from tuner.errors import DatabaseError
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Give a path beside the target to write to; it takes the target's place when all went well.
+    """Return a path beside the target to write to; it takes the target's place when all went well.
 
     Raises:
         DatabaseError: there is something of that name, or it cannot be written.
@@ -35,7 +35,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def json_text(data: Any) -> str:
-    """Give JSON with a line for each result, so that text tools can work with it."""
+    """Return JSON with a line for each result, so that text tools can work with it."""
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 

@@ -100,16 +100,16 @@ class ForeignRecording:
         ]
 
     def configuration(self, values: Sequence[Value]) -> Configuration:
-        """Give a recorded row as a configuration."""
+        """Return a recorded row as a configuration."""
         return Configuration(VARIANT, tuple(zip(self.parameters, values, strict=True)))
 
     def places(self) -> list[list[int]]:
-        """Give each recorded configuration as the places of its values."""
+        """Return each recorded configuration as the places of its values."""
         tables = [{value: i for i, value in enumerate(values)} for values in self.parameters.values()]
         return [[table[v] for table, v in zip(tables, key, strict=True)] for key in self.rows]
 
     def space(self) -> SearchSpace:
-        """Give what was recorded as the valid set."""
+        """Return what was recorded as the valid set."""
         specs = self.specs
         matrix = np.array(self.places(), dtype=np.int16).reshape(len(self.rows), len(specs))
         return SearchSpace([VariantSpace(VARIANT, specs, matrix)], math.prod(len(s.values) for s in specs))
@@ -186,7 +186,7 @@ def storable_value(value: object) -> bool:
 
 
 def checked_key(path: Path, values: Sequence[Any]) -> Key:
-    """Give names or values if each is a plain number, a truth value, or text that can be stored.
+    """Return names or values if each is a plain number, a truth value, or text that can be stored.
 
     Raises:
         RecordingError: one is not.
@@ -218,26 +218,26 @@ def checked_parameters(
 
 
 def milliseconds(value: object) -> float | None:
-    """Give a time in nanoseconds; what is not a positive number is a failure, whatever else it says."""
+    """Return a time in nanoseconds; what is not a positive number is a failure, whatever else it says."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) * 1e6 if 0 < value < NO_TIME_MS else None
 
 
 def seconds(value: object) -> float:
-    """Give a duration in milliseconds in seconds; 0 where it is none."""
+    """Return a duration in milliseconds in seconds; 0 where it is none."""
     found = milliseconds(value)
     return 0.0 if found is None else found / 1e9
 
 
 def samples(values: object) -> tuple[float, ...]:
-    """Give single times in milliseconds in nanoseconds; nothing where one of them is none."""
+    """Return single times in milliseconds in nanoseconds; nothing where one of them is none."""
     found = [milliseconds(value) for value in values] if isinstance(values, list) else []
     return tuple(time for time in found if time is not None) if None not in found else ()
 
 
 def stem(path: Path) -> str:
-    """Give a file's name without its endings."""
+    """Return a file's name without its endings."""
     return path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".T4") or path.name
 
 
@@ -250,5 +250,5 @@ FAILURES = {
 
 
 def failure_named(value: object) -> Status:
-    """Give the status of what stands in the place of a time."""
+    """Return the status of what stands in the place of a time."""
     return FAILURES.get(str(value), Status.LAUNCH_ERROR)

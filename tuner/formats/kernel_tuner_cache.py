@@ -10,7 +10,7 @@ from tuner.formats.t4 import FAILED, invalidity
 
 
 def cache_of(results: Results) -> dict[str, Any]:
-    """Give the content of a cache file; times are in milliseconds."""
+    """Return the content of a cache file; times are in milliseconds."""
     run, parameters = results.run, results.parameters
     rows = {}
     for stored in results.trials:

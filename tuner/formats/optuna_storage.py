@@ -86,7 +86,7 @@ def _about(results: Results) -> dict[str, Any]:
 
 
 def _distributions(results: Results) -> dict[str, BaseDistribution]:
-    """Give each parameter the values that occur; Optuna wants those of a name to be the same in all trials."""
+    """Return each parameter the values that occur; Optuna wants those of a name to be the same in all trials."""
     found: dict[str, dict[Value, None]] = {}
     for stored in results.trials:
         for name, value in results.flat(stored, pad=False).items():

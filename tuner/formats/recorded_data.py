@@ -36,14 +36,14 @@ def refuse(where: str, value: object, expected: str) -> NoReturn:
 
 
 def member(data: Mapping[str, Any], key: str, where: str = "") -> Any:
-    """Give what must be there."""
+    """Return what must be there."""
     if key not in data:
         raise Unfit(f"{_below(where, key)} is missing")
     return data[key]
 
 
 def mapping(value: object, where: str) -> dict[str, Any]:
-    """Give an object whose names can be shown and stored."""
+    """Return an object whose names can be shown and stored."""
     if not isinstance(value, dict):
         refuse(where, value, "an object")
     for name in value:
@@ -52,21 +52,21 @@ def mapping(value: object, where: str) -> dict[str, Any]:
 
 
 def listed(value: object, where: str) -> list[Any]:
-    """Give a list."""
+    """Return a list."""
     if not isinstance(value, list):
         refuse(where, value, "a list")
     return value
 
 
 def text(value: object, where: str, least: int = 1) -> str:
-    """Give one line of text, which UTF-8 can hold."""
+    """Return one line of text, which UTF-8 can hold."""
     if not isinstance(value, str) or not value.isprintable() or len(value) < least:
         refuse(where, value, "a line of text")
     return value
 
 
 def whole(value: object, where: str, least: int = 1) -> int:
-    """Give a whole number of a size that arithmetic can be done with."""
+    """Return a whole number of a size that arithmetic can be done with."""
     if type(value) is not int or value < least:
         refuse(where, value, f"a whole number of at least {least}")
     if value > MAX_SIZE:
@@ -75,14 +75,14 @@ def whole(value: object, where: str, least: int = 1) -> int:
 
 
 def real(value: object, where: str) -> float:
-    """Give a number; 0 stands for what is not known."""
+    """Return a number; 0 stands for what is not known."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < END:
         refuse(where, value, "a finite number of at least 0")
     return float(value)
 
 
 def word(kind: type[Word], value: object, where: str) -> Word:
-    """Give one of the words of an enumeration."""
+    """Return one of the words of an enumeration."""
     for known in kind:
         if value == known:
             return known
@@ -90,7 +90,7 @@ def word(kind: type[Word], value: object, where: str) -> Word:
 
 
 def names(value: object, where: str) -> list[str]:
-    """Give a list of names, each of which is there once."""
+    """Return a list of names, each of which is there once."""
     found = [text(name, f"{where}[{i}]") for i, name in enumerate(listed(value, where))]
     if len(set(found)) < len(found):
         raise Unfit(f"{where} has a name twice")
@@ -114,7 +114,7 @@ def are_times(found: object) -> bool:
 
 
 def columns(data: Mapping[str, Any], where: str, parameters: int, resources: int) -> list[list[Any]]:
-    """Give the parallel lists of a variant: values, status, samples, resources, error and source of each row.
+    """Return the parallel lists of a variant: values, status, samples, resources, error and source of each row.
 
     Args:
         data: of the variant.
@@ -162,7 +162,7 @@ def columns(data: Mapping[str, Any], where: str, parameters: int, resources: int
 
 
 def gpu(value: object) -> Gpu:
-    """Give the GPU, each field as :class:`tuner.model.Gpu` declares it."""
+    """Return the GPU, each field as :class:`tuner.model.Gpu` declares it."""
     data = mapping(value, "gpu")
     kinds = get_type_hints(Gpu)
     known(data, kinds, "gpu")
@@ -182,14 +182,14 @@ def gpu(value: object) -> Gpu:
 
 
 def versions(value: object) -> dict[str, str]:
-    """Give the versions, text by text."""
+    """Return the versions, text by text."""
     return {
         name: text(version, f"versions.{name}", 0) for name, version in mapping(value, "versions").items()
     }
 
 
 def problem(value: object, where: str) -> Problem:
-    """Give a problem."""
+    """Return a problem."""
     data = mapping(value, where)
     kernel = text(member(data, "kernel", where), f"{where}.kernel")
     sizes, dtypes = (mapping(member(data, key, where), f"{where}.{key}") for key in ("sizes", "dtypes"))
@@ -205,7 +205,7 @@ def problem(value: object, where: str) -> Problem:
 
 
 def resource_names(value: object, where: str) -> list[str]:
-    """Give the names of what a recording has of the compiler's report, in its order."""
+    """Return the names of what a recording has of the compiler's report, in its order."""
     found = names(value, where)
     known(found, [field.name for field in fields(Resources)], where)
     return found

@@ -92,13 +92,13 @@ def short_digest(sources: Iterable[str]) -> str:
 
 
 def find_recording(kernel: str) -> Path | None:
-    """Give the recording of a built-in kernel that comes with the package."""
+    """Return the recording of a built-in kernel that comes with the package."""
     found = sorted(paths.recordings().glob(f"{kernel}-*.json.gz"))
     return found[0] if found else None
 
 
 def recorded_kernel(path: Path, kernel: str) -> str:
-    """Give what to load for a recording: the kernel's name, or, if it has changed since, the file that is kept of it.
+    """Return what to load for a recording: the kernel's name, or, if it has changed since, the file that is kept of it.
 
     Beside ``NAME.json.gz`` that is ``NAME/KERNEL.toml``, with those templates that have changed.
     """
@@ -145,7 +145,7 @@ def read_recording(path: Path) -> Recording:
 
 
 def row_of(trial: Trial, source: str, samples_ns: Sequence[float]) -> Row:
-    """Give what a recording keeps of a trial, with the samples that are to be kept."""
+    """Return what a recording keeps of a trial, with the samples that are to be kept."""
     return Row(trial.status, tuple(float(round(s)) for s in samples_ns), trial.resources, trial.error, source)
 
 

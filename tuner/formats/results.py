@@ -52,7 +52,7 @@ class Results:
         return {name: _ordered(list(values)) for name, values in found.items()}
 
     def flat(self, stored: StoredTrial, *, pad: bool = True) -> dict[str, Value]:
-        """Give a configuration as a row of the table.
+        """Return a configuration as a row of the table.
 
         Args:
             stored: the trial.

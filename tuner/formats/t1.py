@@ -25,7 +25,7 @@ EVERYWHERE = ("min", "max", "abs")
 
 
 def t1_of(kernel: KernelSpec, variant: VariantSpec, problem: Problem, gpu: Gpu) -> dict[str, Any]:
-    """Give the content of a T1 file, with sizes, options and the GPU's limits settled.
+    """Return the content of a T1 file, with sizes, options and the GPU's limits settled.
 
     Conditions on what the compiler reports have no place in the format, and are left out.
 
@@ -70,7 +70,7 @@ def t1_of(kernel: KernelSpec, variant: VariantSpec, problem: Problem, gpu: Gpu) 
 
 
 def python_of(expression: Expression, constants: Mapping[str, Any]) -> str:
-    """Give an expression as plain Python over the parameters alone.
+    """Return an expression as plain Python over the parameters alone.
 
     Raises:
         DatabaseError: it uses a function that Python does not have.
@@ -115,7 +115,7 @@ def _type_of(values: tuple[Value, ...]) -> str:
 
 
 def _shared(size: Expression, constants: Mapping[str, Any]) -> dict[str, int]:
-    """Give the shared memory where it is a number, which is all that the format allows."""
+    """Return the shared memory where it is a number, which is all that the format allows."""
     text = python_of(size, constants)
     return {"SharedMemory": int(text)} if text.isdecimal() else {}
 

@@ -15,7 +15,7 @@ MAX_LENGTH = 200_000
 
 
 def parse_values(text: object) -> tuple[Value, ...]:
-    """Give the values that a list, a range, a comprehension over one, or a sum of those has.
+    """Return the values that a list, a range, a comprehension over one, or a sum of those has.
 
     Raises:
         ExpressionError: it is something else, or has nothing or too much in it.

@@ -29,7 +29,7 @@ FAILED = {"compile": "CompilationFailedConfig", "constraints": "InvalidConfig"}
 
 
 def t4_of(results: Results) -> dict[str, Any]:
-    """Give the content of a T4 file; times are in milliseconds."""
+    """Return the content of a T4 file; times are in milliseconds."""
     run = results.run
     return {
         "schema_version": SCHEMA_VERSION,
@@ -47,7 +47,7 @@ def t4_of(results: Results) -> dict[str, Any]:
 
 
 def invalidity(status: Status) -> str:
-    """Give the format's word for a status."""
+    """Return the format's word for a status."""
     return INVALIDITY.get(status, "runtime")
 
 

@@ -83,7 +83,7 @@ def import_library(name: str) -> Any:
 
 
 def library_version(name: str) -> str:
-    """Give a library's version, or nothing where it cannot be imported."""
+    """Return a library's version, or nothing where it cannot be imported."""
     try:
         return str(getattr(import_library(name), "__version__", "unknown"))
     except TunerError:

@@ -152,7 +152,7 @@ def _involves(name: str, library: str) -> bool:
 
 @contextmanager
 def _own_memory(library: str) -> Iterator[Any]:
-    """Give CuPy a pool of its own; torch takes one by itself while it captures."""
+    """Return CuPy a pool of its own; torch takes one by itself while it captures."""
     if not _involves("cupy", library):
         yield None
         return
@@ -218,7 +218,7 @@ class Captured:
 
 
 def _capturing_torch(library: str) -> Any:
-    """Give torch where it is involved and hands out what it has captured (2.8 and later)."""
+    """Return torch where it is involved and hands out what it has captured (2.8 and later)."""
     if not _involves("torch", library):
         return None
     torch = import_library("torch")

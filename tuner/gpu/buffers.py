@@ -117,7 +117,7 @@ class Memory:
         self._guarded: dict[str, int] = {}
 
     def allocate(self, name: str, size_bytes: int) -> int:
-        """Give memory under a name; asking again for no more than before gives the same."""
+        """Return memory under a name; asking again for no more than before gives the same."""
         if self._sizes.get(name, -1) < size_bytes:
             self.free(name)
             self.addresses[name] = int(check(cu.cuMemAlloc(max(size_bytes, 16))))
@@ -125,7 +125,7 @@ class Memory:
         return self.addresses[name]
 
     def allocate_guarded(self, name: str, size_bytes: int) -> int:
-        """Give new memory between two guard zones, where there are any."""
+        """Return new memory between two guard zones, where there are any."""
         if not self.guarded:
             self.addresses[name] = int(check(cu.cuMemAlloc(size_bytes)))
             return self.addresses[name]
@@ -149,7 +149,7 @@ class Memory:
             self.take(other, name)
 
     def unused(self, name: str) -> str:
-        """Give a name that is free: this one, or this one with a number."""
+        """Return a name that is free: this one, or this one with a number."""
         numbers = itertools.count(2)
         found = name
         while found in self.addresses:
@@ -167,14 +167,14 @@ class Memory:
         return ""
 
     def free(self, name: str) -> None:
-        """Give back one allocation."""
+        """Return back one allocation."""
         address = self.addresses.pop(name, None)
         self._sizes.pop(name, None)
         if address is not None:
             cu.cuMemFree(address - (GUARD_BYTES if self._guarded.pop(name, None) is not None else 0))
 
     def close(self) -> None:
-        """Give back all of it."""
+        """Return back all of it."""
         for name in list(self.addresses):
             self.free(name)
 
@@ -257,14 +257,14 @@ class ProblemData:
         check(cu.cuCtxSynchronize())
 
     def address(self, name: str, copy: int = 0) -> int:
-        """Give where a tensor's copy lies."""
+        """Return where a tensor's copy lies."""
         if copy == 0:
             return self.memory.addresses[name]
         base, stride = self._replicas[name]
         return base + (copy - 1) * stride
 
     def addresses(self, copy: int = 0) -> dict[str, int]:
-        """Give the addresses of everything, the tensors' those of one copy."""
+        """Return the addresses of everything, the tensors' those of one copy."""
         moved = {name: self.address(name, copy) for name in self._replicas} if copy else {}
         return {**self.memory.addresses, **moved}
 

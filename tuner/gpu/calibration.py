@@ -177,7 +177,7 @@ class Calibrator:
         )
 
     def _least(self, stand: Stand) -> Timed:
-        """Give the least kernel that moves anything; in rotation each call of a batch moves bytes of its own."""
+        """Return the least kernel that moves anything; in rotation each call of a batch moves bytes of its own."""
         data = stand.data
         places = stand.batch.calls if stand.conditions.mode is Mode.ROTATING else 1
         kernels = []
@@ -298,7 +298,7 @@ def _closing(stand: Stand) -> Iterator[Stand]:
 
 
 def _as_heavy(stand: Stand) -> Stand:
-    """Give the same stand, under limits that make every kernel one that needs rest."""
+    """Return the same stand, under limits that make every kernel one that needs rest."""
     return replace(stand, limits=Limits(0.0, 1.0, 1e-30))
 
 

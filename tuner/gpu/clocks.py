@@ -109,7 +109,7 @@ class Stamps:
         self._kernels[1].add_to(graph)
 
     def read(self) -> Span:
-        """Give what lay between the last two stamps; wait for the stream first."""
+        """Return what lay between the last two stamps; wait for the stream first."""
         before, after = (self._read(address) for address in self._sides)
         pairs = [(b, a) for b, a in zip(before, after, strict=True) if b[1] and a[1] > b[1]]
         if not pairs:

@@ -66,7 +66,7 @@ class Places:
         return self._known.numbers[key]
 
     def _asked(self, blocks: int, members: int) -> list[int]:
-        """Give the group of each cluster of a grid; nothing if the GPU does not say."""
+        """Return the group of each cluster of a grid; nothing if the GPU does not say."""
         if self._helpers.context.attribute(_A.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) < 9:
             return []  # it has no clusters
         try:
@@ -93,7 +93,7 @@ class Places:
         return self._known.groups
 
     def _seen(self, blocks: int, members: int, times: int) -> list[npt.NDArray[np.int32]]:
-        """Give the SMs of a grid's blocks, a row for each cluster, for each of several launches."""
+        """Return the SMs of a grid's blocks, a row for each cluster, for each of several launches."""
         context = self._helpers.context
         # So much shared memory that there is one block an SM, as of kernels that are placed.
         shared = context.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)

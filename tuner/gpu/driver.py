@@ -83,7 +83,7 @@ class Context:
         return int(check(cu.cuDeviceGetAttribute(attribute, self.device)))
 
     def describe(self) -> Gpu:
-        """Give the GPU's name and limits."""
+        """Return the GPU's name and limits."""
         uuid = bytes(check(cu.cuDeviceGetUuid(self.device)).bytes).hex()
         version = int(check(cu.cuDriverGetVersion()))
         clock_hz = self.attribute(_A.CU_DEVICE_ATTRIBUTE_CLOCK_RATE) * 1e3

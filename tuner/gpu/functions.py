@@ -63,7 +63,7 @@ def _run_file(file: Path) -> ModuleType:
 def arguments_for(
     function: Callable[..., Any], known: Mapping[str, Any], text: str
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Give a function those of the known values that its parameters name.
+    """Return a function those of the known values that its parameters name.
 
     Raises:
         UsageError: it wants something else, too.
@@ -95,6 +95,6 @@ def arguments_for(
 
 
 def first_line(error: BaseException) -> str:
-    """Give an exception in one line."""
+    """Return an exception in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return ": ".join([type(error).__name__, *lines[:1]])[:MAX_MESSAGE]

@@ -53,7 +53,7 @@ class Stand:
         return self.limits.heavy(estimate_ns)
 
     def size(self, estimate_ns: float) -> int:
-        """Give the number of samples of a group."""
+        """Return the number of samples of a group."""
         return group_size(estimate_ns, self.conditions, self.batch, heavy=self.heavy(estimate_ns))
 
     def graph(self, timed: Timed, samples: int, estimate_ns: float) -> SampleGraph:

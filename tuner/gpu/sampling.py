@@ -61,7 +61,7 @@ class SampleGraph:
         self._graph.launch()
 
     def read(self) -> list[float]:
-        """Give each sample of the last launch, in nanoseconds a call; wait for the stream first."""
+        """Return each sample of the last launch, in nanoseconds a call; wait for the stream first."""
         return [
             float(check(cu.cuEventElapsedTime(start, end))) * 1e6 / self.calls for start, end in self._pairs
         ]

@@ -42,7 +42,7 @@ def _driver() -> ctypes.CDLL:
 
 
 def encoded(tensor_map: TensorMap, address: int) -> ctypes.Array[Any]:
-    """Give the bytes of a map of the row-major matrix at an address; elements outside of it count as zeros.
+    """Return the bytes of a map of the row-major matrix at an address; elements outside of it count as zeros.
 
     Raises:
         DriverFailure: the driver refuses it.

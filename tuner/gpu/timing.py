@@ -258,7 +258,7 @@ def _lock_file(uuid: str) -> Any:
 
 
 def group_size(estimate_ns: float, conditions: Conditions, batch: Batch, *, heavy: bool) -> int:
-    """Give how many samples fit into a group."""
+    """Return how many samples fit into a group."""
     sample_ns = max(estimate_ns, 1.0) * batch.calls_for(estimate_ns)
     if heavy and conditions.regime is Regime.SUSTAINED:
         return max(1, min(8 * MAX_GROUP, int(HOT_GROUP_NS / sample_ns)))
@@ -266,7 +266,7 @@ def group_size(estimate_ns: float, conditions: Conditions, batch: Batch, *, heav
 
 
 def median_half_width(samples: Sequence[float]) -> float:
-    """Give a quick relative half-width of the median's 95 % interval, from the quartiles.
+    """Return a quick relative half-width of the median's 95 % interval, from the quartiles.
 
     For a median, 1.57 IQR / sqrt(n) (McGill, Tukey and Larsen, American Statistician 32, 1978).
     """

@@ -172,7 +172,7 @@ class Runner:
             graph.close()
 
     def _log_bytes(self) -> int:
-        """Give the length of the tool's log once it has stopped growing: its findings come from another process."""
+        """Return the length of the tool's log once it has stopped growing: its findings come from another process."""
         if self._log is None:
             return 0
         length, deadline = -1, time.monotonic() + MOST_SETTLING_S

@@ -112,7 +112,7 @@ class Verifier:
         return self._distance([(t, t.dtype, self._data.address(t.name, copy)) for t in outputs])
 
     def _distance(self, found: list[tuple[Buffer, str, int]]) -> float:
-        """Give the norm of all differences from the truth, over the norm of the truth."""
+        """Return the norm of all differences from the truth, over the norm of the truth."""
         errors = scales = 0.0
         for tensor, dtype, address in found:
             expected, weights = (

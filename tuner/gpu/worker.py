@@ -119,7 +119,7 @@ class Worker:
         }
 
     def _release(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - a handler's signature
-        """Give back the problem's memory, so that another process has room for the same problem."""
+        """Return back the problem's memory, so that another process has room for the same problem."""
         if self._stand is not None:
             self._stand.close()
         self._stand = self._judge = self._drift = None
@@ -242,7 +242,7 @@ def _needs(request: dict[str, Any]) -> str:
 
 
 def _uuid(index: int) -> str:
-    """Give a GPU's UUID without making a context on it; empty where there is no such GPU."""
+    """Return a GPU's UUID without making a context on it; empty where there is no such GPU."""
     try:
         check(cu.cuInit(0))
         return bytes(check(cu.cuDeviceGetUuid(check(cu.cuDeviceGet(index)))).bytes).hex()

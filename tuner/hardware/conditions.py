@@ -39,12 +39,12 @@ class Batch:
     length_ns: float = BATCH_NS
 
     def calls_for(self, estimate_ns: float) -> int:
-        """Give the calls of a candidate: fewer than of the others only where it is very slow."""
+        """Return the calls of a candidate: fewer than of the others only where it is very slow."""
         return max(1, min(self.calls, int(LONGEST_FACTOR * self.length_ns / max(estimate_ns, 1.0))))
 
 
 def footprint(tensors: Sequence[Buffer]) -> int:
-    """Give the bytes of all tensors of a problem."""
+    """Return the bytes of all tensors of a problem."""
     return sum(tensor.size_bytes for tensor in tensors)
 
 

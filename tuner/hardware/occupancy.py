@@ -138,7 +138,7 @@ def shared_granularity(gpu: Gpu) -> int:
 
 
 def shared_capacity(gpu: Gpu, taken: int, carveout: int | None) -> int:
-    """Give the bytes of shared memory that an SM sets aside.
+    """Return the bytes of shared memory that an SM sets aside.
 
     Args:
         gpu: its limits.

@@ -61,7 +61,7 @@ _MATRIX = {75: 1024, 80: 2048, 86: 1024, 89: 1024, 90: 4096, 100: 8192, 120: 102
 
 
 def peak_flops(gpu: Gpu, dtype: str, pipe: str) -> float:
-    """Give the most FLOP/s at the highest clock; infinite when the clock is not known.
+    """Return the most FLOP/s at the highest clock; infinite when the clock is not known.
 
     Matrix units count for float16 and bfloat16 only: tensor cores would round float32 to tf32, which no
     kernel here does, and float64 is taken at its vector rate. A compute capability that is not in the
@@ -81,7 +81,7 @@ def peak_flops(gpu: Gpu, dtype: str, pipe: str) -> float:
 
 
 def pipe_of(gpu: Gpu, dtype: str, pipe: str) -> str:
-    """Give the units whose rate is the roof: ``matrix`` only where they take this dtype, else ``vector``."""
+    """Return the units whose rate is the roof: ``matrix`` only where they take this dtype, else ``vector``."""
     takes = dtype in ("float16", "bfloat16") and (_nearest(gpu), dtype) != (75, "bfloat16")
     return "matrix" if pipe == "matrix" and takes else "vector"
 
@@ -148,12 +148,12 @@ An idle memory answers sooner. Nothing here measures it, so that what follows fr
 
 
 def bytes_in_flight(bytes_per_s: float, latency_ns: float, sm_count: int) -> float:
-    """Give the bytes that each SM must have asked for at any time, if the memory is never to wait (Little 1961)."""
+    """Return the bytes that each SM must have asked for at any time, if the memory is never to wait (Little 1961)."""
     return bytes_per_s * latency_ns * 1e-9 / sm_count
 
 
 def customary_bytes_in_flight(gpu: Gpu) -> int:
-    """Give the bytes in flight of an SM for which CUB chooses the items of a thread: a rule of thumb.
+    """Return the bytes in flight of an SM for which CUB chooses the items of a thread: a rule of thumb.
 
     Source: NVIDIA CCCL, ``cub/device/dispatch/tuning/tuning_transform.cuh``, ``arch_to_min_bytes_in_flight``: 12 KB up
     to V100, 16 KB for A100, 48 KB for H200 (32 for H100, by its comment), 64 KB for B200 and later.

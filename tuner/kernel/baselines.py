@@ -79,7 +79,7 @@ class Baseline:
 
 
 def baselines_of(kernel: KernelSpec) -> list[Baseline]:
-    """Give those of the kernel's file, and NumPy where it has such a reference."""
+    """Return those of the kernel's file, and NumPy where it has such a reference."""
     found = [
         Baseline(name, BaselineKind.CALL, "\n".join(map(_shown, calls)), calls=calls)
         for name, calls in kernel.baselines.items()
@@ -95,7 +95,7 @@ def _shown(call: CallSpec) -> str:
 
 
 def settle_baseline(baseline: Baseline, kernel: KernelSpec, problem: Problem) -> Baseline:
-    """Give a baseline of the kernel's file as it is for one problem: the call that fits, the settled reference.
+    """Return a baseline of the kernel's file as it is for one problem: the call that fits, the settled reference.
 
     Raises:
         UsageError: no call fits, or the one that does needs a tensor that the problem does not have.
@@ -208,7 +208,7 @@ def launch_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu
 
 
 def source_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[str, str]:
-    """Give source and entry of a user's ``.cu``, with the options and ``<role>_type`` as macros before it.
+    """Return source and entry of a user's ``.cu``, with the options and ``<role>_type`` as macros before it.
 
     Raises:
         KernelError: the file cannot be read.

@@ -17,7 +17,7 @@ USUAL_GROUPS = 8
 
 
 def joined(together: Iterable[Sequence[int]]) -> dict[int, int]:
-    """Give each SM that was seen a group's number, the same for all that were seen to be of one.
+    """Return each SM that was seen a group's number, the same for all that were seen to be of one.
 
     SMs are counted as ``%smid`` does, which may leave numbers out.
 

@@ -12,7 +12,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\
 
 
 def own_headers(sources: Iterable[str], folders: Sequence[Path]) -> list[Path]:
-    """Give the files that sources include, directly or through each other, wherever a preprocessor might take them.
+    """Return the files that sources include, directly or through each other, wherever a preprocessor might take them.
 
     Args:
         sources: CUDA C++, or templates of it: a name that a template fills in is not followed.

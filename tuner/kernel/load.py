@@ -58,7 +58,7 @@ WITHOUT_RESULTS = ("baselines", "ladder", "seeds", "heuristics")
 
 
 def builtin_kernels() -> list[str]:
-    """Give the names of the kernels that come with the package."""
+    """Return the names of the kernels that come with the package."""
     return sorted(path.stem for path in paths.search_spaces().glob("*.toml"))
 
 

@@ -121,7 +121,7 @@ class Plan:
     scratch: tuple[Buffer, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain data; :meth:`from_json` reads it back."""
+        """Return plain data; :meth:`from_json` reads it back."""
         return asdict(self)
 
     @classmethod
@@ -214,7 +214,7 @@ def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
 
 
 def _pointers(kernel: KernelSpec, problem: Problem) -> dict[str, bool]:
-    """Give the kernel's tensors by name, with whether the problem has them."""
+    """Return the kernel's tensors by name, with whether the problem has them."""
     present = kernel.present(problem)
     return {name: name in present for name in kernel.tensors}
 
@@ -361,7 +361,7 @@ def _whole(expression: Expression, names: Mapping[str, Any], what: str, least: i
 
 
 def _rounded(value: Value, dtype: str) -> Value:
-    """Give a scalar as its dtype holds it: the reference must not know it better than the kernel."""
+    """Return a scalar as its dtype holds it: the reference must not know it better than the kernel."""
     if dtype == "bfloat16":
         bits = int(np.float32(value).view(np.uint32))
         bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000

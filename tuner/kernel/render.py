@@ -84,12 +84,12 @@ def _template(folder: Path, template: Path) -> jinja2.Template:
 
 
 def context(problem: Problem, gpu: Gpu, parameters: Mapping[str, Value]) -> dict[str, Any]:
-    """Give the names that a template sees."""
+    """Return the names that a template sees."""
     return {**problem.dtypes, **problem.options, **parameters, "problem": dict(problem.sizes), "cc": gpu.cc}
 
 
 def undeclared_names(text: str, folder: Path) -> set[str]:
-    """Give the names that a template uses and does not define itself.
+    """Return the names that a template uses and does not define itself.
 
     Raises:
         KernelError: the text is not a template.
@@ -105,7 +105,7 @@ def undeclared_names(text: str, folder: Path) -> set[str]:
 def render_launch(
     kernel: KernelSpec, launch: LaunchSpec, problem: Problem, gpu: Gpu, configuration: Configuration
 ) -> tuple[str, str]:
-    """Give the source text and the entry's name of one launch.
+    """Return the source text and the entry's name of one launch.
 
     Raises:
         KernelError: the template does not parse or does not render.
@@ -143,7 +143,7 @@ def render_launch(
 def render(
     kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
 ) -> list[tuple[str, str]]:
-    """Give source and entry of every launch of a configuration, in order."""
+    """Return source and entry of every launch of a configuration, in order."""
     launches = kernel.launches(problem, gpu, configuration)
     return [render_launch(kernel, launch, problem, gpu, configuration) for launch in launches]
 
@@ -187,10 +187,10 @@ def source_digest(source: str) -> str:
 
 
 def render_helpers() -> str:
-    """Give the source of the tuner's own kernels."""
+    """Return the source of the tuner's own kernels."""
     return _environment(paths.templates()).get_template("common/helpers.cu.j2").render()
 
 
 def render_ceilings(cc: int) -> str:
-    """Give the source of the kernels that show what a GPU of this compute capability can do."""
+    """Return the source of the kernels that show what a GPU of this compute capability can do."""
     return _environment(paths.templates()).get_template("common/ceilings.cu.j2").render(cc=cc)

@@ -38,7 +38,7 @@ class Rule:
     """Whether it can be judged only after compiling."""
 
     def of(self, threads: str) -> Expression:
-        """Give the condition for a block of so many threads, as an expression or a number."""
+        """Return the condition for a block of so many threads, as an expression or a number."""
         return parse(self.condition.format(threads=f"({threads})"))
 
 
@@ -91,7 +91,7 @@ def parse_rules(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_rules(kernel: KernelSpec, names: Sequence[str]) -> KernelSpec:
-    """Give the kernel with some rules as further conditions of each variant, one for each of its launches.
+    """Return the kernel with some rules as further conditions of each variant, one for each of its launches.
 
     They say what is worth trying; one that is judged after compiling is a constraint.
 
@@ -127,7 +127,7 @@ def _conditions(variant: VariantSpec, names: Sequence[str]) -> list[tuple[str, E
 
 
 def _condition(name: str, launch: LaunchSpec) -> Expression:
-    """Give what a rule demands of a launch: nothing where there is no such launch."""
+    """Return what a rule demands of a launch: nothing where there is no such launch."""
     condition = RULES[name].of(threads_of(launch))
     if launch.when is None:
         return condition
@@ -135,7 +135,7 @@ def _condition(name: str, launch: LaunchSpec) -> Expression:
 
 
 def threads_of(launch: LaunchSpec) -> str:
-    """Give the number of a block's threads as an expression."""
+    """Return the number of a block's threads as an expression."""
     return " * ".join(f"({extent.text})" for extent in launch.block)
 
 

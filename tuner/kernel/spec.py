@@ -318,7 +318,7 @@ class KernelSpec:
         )
 
     def option(self, name: str, value: Value) -> Value:
-        """Give an option's value as a problem holds it: one of its values, or a canonical element expression.
+        """Return an option's value as a problem holds it: one of its values, or a canonical element expression.
 
         Raises:
             UsageError: this kernel has no such option, or the option no such value.
@@ -332,7 +332,7 @@ class KernelSpec:
             raise UsageError(f"option {name} of {self.name}: {error.problem}", error.remedy) from None
 
     def element(self, name: str, text: str) -> str:
-        """Give the canonical text of an option that is an element expression.
+        """Return the canonical text of an option that is an element expression.
 
         Raises:
             ExpressionError: the text is none, or uses a name that it may not, or no name at all.
@@ -346,7 +346,7 @@ class KernelSpec:
         return found.text
 
     def launches(self, problem: Problem, gpu: Gpu, configuration: Configuration) -> tuple[LaunchSpec, ...]:
-        """Give the launches that a configuration has for a problem, in order.
+        """Return the launches that a configuration has for a problem, in order.
 
         Raises:
             KernelError: it has none.
@@ -364,7 +364,7 @@ class KernelSpec:
         return found
 
     def present(self, problem: Problem) -> dict[str, TensorSpec]:
-        """Give the tensors that a problem has."""
+        """Return the tensors that a problem has."""
         names = {**problem.sizes, **problem.dtypes, **problem.options}
         return {
             name: tensor
@@ -426,7 +426,7 @@ class KernelSpec:
         return settled
 
     def environment(self, problem: Problem, gpu: Gpu) -> dict[str, Any]:
-        """Give the names that every expression may use: sizes, dtype roles, options and device limits."""
+        """Return the names that every expression may use: sizes, dtype roles, options and device limits."""
         limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
         return {**problem.sizes, **problem.dtypes, **problem.options, **limits}
 

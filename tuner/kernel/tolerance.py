@@ -71,5 +71,5 @@ def tolerance(
 
 
 def norm_allowance(count: int) -> float:
-    """Give the factor by which few elements may exceed the norm's bound: their errors have not averaged out yet."""
+    """Return the factor by which few elements may exceed the norm's bound: their errors have not averaged out yet."""
     return 1.0 + 4.0 / math.sqrt(count)

@@ -18,7 +18,7 @@ LAUNCH_SHOWN = 10.0
 
 
 def figure_files(path: Path) -> tuple[Path, Path]:
-    """Give where :func:`draw` puts the roofline and the times over sizes: beside ``path``, by its name."""
+    """Return where :func:`draw` puts the roofline and the times over sizes: beside ``path``, by its name."""
     return path.with_stem(f"{path.stem}-roofline"), path.with_stem(f"{path.stem}-sizes")
 
 
@@ -56,7 +56,7 @@ def draw(ladder: Ladder, path: Path) -> list[Path]:
 
 
 def _traces(ladder: Ladder, levels: Sequence[Level]) -> list[Trace]:
-    """Give every rung at all sizes, and what ran beside it on the GPU at the largest."""
+    """Return every rung at all sizes, and what ran beside it on the GPU at the largest."""
     traces = []
     rungs = {rung.name for rung in ladder.rungs}
     for name, places in series_of(ladder, levels).items():
@@ -75,7 +75,7 @@ def _traces(ladder: Ladder, levels: Sequence[Level]) -> list[Trace]:
 
 
 def _ceilings(ladder: Ladder, levels: Sequence[Level]) -> tuple[Line | None, list[Line]]:
-    """Give the ceilings of the GPU: as they were measured, or by the data sheet."""
+    """Return the ceilings of the GPU: as they were measured, or by the data sheet."""
     gpu = ladder.gpu
     contests = [contest for level in levels for contest in level.contests]
     known = next((contest.calibration for contest in contests if contest.calibration), None)
@@ -139,7 +139,7 @@ def _size(ladder: Ladder, level: Level) -> int:
 
 
 def _light(ladder: Ladder, levels: Sequence[Level], rate: Callable[[Contest, float], float]) -> list[Curve]:
-    """Give the speed of light of each kind of problem, where it is known."""
+    """Return the speed of light of each kind of problem, where it is known."""
     kinds: dict[str, list[tuple[int, Contest]]] = {}
     for level in levels:
         for contest in level.contests:
@@ -157,7 +157,7 @@ def _light(ladder: Ladder, levels: Sequence[Level], rate: Callable[[Contest, flo
 
 
 def _launch(ladder: Ladder, levels: Sequence[Level]) -> list[Curve]:
-    """Give what the least kernel takes, at the sizes where that matters."""
+    """Return what the least kernel takes, at the sizes where that matters."""
     found: list[tuple[int, float]] = []
     for level in levels:
         for contest in level.contests[:1]:

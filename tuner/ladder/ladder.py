@@ -225,7 +225,7 @@ class Level:
     """The other rungs, by name."""
 
     def find(self, rung: str) -> tuple[Contest, Place] | None:
-        """Give what a rung took, and in which contest."""
+        """Return what a rung took, and in which contest."""
         for contest in self.contests:
             for place in contest.rungs:
                 if place.name == rung:
@@ -266,7 +266,7 @@ class Ladder:
 
 
 def unpaired(place: Place, other: Place) -> Ratio:
-    """Give the ratio of two times that were not taken in turn, bounded by the ends of their intervals."""
+    """Return the ratio of two times that were not taken in turn, bounded by the ends of their intervals."""
     (low, high), (other_low, other_high) = place.interval_ns, other.interval_ns
     return Ratio(place.time_ns / other.time_ns, low / other_high, high / other_low)
 
@@ -287,7 +287,7 @@ def problem_of(kernel: KernelSpec, base: Problem, sizes: Mapping[str, int], rung
 def records_of(
     contest: Contest, kernel: KernelSpec, gpu: Gpu, bench: str, versions: Mapping[str, str]
 ) -> list[Benchmark]:
-    """Give what the database keeps of a contest: each contestant beside the fastest rung.
+    """Return what the database keeps of a contest: each contestant beside the fastest rung.
 
     Args:
         contest: what was found.
@@ -329,7 +329,7 @@ def records_of(
 
 
 def choose_rungs(kernel: KernelSpec, names: Sequence[str]) -> tuple[RungSpec, ...]:
-    """Give the rungs of these names, in the order of the story; all without any.
+    """Return the rungs of these names, in the order of the story; all without any.
 
     Raises:
         UsageError: there is no such rung.

@@ -304,7 +304,7 @@ def plot_sizes(
 
 
 def _looks(items: Sequence[Trace] | Sequence[Curve]) -> list[dict[str, Any]]:
-    """Give each contestant its colour and marker: rungs the bright ones, baselines black and grey."""
+    """Return each contestant its colour and marker: rungs the bright ones, baselines black and grey."""
     looks, rungs, others = [], 0, 0
     for item in items:
         if item.baseline:

@@ -102,7 +102,7 @@ def _timed(level: Level) -> list[str]:
 
 
 def _rows(ladder: Ladder, level: Level, first: str) -> list[dict[str, str]]:
-    """Give a row for each rung in the order of the story, then for each baseline."""
+    """Return a row for each rung in the order of the story, then for each baseline."""
     found = [(rung.name, level.find(rung.name)) for rung in ladder.rungs]
     rows = [
         _row(level, *place, first) if place is not None else _empty(name)
@@ -236,7 +236,7 @@ def _mark(contest: Contest, place: Place) -> str:
 
 
 def series_of(ladder: Ladder, levels: Sequence[Level]) -> dict[str, list[tuple[Contest, Place] | None]]:
-    """Give each rung, and each baseline of each kind of problem, by name: what it took at every level."""
+    """Return each rung, and each baseline of each kind of problem, by name: what it took at every level."""
     series: dict[str, list[tuple[Contest, Place] | None]] = {
         rung.name: [level.find(rung.name) for level in levels] for rung in ladder.rungs
     }

@@ -9,7 +9,7 @@ from tuner.ladder.ladder import Contest, Ladder, Level, Place
 
 
 def ladder_as_json(ladder: Ladder) -> dict[str, Any]:
-    """Give everything for programs, samples included."""
+    """Return everything for programs, samples included."""
     return {
         "kernel": ladder.kernel.name,
         "gpu": ladder.gpu.name,

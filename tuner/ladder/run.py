@@ -50,7 +50,7 @@ class Progress(Protocol):
 def climb(
     asked: Climb, device: Device, database: Database, progress: Progress, stop: Callable[[], bool]
 ) -> Iterator[Level]:
-    """Give what was found at each size, in the order asked for.
+    """Return what was found at each size, in the order asked for.
 
     A rung, or a size, that fails is part of the answer, and the others go on.
 
@@ -150,7 +150,7 @@ class _Climber:
     def _groups(
         self, sizes: Mapping[str, int]
     ) -> tuple[list[tuple[Problem, list[RungSpec]]], dict[str, Absence]]:
-        """Give the problems of a size, each with the rungs that solve it, and the rungs that have none."""
+        """Return the problems of a size, each with the rungs that solve it, and the rungs that have none."""
         groups: dict[str, tuple[Problem, list[RungSpec]]] = {}
         absent: dict[str, Absence] = {}
         for rung in self._asked.rungs:

@@ -51,7 +51,7 @@ class KeptDevice:
 
     @classmethod
     def of(cls, device: Device) -> tuple[KeptDevice, Device]:
-        """Give the keeper, and the same as a device."""
+        """Return the keeper, and the same as a device."""
         kept = cls(device)
         return kept, cast(Device, kept)
 
@@ -91,7 +91,7 @@ class KeptDevice:
         self._device.submit(number, configuration)
 
     def collect(self, timeout_s: float) -> list[Outcome]:
-        """Give what the device has answered."""
+        """Return what the device has answered."""
         found = self._device.collect(timeout_s)
         self._pending.difference_update(outcome.number for outcome in found)
         return found
@@ -108,7 +108,7 @@ def best_of_rung(
     stop: Callable[[], bool],
     hints: Sequence[Configuration] = (),
 ) -> Tuned | Absence:
-    """Give the best configuration of a rung for a problem, or say why there is none.
+    """Return the best configuration of a rung for a problem, or say why there is none.
 
     Args:
         asked: what is asked of all rungs.
@@ -198,7 +198,7 @@ def _found(result: Result) -> Tuned | Absence:
 
 
 def _fastest(trials: Sequence[Trial]) -> Trial | None:
-    """Give the fastest trial that is verified and believed."""
+    """Return the fastest trial that is verified and believed."""
     good = [t for t in trials if t.status is Status.OK and t.time_ns and SUSPECT not in t.tags]
     return min(good, key=lambda trial: trial.time_ns or math.inf, default=None)
 
@@ -253,7 +253,7 @@ def _earlier(
 
 
 def _searched(run: Run) -> tuple[list[str], dict[str, list[Value]], float | None]:
-    """Give to what a run was narrowed."""
+    """Return to what a run was narrowed."""
     narrowing = run.narrowing
     return list(narrowing.get("variants", ())), narrowing.get("fixed", {}), narrowing.get("max_error")
 
@@ -264,7 +264,7 @@ def _among(value: Value, values: Sequence[Value]) -> bool:
 
 
 def _known(asked: Climb, earlier: _Earlier, device: Device, database: Database) -> Tuned | None:
-    """Give the best that is known of a rung, if an equal run went as far as one would go now."""
+    """Return the best that is known of a rung, if an equal run went as far as one would go now."""
     best = earlier.best
     if best is None or best[1].time_ns is None:
         return None

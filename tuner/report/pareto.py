@@ -40,14 +40,14 @@ def show_front(comparison: Comparison) -> None:
 
 
 def title(comparison: Comparison) -> str:
-    """Give kernel, sizes and options, without a dtype."""
+    """Return kernel, sizes and options, without a dtype."""
     truth = comparison.truth
     values = {**truth.sizes, **truth.options}
     return printable(" ".join([truth.kernel, *(f"{name}={value}" for name, value in values.items())]))
 
 
 def error_text(error: float) -> str:
-    """Give an error in the one notation in which errors of all sizes can be compared at a glance."""
+    """Return an error in the one notation in which errors of all sizes can be compared at a glance."""
     return f"{error:.2e}"
 
 
@@ -89,7 +89,7 @@ def _ties(choice: Choice) -> str:
 
 
 def front_as_json(comparison: Comparison, *, complete: bool) -> dict[str, Any]:
-    """Give the same for programs.
+    """Return the same for programs.
 
     Args:
         comparison: of the dtypes.

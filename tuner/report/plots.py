@@ -252,7 +252,7 @@ def make_logarithmic(axes: Axes, which: str) -> None:
 
 
 def _unit(ns: float) -> tuple[str, float]:
-    """Give the unit that fits a time, and its length in nanoseconds."""
+    """Return the unit that fits a time, and its length in nanoseconds."""
     for limit, unit, size in ((1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
         if ns < limit:
             return unit, size
@@ -260,7 +260,7 @@ def _unit(ns: float) -> tuple[str, float]:
 
 
 def short(text: str) -> str:
-    """Give a label that fits, without what a renderer would choke on."""
+    """Return a label that fits, without what a renderer would choke on."""
     text = printable(text)
     return text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 3]}..."
 
@@ -269,7 +269,7 @@ def short(text: str) -> str:
 def sheet(
     path: Path, width: float, height: float, rows: int = 1, grid: str = "x"
 ) -> Iterator[tuple[Figure, Sequence[Axes]]]:
-    """Give an empty figure of panels below each other, and write it at the end; equal content gives an equal SVG.
+    """Return an empty figure of panels below each other, and write it at the end; equal content gives an equal SVG.
 
     Args:
         path: a ``.png`` or ``.svg`` file, which is replaced.

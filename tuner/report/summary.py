@@ -60,7 +60,7 @@ def summary(result: Result, database: Path) -> str:
 
 
 def commonest_failure(result: Result) -> Status | None:
-    """Give the status with which most of the failed trials ended; None where none failed."""
+    """Return the status with which most of the failed trials ended; None where none failed."""
     counts = result.state.failures
     return Status(max(counts, key=lambda status: counts[status])) if counts else None
 
@@ -203,7 +203,7 @@ def _failures(result: Result) -> str:
 
 
 def result_as_json(result: Result) -> dict[str, Any]:
-    """Give the same for programs."""
+    """Return the same for programs."""
     state, finish = result.state, result.finish
     data: dict[str, Any] = {
         "run": state.run.id,

@@ -36,7 +36,7 @@ COMPUTE_BOUND_FROM = 10.0
 
 
 def printable(value: object) -> str:
-    """Give text in which no control character is left that a terminal would obey."""
+    """Return text in which no control character is left that a terminal would obey."""
     text = "" if value is None else str(value)
     if text.isprintable():
         return text
@@ -44,7 +44,7 @@ def printable(value: object) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Give :func:`printable` text line by line; tabs stay."""
+    """Return :func:`printable` text line by line; tabs stay."""
     return "\n".join("\t".join(printable(part) for part in line.split("\t")) for line in text.split("\n"))
 
 
@@ -54,7 +54,7 @@ def say(text: object) -> None:
 
 
 def duration(ns: float | None) -> str:
-    """Give a time with a unit that fits it: ``812 ns``, ``190.1 us``, ``3.42 ms``."""
+    """Return a time with a unit that fits it: ``812 ns``, ``190.1 us``, ``3.42 ms``."""
     if ns is None:
         return ""
     for limit, unit, size in ((1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
@@ -64,12 +64,12 @@ def duration(ns: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """Give the ends of a confidence interval of a time."""
+    """Return the ends of a confidence interval of a time."""
     return "" if low is None or high is None else f"{duration(low)} .. {duration(high)}"
 
 
 def throughput(metrics: Metrics) -> str:
-    """Give TFLOP/s where arithmetic is the work, else GB/s."""
+    """Return TFLOP/s where arithmetic is the work, else GB/s."""
     flops, bandwidth = metrics.tflops, metrics.gbytes_per_s
     if flops and (not bandwidth or flops * 1e3 / bandwidth >= COMPUTE_BOUND_FROM):
         return f"{flops:.4g} TFLOP/s"
@@ -77,17 +77,17 @@ def throughput(metrics: Metrics) -> str:
 
 
 def percent(fraction: float | None) -> str:
-    """Give a fraction as a percentage."""
+    """Return a fraction as a percentage."""
     return "" if fraction is None else f"{100 * fraction:.1f}%"
 
 
 def problem_text(problem: Problem) -> str:
-    """Give sizes, dtype and options, without the kernel's name."""
+    """Return sizes, dtype and options, without the kernel's name."""
     return str(problem).removeprefix(problem.kernel).strip()
 
 
 def speedup(ratio: float | None, low: float | None, high: float | None, verdict: str) -> str:
-    """Give a comparison with the default as people say it, with its interval and the verdict."""
+    """Return a comparison with the default as people say it, with its interval and the verdict."""
     if ratio is None:
         return verdict
     ends = f" ({low:.3f} .. {high:.3f})" if low is not None and high is not None else ""
@@ -165,7 +165,7 @@ def _jsonable(value: Any) -> Any:
 
 
 def trial_record(stored: StoredTrial) -> dict[str, Any]:
-    """Give a trial as a flat dictionary for ``--json`` and ``--csv``, without samples and sources."""
+    """Return a trial as a flat dictionary for ``--json`` and ``--csv``, without samples and sources."""
     trial = stored.trial
     return {
         "id": trial.id,
@@ -188,7 +188,7 @@ def trial_record(stored: StoredTrial) -> dict[str, Any]:
 
 
 def winner_record(stored: StoredWinner) -> dict[str, Any]:
-    """Give a winner as a flat dictionary for ``--json`` and ``--csv``."""
+    """Return a winner as a flat dictionary for ``--json`` and ``--csv``."""
     winner = stored.winner
     plain = {n: v for n, v in vars(winner).items() if n not in ("configuration", "race", "time_ns")}
     return {

@@ -10,7 +10,7 @@ from tuner.model import Trial
 
 
 def trajectory(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """Give the trials in the order in which they were asked for, each with the best time up to it."""
+    """Return the trials in the order in which they were asked for, each with the best time up to it."""
     best: float | None = None
     found: list[dict[str, Any]] = []
     for trial in sorted(trials, key=lambda trial: trial.number):

@@ -21,12 +21,12 @@ _ENUMERATING: dict[str, type[Search]] = {
 
 
 def sampler_names() -> list[str]:
-    """Give the names to choose from; Optuna's other samplers are found by their class names, too."""
+    """Return the names to choose from; Optuna's other samplers are found by their class names, too."""
     return ["kriging", "tpe", "random", "brute-force", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc"]
 
 
 def find_sampler(name: str) -> Callable[[SearchSpace, int], Search]:
-    """Give what makes a search of a space and a seed; case, hyphens and "Sampler" in the name do not matter.
+    """Return what makes a search of a space and a seed; case, hyphens and "Sampler" in the name do not matter.
 
     Raises:
         UsageError: there is no such sampler, or it needs a package that is not installed.

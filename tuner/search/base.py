@@ -67,7 +67,7 @@ class Search(abc.ABC):
         """What is asked for before anything that the search itself would propose."""
 
     def ask(self) -> Configuration | None:
-        """Give a configuration to try, or None when all have been tried."""
+        """Return a configuration to try, or None when all have been tried."""
         if not any(self.unseen):
             return None
         self._first = [place for place in self._first if not self._seen(place)]
@@ -123,7 +123,7 @@ class Search(abc.ABC):
         """
 
     def nominate(self, count: int) -> list[Configuration]:
-        """Give configurations to compile that were not asked for, added or nominated before; fewer if few are left.
+        """Return configurations to compile that were not asked for, added or nominated before; fewer if few are left.
 
         Nothing is promised: each may be chosen later, told of as a failure (:meth:`tell`), or withdrawn.
         """
@@ -145,7 +145,7 @@ class Search(abc.ABC):
         raise NotImplementedError
 
     def draw_variant(self) -> int:
-        """Give at random the number of a variant that has unseen configurations, however many."""
+        """Return at random the number of a variant that has unseen configurations, however many."""
         return int(self.rng.choice(np.flatnonzero(self.unseen)))
 
     def _seen(self, place: Place) -> bool:
@@ -161,7 +161,7 @@ class Search(abc.ABC):
 
     @abc.abstractmethod
     def _propose(self) -> Place:
-        """Give an unseen configuration; there is at least one."""
+        """Return an unseen configuration; there is at least one."""
 
     @abc.abstractmethod
     def _asked(self, place: Place) -> None:

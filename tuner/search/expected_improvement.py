@@ -89,7 +89,7 @@ class Hint:
         self._by_code = {code.tobytes(): float(objective) for code, objective in reversed(list(known))}
 
     def shift(self, codes: Codes, objectives: Floats) -> float:
-        """Give by how much this task is slower: where both were measured, or else by their medians' best halves."""
+        """Return by how much this task is slower: where both were measured, or else by their medians' best halves."""
         pairs = []
         for code, objective in zip(codes, objectives, strict=True):
             there = self._by_code.get(code.tobytes())
@@ -131,7 +131,7 @@ class Known:
         return np.where(self.tasks[:, None] == self.tasks, 1.0, trust[:, None] * trust)
 
     def subset(self, rows: NDArray[np.int64]) -> Known:
-        """Give some of the results."""
+        """Return some of the results."""
         return replace(self, codes=self.codes[rows], targets=self.targets[rows], tasks=self.tasks[rows])
 
 
@@ -227,7 +227,7 @@ class Kriging(Search):
     # -- what it proposes
 
     def nominate(self, count: int) -> list[Configuration]:
-        """Give what promises most beside what waits already, each with those before it."""
+        """Return what promises most beside what waits already, each with those before it."""
         nominated: list[Configuration] = []
         while len(nominated) < count and any(self.unseen):
             for place in self._promising(count - len(nominated)):
@@ -256,7 +256,7 @@ class Kriging(Search):
         return order
 
     def _informed_outlook(self, codes: Codes, known: Known, nominees: Sequence[Nominee]) -> Outlook | None:
-        """Give what a model expects that also knows what the compiler said; None where the results speak against it."""
+        """Return what a model expects that also knows what the compiler said; None where the results speak against it."""
         said = [self._resources.get(place) for place in self._learnt_places]
         if not self.settings.informed or self._hints or sum(one is not None for one in said) < LEAST_SAID:
             return None
@@ -285,7 +285,7 @@ class Kriging(Search):
         return self._promising(1)[0]
 
     def _promising(self, count: int) -> list[Place]:
-        """Give at least one and at most so many places, each the best if those before it come out as expected."""
+        """Return at least one and at most so many places, each the best if those before it come out as expected."""
         objectives = np.array(self._objectives)
         found = int(np.isfinite(objectives).sum())
         startup = self.settings.startup + len(self.space.variants) - 1
@@ -307,7 +307,7 @@ class Kriging(Search):
         return [(int(numbers[place]), int(rows[place])) for place in chosen]
 
     def _improvement(self, outlook: Outlook, best: float, unit: float) -> Floats:
-        """Give by how much each is expected to be better than the best and the margin, and note the most of it."""
+        """Return by how much each is expected to be better than the best and the margin, and note the most of it."""
         deviation = outlook.deviation
         improvement = expected_improvement(outlook.mean, deviation, best - self.settings.margin / unit)
         # Targets are in proportion to log2 of the time as far as the knee, and what is better than the best is there.
@@ -326,7 +326,7 @@ class Kriging(Search):
         return known, best
 
     def _gather(self, objectives: Floats) -> Known:
-        """Give what the model learns from: what is hinted at, and results of this run, the newest last."""
+        """Return what the model learns from: what is hinted at, and results of this run, the newest last."""
         kept = self._kept(objectives)
         self._learnt_places = [self._places[i] for i in kept]
         own = objectives[kept]
@@ -372,7 +372,7 @@ class Kriging(Search):
                 known.trusts[number] = hint.trust = TRUSTS[int(np.argmax(scores))] * hint.nearness
 
     def _kept(self, objectives: Floats) -> NDArray[np.int64]:
-        """Give the results that the model learns: all, or of very many the best half and others at random.
+        """Return the results that the model learns: all, or of very many the best half and others at random.
 
         The choice is made anew from time to time only, so that a model can be extended by what is new.
         """
@@ -386,7 +386,7 @@ class Kriging(Search):
         return np.append(self._basis, np.arange(self._based_on, count))
 
     def _spread(self) -> Place:
-        """Give a random configuration that is unlike those before, of a variant that was tried least."""
+        """Return a random configuration that is unlike those before, of a variant that was tried least."""
         tried = np.bincount(
             [p[0] for p in [*self._places, *self._pending, *self._nominees]], minlength=len(self.unseen)
         )
@@ -403,7 +403,7 @@ class Kriging(Search):
         return number, int(rows[int(np.argmax(apart.min(axis=1)))])
 
     def _some(self, number: int, count: int) -> NDArray[np.int64]:
-        """Give some unseen rows of a variant, in random order."""
+        """Return some unseen rows of a variant, in random order."""
         if self.unseen[number] <= 4 * count:
             free = np.flatnonzero(~self.seen[number])
             return self.rng.permutation(free)[:count]
@@ -415,7 +415,7 @@ class Kriging(Search):
         return self.rng.permutation(drawn)[:count]
 
     def _candidates(self, objectives: Floats, known: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give unseen configurations to choose from, as variant and row: all, or neighbours and random ones."""
+        """Return unseen configurations to choose from, as variant and row: all, or neighbours and random ones."""
         limit = int(np.clip(self.settings.pairs // known, self.settings.least, self.settings.most))
         total = sum(self.unseen)
         numbers, rows = [], []
@@ -446,13 +446,13 @@ class Kriging(Search):
         return np.concatenate(numbers), np.concatenate(rows)
 
     def _nearby(self, place: Place) -> NDArray[np.int64]:
-        """Give the rows that differ from a configuration in at most two parameters."""
+        """Return the rows that differ from a configuration in at most two parameters."""
         variant = self.space.variants[place[0]]
         return np.flatnonzero(variant.distances(variant.matrix[place[1]].astype(np.int64)) <= NEARBY)
 
 
 def standardise(objectives: Floats, knee: float) -> tuple[Floats, float]:
-    """Give results as targets of mean 0 and deviation 1: the slow ones compressed, a failure like the slowest.
+    """Return results as targets of mean 0 and deviation 1: the slow ones compressed, a failure like the slowest.
 
     What is much slower than the best tells little about how the best differ, and would stretch the model.
     """
@@ -467,14 +467,14 @@ def standardise(objectives: Floats, knee: float) -> tuple[Floats, float]:
 
 
 def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
-    """Give by how much each is expected to be below the best."""
+    """Return by how much each is expected to be below the best."""
     z = (best - mean) / deviation
     density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
     return np.asarray(deviation * (z * _below(z) + density))
 
 
 def _below(z: Floats) -> Floats:
-    """Give the normal distribution function, to seven decimals (Abramowitz and Stegun, 26.2.17)."""
+    """Return the normal distribution function, to seven decimals (Abramowitz and Stegun, 26.2.17)."""
     t = 1 / (1 + 0.2316419 * np.abs(z))
     powers = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
     tail = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi) * powers

@@ -63,7 +63,7 @@ class Features:
         return [feature.distances for feature in self.features]
 
     def encode(self, number: int, rows: NDArray[np.int64]) -> Codes:
-        """Give the levels of some rows of a variant: one row each, one column a feature."""
+        """Return the levels of some rows of a variant: one row each, one column a feature."""
         matrix = self.space.variants[number].matrix
         codes = np.empty((len(rows), len(self.features)), dtype=np.int64)
         for j, feature in enumerate(self.features):
@@ -104,7 +104,7 @@ def _key(value: Value) -> tuple[str, Value]:
 
 
 def _distances(values: Sequence[Value]) -> list[Floats]:
-    """Give the ways in which a parameter's values can be near each other."""
+    """Return the ways in which a parameter's values can be near each other."""
     if any(isinstance(value, str) for value in values) or _enumeration(values):
         return [1.0 - np.eye(len(values))]
     numbers = np.array([float(value) for value in values])
@@ -121,7 +121,7 @@ def _enumeration(values: Sequence[Value]) -> bool:
 
 
 def _powers_of_two(numbers: Floats) -> Floats | None:
-    """Give how often 2 divides each number, where that is not just its size: warps, banks and vectors care."""
+    """Return how often 2 divides each number, where that is not just its size: warps, banks and vectors care."""
     if len(numbers) < 4 or numbers.min() <= 0 or (numbers != np.round(numbers)).any():
         return None
     whole = numbers.astype(np.int64)

@@ -45,7 +45,7 @@ class Prior:
     noise_spread: float = 1.0
 
     def moments(self, count: int) -> tuple[Floats, Floats]:
-        """Give means and standard deviations of the hyperparameters for a number of features."""
+        """Return means and standard deviations of the hyperparameters for a number of features."""
         logit = np.log(self.share / (1 - self.share))
         middle = [np.log(self.length), np.log(self.main), logit]
         spread = [self.length_spread, self.main_spread, self.share_spread]
@@ -166,7 +166,7 @@ class GaussianProcess:
         self._codes = self._codes[:0]
 
     def evidence(self, codes: Codes, targets: Floats, alike: Floats | None = None) -> float:
-        """Give how well tasks of that correlation explain the results: a log likelihood, but for a constant."""
+        """Return how well tasks of that correlation explain the results: a log likelihood, but for a constant."""
         return -self._loss(self.theta, self.pairs(codes), targets, alike)[0] if self.distances else 0.0
 
     def condition(
@@ -216,7 +216,7 @@ class GaussianProcess:
         return Outlook(self, np.concatenate(blocks), np.concatenate(means), np.concatenate(columns))
 
     def pairs(self, codes: Codes) -> Pairs:
-        """Give all pairs of configurations."""
+        """Return all pairs of configurations."""
         first, second = np.triu_indices(len(codes), 1)
         columns = codes.T
         levels = self._starts[:-1, None] + columns[:, first] * self._sizes[:, None] + columns[:, second]
@@ -259,7 +259,7 @@ class GaussianProcess:
         return _Tables(sums, factors, rest, float(main.sum() + rest))
 
     def between(self, codes: Codes, others: Codes) -> Floats:
-        """Give the covariance of each two configurations."""
+        """Return the covariance of each two configurations."""
         shape = len(codes), len(others)
         # What all rows share is a row.
         total, product = np.zeros(shape[1]), np.full(shape[1], self._tables.rest)
@@ -277,7 +277,7 @@ class GaussianProcess:
     def _loss(
         self, theta: Floats, pairs: Pairs, targets: Floats, alike: Floats | None = None
     ) -> tuple[float, Floats]:
-        """Give the negative log posterior of hyperparameters, and its gradient."""
+        """Return the negative log posterior of hyperparameters, and its gradient."""
         count, size = len(self.distances), len(targets)
         lengths, main, share, rest, noise = self._split(theta)
         kernels, slopes = _matern(self._table / lengths[self._owner])
@@ -363,7 +363,7 @@ class Outlook:
 
 
 def _matern(scaled: NDArray[np.float64]) -> tuple[Floats, Floats]:
-    """Give the kernel at a distance over its length, and the derivative by the length's logarithm."""
+    """Return the kernel at a distance over its length, and the derivative by the length's logarithm."""
     decay = np.exp(-ROOT5 * scaled)
     square = 5 / 3 * scaled * scaled
     return (1 + ROOT5 * scaled + square) * decay, square * (1 + ROOT5 * scaled) * decay

@@ -71,7 +71,7 @@ def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace, 
 
 
 def _in_order(seed: SeedSpec, variant: VariantSpec, names: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give what the seed's choices set all parameters to, that with the least of what counts first."""
+    """Return what the seed's choices set all parameters to, that with the least of what counts first."""
     lists = {name: given for name, given in seed.parameters.items() if isinstance(given, tuple)}
     found: list[tuple[Any, dict[str, Any]]] = []
     for chosen in itertools.product(*lists.values()):
@@ -92,7 +92,7 @@ def _tried(
     values: Mapping[str, Any],
     space: SearchSpace,
 ) -> Configuration | str:
-    """Give the configuration of some values, or why it is none."""
+    """Return the configuration of some values, or why it is none."""
     if seed.when is not None and not seed.when.evaluate({**names, **values}):
         return f"holds when {seed.when.text}"
     typed: dict[str, Value] = {}
@@ -111,7 +111,7 @@ def _tried(
 
 
 def evaluated(given: Value | Expression, names: Mapping[str, Any]) -> Any:
-    """Give what a parameter is set to.
+    """Return what a parameter is set to.
 
     Raises:
         ExpressionError: the expression has no value here.

@@ -86,7 +86,7 @@ def source() -> str:
 
 
 def propose(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace) -> list[Configuration]:
-    """Give the configurations nearest to the first few proposals, the most promising first.
+    """Return the configurations nearest to the first few proposals, the most promising first.
 
     Args:
         kernel: with ``[heuristics.matmul]``; one without it, or a problem for which it does not hold, has no proposals.
@@ -139,7 +139,7 @@ def place(into: Sequence[ProposalSpec], names: Mapping[str, Any], space: SearchS
 
 
 def similar_gpu(gpu: Gpu) -> str | None:
-    """Give the library's name of the most similar GPU of the same compute capability; None where there is none."""
+    """Return the library's name of the most similar GPU of the same compute capability; None where there is none."""
     words = set(gpu.name.upper().replace("-", " ").split())
     alike = {name: sms for name, (cc, sms) in GPUS.items() if cc == gpu.cc}
     return min(

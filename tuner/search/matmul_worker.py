@@ -14,7 +14,7 @@ _kept: list[Any] = []
 
 
 def proposals(request: dict[str, Any]) -> list[dict[str, int]]:
-    """Give what the library proposes for a product, what it takes to be fastest first.
+    """Return what the library proposes for a product, what it takes to be fastest first.
 
     Args:
         request: ``m``, ``n``, ``k``, ``layout``, ``precision``, ``target`` and ``gpu`` in the library's words, and the

@@ -47,7 +47,7 @@ class SpaceSampler(BaseSampler):
         self._distributions = distributions(space)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
-        """Give the parameters of all variants."""
+        """Return the parameters of all variants."""
         return self._distributions
 
     def sample_relative(
@@ -112,7 +112,7 @@ def suggest(trial: Trial, space: SearchSpace) -> Configuration:
 
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """Give Optuna's distributions for the parameters of all variants."""
+    """Return Optuna's distributions for the parameters of all variants."""
     found: dict[str, BaseDistribution] = {}
     if len(space.variants) > 1:
         found[VARIANT] = CategoricalDistribution([variant.name for variant in space.variants])
@@ -123,13 +123,13 @@ def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
 
 
 def parameters(space: SearchSpace, configuration: Configuration) -> dict[str, Any]:
-    """Give a configuration as the parameters of a trial."""
+    """Return a configuration as the parameters of a trial."""
     chosen = {_name(space, configuration.variant, name): value for name, value in configuration.parameters}
     return {VARIANT: configuration.variant, **chosen} if len(space.variants) > 1 else chosen
 
 
 def configuration_of(space: SearchSpace, chosen: dict[str, Any]) -> Configuration | None:
-    """Give the configuration of a trial, or None if it is no configuration of the space."""
+    """Return the configuration of a trial, or None if it is no configuration of the space."""
     variant = chosen.get(VARIANT, space.variants[0].name)
     for known in space.variants:
         names = {p.name: _name(space, known.name, p.name) for p in known.parameters}

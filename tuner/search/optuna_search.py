@@ -45,7 +45,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 @functools.cache
 def sampler_classes() -> dict[str, type[BaseSampler]]:
-    """Give Optuna's samplers by name, in lower case and without "Sampler"."""
+    """Return Optuna's samplers by name, in lower case and without "Sampler"."""
     found: dict[str, type[BaseSampler]] = {}
     for name in optuna.samplers.__all__:
         sampler = getattr(optuna.samplers, name)
@@ -162,7 +162,7 @@ class OptunaSearch(Search):
                 fail(self._worst + 1)
 
     def _parts(self, place: Place) -> list[tuple[_Study, Vector]]:
-        """Give the studies that a configuration belongs to, each with what it is there."""
+        """Return the studies that a configuration belongs to, each with what it is there."""
         number, row = place
         within = self._studies[number], self.space.variants[number].matrix[row].astype(np.int64)
         return (
@@ -213,7 +213,7 @@ class _Study:
         return self._learnt >= self._startup
 
     def propose(self) -> tuple[Vector, Mapping[str, Any]]:
-        """Give a vector, and what the sampler wants to be remembered with it."""
+        """Return a vector, and what the sampler wants to be remembered with it."""
         with _quiet():
             probe = self._study.ask(self._distributions)
             # The probe has served: the trial that counts is that of the repaired vector.

@@ -24,7 +24,7 @@ SCALES = (REGISTERS, BLOCKS, SHARED, SPILLS)
 
 
 def distances() -> list[Floats]:
-    """Give for each feature the distances between its levels; the last level is that nothing is known."""
+    """Return for each feature the distances between its levels; the last level is that nothing is known."""
     found = []
     for scale in SCALES:
         wide = np.full((len(scale) + 1, len(scale) + 1), ABSENT_DISTANCE)
@@ -35,7 +35,7 @@ def distances() -> list[Floats]:
 
 
 def encode(resources: Sequence[Resources | None]) -> Codes:
-    """Give the levels of each: one row each, one column a feature."""
+    """Return the levels of each: one row each, one column a feature."""
     codes = np.array([[len(scale) for scale in SCALES]] * len(resources), dtype=np.int64)
     for row, known in zip(codes, resources, strict=True):
         if known is None:

@@ -14,7 +14,7 @@ DOUBLED_SIZE = 0.25
 
 
 def distance(run: Run, other: Run) -> float:
-    """Give how far the results of another run of the same kernel are from what they would be here."""
+    """Return how far the results of another run of the same kernel are from what they would be here."""
     a, b = run.problem, other.problem
     total = OTHER_GPU * (run.gpu.name != other.gpu.name)
     total += OTHER_DTYPE * (a.dtypes != b.dtypes)

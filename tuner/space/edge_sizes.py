@@ -42,7 +42,7 @@ def awkward_problems(
 
 
 def edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
-    """Give problems around a configuration's tile: 1, tile - 1, tile + 1, two tiles and a bit, in mixed dimensions.
+    """Return problems around a configuration's tile: 1, tile - 1, tile + 1, two tiles and a bit, in mixed dimensions.
 
     The tile lengths are not declared anywhere; every integer parameter and their product may be one, which covers
     blocks, vectors and their combinations. The problem's own sizes, one more and one less, are among the lengths, too:
@@ -55,7 +55,7 @@ def edge_problems(problem: Problem, configuration: Configuration, seed: int = 0)
 
 
 def wide_edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
-    """Give the same around the products of any two parameters.
+    """Return the same around the products of any two parameters.
 
     A walk over groups of tiles, or k in many parts, may be refused where there is no more than a tile or two.
     """
@@ -65,7 +65,7 @@ def wide_edge_problems(problem: Problem, configuration: Configuration, seed: int
 
 
 def between_problems(problem: Problem) -> list[Problem]:
-    """Give problems with an eighth of each size up to all of it, one off round lengths, 8 or 64; the largest first.
+    """Return problems with an eighth of each size up to all of it, one off round lengths, 8 or 64; the largest first.
 
     There persistent blocks have several tiles; and some configurations are for many tiles only. Where the own sizes
     are beyond ``MAX_ELEMENTS_BETWEEN`` all are as much shorter. What is shorter than 16 keeps its length.
@@ -89,7 +89,7 @@ def between_problems(problem: Problem) -> list[Problem]:
 
 
 def near_problems(problem: Problem) -> list[Problem]:
-    """Give problems a vector off the own size in every dimension, and one off: all one way, and the ways in turn.
+    """Return problems a vector off the own size in every dimension, and one off: all one way, and the ways in turn.
 
     These are as large as the problem itself, whatever ``MAX_ELEMENTS`` says, and so the last to be looked at.
     """
@@ -112,7 +112,7 @@ def _numbers(configuration: Configuration) -> list[int]:
 
 
 def _both(problem: Problem, lengths: Sequence[int], seed: int, most: int) -> list[Problem]:
-    """Give problems one off the lengths, and then as many that are a vector off."""
+    """Return problems one off the lengths, and then as many that are a vector off."""
     found = _around(problem, lengths or [32], seed, 1, most)
     return found + [
         other for other in _around(problem, lengths or [32], seed, ALIGNED, most) if other not in found
@@ -120,7 +120,7 @@ def _both(problem: Problem, lengths: Sequence[int], seed: int, most: int) -> lis
 
 
 def _around(problem: Problem, lengths: Sequence[int], seed: int, off: int, most: int) -> list[Problem]:
-    """Give at most so many problems whose lengths are so far off those given."""
+    """Return at most so many problems whose lengths are so far off those given."""
     around = sorted(
         {n for length in lengths for n in (length - off, length + off, 2 * length + 3 * off) if n >= 1}
     )

@@ -49,7 +49,7 @@ class _Product:
         return self.rows * math.prod(len(self.places[name]) for name in self.new)
 
     def column(self, name: str, numbers: Rows) -> NDArray[Any]:
-        """Give the places of a parameter, known before or new, in the numbered combinations."""
+        """Return the places of a parameter, known before or new, in the numbered combinations."""
         if name not in self.new:
             return self.columns[name][numbers // (len(self) // self.rows)]
         stride = math.prod(len(self.places[other]) for other in self.new[self.new.index(name) + 1 :])
@@ -101,7 +101,7 @@ def enumerate_valid(
 
 
 def _listed(listed: Sequence[Sequence[int]], allowed: Mapping[str, list[int]], small: type[Any]) -> Valid:
-    """Give the combinations of a list whose values are allowed."""
+    """Return the combinations of a list whose values are allowed."""
     matrix = np.array(listed, dtype=small, order="F").reshape(len(listed), len(allowed))
     kept = np.ones(len(matrix), dtype=bool)
     for column, places in zip(matrix.T, allowed.values(), strict=True):
@@ -128,7 +128,7 @@ def _steps(
 
 
 def _spread(start: int, stop: int, wanted: int, total: int, rng: np.random.Generator) -> Rows:
-    """Give members ``start`` to ``stop`` of a sorted, even sample of ``wanted`` numbers below ``total``."""
+    """Return members ``start`` to ``stop`` of a sorted, even sample of ``wanted`` numbers below ``total``."""
     # One number from each of `wanted` stretches, whose edges are whole numbers: none can be drawn twice.
     whole, rest = divmod(total, wanted)
     numbers = np.arange(start, stop + 1, dtype=np.int64)

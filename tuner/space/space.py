@@ -49,12 +49,12 @@ class VariantSpace:
         return int(self.matrix.shape[0])
 
     def configuration(self, row: int) -> Configuration:
-        """Give a row as a configuration, with the values as the kernel's file types them."""
+        """Return a row as a configuration, with the values as the kernel's file types them."""
         places = zip(self.parameters, self.matrix[row].tolist(), strict=True)
         return Configuration.of(self.name, {p.name: p.values[place] for p, place in places})
 
     def encode(self, values: Mapping[str, Value]) -> Vector | None:
-        """Give the places of some values; None when a name or a value is not this variant's."""
+        """Return the places of some values; None when a name or a value is not this variant's."""
         if values.keys() != {parameter.name for parameter in self.parameters}:
             return None
         places = [
@@ -64,7 +64,7 @@ class VariantSpace:
         return None if None in places else np.array(places, dtype=np.int64)
 
     def find(self, vector: Vector) -> int | None:
-        """Give the row that holds exactly this vector, by bisection: the rows are in lexicographic order."""
+        """Return the row that holds exactly this vector, by bisection: the rows are in lexicographic order."""
         low, high = 0, len(self)
         for column, place in zip(self.matrix.T, vector, strict=True):
             wanted = column.dtype.type(place)
@@ -73,7 +73,7 @@ class VariantSpace:
         return low if low < high else None
 
     def distances(self, vector: Vector) -> NDArray[np.int16]:
-        """Give each row's Hamming distance: the number of parameters in which it differs."""
+        """Return each row's Hamming distance: the number of parameters in which it differs."""
         total = np.zeros(len(self), dtype=np.int16)
         for column, place in zip(self.matrix.T, vector, strict=True):
             total += column != place
@@ -82,7 +82,7 @@ class VariantSpace:
     def nearest(
         self, vector: Vector, excluded: Mask | None = None, rng: np.random.Generator | None = None
     ) -> int | None:
-        """Give the row nearest to a vector that need not be valid, or None when all are excluded.
+        """Return the row nearest to a vector that need not be valid, or None when all are excluded.
 
         Nearest by Hamming distance, then by the steps between the values in their lists; then ``rng``
         chooses, or the first is taken.
@@ -100,7 +100,7 @@ class VariantSpace:
         return int(rows[0] if rng is None else rng.choice(rows))
 
     def nearest_to(self, wanted: Mapping[str, Value]) -> int:
-        """Give the row nearest to some values, which need not be in the lists, one parameter after the other.
+        """Return the row nearest to some values, which need not be in the lists, one parameter after the other.
 
         Of the rows that are left the first parameter keeps those whose value is nearest to the one wanted, then the
         second, and so on: the last ones give way. Numbers above 0 are compared by their ratio. Whatever is not named
@@ -120,7 +120,7 @@ class VariantSpace:
         return int(rows[0])
 
     def subset(self, rows: Rows) -> VariantSpace:
-        """Give the space of some of the rows."""
+        """Return the space of some of the rows."""
         return VariantSpace(self.name, self.parameters, self.matrix[np.unique(rows)])
 
     @property
@@ -223,37 +223,37 @@ class SearchSpace:
         return sum(len(variant) for variant in self.variants)
 
     def configurations(self) -> Iterator[Configuration]:
-        """Give every configuration, variant after variant, each in the order of its parameters' values."""
+        """Return every configuration, variant after variant, each in the order of its parameters' values."""
         for variant in self.variants:
             for row in range(len(variant)):
                 yield variant.configuration(row)
 
     def encode(self, configuration: Configuration) -> tuple[int, Vector] | None:
-        """Give the variant's number and the places of the values, or None for unknown names or values."""
+        """Return the variant's number and the places of the values, or None for unknown names or values."""
         number = self._numbers.get(configuration.variant)
         vector = None if number is None else self.variants[number].encode(configuration.values)
         return None if number is None or vector is None else (number, vector)
 
     def locate(self, configuration: Configuration) -> tuple[int, int] | None:
-        """Give the variant's number and the row in it, or None for what is not in the space."""
+        """Return the variant's number and the row in it, or None for what is not in the space."""
         if (code := self.encode(configuration)) is None:
             return None
         row = self.variants[code[0]].find(code[1])
         return None if row is None else (code[0], row)
 
     def contains(self, configuration: Configuration) -> bool:
-        """Say whether a search may try this configuration."""
+        """Return whether a search may try this configuration."""
         return self.locate(configuration) is not None
 
     def neighbours(self, configuration: Configuration) -> list[Configuration]:
-        """Give the valid configurations of the same variant that differ in exactly one parameter."""
+        """Return the valid configurations of the same variant that differ in exactly one parameter."""
         if (code := self.encode(configuration)) is None:
             return []
         variant = self.variants[code[0]]
         return [variant.configuration(int(row)) for row in np.flatnonzero(variant.distances(code[1]) == 1)]
 
     def restricted(self, configurations: Iterable[Configuration]) -> SearchSpace:
-        """Give the part of the space that is in a recording; what is not valid here is ignored.
+        """Return the part of the space that is in a recording; what is not valid here is ignored.
 
         Raises:
             SpaceError: nothing of it is in the space.
@@ -279,7 +279,7 @@ def _apart(value: Value, other: Value) -> float:
 def narrow(
     kernel: KernelSpec, names: Iterable[str], fixed: Mapping[str, Iterable[Value]]
 ) -> dict[str, dict[str, list[int]] | str]:
-    """Give the places that each parameter of each variant asked for (or of all) may take, or why there are none.
+    """Return the places that each parameter of each variant asked for (or of all) may take, or why there are none.
 
     Raises:
         UsageError: no such variant, parameter or value.

@@ -123,7 +123,7 @@ def _setup(requests: Requests, problem: Problem, *, with_golden: bool) -> dict[s
 
 
 def as_runs(units: Sequence[Unit]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Give units as ``setups`` and ``runs`` of a job; units of one problem share its setup."""
+    """Return units as ``setups`` and ``runs`` of a job; units of one problem share its setup."""
     setups: list[dict[str, Any]] = []
     places: dict[int, int] = {}
     runs = []

@@ -185,7 +185,7 @@ class Checker:
         return before if before.findings and not verdict.findings else verdict
 
     def _settled(self, session: _Session) -> list[_Turn]:
-        """Give the turns whose records are all in the log: behind the last that was printed there could be more."""
+        """Return the turns whose records are all in the log: behind the last that was printed there could be more."""
         if not session.log.full or len(session.turns) <= 1:
             return session.turns
         last = max(
@@ -277,7 +277,7 @@ def _turns(seen: Watched, units: Sequence[Unit]) -> list[_Turn]:
 
 
 def _with_records(session: _Session, text: bytes) -> _Session:
-    """Give each turn the part of the log that was written in it."""
+    """Return each turn the part of the log that was written in it."""
     lengths = [turn.log_bytes for turn in session.turns if turn.log_bytes is not None]
     parts = [parse_log(part, line).records for part, line in split_by_length(text, lengths)]
     for turn, records in zip(session.turns, parts, strict=False):
@@ -290,7 +290,7 @@ def _with_records(session: _Session, text: bytes) -> _Session:
 
 
 def _suspected(strays: Sequence[Record], turns: Sequence[_Turn]) -> list[Unit]:
-    """Give who may be the cause of records that came too late: those that have a kernel of that name, else all."""
+    """Return who may be the cause of records that came too late: those that have a kernel of that name, else all."""
     named = {record.kernel for record in strays}
     fitting = [turn.unit for turn in turns if named & set(turn.unit.entries)]
     return (fitting or [turn.unit for turn in turns]) if strays else []

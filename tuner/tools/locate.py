@@ -48,7 +48,7 @@ SANITIZER = Tool(
 
 
 def find(tool: Tool, given: Path | None = None) -> Path:
-    """Give a tool's executable.
+    """Return a tool's executable.
 
     Args:
         tool: which.
@@ -79,7 +79,7 @@ def _executable(path: Path) -> bool:
 
 
 def _folders(tool: Tool) -> Iterator[Path]:
-    """Give where a tool may be, newer versions first."""
+    """Return where a tool may be, newer versions first."""
     named = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     toolkits = [*named, *_newest_first(Path("/usr/local").glob("cuda*"))]
     for pattern in tool.folders:

@@ -56,7 +56,7 @@ class LaunchMetrics:
 
 
 def ncu_command(ncu: Path, report: Path, metrics: Sequence[str], *, warm: bool) -> list[str]:
-    """Give ncu's command line up to the command that it runs.
+    """Return ncu's command line up to the command that it runs.
 
     Clocks stay as they are: locking them is the owner's business, and the tuner's own times were taken without. Between
     the passes that it needs for all counters, ncu empties the caches, unless they are to be warm.
@@ -111,7 +111,7 @@ def _run(ncu: Path, job: Job, report: Path, step_s: float, *, warm: bool) -> Non
 
 
 def read_report(ncu: Path, report: Path) -> list[LaunchMetrics]:
-    """Give the counters in a report.
+    """Return the counters in a report.
 
     Raises:
         TunerError: ncu cannot read it, or nothing was profiled.
@@ -206,7 +206,7 @@ def _without_messages(text: str) -> str:
 
 
 def _missing_metrics(output: str, asked: Sequence[str]) -> list[str]:
-    """Give those of our metrics that ncu does not know; all of them when it does not say which."""
+    """Return those of our metrics that ncu does not know; all of them when it does not say which."""
     complaints = [line.replace("\\", "") for line in _MISSING.findall(output)]
     if not complaints:
         return []

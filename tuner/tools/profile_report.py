@@ -47,7 +47,7 @@ class Profile:
 
 
 def profile_as_json(found: Profile) -> dict[str, Any]:
-    """Give everything as plain data; percentages are numbers up to 100."""
+    """Return everything as plain data; percentages are numbers up to 100."""
     return {
         **found.problem.to_json(),
         "gpu": found.gpu.name,

@@ -162,7 +162,7 @@ def _rows(verdict: Verdict) -> list[tuple[object, ...]]:
 
 
 def _short(path: Path) -> str:
-    """Give a path as seen from the working directory, if it lies below it."""
+    """Return a path as seen from the working directory, if it lies below it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
@@ -179,7 +179,7 @@ def _other(verdict: Verdict) -> str:
 
 
 def checked_as_json(found: Checked) -> dict[str, Any]:
-    """Give everything as plain data."""
+    """Return everything as plain data."""
     return {
         **found.problem.to_json(),
         "gpu": found.gpu.name,

@@ -18,7 +18,7 @@ CONNECT_S = 120
 
 
 def sanitizer_command(sanitizer: Path, tool: str, log: Path) -> list[str]:
-    """Give the command line up to the command that is checked.
+    """Return the command line up to the command that is checked.
 
     Errors of driver calls are not asked for: the process itself says which call failed. An access that memcheck sees
     ends the context, so that the configuration that made it is known.
@@ -223,7 +223,7 @@ def _outside(text: str, tensors: Mapping[str, Sequence[int]]) -> str:
 
 
 def _plain_name(text: str) -> str:
-    """Give a kernel's name without its return type, parameters and template arguments."""
+    """Return a kernel's name without its return type, parameters and template arguments."""
     return text.partition("(")[0].partition("<")[0].split()[-1].strip() if text.strip() else ""
 
 

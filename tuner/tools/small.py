@@ -25,7 +25,7 @@ CUTS = 300
 def small_problems(
     problem: Problem, configuration: Configuration, fits: Callable[[Problem], bool], count: int, seed: int = 0
 ) -> list[Problem]:
-    """Give sizes around a configuration's tile, each of which lets another part of a kernel go wrong.
+    """Return sizes around a configuration's tile, each of which lets another part of a kernel go wrong.
 
     First that with the longest shortest dimension, which ends beside its tiles; one that is long in its last dimension
     and short in the others, so that the buffers of a product are used again and again; one that is wide in two
@@ -60,7 +60,7 @@ def small_problems(
 
 
 def _long(problem: Problem, name: str) -> list[Problem]:
-    """Give those that are as long in a dimension as is affordable: in whole vectors, none whole, and less short."""
+    """Return those that are as long in a dimension as is affordable: in whole vectors, none whole, and less short."""
     others, found = len(problem.sizes) - 1, []
     for short, work in ((SHORT, MOST_WORK), (2 * SHALLOW, MOST_WIDE_WORK))[: 2 if others else 1]:
         longest = (work // (short + 1) ** others - 1) // ALIGNED * ALIGNED
@@ -69,7 +69,7 @@ def _long(problem: Problem, name: str) -> list[Problem]:
 
 
 def _wide(problem: Problem) -> list[Problem]:
-    """Give those that are as wide in all but one of at least three dimensions as is affordable."""
+    """Return those that are as wide in all but one of at least three dimensions as is affordable."""
     others = len(problem.sizes) - 1
     if others < 2:
         return []
@@ -82,7 +82,7 @@ def _wide(problem: Problem) -> list[Problem]:
 
 
 def _sized(problem: Problem, length: int, other: dict[str, int]) -> Problem:
-    """Give every dimension a length, but some another, and none one beyond the problem's own."""
+    """Return every dimension a length, but some another, and none one beyond the problem's own."""
     sizes = {name: min(own, other.get(name, length)) for name, own in problem.sizes.items()}
     return Problem(problem.kernel, sizes, problem.dtypes, problem.options)
 

@@ -124,7 +124,7 @@ class Stall:
 
 
 def top_stalls(metrics: Mapping[str, float], figures: Figures) -> list[Stall]:
-    """Give the reasons that cost most, the largest first, each with what helps in this launch."""
+    """Return the reasons that cost most, the largest first, each with what helps in this launch."""
     cycles = {match[1]: value for name, value in metrics.items() if (match := _METRIC.fullmatch(name))}
     whole = sum(cycles.values())
     stalls = []
@@ -137,7 +137,7 @@ def top_stalls(metrics: Mapping[str, float], figures: Figures) -> list[Stall]:
 
 
 def remedy_of(reason: str, figures: Figures) -> str:
-    """Give what helps against a reason, in the light of the launch's other figures."""
+    """Return what helps against a reason, in the light of the launch's other figures."""
     general = REASONS.get(reason, REASONS["misc"]).remedy
     dram, loads = figures.dram_percent, figures.load_efficiency_percent
     conflicts = figures.bank_conflict_percent

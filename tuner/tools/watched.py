@@ -61,7 +61,7 @@ class Watched:
 
 
 def command_of(job: Path) -> list[str]:
-    """Give the command that a tool is to run."""
+    """Return the command that a tool is to run."""
     return [sys.executable, "-P", "-m", "tuner.gpu.tool_target", str(job)]
 
 
@@ -111,7 +111,7 @@ def watch(
 
 
 def _environment() -> dict[str, str]:
-    """Give the environment of the tool: numbers in its output must not depend on the user's language."""
+    """Return the environment of the tool: numbers in its output must not depend on the user's language."""
     python_path = os.pathsep.join(path for path in sys.path if path)
     return {**os.environ, "PYTHONPATH": python_path, "PYTHONUTF8": "1", "LC_ALL": "C"}
 
@@ -134,12 +134,12 @@ def _follow(process: subprocess.Popen[bytes], diary: Path, seen: Watched, step_s
 
 
 def _allowed(entry: dict[str, Any], step_s: float) -> float:
-    """Give the seconds up to the next entry."""
+    """Return the seconds up to the next entry."""
     return END_S if "done" in entry else LOCK_S if "waiting" in entry else step_s
 
 
 def _read(diary: Path, start: int) -> tuple[list[dict[str, Any]], int]:
-    """Give the whole lines behind a place, and the place behind them."""
+    """Return the whole lines behind a place, and the place behind them."""
     try:
         with diary.open("rb") as file:
             file.seek(start)

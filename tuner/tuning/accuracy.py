@@ -30,7 +30,7 @@ NoiseOf = Callable[[float], float]
 
 
 def float_dtypes(kernel: KernelSpec) -> tuple[str, ...]:
-    """Give the floating-point dtypes that the kernel's first role can have, in the order of its file.
+    """Return the floating-point dtypes that the kernel's first role can have, in the order of its file.
 
     Raises:
         UsageError: there are none, so that there are no errors to choose by.
@@ -46,7 +46,7 @@ def float_dtypes(kernel: KernelSpec) -> tuple[str, ...]:
 
 
 def dtypes_to_try(kernel: KernelSpec, asked: Sequence[str]) -> tuple[str, ...]:
-    """Give the dtypes of the first role that a bound on the error lets the tuner choose from.
+    """Return the dtypes of the first role that a bound on the error lets the tuner choose from.
 
     Args:
         kernel: what computes.
@@ -63,7 +63,7 @@ def dtypes_to_try(kernel: KernelSpec, asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def truth_of(kernel: KernelSpec, problem: Problem) -> Problem:
-    """Give the same problem in the widest floating-point dtypes that the kernel knows, role by role.
+    """Return the same problem in the widest floating-point dtypes that the kernel knows, role by role.
 
     Its inputs, made from the same seed, are the unrounded ones.
     """
@@ -141,7 +141,7 @@ class Point:
 
 
 def points_of(problem: Problem, trials: Iterable[Trial], best: Best | None) -> list[Point]:
-    """Give the verified trials of one dtype that have a time and an error, in the order of the trials.
+    """Return the verified trials of one dtype that have a time and an error, in the order of the trials.
 
     The search timed each once, at its own moment. Where the race has spoken, its times count; and a trial that was
     allowed to race but looked faster than the winner is put at the winner's time, for the race did not find it faster.
@@ -167,7 +167,7 @@ def points_of(problem: Problem, trials: Iterable[Trial], best: Best | None) -> l
 
 
 def pareto_front(points: Iterable[Point], noise_of: NoiseOf) -> list[Point]:
-    """Give the points that no other beats, fastest first.
+    """Return the points that no other beats, fastest first.
 
     A point is off the front when one of the front is at least as accurate and not slower beyond the noise; no two of
     the front are tied in time. Errors within :data:`ERROR_RESOLUTION` of a least one are taken for equal to it. (To
@@ -199,7 +199,7 @@ class Choice:
 
 
 def choose(points: Iterable[Point], max_error: float, noise_of: NoiseOf) -> Choice | None:
-    """Give the fastest confirmed winner within the bound; of those tied with it, the most accurate.
+    """Return the fastest confirmed winner within the bound; of those tied with it, the most accurate.
 
     Dtypes are raced separately, so that their ratio is not paired: each one's time in a fresh process is compared, and
     how far that was from its race's time is noise as well, where it exceeds the noise floor.
@@ -259,7 +259,7 @@ class Comparison:
         self.__dict__.pop("choice", None)
 
     def noise_of(self, time_ns: float) -> float:
-        """Give the noise floor of ratios of times such as this: the largest, where the runs found several."""
+        """Return the noise floor of ratios of times such as this: the largest, where the runs found several."""
         conditions = self.conditions or Conditions()
         found = [c.noise_floor(conditions, time_ns) for c in self.calibrations if c is not None]
         return max(found, default=DEFAULT_NOISE_FLOOR)

@@ -77,5 +77,5 @@ class Doubts:
         self.waiting = [configuration for configuration, suspect in left.items() if suspect]
 
     def forget(self, configuration: Configuration) -> None:
-        """Give a configuration up: it is not to be timed again."""
+        """Return a configuration up: it is not to be timed again."""
         self.waiting = [waiting for waiting in self.waiting if waiting != configuration]

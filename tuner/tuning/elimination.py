@@ -78,11 +78,11 @@ class Standing:
         return Verdict.SAME if others == {Verdict.SAME} else Verdict.AMBIGUOUS
 
     def time_ns(self, contestant: int) -> float:
-        """Give the median of all of a contestant's samples."""
+        """Return the median of all of a contestant's samples."""
         return median([sample for group in self.groups[contestant] for sample in group])
 
     def ratio(self, contestant: int, other: int) -> Ratio:
-        """Give a contestant's time over another's, by the rounds that both were in."""
+        """Return a contestant's time over another's, by the rounds that both were in."""
         pair = (contestant, other)
         if pair not in self._ratios:
             a, b = self._medians[contestant], self._medians[other]
@@ -91,7 +91,7 @@ class Standing:
         return self._ratios[pair]
 
     def compare(self, contestant: int, other: int) -> Verdict:
-        """Say whether a contestant is faster or slower than another."""
+        """Return whether a contestant is faster or slower than another."""
         return verdict(self.ratio(contestant, other), self.noise_floor)
 
     def tied_with(self, contestant: int) -> list[int]:

@@ -108,7 +108,7 @@ class Confirmation:
 
 
 def finalists(trials: Sequence[Trial], resolution_ns: float = 0.0) -> list[Trial]:
-    """Give the verified trials that could be the fastest, best first; one for each configuration.
+    """Return the verified trials that could be the fastest, best first; one for each configuration.
 
     A trial whose time is suspect is none: its configuration was timed again.
     """
@@ -347,7 +347,7 @@ def _confirm(
 
 
 def _agrees(device: Device, again_ns: float, raced_ns: float) -> bool:
-    """Say whether the time in a fresh process is that of the race."""
+    """Return whether the time in a fresh process is that of the race."""
     slower = max(CONFIRMED_WITHIN * raced_ns, _resolution_ns(device))
     faster = ALONE_FASTER * raced_ns if device.conditions.mode is Mode.ROTATING else slower
     return -max(faster, slower) <= again_ns - raced_ns <= slower

@@ -15,7 +15,7 @@ from tuner.tuning.state import Request
 
 
 def new_run(request: Request, device: Device) -> tuple[Run, str]:
-    """Give a run that does what was asked, and why it is timed as it is.
+    """Return a run that does what was asked, and why it is timed as it is.
 
     What narrows the search is kept with it, so that it can go on as it began.
 
@@ -60,7 +60,7 @@ def new_run(request: Request, device: Device) -> tuple[Run, str]:
 
 
 def interrupted_run(database: Database, request: Request, device: str) -> Run:
-    """Give the newest run of the request's problem on a device that did not end by itself.
+    """Return the newest run of the request's problem on a device that did not end by itself.
 
     Args:
         database: where it is.
@@ -90,6 +90,6 @@ def interrupted_run(database: Database, request: Request, device: str) -> Run:
 
 
 def truth_of(run: Run) -> Problem | None:
-    """Give the problem whose result counts as true, where the run bounds the error."""
+    """Return the problem whose result counts as true, where the run bounds the error."""
     truth = run.narrowing.get("truth")
     return Problem.from_json(truth) if truth else None

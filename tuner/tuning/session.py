@@ -223,7 +223,7 @@ class _Session:
         return again
 
     def _learn_from_other_problems(self) -> None:
-        """Give the search hints: what earlier runs of this very kernel found at other sizes, and on other GPUs."""
+        """Return the search hints: what earlier runs of this very kernel found at other sizes, and on other GPUs."""
         for other, trials in self.database.related_trials(self.state.run, MAX_RELATED):
             results = [(trial.configuration, objective(trial)) for trial in trials]
             self.search.learn(results, distance(self.state.run, other))
@@ -467,7 +467,7 @@ class _Session:
         return Result(state, finish, winner_id, self._stats())
 
     def _incumbent_before(self) -> Trial | None:
-        """Give this run's trial of the configuration that the database knew to be best."""
+        """Return this run's trial of the configuration that the database knew to be best."""
         known = self.state.known
         again = [t for t in self.state.trials if known and t.configuration == known[0]]
         return again[-1] if again else None

@@ -132,7 +132,7 @@ class Shortlist:
         return self.exhausted and not self._waiting
 
     def ready(self) -> bool:
-        """Say whether it is settled what to choose among: what must be compiled is."""
+        """Return whether it is settled what to choose among: what must be compiled is."""
         due = self._due()
         if not self.selecting:
             return bool(due)
@@ -145,7 +145,7 @@ class Shortlist:
         return now - self._held_up_since > PATIENCE_S and any(map(self.device.compiled, self._waiting))
 
     def choose(self) -> Configuration:
-        """Give what is to be tried next; only when :meth:`ready`.
+        """Return what is to be tried next; only when :meth:`ready`.
 
         What failed to compile goes first: it costs the GPU nothing, and teaches.
         """
@@ -178,7 +178,7 @@ class Shortlist:
         return 2 * self.device.compilers + SLACK
 
     def _due(self) -> list[Configuration]:
-        """Give the nominees that must be compiled by now: those with enough after them, and at the end all."""
+        """Return the nominees that must be compiled by now: those with enough after them, and at the end all."""
         if not self.selecting:
             return list(self._waiting)
         newest = max(RESERVE, int(self._allowed) - self._ahead)

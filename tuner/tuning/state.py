@@ -105,7 +105,7 @@ class State:
         return self.run.trials + self.retimed
 
     def of_ceiling(self, time_ns: float) -> float | None:
-        """Give the share of the measured ceiling that a time is; None where no ceiling holds under these conditions."""
+        """Return the share of the measured ceiling that a time is; None where no ceiling holds under these conditions."""
         if self.ceiling is None or not self.roof.speed_of_light_ns:
             return None
         return self.ceiling.time_ns / time_ns
@@ -177,7 +177,7 @@ class Observer(Protocol):
 
 
 def roof_under(roof: Roof, mode: Mode) -> Roof:
-    """Give a roof with the ceilings that hold in a mode; the others become infinite, as unknown ones are."""
+    """Return a roof with the ceilings that hold in a mode; the others become infinite, as unknown ones are."""
     if mode is not Mode.WARM:
         return roof
     # With warm caches the bytes need not come from memory: its rate limits nothing then, shares of it can be several

@@ -50,7 +50,7 @@ def trial_of(outcome: Outcome, max_error: float | None = None) -> Trial:
 
 
 def judged(trial: Trial, max_error: float | None) -> Trial:
-    """Give a recorded trial the status that it has under this bound, whatever bound it was recorded under."""
+    """Return a recorded trial the status that it has under this bound, whatever bound it was recorded under."""
     if trial.status is Status.INACCURATE:
         trial = replace(trial, status=Status.OK, error="")
     return _bounded(trial, max_error)
@@ -67,7 +67,7 @@ def _bounded(trial: Trial, max_error: float | None) -> Trial:
 
 
 def objective(trial: Trial) -> float | None:
-    """Give what a search learns: the base-2 logarithm of the time, or None for a failure."""
+    """Return what a search learns: the base-2 logarithm of the time, or None for a failure."""
     return math.log2(trial.time_ns) if trial.status.ranked and trial.time_ns else None
 
 
@@ -76,7 +76,7 @@ def _true_error(verification: Verification | None) -> float | None:
 
 
 def winner_of(finish: Finish, ids: Mapping[int, int], *, replayed: bool) -> Winner:
-    """Give what the database keeps of a finish.
+    """Return what the database keeps of a finish.
 
     Args:
         finish: how the run ended.

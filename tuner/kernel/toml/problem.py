@@ -239,7 +239,7 @@ def _reference(table: Table, names: Names, tensors: Mapping[str, TensorSpec], fo
 
 
 def _number(found: Expression) -> float | None:
-    """Give the value of an expression without names."""
+    """Return the value of an expression without names."""
     return None if found.names else found.number({})
 
 

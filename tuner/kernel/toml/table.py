@@ -24,7 +24,7 @@ class Table:
         raise KernelError(" ".join(f"{self.where}: {problem}".split()), " ".join(remedy.split()))
 
     def get(self, key: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
-        """Give a key's value after checking its type; without a default the key must be there."""
+        """Return a key's value after checking its type; without a default the key must be there."""
         self._asked.append(key)
         self._unread.pop(key, None)
         if key not in self.data:
@@ -46,18 +46,18 @@ class Table:
         return key in self.data
 
     def table(self, key: str) -> Table:
-        """Give a table below this one, empty when absent."""
+        """Return a table below this one, empty when absent."""
         return Table(self.get(key, dict, {}), f"{self.where}: {key}")
 
     def tables(self, key: str) -> list[Table]:
-        """Give an array of tables below this one."""
+        """Return an array of tables below this one."""
         found = self.get(key, list, [])
         if not all(isinstance(item, dict) for item in found):
             self.fail(f"{key} must be an array of tables", f"write [[...{key}]]")
         return [Table(item, f"{self.where}: {key}[{i}]") for i, item in enumerate(found)]
 
     def children(self) -> dict[str, Table]:
-        """Give every key as a table, for tables whose keys are names."""
+        """Return every key as a table, for tables whose keys are names."""
         return {name: self.table(name) for name in list(self.data)}
 
     def done(self) -> None:

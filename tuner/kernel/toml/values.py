@@ -67,7 +67,7 @@ class Names:
 
 
 def identifier(table: Table, name: str) -> str:
-    """Give a name back if it can be one."""
+    """Return a name back if it can be one."""
     if not IDENTIFIER.match(name) or name in FUNCTION_NAMES:
         table.fail(
             f"{name!r} cannot be a name", "use letters, digits and _, at most 64, and no function's name"
