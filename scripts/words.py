@@ -1,0 +1,270 @@
+"""List private words where the field has one, and two rules of structure that no linter checks.
+
+    scripts/run python scripts/words.py                  # everything; exits 1 if anything is left
+    scripts/run python scripts/words.py tuner/ladder docs/search.md
+    scripts/run python scripts/words.py --count          # a line for each word and room
+
+A word is looked for in names (whole, or split at underscores and capitals), in text (comments, docstrings, messages,
+pages), or in both: :data:`WORDS` says which. What keeps its name on purpose is in :data:`EXCEPTIONS`, each with its
+reason: TOML keys, JSON keys, columns, texts stored in databases or evidence, ordinary English.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SEARCHED = ("tuner", "tests", "scripts", "docs", "README.md", "CONTRIBUTING.md")
+SUFFIXES = {".py", ".md", ".sh", ".html", ".js", ""}
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word that should not be used, and what to say instead."""
+
+    pattern: str
+    """A regular expression for one whole word."""
+    better: str
+    names: bool = True
+    """Whether to look in names, split at underscores and capitals."""
+    text: bool = True
+    """Whether to look in comments, strings and pages."""
+    whole: bool = False
+    """Whether only a whole name counts: ``found``, not ``found_at``."""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Where a word may stand, and why."""
+
+    words: str
+    """The words, as a regular expression."""
+    line: str = ""
+    """What the line contains, as a regular expression."""
+    files: str = "*"
+    """Which files, as a glob."""
+    why: str = ""
+
+
+NAME = {"text": False}
+WHOLE = {"text": False, "whole": True}
+TEXT = {"names": False}
+
+WORDS = (
+    Word("kriging", "gp-ei, Gaussian process"),
+    Word("outlooks?", "posterior"),
+    Word("believe[ds]?", "fantasize", **NAME),
+    Word("promise[ds]?", "expected_improvement", **NAME),
+    Word("hints?", "transfer", **NAME),
+    Word("trust", "transfer, task correlation", **NAME),
+    Word("kinship|kin", "task correlation"),
+    Word("enough", "stopping criterion", **NAME),
+    Word("seeds|seeded", "initial configurations"),
+    Word("rungs?", "step, optimisation step"),
+    Word("climb(s|ed|ing)?", "ladder run"),
+    Word("stands?", "problem session", **NAME),
+    Word("judges?|judged|judging", "candidate measurement, measure, compare"),
+    Word("contests?", "interleaved comparison"),
+    Word("entrants?", "contestant"),
+    Word("rivals?", "baseline, library"),
+    Word("lost", "failed", **NAME),
+    Word("doubts?", "drift re-measurement"),
+    Word("looks?", "probe", **NAME),
+    Word("edges", "edge_sizes, edge cases", **NAME),
+    Word("awkward", "edge-case"),
+    Word("worthwhile", "pruning rule"),
+    Word("least", "minimize", **WHOLE),
+    Word("terms", "definitions", **WHOLE),
+    Word("gathered", "gpc_locality", **NAME),
+    Word("places?", "the noun that is meant: index, position, location, row", **NAME),
+    Word("found", "what it holds", **WHOLE),
+    Word("known", "what it holds", **WHOLE),
+    Word("asked", "what it holds", **WHOLE),
+    Word("untidy", "scratch_not_zeroed"),
+    Word("insist(s|ed|ing)?", "require"),
+    Word("allow_s", "deadline_s"),
+    Word("whoever|whomever|who|whom", "the thing: a contestant that ..., the process that ...", **TEXT),
+    Word("nobody|somebody|everybody", "no process, no caller, nothing", **TEXT),
+    Word('"""Gives?', "Return ...", **TEXT),
+)
+
+STORED = "JSON key, column, TOML key or stored text: keeps its name"
+EXCEPTIONS = (
+    Allowed("place", r"\b(?:in_place|out_of_place|place_?holder)", why="terms of the field: in place"),
+    Allowed("edges", r"edges_verified", why=STORED),
+    Allowed(
+        "rungs?|rivals?|seeds|seeded|places?|known|worthwhile|least|terms|lost|edges|promise",
+        r"""["'](?:rungs?|rivals?|rival_ns|seeds|seeded|places?|known|worthwhile|least|terms|lost|edges)["']""",
+        why=STORED,
+    ),
+    Allowed(
+        "seeds|least|terms|worthwhile",
+        r"\[\[?\w*\.?(?:seeds|terms|worthwhile)|^\s*(?:seeds|least|terms|worthwhile)"
+        r"\s*=|`(?:\[\[)?(?:\w+\.)?(?:seeds|least|terms|worthwhile)(?:\]\])?`|\"?(?:least|terms|worthwhile) = ",
+        why="TOML keys of kernel files",
+    ),
+    Allowed(
+        "kriging",
+        r"alias|kriging.*gp-ei|gp-ei.*kriging",
+        why="the sampler's old name stays an alias for a release",
+    ),
+    Allowed(
+        "seeds",
+        r"random seeds|\d+ seeds|seeds?\b.*--seed|--seed\b",
+        why="numbers that start random generators",
+    ),
+    Allowed(
+        "who|whom|whose|nobody|somebody|everybody|whoever",
+        r"other processes have|for those who|[Pp]eople|\buser",
+        why="people",
+    ),
+    Allowed(".*", files="scripts/words.py", why="this list"),
+    Allowed(
+        "seeds|seeded", r"scripts/search/seeds|search-seed(?:s|ed)", why="a script and evidence of that name"
+    ),
+    Allowed("rivals?", r"scripts[/.]rivals|rivals/build", why="a folder of that name"),
+    Allowed("rungs?", r"successive halving|Hyperband", why="the field's own meaning"),
+)
+
+LAZY = {
+    "tuner/__init__.py": "tuner.__getattr__: a program that imports tuner pays only for what it uses",
+    "tuner/cli/__init__.py": "the loader of command bodies",
+    "tuner/cli/options.py": "the loader of command bodies",
+}
+"""Modules that may import inside functions, and why."""
+OPTIONAL = {"matplotlib", "nvMatmulHeuristics", "torch", "cuda"}
+"""Packages that may be missing; cuda: its bindings load the driver, which only the measuring process may do."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One occurrence."""
+
+    file: str
+    line: int
+    word: str
+    better: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.word} -> {self.better} | {self.text.strip()[:110]}"
+
+
+@cache
+def in_name(name: str) -> tuple[str, str] | None:
+    """Return the word that a name holds, and what is better; None if it holds none."""
+    whole = name.strip("_").lower()
+    split = [piece.lower() for piece in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)]
+    for word in WORDS:
+        for one in [whole] if word.whole or not word.names else [whole, *split]:
+            if word.names and re.fullmatch(word.pattern, one):
+                return one, word.better
+    return None
+
+
+IN_TEXT = [word for word in WORDS if word.text]
+TEXT_PATTERN = re.compile("|".join(rf"(?<![\w`])({word.pattern})(?!\w)" for word in IN_TEXT), re.IGNORECASE)
+
+
+def in_text(line: str) -> Iterator[tuple[str, str]]:
+    """Return the words that a line of text holds, and what is better."""
+    for match in TEXT_PATTERN.finditer(line):
+        said = match[0]
+        better = next(word.better for word in IN_TEXT if re.fullmatch(word.pattern, said, re.IGNORECASE))
+        yield said, better
+
+
+def occurrences(file: Path) -> Iterator[Hit]:
+    """Return every occurrence of a word in one file."""
+    source = file.read_text(encoding="utf-8")
+    lines = source.splitlines()
+    name = str(file.relative_to(ROOT))
+    for number, piece, is_name in pieces(file, source):
+        line = lines[number - 1]
+        hit = in_name(piece) if is_name else None
+        for word, better in [hit] if hit else [] if is_name else in_text(piece):
+            if not allowed(name, line, word):
+                yield Hit(name, number, piece if is_name else word, better, line)
+
+
+def allowed(file: str, line: str, word: str) -> bool:
+    """Say whether an exception covers an occurrence."""
+    return any(
+        re.fullmatch(one.words, word.lower()) and fnmatch(file, one.files) and re.search(one.line, line)
+        for one in EXCEPTIONS
+    )
+
+
+def twice() -> Iterator[Hit]:
+    """Return the classes of the package whose name another one has, too."""
+    classes: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for file in sorted((ROOT / "tuner").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                classes[node.name].append((str(file.relative_to(ROOT)), node.lineno))
+    for name, where in classes.items():
+        for file_, line in where if len(where) > 1 else ():
+            others = ", ".join(f"{other}:{number}" for other, number in where if other != file_)
+            yield Hit(file_, line, f"class {name}", "one name, one class", f"also in {others}")
+
+
+def late_imports() -> Iterator[Hit]:
+    """Return the package's imports inside functions that no reason covers."""
+    for file in sorted((ROOT / "tuner").rglob("*.py")):
+        name = str(file.relative_to(ROOT))
+        if name in LAZY:
+            continue
+        source = file.read_text(encoding="utf-8")
+        lines = source.splitlines()
+        inside = {
+            inner
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            for inner in ast.walk(node)
+            if isinstance(inner, (ast.Import, ast.ImportFrom))
+        }
+        for node in sorted(inside, key=lambda one: one.lineno):
+            module = (node.module or "") if isinstance(node, ast.ImportFrom) else node.names[0].name
+            if module.split(".")[0] not in OPTIONAL:
+                yield Hit(name, node.lineno, "late import", "at the module's top", lines[node.lineno - 1])
+
+
+def files(arguments: list[str]) -> Iterator[Path]:
+    """Return the files to read: those of the arguments, or all."""
+    for argument in arguments or SEARCHED:
+        start = (ROOT / argument).resolve()
+        for file in sorted(start.rglob("*")) if start.is_dir() else [start]:
+            if file.is_file() and file.suffix in SUFFIXES and "__pycache__" not in file.parts:
+                yield file
+
+
+def main(arguments: list[str]) -> int:
+    """Print what is left; 1 if there is any."""
+    count = "--count" in arguments
+    paths = [one for one in arguments if not one.startswith("-")]
+    hits = [hit for file in files(paths) for hit in occurrences(file)]
+    wanted = {str(file.relative_to(ROOT)) for file in files(paths)}
+    hits += [hit for hit in (*twice(), *late_imports()) if hit.file in wanted]
+    if count:
+        rooms = Counter(("/".join(hit.file.split("/")[:2]), hit.better) for hit in hits)
+        for (room, better), number in sorted(rooms.items()):
+            print(f"{number:6}  {room:24}  {better}")
+    else:
+        for hit in hits:
+            print(hit)
+    print(f"{len(hits)} left", file=sys.stderr)
+    return 1 if hits else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
