@@ -184,6 +184,20 @@ def in_text(line: str) -> Iterator[tuple[str, str]]:
         yield said, better
 
 
+def pieces(file: Path, source: str) -> Iterator[tuple[int, str, bool]]:
+    """Return the names and texts of a file: line, what stands there, whether it is a name."""
+    if file.suffix != ".py":
+        for number, line in enumerate(source.splitlines(), 1):
+            yield number, line, False
+        return
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME:
+            yield token.start[0], token.string, True
+        elif token.type in (tokenize.COMMENT, tokenize.STRING):
+            for offset, line in enumerate(token.string.splitlines()):
+                yield token.start[0] + offset, line, False
+
+
 def occurrences(file: Path) -> Iterator[Hit]:
     """Return every occurrence of a word in one file."""
     source = file.read_text(encoding="utf-8")
