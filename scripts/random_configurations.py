@@ -34,7 +34,8 @@ from tuner.errors import SpaceError, TunerError
 from tuner.hardware.roofline import roof_of
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import tensors_of
-from tuner.kernel.spec import KernelSpec, VariantSpec
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Measurement, Problem, Status, Value
 from tuner.space.space import SearchSpace
 

@@ -17,12 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tuner import __version__, paths
+from tuner.conditions import Mode
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.choose import open_device
 from tuner.formats.recording import RecordedProblem, Recording, row_of, sources_digest, write_recording
 from tuner.kernel.load import load_kernel
-from tuner.model import Mode, Problem, Status
+from tuner.model import Problem, Status
 from tuner.report.progress import make_observer
 from tuner.tuning.session import tune
 from tuner.tuning.state import Request

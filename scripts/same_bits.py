@@ -31,8 +31,9 @@ from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.driver import Context, DriverFailure, check
 from tuner.gpu.graph import Graph
 from tuner.gpu.verify import Verifier
+from tuner.kernel.launches import Plan
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import Plan, buffer_from_json
+from tuner.kernel.plan import buffer_from_json
 from tuner.tools.cases import Case, Unit, compile_cases
 
 

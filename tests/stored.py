@@ -6,21 +6,9 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.database import Benchmark, Database, Metrics, Winner
-from tuner.model import (
-    Calibration,
-    Conditions,
-    Configuration,
-    Gpu,
-    Mode,
-    Problem,
-    Regime,
-    Resources,
-    Run,
-    Status,
-    Trial,
-    Verification,
-)
+from tuner.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial, Verification
 
 GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, uuid="GPU-1", driver="580.95")
 PROBLEM = Problem(

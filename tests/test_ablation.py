@@ -16,10 +16,11 @@ from tests.faults.ladder_device import Times
 from tests.faults.stub_device import good, time_of
 from tuner.ablation import ablation
 from tuner.ablation.ablation import Ablation, ablate, changes
+from tuner.conditions import Conditions, Mode
 from tuner.database.database import Database
 from tuner.devices import choose
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Conditions, Configuration, Measurement, Mode, Problem, Status
+from tuner.model import Configuration, Measurement, Problem, Status
 from tuner.stats import Verdict
 
 BEST = configuration("ok", 256, 2)

@@ -14,22 +14,13 @@ import pytest
 from tests.faults.kernels import scale_kernel
 from tuner.cli.history import problem_filter
 from tuner.cli.problems import make_choices, make_problems
+from tuner.conditions import Calibration, Conditions, Mode
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
 from tuner.errors import UsageError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import (
-    Calibration,
-    Conditions,
-    Configuration,
-    Mode,
-    Problem,
-    Run,
-    Status,
-    Trial,
-    Verification,
-)
+from tuner.model import Configuration, Problem, Run, Status, Trial, Verification
 from tuner.report.pareto import front_as_json, show_front
 from tuner.tuning.accuracy import (
     ERROR_RESOLUTION,

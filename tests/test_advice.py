@@ -13,7 +13,7 @@ from tuner.explain.hot_path import InFlight
 from tuner.explain.instructions import Kind
 from tuner.hardware.occupancy import Limit, Waves, occupancy
 from tuner.hardware.roofline import ARCHITECTURES, Roof
-from tuner.kernel.plan import Launch
+from tuner.kernel.launches import Launch
 from tuner.model import Configuration, Gpu, Problem, Resources
 
 H200, T4 = ARCHITECTURES[90], ARCHITECTURES[75]

@@ -11,12 +11,13 @@ from tests.faults.bench_device import GPU, BenchDevice, kernel_with_baselines, r
 from tests.faults.kernels import configuration
 from tuner.bench.bench import Bench, bench, check, records_of
 from tuner.bench.targets import Against, Target, choose_against, stored_winners, targets_of
+from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.database import Database, StoredWinner
 from tuner.errors import UsageError
 from tuner.kernel.baselines import BaselineKind
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Calibration, Conditions, Configuration, Mode, Problem, Regime
+from tuner.model import Configuration, Problem
 from tuner.space.space import SearchSpace
 from tuner.stats import Verdict
 

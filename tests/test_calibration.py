@@ -13,6 +13,7 @@ import pytest
 
 from tests.faults.fake_worker import GPU, REFERENCE_NS
 from tests.faults.kernels import scale_kernel
+from tuner.conditions import SUSTAINED_NOISE, Calibration, Conditions, Mode, Regime
 from tuner.devices import calibrations
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
 from tuner.devices.calibrations import CalibrationCache
@@ -20,7 +21,7 @@ from tuner.devices.local import RECALIBRATE, LocalDevice
 from tuner.errors import DeviceError
 from tuner.gpu.calibration import LEAST_NOISE, SETTING_SHARE, Calibrator, _noise_floor
 from tuner.gpu.worker import _notes
-from tuner.model import SUSTAINED_NOISE, Calibration, Conditions, Gpu, Mode, Regime
+from tuner.model import Gpu
 
 COLD = Conditions()
 CALIBRATION = Calibration(

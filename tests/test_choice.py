@@ -8,16 +8,16 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from tuner.cli.choice import Asked, choice_options, choose, gpu_here, number_of, parse_configuration
 
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel
-from tuner.cli.choice import Asked, choice_options, choose, gpu_here, number_of, parse_configuration
+from tuner.conditions import Conditions, Mode
 from tuner.database.database import Database
 from tuner.devices.choose import has_gpu
 from tuner.errors import NoGpuError, UsageError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Conditions, Mode
 
 GPU = ARCHITECTURES[90]
 BEST = configuration("ok", 256, 2)

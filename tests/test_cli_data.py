@@ -22,22 +22,10 @@ from click.testing import CliRunner, Result
 from tuner.cli.data import best, parse_since, parse_sizes, query, trial
 from tuner.cli.db import db
 from tuner.cli.export import export
+from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.database import Database, Metrics, Winner
 from tuner.errors import DatabaseError, TunerError, UsageError
-from tuner.model import (
-    Calibration,
-    Conditions,
-    Configuration,
-    Gpu,
-    Mode,
-    Problem,
-    Regime,
-    Resources,
-    Run,
-    Status,
-    Trial,
-    Verification,
-)
+from tuner.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial, Verification
 from tuner.report import tables
 
 GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, driver="580.95")

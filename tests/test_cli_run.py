@@ -21,22 +21,14 @@ import pytest
 from tests.commands import Said, said_by
 from tests.faults.kernels import SOURCE, altered, scale_kernel, write_kernel, write_synthetic_recording
 from tests.faults.stub_device import StubDevice, good, time_of
+from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.devices import choose
 from tuner.devices.base import Contestant, RaceRound
 from tuner.errors import DeviceError, Interrupted
 from tuner.kernel import render
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import (
-    Calibration,
-    Conditions,
-    Configuration,
-    Measurement,
-    Mode,
-    Problem,
-    Regime,
-    Verification,
-)
+from tuner.model import Configuration, Measurement, Problem, Verification
 from tuner.tuning.state import Request, Result
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,25 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.hardware.conditions import (
-    BATCH_NS,
+from tuner.conditions import Conditions, Mode, Regime
+from tuner.hardware.batching import (
     COLD_FACTOR,
     LAUNCH_NS,
-    LONGEST_FACTOR,
     MAX_CALLS,
     MAX_SUSTAINED_CALLS,
     MIN_CALLS,
     SHORT_NS,
     SUSTAINED_BATCH_NS,
-    Batch,
     batch_of,
     choose_conditions,
     footprint,
 )
 from tuner.hardware.roofline import ARCHITECTURES, Roof, roof_of
+from tuner.hardware.workload import BATCH_NS, LONGEST_FACTOR, Batch
+from tuner.kernel.launches import Buffer
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import Buffer, tensors_of
-from tuner.model import Conditions, Gpu, Mode, Regime
+from tuner.kernel.plan import tensors_of
+from tuner.model import Gpu
 
 H200 = ARCHITECTURES[90]
 RESTED, SUSTAINED = Regime.RESTED, Regime.SUSTAINED

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.gpu import problem as stand_module
 from tuner.gpu.interleaved import Contest, Entrant, Lost
 from tuner.gpu.problem import Stand
-from tuner.gpu.timing import Limits, Samples
-from tuner.hardware.conditions import Batch
-from tuner.model import Conditions, Mode, Regime, Verification
+from tuner.gpu.timing import Samples
+from tuner.hardware.workload import Batch, Limits
+from tuner.model import Verification
 
 
 class Kernel:

@@ -25,16 +25,11 @@ from tests.stored import (
     make_trial,
     make_winner,
 )
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.database import cells, schema
 from tuner.database.database import Database, Filters, Metrics
 from tuner.errors import DatabaseError, UsageError
-from tuner.model import (
-    Conditions,
-    Mode,
-    Regime,
-    Status,
-    Verification,
-)
+from tuner.model import Status, Verification
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -28,13 +28,11 @@ from tests.stored import (
     make_trial,
     make_winner,
 )
+from tuner.conditions import Conditions
 from tuner.database import cells, owners, schema
 from tuner.database.database import Database, Filters, Metrics
 from tuner.errors import DatabaseError, UsageError
-from tuner.model import (
-    Conditions,
-    Status,
-)
+from tuner.model import Status
 
 ROOT = Path(__file__).resolve().parent.parent
 

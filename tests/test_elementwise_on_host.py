@@ -13,7 +13,7 @@ import pytest
 
 from tests.emulator import COMPILER, HostArray, HostConfiguration, Schedule
 from tests.test_elementwise_templates import gpu, sample
-from tuner.expressions.arithmetic import ITEMSIZE
+from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import scalars_of, tensors_of
 from tuner.kernel.reference import numpy_of

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tuner.cli.explain import explain
+from tuner.conditions import Calibration, Conditions, Mode
 from tuner.database.database import Database
 from tuner.errors import CompileError, DeviceError, TunerError
 from tuner.explain import code_reader
@@ -20,7 +21,7 @@ from tuner.explain.code_reader import find_nvdisasm, read_code
 from tuner.explain.explanation import explain as put_together
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.model import Calibration, Conditions, Configuration, Mode
+from tuner.model import Configuration
 
 GPU = ARCHITECTURES[90]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tuner.conditions import Conditions, Mode
 from tuner.gpu import measure as judge_module
 from tuner.gpu.measure import (
     ALSO_RAN_NS,
@@ -20,9 +21,9 @@ from tuner.gpu.measure import (
     SLOW_FACTOR,
     Judge,
 )
-from tuner.gpu.timing import ClockMismatchError, Limits, Samples, group_size, median_half_width
-from tuner.hardware.conditions import Batch
-from tuner.model import Conditions, Measurement, Mode, Status, Verification
+from tuner.gpu.timing import ClockMismatchError, Samples, group_size, median_half_width
+from tuner.hardware.workload import Batch, Limits
+from tuner.model import Measurement, Status, Verification
 
 US = 1e3
 RIGHT = Verification(True)

@@ -12,6 +12,7 @@ from tests.faults.kernels import configuration
 from tests.faults.ladder_device import BEST, LAUNCH_NS, RUNGS, LadderDevice, Recorder, kernel_with_ladder
 from tests.faults.stub_device import good, time_of
 from tuner.bench.targets import Against
+from tuner.conditions import ABOUT_A_LAUNCH, TIED_AT_LAUNCH, Conditions, Mode
 from tuner.database.database import Database, Filters
 from tuner.devices.base import Device
 from tuner.errors import Interrupted, UsageError
@@ -20,16 +21,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.ladder.ladder import STOPPED, Climb, Contest, Level, choose_rungs, problem_of
 from tuner.ladder.run import CONTEST_NS, climb
 from tuner.ladder.steps import AHEAD, LONG_NS, KeptDevice
-from tuner.model import (
-    ABOUT_A_LAUNCH,
-    TIED_AT_LAUNCH,
-    Conditions,
-    Configuration,
-    Measurement,
-    Mode,
-    Problem,
-    Status,
-)
+from tuner.model import Configuration, Measurement, Problem, Status
 from tuner.space.space import SearchSpace
 from tuner.stats import Verdict
 from tuner.tuning.session import tune

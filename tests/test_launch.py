@@ -18,22 +18,15 @@ from tests.faults.stub_device import StubDevice, Watcher, good, time_of
 from tuner.bench.bench import bench
 from tuner.bench.report import bench_as_json, show_bench
 from tuner.bench.targets import choose_against, stored_winners, targets_of
+from tuner.conditions import ABOUT_A_LAUNCH, TIED_AT_LAUNCH, Calibration, Conditions, Mode
 from tuner.database.database import Database
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import LEAST_NS, Calibrator
 from tuner.gpu.graph import Graph
 from tuner.gpu.problem import Stand
-from tuner.hardware.conditions import Batch
+from tuner.hardware.workload import Batch
 from tuner.kernel.spec import KernelSpec
-from tuner.model import (
-    ABOUT_A_LAUNCH,
-    TIED_AT_LAUNCH,
-    Calibration,
-    Conditions,
-    Configuration,
-    Measurement,
-    Mode,
-)
+from tuner.model import Configuration, Measurement
 from tuner.report.launch import launch_note
 from tuner.report.summary import result_as_json, summary
 from tuner.tuning.session import tune

@@ -17,13 +17,13 @@ import pytest
 
 from tests.emulator import COMPILER, HostArray, HostConfiguration, HostKernel, Schedule
 from tuner.compile.nvrtc import Compiled, compile_source
-from tuner.expressions.arithmetic import ITEMSIZE
+from tuner.expressions.dtypes import ITEMSIZE
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, tensors_of
 from tuner.kernel.render import render, render_launch
-from tuner.kernel.spec import VariantSpec
 from tuner.kernel.tolerance import tolerance
+from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem
 from tuner.space.space import SearchSpace
 

@@ -4,9 +4,9 @@ import time
 
 import optuna
 import pytest
+from tuner.search.optuna_sampler import SpaceSampler, suggest
 
 from tests.test_search import cost, single, union
-from tuner.search.optuna_sampler import SpaceSampler, suggest
 
 
 def run(space, sampler, trials, storage=None, name="study", seen=None):

@@ -9,8 +9,9 @@ import pytest
 
 from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.launches import Launch
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import Launch, make_plan
+from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
 from tuner.space.space import SearchSpace

@@ -23,8 +23,9 @@ from tuner.gpu.driver import DriverFailure
 from tuner.gpu.graph import in_order
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.cluster_order import PLACES, joined, placed
+from tuner.kernel.launches import Launch, Plan
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import Launch, Plan, UnlaunchableError, make_plan
+from tuner.kernel.plan import UnlaunchableError, make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Run
 

@@ -11,10 +11,10 @@ import pytest
 from tests.faults.kernels import configuration, write_kernel
 from tuner.errors import ExpressionError, KernelError, TunerError
 from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.launches import Plan
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
 from tuner.kernel.plan import (
     NULL_POINTER,
-    Plan,
     UnlaunchableError,
     make_plan,
     reference_launch,

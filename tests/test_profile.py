@@ -17,12 +17,12 @@ from tests.faults.fake_tools import fake_ncu
 from tests.faults.kernels import configuration, scale_kernel
 from tuner.cli import choice as choices
 from tuner.cli.profile import profile as command
+from tuner.conditions import Conditions, Mode
 from tuner.database.database import Database
 from tuner.devices.choose import has_gpu
 from tuner.errors import UsageError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Conditions, Mode
 from tuner.tools.figures import Figures, figures_of, limit_of
 from tuner.tools.locate import NCU, SANITIZER, ToolMissingError, find
 from tuner.tools.nsight import EXTRA_METRICS, ncu_command, number, parse_csv

@@ -10,19 +10,9 @@ from typing import Any
 import pytest
 
 from tests.faults.stub_device import StubDevice, good
+from tuner.conditions import Calibration, Conditions, Mode
 from tuner.devices.base import Contestant, RaceRound
-from tuner.model import (
-    Calibration,
-    Conditions,
-    Configuration,
-    Measurement,
-    Mode,
-    Problem,
-    Resources,
-    Status,
-    Trial,
-    Verification,
-)
+from tuner.model import Configuration, Measurement, Problem, Resources, Status, Trial, Verification
 from tuner.space.edge_sizes import ENOUGH
 from tuner.stats import Verdict
 from tuner.tuning.elimination import HEATS

@@ -18,13 +18,13 @@ from tests.emulator import COMPILER, HostArray, HostConfiguration, HostKernel, S
 from tests.test_elementwise_templates import LDG, THREADS_PER_SM, code_of, moves, sample
 from tests.test_elementwise_templates import gpu as limits_of
 from tuner.compile.nvrtc import compile_source
-from tuner.expressions.arithmetic import ITEMSIZE
+from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.reference import answer_of
 from tuner.kernel.render import render, render_launch
-from tuner.kernel.spec import LaunchSpec
 from tuner.kernel.tolerance import norm_allowance, tolerance
+from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Gpu, Problem
 
 KERNEL = load_kernel("reduce")

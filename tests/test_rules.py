@@ -20,7 +20,8 @@ from tuner.hardware.occupancy import occupancy
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import content_digest, load_kernel
 from tuner.kernel.rules import RULES, excluded, parse_rules, threads_of, with_rules
-from tuner.kernel.spec import DEVICE_LIMITS, KernelSpec
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import DEVICE_LIMITS
 from tuner.model import Gpu, Status
 from tuner.space.enumeration import enumerate_valid
 from tuner.space.space import SearchSpace

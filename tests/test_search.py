@@ -15,7 +15,7 @@ from tuner.errors import UsageError
 from tuner.expressions.arithmetic import parse
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
-from tuner.kernel.spec import ParameterSpec, VariantSpec
+from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 from tuner.model import Configuration
 from tuner.search import make_search, sampler_names
 from tuner.space.space import SearchSpace

@@ -11,7 +11,7 @@ from tuner.errors import SpaceError, UsageError
 from tuner.expressions.arithmetic import parse
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
-from tuner.kernel.spec import ParameterSpec, VariantSpec
+from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 from tuner.model import Configuration
 from tuner.space import enumeration
 from tuner.space.space import SearchSpace

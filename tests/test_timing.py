@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from cuda import bindings
 
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.gpu import timing
 from tuner.gpu.clocks import SLOWDOWNS, Clocks, Span, Stamps
 from tuner.gpu.problem import Stand
@@ -28,14 +29,12 @@ from tuner.gpu.timing import (
     WAIT_S,
     WARM_UP_S,
     ClockMismatchError,
-    Limits,
     Samples,
     Timer,
     group_size,
     median_half_width,
 )
-from tuner.hardware.conditions import HEAVY_SHARE, Batch
-from tuner.model import Conditions, Mode, Regime
+from tuner.hardware.workload import HEAVY_SHARE, Batch, Limits
 
 RESTED, SUSTAINED = Regime.RESTED, Regime.SUSTAINED
 FOREVER = math.inf

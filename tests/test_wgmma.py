@@ -17,8 +17,9 @@ from tuner.errors import KernelError
 from tuner.gpu import graph, tensor_map
 from tuner.gpu.driver import DriverFailure
 from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.launches import Plan, TensorMap
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import Plan, TensorMap, UnlaunchableError, make_plan
+from tuner.kernel.plan import UnlaunchableError, make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
 from tuner.space.edge_sizes import ENOUGH, edge_problems

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class TunerError(Exception):
     """A failure that the user can act on.
@@ -73,3 +76,11 @@ class Interrupted(TunerError):  # noqa: N818 - an event, not a fault
     """The user pressed Ctrl-C; everything measured so far is kept."""
 
     exit_code = 130
+
+
+def suggestion(wrong: str, choices: Iterable[str]) -> str:
+    """Return a remedy for a wrong name: the choice that was probably meant, and all choices."""
+    choices = list(choices)
+    close = difflib.get_close_matches(wrong, choices, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}choose from: {', '.join(choices) or 'none'}"

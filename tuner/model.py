@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from tuner.conditions import Calibration, Conditions
+
 Value = int | float | bool | str
 """What a parameter, a size or an option can be."""
 
@@ -107,112 +109,6 @@ class Problem:
         sizes = [f"{name}={value}" for name, value in self.sizes.items()]
         options = [f"{name}={value}" for name, value in self.options.items()]
         return " ".join([self.kernel, *sizes, *filter(None, [self.dtype]), *options])
-
-
-class Mode(StrEnum):
-    """What the caches hold when a timed kernel starts."""
-
-    COLD = "cold"
-    """Nothing of its data: a sweep has read other memory. One kernel between two events."""
-    ROTATING = "rotating"
-    """Nothing of its data: many calls between two events, each on other copies of the tensors. For kernels so short
-    that the events would be a part of the figure."""
-    WARM = "warm"
-    """Whatever the call before has left: many calls on the same tensors between two events."""
-
-
-class Regime(StrEnum):
-    """How hot the card is."""
-
-    RESTED = "rested"
-    """Kernels that draw much power get pauses, so that the power limit does not slow them."""
-    SUSTAINED = "sustained"
-    """No pauses, and a warm-up before: the clock is what the power limit leaves."""
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """How times are taken; times under different conditions are never compared."""
-
-    mode: Mode = Mode.COLD
-    regime: Regime = Regime.RESTED
-
-    def __str__(self) -> str:
-        return f"{self.mode}, {self.regime}"
-
-
-SUSTAINED_NOISE = 0.01
-"""Under sustained load the power limit's control loop moves the clock by some percent within tens of milliseconds."""
-ABOUT_A_LAUNCH = 1.25
-"""Times the least kernel up to which a time is the launch's: no configuration can change four fifths of it. The least
-kernel is not an empty one, because no kernel of use is: on an H200 in rotation an empty kernel takes 0.71 us, an
-addition of 2^10 floats 1.28 us, and one of 16 times as many 1.80 us."""
-TIED_AT_LAUNCH = 2.0
-"""The same where the fastest cannot be told apart: with half of the time alike for all of them that is no wonder, and
-which of them comes out first is chance."""
-LAUNCH_NOISE = 0.05
-"""How far a time that is a launch's may be from itself in another process. On an H200 winners among additions of 2^10
-and 2^16 floats, timed again in turn with the default configuration, were 3 and 5 % slower than it."""
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What a GPU reached with the tuner's own kernels, for orientation, and how well it can be timed."""
-
-    noise: Mapping[str, float]
-    """How far from 1 the ratio of a kernel to itself gets when both are timed in turn, by conditions (as text)."""
-    short_noise_ns: Mapping[str, float] = field(default_factory=dict)
-    """The same as a time, by mode, of a kernel of a few microseconds: where its code happens to lie."""
-    reference_ns: float = 0.0
-    """Time of the kernel that watches for drift."""
-    read_bytes_per_s: float = 0.0
-    copy_bytes_per_s: float = 0.0
-    """Bytes read and bytes written."""
-    matrix_flops: float = 0.0
-    """Of the tensor cores on 16-bit inputs, without any memory traffic, rested."""
-    vector_flops: float = 0.0
-    """Of float32 fused multiply-adds."""
-    event_ns: float = 0.0
-    """An empty kernel between two events: what a cold time of a short kernel contains of the measurement itself."""
-    launch_ns: Mapping[str, float] = field(default_factory=dict)
-    """The least kernel that moves anything, a warp that copies 512 bytes, by mode: a launch, and one trip to memory."""
-    sm_clock_hz: float = 0.0
-    """Seen by a kernel that draws little power."""
-    measured: str = ""
-    """Date and time."""
-    notes: tuple[str, ...] = ()
-    """What a reader of any time on this GPU should know: clocks held by their owner, other users, no NVML."""
-
-    def noise_floor(self, conditions: Conditions, time_ns: float) -> float:
-        """Return the noise of a kernel of this time under some conditions.
-
-        A regime that was not calibrated counts as :data:`SUSTAINED_NOISE`.
-        """
-        share = self.noise.get(str(conditions), SUSTAINED_NOISE)
-        if self.launch_decides(conditions, time_ns, tied=True):
-            share = max(share, LAUNCH_NOISE)
-        return max(share, self.short_noise_ns.get(str(conditions.mode), 0.0) / time_ns)
-
-    def launch_decides(self, conditions: Conditions, time_ns: float, *, tied: bool = False) -> bool:
-        """Return whether a time is the launch's more than the kernel's; never where no launch was calibrated.
-
-        Args:
-            conditions: under which it was taken.
-            time_ns: of the fastest.
-            tied: whether others cannot be told from it.
-        """
-        factor = TIED_AT_LAUNCH if tied else ABOUT_A_LAUNCH
-        return time_ns <= factor * self.launch_ns.get(str(conditions.mode), 0.0)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a plain dictionary that :meth:`from_json` reads back."""
-        by_mode = {name: dict(getattr(self, name)) for name in ("noise", "short_noise_ns", "launch_ns")}
-        return {**self.__dict__, **by_mode, "notes": list(self.notes)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Calibration:
-        """Rebuild what :meth:`to_json` gave."""
-        return cls(**{**data, "notes": tuple(data["notes"])})
 
 
 @dataclass(frozen=True)
@@ -373,6 +269,57 @@ FOREIGN = "format"
 
 
 @dataclass(frozen=True)
+class RunOptions:
+    """What narrows and bounds a run's search: kept with the run, so that it can go on as it began."""
+
+    variants: tuple[str, ...] = ()
+    """``--variant``: search only these; all when empty."""
+    fixed: Mapping[str, tuple[Value | str, ...]] = field(default_factory=dict)
+    """``--fix``: the values allowed of a parameter, as the user gave them."""
+    from_scratch: bool = False
+    """Whether earlier runs of this problem are left out of account."""
+    stop_early: bool = False
+    """Whether nothing new is tried once no improvement beyond the noise floor is expected."""
+    rules: tuple[str, ...] = ()
+    """Rules of thumb that have narrowed the kernel."""
+    initial: str = "auto"
+    """Where the initial configurations come from: one of ``tuner.search.initial.CHOICES``."""
+    max_error: float | None = None
+    """How far from the true result an output may be, as the norm of the difference over the norm."""
+    truth: Problem | None = None
+    """The same problem in the dtype whose result is the true one; given with ``max_error``."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a plain dictionary that :meth:`from_json` reads back; most defaults are left out."""
+        fixed = {name: list(values) for name, values in self.fixed.items()}
+        data = {"variants": list(self.variants), "fixed": fixed, "from_scratch": self.from_scratch}
+        if self.stop_early:
+            data["stop_early"] = True
+        if self.rules:
+            data["rules"] = list(self.rules)
+        if self.initial != "auto":
+            data["seeds"] = self.initial
+        if self.max_error is not None:
+            data["max_error"] = self.max_error
+            data["truth"] = self.truth.to_json() if self.truth else None
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunOptions:
+        """Rebuild what :meth:`to_json` returned."""
+        return cls(
+            variants=tuple(data.get("variants", ())),
+            fixed={name: tuple(values) for name, values in data.get("fixed", {}).items()},
+            from_scratch=data.get("from_scratch", False),
+            stop_early=data.get("stop_early", False),
+            rules=tuple(data.get("rules", ())),
+            initial=data.get("seeds", "auto"),
+            max_error=data.get("max_error"),
+            truth=Problem.from_json(truth) if (truth := data.get("truth")) else None,
+        )
+
+
+@dataclass(frozen=True)
 class Run:
     """One invocation of the tuner on one problem and one device."""
 
@@ -386,8 +333,7 @@ class Run:
     trials: int
     lookahead: int
     """How many configurations may be asked for before the first of them is told."""
-    narrowing: Mapping[str, Any] = field(default_factory=dict)
-    """``--variant`` and ``--fix``, as the user gave them."""
+    options: RunOptions = RunOptions()
     kernel_digest: str = ""
     kernel_file: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)

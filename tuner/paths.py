@@ -32,5 +32,10 @@ def recordings() -> Path:
 
 
 def cache() -> Path:
-    """Return the folder of the cubin cache: ``$XDG_CACHE_HOME/kernel-tune`` or ``~/.cache/kernel-tune``."""
+    """Return the folder of the cache: ``$XDG_CACHE_HOME/kernel-tune`` or ``~/.cache/kernel-tune``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernel-tune"
+
+
+def cubins() -> Path:
+    """Return the folder of compiled kernels in the cache."""
+    return cache() / "cubins"

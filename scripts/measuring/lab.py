@@ -13,6 +13,7 @@ from typing import Any
 from tuner import paths
 from tuner.compile.cache import CubinCache
 from tuner.compile.pool import CompilePool
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices.requests import Requests
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.candidate import Loaded, Timed, load
@@ -25,7 +26,7 @@ from tuner.kernel.baselines import BaselineKind
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, scalars_of
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Conditions, Configuration, Mode, Problem, Regime, Status
+from tuner.model import Configuration, Problem, Status
 
 PLAIN = {
     "block_size": 256,

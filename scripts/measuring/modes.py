@@ -15,13 +15,14 @@ from typing import Any
 from cuda.bindings import driver as cu
 from lab import PLAIN, Lab, keep, parser, time_of, vector_add
 
+from tuner.conditions import Mode
 from tuner.gpu.candidate import Loaded, Nothing
 from tuner.gpu.driver import check
 from tuner.gpu.graph import Graph
 from tuner.gpu.problem import Stand
-from tuner.hardware.conditions import Batch
+from tuner.hardware.workload import Batch
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Mode, Problem
+from tuner.model import Configuration, Problem
 
 EXPONENTS = (10, 12, 14, 16, 18, 20, 22, 24, 26, 28)
 PLAIN_VARIANT = Configuration.of("vectorized", PLAIN)

@@ -19,8 +19,8 @@ from typing import Any
 
 from lab import Lab, gemm, keep, parser, time_of
 
+from tuner.conditions import Mode, Regime
 from tuner.gpu.baselines import library_stream
-from tuner.model import Mode, Regime
 
 MEASUREMENTS = 10
 

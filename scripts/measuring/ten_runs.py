@@ -19,9 +19,10 @@ from typing import Any
 
 from lab import Lab, keep, medians, parser
 
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.gpu.interleaved import Contest, Entrant
 from tuner.kernel.load import load_kernel
-from tuner.model import Conditions, Configuration, Mode, Problem, Regime
+from tuner.model import Configuration, Problem
 
 
 def main() -> None:

@@ -23,10 +23,11 @@ import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver as cu
 from lab import Lab, keep, parser
-
 from tuner.cli.choice import parse_configuration
+
 from tuner.cli.problems import make_problems
 from tuner.compile.nvrtc import compile_source
+from tuner.conditions import Mode
 from tuner.errors import TunerError, UsageError
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.driver import DriverFailure, check
@@ -35,7 +36,6 @@ from tuner.gpu.sampling import SampleGraph
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.model import Mode
 from tuner.space.validity import objection
 
 MARK = re.compile(r"^(\s*)// mark: (.+?)(?: if \((.+)\))?$", re.MULTILINE)

@@ -30,16 +30,17 @@ from lab import PLAIN, Lab, gemm, keep, nobody_waits, parser, vector_add
 from spread import measure_if_due
 
 from tuner import paths
+from tuner.conditions import Calibration, Mode
 from tuner.devices.calibrations import CalibrationCache
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator, Single
 from tuner.gpu.candidate import Timed
 from tuner.gpu.interleaved import Contest, Entrant
 from tuner.gpu.problem import Stand
-from tuner.gpu.timing import Limits
+from tuner.hardware.workload import Limits
 from tuner.kernel.render import render_ceilings
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Calibration, Configuration, Mode, Problem
+from tuner.model import Configuration, Problem
 from tuner.stats import Verdict
 from tuner.tuning.elimination import Groups, eliminate
 from tuner.tuning.race import SAMPLES

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.kernel.plan import Launch, Plan, make_plan
+from tuner.kernel.launches import Launch, Plan
+from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Value

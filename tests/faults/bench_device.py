@@ -10,25 +10,14 @@ from pathlib import Path
 
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice
+from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.database import Database, Winner
 from tuner.devices.base import Contestant, RaceRound
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.baselines import BaselineKind
 from tuner.kernel.load import content_digest
 from tuner.kernel.spec import KernelSpec
-from tuner.model import (
-    Calibration,
-    Conditions,
-    Configuration,
-    Gpu,
-    Mode,
-    Problem,
-    Regime,
-    Run,
-    Status,
-    Trial,
-    Verification,
-)
+from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial, Verification
 
 GPU = replace(ARCHITECTURES[90], uuid="GPU-1", driver="580.95")
 BASELINES = """

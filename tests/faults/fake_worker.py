@@ -22,7 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tuner.model import Calibration, Gpu
+from tuner.conditions import Calibration
+from tuner.model import Gpu
 from tuner.processes import ParentPipe
 
 GPU = Gpu(

@@ -8,10 +8,11 @@ from pathlib import Path
 from tests.faults.bench_device import BASELINES, BenchDevice
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import time_of
+from tuner.conditions import Calibration
 from tuner.devices.base import Contestant, RaceRound
 from tuner.errors import DeviceError
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Calibration, Configuration, Problem
+from tuner.model import Configuration, Problem
 
 STORY = """
 [[ladder]]

@@ -8,20 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tuner.compile.pool import Compilation
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices.base import Contestant, Device, Outcome, RaceRound
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
-from tuner.model import (
-    Conditions,
-    Configuration,
-    Measurement,
-    Mode,
-    Problem,
-    Regime,
-    Resources,
-    Status,
-    Verification,
-)
+from tuner.model import Configuration, Measurement, Problem, Resources, Status, Verification
 
 PASSED = Verification(True)
 

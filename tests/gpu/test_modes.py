@@ -7,12 +7,13 @@ from statistics import median
 
 import pytest
 
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices.base import Contestant
 from tuner.devices.local import LocalDevice
 from tuner.kernel.baselines import Baseline, BaselineKind, baselines_of, parse_baseline
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Conditions, Configuration, Measurement, Mode, Problem, Regime, Status
+from tuner.model import Configuration, Measurement, Problem, Status
 
 RESTED = Regime.RESTED
 

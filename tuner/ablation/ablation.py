@@ -15,13 +15,14 @@ from statistics import fmean, median
 from typing import Protocol
 
 from tuner.bench.bench import OPPOSITE, SAMPLES, Timed
+from tuner.conditions import Calibration, Conditions
 from tuner.database.records import Benchmark
 from tuner.devices.base import Contestant, Device, Occupancy, Outcome, RaceRound
-from tuner.errors import UsageError
+from tuner.errors import UsageError, suggestion
 from tuner.hardware.roofline import Roof, roof_of
 from tuner.kernel.load import content_digest
-from tuner.kernel.spec import KernelSpec, suggestion
-from tuner.model import Calibration, Conditions, Configuration, Gpu, Problem, Value
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.space.validity import objection, unsearched
 from tuner.stats import Ratio, Verdict, median_interval, paired_ratio, verdict
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from tuner.bench.targets import BEST, DEFAULT, Against, Target
+from tuner.conditions import Calibration
 from tuner.database.records import Benchmark
 from tuner.devices.base import Contestant, Device, Occupancy, RaceRound
 from tuner.hardware.roofline import Roof, roof_of
 from tuner.kernel.baselines import Baseline
 from tuner.kernel.load import content_digest
-from tuner.model import Calibration, Configuration, Gpu
+from tuner.model import Configuration, Gpu
 from tuner.space.space import SearchSpace
 from tuner.stats import Ratio, Verdict, median_interval, paired_ratio, verdict
 

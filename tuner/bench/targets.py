@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.database.database import Database, Filters, Found, StoredWinner
 from tuner.devices.base import Device
-from tuner.errors import TunerError, UsageError
+from tuner.errors import TunerError, UsageError, suggestion
 from tuner.kernel.baselines import Baseline, baselines_of, parse_baseline
 from tuner.kernel.load import builtin_kernels, content_digest, load_kernel
-from tuner.kernel.spec import KernelSpec, suggestion
-from tuner.model import Conditions, Gpu, Mode, Problem, Regime, Run
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Gpu, Problem, Run
 from tuner.space.validity import objection
 
 BEST, DEFAULT = "best", "default"

@@ -13,12 +13,12 @@ from click.core import ParameterSource
 
 from tuner.cli.options import MOST, Command, Option, database_option
 from tuner.cli.problems import whole_number
+from tuner.conditions import Mode, Regime
 from tuner.database.database import Database, Filters, Found, Winner
 from tuner.database.records import SORTS, StoredTrial, StoredWinner
-from tuner.errors import DatabaseError, UsageError
+from tuner.errors import DatabaseError, UsageError, suggestion
 from tuner.kernel.load import builtin_kernels
-from tuner.kernel.spec import suggestion
-from tuner.model import Mode, Regime, Status
+from tuner.model import Status
 from tuner.report import tables
 from tuner.report import trial_details as details
 

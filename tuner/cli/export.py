@@ -11,12 +11,13 @@ import click
 
 from tuner.cli.data import mode_option, regime_option
 from tuner.cli.options import database_option
+from tuner.conditions import Regime
 from tuner.database.database import Database, Filters
 from tuner.database.records import StoredWinner
 from tuner.errors import DatabaseError, UsageError
 from tuner.export.cpp import NAMESPACE, identifier
 from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.model import Configuration, Regime
+from tuner.model import Configuration
 from tuner.report.tables import printable
 
 

@@ -13,7 +13,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tuner.kernel.spec import KernelSpec, RungSpec, VariantSpec
+    from tuner.kernel.spec import KernelSpec, RungSpec
+    from tuner.kernel.variant_spec import VariantSpec
     from tuner.model import Gpu, Problem
 
 REASON_WIDTH = 72

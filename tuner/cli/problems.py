@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import TunerError, UsageError
+from tuner.errors import TunerError, UsageError, suggestion
 from tuner.expressions.arithmetic import parse
-from tuner.kernel.spec import KernelSpec, suggestion
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem, Value
 from tuner.tuning.accuracy import dtypes_to_try
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tuner.cli.problems import whole_number
-from tuner.errors import UsageError
-from tuner.kernel.spec import KernelSpec, suggestion
+from tuner.errors import UsageError, suggestion
+from tuner.kernel.spec import KernelSpec
 
 FACTOR = 2
 """From one value of a range to the next."""

@@ -26,7 +26,7 @@ from tuner.errors import CompileError, KernelError
 from tuner.kernel.headers import headers_digest
 from tuner.kernel.load import read_kernel
 from tuner.kernel.render import render_launch
-from tuner.kernel.spec import LaunchSpec
+from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Gpu, Problem, Status
 from tuner.processes import ParentPipe
 

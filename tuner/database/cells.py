@@ -11,17 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from tuner.model import (
-    Calibration,
-    Conditions,
-    Configuration,
-    Mode,
-    Regime,
-    Value,
-    Verification,
-    canonical_json,
-    digest,
-)
+from tuner.conditions import Calibration, Conditions, Mode, Regime
+from tuner.model import Configuration, Value, Verification, canonical_json, digest
 
 MAX_TEXT = 1 << 20
 """Characters kept of an error or a compiler log."""

@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tuner import paths
+from tuner.conditions import Conditions
 from tuner.database import cells, maintenance, rows, schema
 from tuner.database.cells import Damaged
 from tuner.database.records import SUSPECT, Benchmark, Filters, Found, StoredTrial, StoredWinner, order_by
 from tuner.errors import DatabaseError
-from tuner.model import Conditions, Configuration, Problem, Run, Status, Trial, digest
+from tuner.model import Configuration, Problem, Run, Status, Trial, digest
 
 if TYPE_CHECKING:
     from sqlite_utils import Database as SqliteUtils

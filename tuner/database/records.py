@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from tuner.conditions import Conditions
 from tuner.errors import UsageError
-from tuner.model import Conditions, Configuration, Gpu, Problem, Run, Trial
+from tuner.model import Configuration, Gpu, Problem, Run, Trial
 
 Row = TypeVar("Row")
 SUSPECT = "suspect"

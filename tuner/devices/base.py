@@ -7,19 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tuner.compile.pool import Compilation
+from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.kernel.baselines import Baseline
 from tuner.kernel.spec import KernelSpec
-from tuner.model import (
-    Calibration,
-    Conditions,
-    Configuration,
-    Gpu,
-    Measurement,
-    Mode,
-    Problem,
-    Regime,
-    Resources,
-)
+from tuner.model import Configuration, Gpu, Measurement, Problem, Resources
 from tuner.space.space import SearchSpace
 
 DEFAULT_NOISE_FLOOR = 0.005

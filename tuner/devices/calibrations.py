@@ -7,8 +7,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from tuner.conditions import Calibration
 from tuner.kernel.render import render_ceilings, render_helpers
-from tuner.model import Calibration, Gpu, digest
+from tuner.model import Gpu, digest
 
 VERSION = 3
 """Of how calibrations are taken."""

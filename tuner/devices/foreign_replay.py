@@ -6,13 +6,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tuner.compile.pool import Compilation
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices.base import Outcome
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import RecordingError, UsageError
 from tuner.formats.as_kernel import Others, read_others
 from tuner.formats.recording import Row
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Conditions, Configuration, Measurement, Mode, Problem, Regime, Status, Verification
+from tuner.model import Configuration, Measurement, Problem, Status, Verification
 from tuner.space.space import SearchSpace
 
 NOT_RECORDED = "not recorded"

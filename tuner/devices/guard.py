@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.conditions import Regime
 from tuner.errors import DeviceError
-from tuner.model import Regime, Status
+from tuner.model import Status
 from tuner.processes import Child, ChildDied
 
 START_S = 120.0

@@ -12,31 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from tuner.compile.pool import Compilation, CompilePool
+from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Compiled, Contestant, Device, Outcome, RaceRound
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard
 from tuner.devices.prefetch import CompiledAhead, Kept
 from tuner.devices.requests import Requests, candidate_request, measurement_of
 from tuner.errors import CompileError, DeviceError, KernelError, TunerError
-from tuner.hardware.conditions import choose_conditions
+from tuner.hardware.batching import choose_conditions
 from tuner.hardware.occupancy import occupancy
 from tuner.hardware.roofline import roof_of
 from tuner.kernel.baselines import BaselineKind, launch_of, launch_spec, source_of
-from tuner.kernel.plan import Plan, UnlaunchableError, make_plan
+from tuner.kernel.launches import Plan
+from tuner.kernel.plan import UnlaunchableError, make_plan
 from tuner.kernel.spec import KernelSpec
-from tuner.model import (
-    Calibration,
-    Conditions,
-    Configuration,
-    Gpu,
-    Measurement,
-    Mode,
-    Problem,
-    Regime,
-    Resources,
-    Status,
-    digest,
-)
+from tuner.model import Configuration, Gpu, Measurement, Problem, Resources, Status, digest
 from tuner.space.validity import objection
 
 RECALIBRATE = 0.03

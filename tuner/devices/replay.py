@@ -11,23 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from tuner.compile.pool import Compilation
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices.base import Contestant, Device, Outcome, RaceRound
 from tuner.errors import KernelError, RecordingError
 from tuner.formats.recording import RecordedProblem, Recording, Row, read_recording, short_digest
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
-from tuner.model import (
-    Conditions,
-    Configuration,
-    Measurement,
-    Mode,
-    Problem,
-    Regime,
-    Resources,
-    Status,
-    Value,
-    Verification,
-)
+from tuner.model import Configuration, Measurement, Problem, Resources, Status, Value, Verification
 from tuner.space.space import SearchSpace
 
 SHORT_FROM = 16

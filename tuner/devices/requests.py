@@ -9,14 +9,16 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.compile.pool import Compilation, CompilePool
+from tuner.conditions import Conditions, Mode
 from tuner.errors import DeviceError
-from tuner.hardware.conditions import batch_of
+from tuner.hardware.batching import batch_of
 from tuner.hardware.roofline import roof_of
 from tuner.kernel.baselines import Baseline, settle_baseline
-from tuner.kernel.plan import Plan, reference_launch, scalars_of, tensors_of
+from tuner.kernel.launches import Plan
+from tuner.kernel.plan import reference_launch, scalars_of, tensors_of
 from tuner.kernel.reference import answer_of
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Conditions, Configuration, Gpu, Measurement, Mode, Problem, Status, Verification
+from tuner.model import Configuration, Gpu, Measurement, Problem, Status, Verification
 
 CLOCK_TOLERANCE = 1.02
 """The highest clock that the driver names is not exceeded by more."""

@@ -9,10 +9,10 @@ from enum import StrEnum
 from tuner.explain.code_facts import WIDEST
 from tuner.explain.explanation import Explanation, LaunchExplanation
 from tuner.explain.instructions import Kind
-from tuner.hardware.conditions import LAUNCH_NS
+from tuner.hardware.batching import LAUNCH_NS
 from tuner.hardware.occupancy import WARP, Limit
 from tuner.kernel.rules import RULES
-from tuner.kernel.spec import DEVICE_LIMITS
+from tuner.kernel.variant_spec import DEVICE_LIMITS
 from tuner.model import Gpu
 
 TAIL = 0.2

@@ -17,7 +17,8 @@ from tuner.hardware.roofline import (
     pipe_of,
     roof_of,
 )
-from tuner.kernel.plan import Launch, make_plan
+from tuner.kernel.launches import Launch
+from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Resources
 

@@ -18,20 +18,8 @@ from typing import Any
 import numpy as np
 
 from tuner.errors import DivisionByZeroError, ExpressionError
+from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.elementwise import parse_element
-
-ITEMSIZE = {
-    "float64": 8,
-    "float32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "int64": 8,
-    "int32": 4,
-    "uint32": 4,
-    "int8": 1,
-    "uint8": 1,
-}
-"""Bytes of one element of each dtype that a tensor may have."""
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 100

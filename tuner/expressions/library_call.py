@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from tuner.errors import ExpressionError, TunerError
-from tuner.expressions.arithmetic import ITEMSIZE, MAX_LENGTH
+from tuner.expressions.arithmetic import MAX_LENGTH
+from tuner.expressions.dtypes import ITEMSIZE
 
 _TORCH = """
 abs add addbmm addcdiv addcmul addmm addmv addr amax amin argmax argmin baddbmm bmm cat clamp cos cumprod cumsum div dot

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.errors import RecordingError
 from tuner.expressions.arithmetic import parse
 from tuner.formats.foreign_recording import VARIANT, ForeignRecording, ForeignRow, read_json
@@ -18,18 +19,9 @@ from tuner.formats.kernel_tuner_cache_reader import is_cache, read_cache
 from tuner.formats.recording import FORMAT, RecordedProblem, Recording, Row
 from tuner.formats.t1_reader import T1Space, is_t1, read_t1
 from tuner.formats.t4_reader import is_t4, read_t4
-from tuner.kernel.spec import KernelSpec, ReferenceSpec, VariantSpec, WorkSpec
-from tuner.model import (
-    FOREIGN,
-    Conditions,
-    Configuration,
-    Gpu,
-    Mode,
-    Problem,
-    Regime,
-    Value,
-    digest,
-)
+from tuner.kernel.spec import KernelSpec, ReferenceSpec, WorkSpec
+from tuner.kernel.variant_spec import VariantSpec
+from tuner.model import FOREIGN, Configuration, Gpu, Problem, Value, digest
 
 UNKNOWN_GPU = "unknown GPU"
 CONDITIONS = Conditions(Mode.WARM, Regime.SUSTAINED)

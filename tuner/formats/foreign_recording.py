@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tuner.errors import RecordingError
-from tuner.kernel.spec import ParameterSpec
+from tuner.kernel.variant_spec import ParameterSpec
 from tuner.model import Configuration, Status, Value
 from tuner.space.space import SearchSpace, VariantSpace
 

@@ -15,23 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from tuner import paths
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.errors import RecordingError
 from tuner.formats import recorded_data
 from tuner.formats.recorded_data import Unfit
 from tuner.kernel.render import render, source_digest
-from tuner.kernel.spec import RESOURCE_NAMES, KernelSpec
-from tuner.model import (
-    Conditions,
-    Configuration,
-    Gpu,
-    Mode,
-    Problem,
-    Regime,
-    Resources,
-    Status,
-    Trial,
-    digest,
-)
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import RESOURCE_NAMES
+from tuner.model import Configuration, Gpu, Problem, Resources, Status, Trial, digest
 
 FORMAT = "kernel-tune recording"
 VERSION = 1

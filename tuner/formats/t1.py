@@ -9,7 +9,8 @@ from typing import Any
 from tuner.errors import DatabaseError, ExpressionError
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.kernel.plan import make_plan, tensors_of
-from tuner.kernel.spec import KernelSpec, LaunchSpec, VariantSpec
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 
 TYPES = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "half"}

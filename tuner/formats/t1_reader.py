@@ -13,7 +13,7 @@ from tuner.errors import ExpressionError, RecordingError, SpaceError
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.formats.foreign_recording import VARIANT, damaged, read_json
 from tuner.formats.t1_values import parse_values
-from tuner.kernel.spec import ParameterSpec, VariantSpec
+from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 from tuner.model import Value
 from tuner.space.enumeration import enumerate_valid
 from tuner.space.space import SearchSpace, VariantSpace

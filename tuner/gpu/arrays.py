@@ -13,7 +13,7 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 from tuner.errors import TunerError
-from tuner.expressions.arithmetic import ITEMSIZE
+from tuner.expressions.dtypes import ITEMSIZE
 from tuner.gpu.driver import Context, check
 
 TYPE_CODES = {

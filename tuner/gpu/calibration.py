@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from tuner.compile.cache import CubinCache
+from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.drift import VECTOR_ROUNDS, Reference
@@ -18,12 +19,12 @@ from tuner.gpu.driver import Context
 from tuner.gpu.graph import Graph, Kernel
 from tuner.gpu.interleaved import Contest, Entrant
 from tuner.gpu.problem import Stand, assemble
-from tuner.gpu.timing import Limits, Timer
+from tuner.gpu.timing import Timer
 from tuner.gpu.verify import Verifier
-from tuner.hardware.conditions import Batch
-from tuner.kernel.plan import Buffer
+from tuner.hardware.workload import Batch, Limits
+from tuner.kernel.launches import Buffer
 from tuner.kernel.render import render_ceilings
-from tuner.model import Calibration, Conditions, Gpu, Mode, Regime
+from tuner.model import Gpu
 from tuner.stats import paired_ratio
 
 MEMORY_FLOATS = 1 << 27

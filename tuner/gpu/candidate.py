@@ -12,7 +12,7 @@ from tuner.gpu.buffers import Memory, ProblemData
 from tuner.gpu.cluster_order import Places
 from tuner.gpu.driver import check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
-from tuner.kernel.plan import Buffer
+from tuner.kernel.launches import Buffer
 
 LOOK_BYTES = 1 << 20
 """Of scratch that are looked at in one piece."""

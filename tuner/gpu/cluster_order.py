@@ -14,7 +14,7 @@ from tuner.gpu.buffers import Helpers
 from tuner.gpu.driver import Context, DriverFailure, check
 from tuner.gpu.graph import Graph, Kernel
 from tuner.kernel.cluster_order import USUAL_GROUPS, joined, placed
-from tuner.kernel.plan import Launch
+from tuner.kernel.launches import Launch
 
 CLUSTERS = (16, 8, 4)
 """Sizes of clusters that show which SMs are of one group: no cluster reaches beyond one."""

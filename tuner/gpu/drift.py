@@ -6,12 +6,12 @@ import statistics
 import time
 from dataclasses import replace
 
+from tuner.conditions import Conditions, Mode
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.graph import Graph
 from tuner.gpu.problem import Stand
-from tuner.gpu.timing import Limits
-from tuner.hardware.conditions import Batch
-from tuner.model import Conditions, Gpu, Mode
+from tuner.hardware.workload import Batch, Limits
+from tuner.model import Gpu
 
 VECTOR_ROUNDS = 350
 """Of ``multiply_add``: some 200 us on an H200."""

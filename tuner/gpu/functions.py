@@ -12,8 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tuner.errors import TunerError, UsageError
-from tuner.kernel.spec import suggestion
+from tuner.errors import TunerError, UsageError, suggestion
 
 MAX_MESSAGE = 300
 

@@ -8,15 +8,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, Timed
 from tuner.gpu.clocks import Stamps
 from tuner.gpu.sampling import SampleGraph, run_once
-from tuner.gpu.timing import MOST_WAITING_S, Limits, Samples, Timer, group_size
+from tuner.gpu.timing import MOST_WAITING_S, Samples, Timer, group_size
 from tuner.gpu.verify import Truth, Verifier
-from tuner.hardware.conditions import Batch
+from tuner.hardware.workload import Batch, Limits
 from tuner.kernel.plan import buffer_from_json
-from tuner.model import Conditions, Gpu, Mode, Regime, Verification
+from tuner.model import Gpu, Verification
 
 FIRST_LAUNCH_S = 30.0
 FIRST_LAUNCH_FLOORS = 2000.0

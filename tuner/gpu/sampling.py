@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from cuda.bindings import driver as cu
 
+from tuner.conditions import Mode
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.clocks import Stamps
 from tuner.gpu.driver import check
 from tuner.gpu.graph import Graph
-from tuner.model import Mode
 
 
 class SampleGraph:

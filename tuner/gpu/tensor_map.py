@@ -12,9 +12,9 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from tuner.expressions.arithmetic import ITEMSIZE
+from tuner.expressions.dtypes import ITEMSIZE
 from tuner.gpu.driver import DriverFailure
-from tuner.kernel.plan import TensorMap
+from tuner.kernel.launches import TensorMap
 
 BYTES, ALIGNMENT = 128, 128
 _DTYPES = {

@@ -37,7 +37,8 @@ from tuner.gpu.driver import Context, DriverFailure, check
 from tuner.gpu.graph import Graph
 from tuner.gpu.timing import Timer
 from tuner.gpu.verify import Verifier
-from tuner.kernel.plan import Plan, buffer_from_json
+from tuner.kernel.launches import Plan
+from tuner.kernel.plan import buffer_from_json
 from tuner.model import Status, Verification
 from tuner.protocol.job import Outcome
 

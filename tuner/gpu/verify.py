@@ -19,7 +19,8 @@ from tuner.expressions.array import ArrayExpression
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
-from tuner.kernel.plan import Buffer, buffer_from_json, launch_from_json
+from tuner.kernel.launches import Buffer
+from tuner.kernel.plan import buffer_from_json, launch_from_json
 from tuner.kernel.tolerance import Tolerance, norm_allowance, tolerance
 from tuner.model import Gpu, Verification
 

@@ -23,6 +23,7 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from tuner.compile.cache import CubinCache
+from tuner.conditions import Regime
 from tuner.errors import TunerError
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator
@@ -36,8 +37,9 @@ from tuner.gpu.open_baseline import open_baseline
 from tuner.gpu.problem import Stand, build_stand
 from tuner.gpu.timing import ClockMismatchError, Timer
 from tuner.kernel.baselines import BaselineKind
-from tuner.kernel.plan import Plan, buffer_from_json
-from tuner.model import Measurement, Regime, Status
+from tuner.kernel.launches import Plan
+from tuner.kernel.plan import buffer_from_json
+from tuner.model import Measurement, Status
 from tuner.processes import ParentPipe
 
 LOCK_S = 600.0

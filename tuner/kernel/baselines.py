@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from tuner.errors import ExpressionError, KernelError, UsageError
-from tuner.expressions.arithmetic import ITEMSIZE, Expression, parse
+from tuner.errors import ExpressionError, KernelError, UsageError, suggestion
+from tuner.expressions.arithmetic import Expression, parse
+from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.library_call import LibraryCall
-from tuner.kernel.plan import Launch, UnlaunchableError, settle_launch
+from tuner.kernel.launches import Launch
+from tuner.kernel.plan import UnlaunchableError, settle_launch
 from tuner.kernel.reference import numpy_of
-from tuner.kernel.spec import ArgumentSpec, CallSpec, KernelSpec, LaunchSpec, suggestion
+from tuner.kernel.spec import CallSpec, KernelSpec
+from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec
 from tuner.model import Configuration, Gpu, Problem
 
 NUMPY = "numpy"

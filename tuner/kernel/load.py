@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner import paths
-from tuner.errors import KernelError, UsageError
+from tuner.errors import KernelError, UsageError, suggestion
 from tuner.kernel.headers import own_headers
 from tuner.kernel.reference import numpy_of
-from tuner.kernel.spec import KernelSpec, WorkSpec, suggestion
+from tuner.kernel.spec import KernelSpec, WorkSpec
 from tuner.kernel.toml.baselines import read_baselines
 from tuner.kernel.toml.initial import read_matmul, read_seeds
 from tuner.kernel.toml.problem import read_problem

@@ -21,9 +21,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tuner import paths
 from tuner.errors import ExpressionError, KernelError
-from tuner.expressions.arithmetic import ITEMSIZE, ceil_div, operations, round_up, uses
+from tuner.expressions.arithmetic import ceil_div, operations, round_up, uses
+from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude
-from tuner.kernel.spec import KernelSpec, LaunchSpec
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Gpu, Problem, Value, digest
 
 C_TYPES = {

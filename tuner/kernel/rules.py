@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import UsageError
+from tuner.errors import UsageError, suggestion
 from tuner.expressions.arithmetic import Expression, parse
-from tuner.kernel.spec import KernelSpec, LaunchSpec, VariantSpec, suggestion
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 from tuner.model import digest
 
 ALL = "all"

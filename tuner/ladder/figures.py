@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tuner.conditions import Mode
 from tuner.hardware.roofline import peak_flops
 from tuner.ladder.ladder import Contest, Ladder, Level, Place
 from tuner.ladder.plots import Curve, Line, Trace, bandwidth_text, flops_text, plot_roofline, plot_sizes
 from tuner.ladder.report import flavour, series_of, sizes_text
-from tuner.model import Mode
 from tuner.report.tables import COMPUTE_BOUND_FROM
 
 LAUNCH_SHOWN = 10.0

@@ -14,13 +14,14 @@ from statistics import median
 
 from tuner.bench import targets
 from tuner.bench.bench import OPPOSITE, Failure
+from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.records import Benchmark, Metrics
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
-from tuner.errors import UsageError
+from tuner.errors import UsageError, suggestion
 from tuner.hardware.roofline import Roof
 from tuner.kernel.load import content_digest
-from tuner.kernel.spec import KernelSpec, RungSpec, suggestion
-from tuner.model import Calibration, Conditions, Configuration, Gpu, Mode, Problem, Regime, Value
+from tuner.kernel.spec import KernelSpec, RungSpec
+from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.stats import Ratio, Verdict, median_interval, paired_ratio, verdict
 from tuner.tuning.state import metrics
 

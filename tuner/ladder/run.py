@@ -9,6 +9,7 @@ from typing import Protocol
 
 from tuner import __version__
 from tuner.bench.bench import ABSENT, SAMPLES, Failure, Timed
+from tuner.conditions import Conditions
 from tuner.database.database import Database
 from tuner.devices.base import Contestant, Device, RaceRound
 from tuner.errors import Interrupted, TunerError
@@ -17,7 +18,7 @@ from tuner.kernel.baselines import Baseline, settle_baseline
 from tuner.kernel.spec import RungSpec
 from tuner.ladder.ladder import STOPPED, Absence, Climb, Contest, Level, Place, Tuned, problem_of, records_of
 from tuner.ladder.steps import KeptDevice, best_of_rung
-from tuner.model import Conditions, Configuration, Problem
+from tuner.model import Configuration, Problem
 from tuner.stats import MIN_SAMPLES
 from tuner.tuning.state import Observer, roof_under
 

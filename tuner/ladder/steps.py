@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from tuner.conditions import Conditions
 from tuner.database.database import Database
 from tuner.database.records import SUSPECT, Filters
 from tuner.devices.base import Device, Outcome
@@ -21,7 +22,7 @@ from tuner.errors import Interrupted, SpaceError, TunerError
 from tuner.kernel.load import content_digest
 from tuner.kernel.spec import KernelSpec, RungSpec
 from tuner.ladder.ladder import Absence, Climb, Tuned
-from tuner.model import Conditions, Configuration, Problem, Run, Status, Trial, Value
+from tuner.model import Configuration, Problem, Run, Status, Trial, Value
 from tuner.space.space import SearchSpace
 from tuner.tuning.session import tune
 from tuner.tuning.state import Observer, Request, Result

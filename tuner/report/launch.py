@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.model import Calibration, Conditions
+from tuner.conditions import Calibration, Conditions
 from tuner.report.tables import duration
 
 

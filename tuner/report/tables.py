@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tuner.database.records import Metrics, StoredTrial, StoredWinner
-from tuner.kernel.spec import RESOURCE_NAMES
+from tuner.kernel.variant_spec import RESOURCE_NAMES
 from tuner.model import Configuration, Problem, Trial
 
 TRIAL_COLUMNS = (

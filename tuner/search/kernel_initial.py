@@ -9,8 +9,10 @@ from typing import Any
 
 from tuner.errors import ExpressionError
 from tuner.expressions.arithmetic import Expression
-from tuner.kernel.spec import KernelSpec, SeedSpec, VariantSpec
+from tuner.kernel.initial_spec import SeedSpec
+from tuner.kernel.spec import KernelSpec
 from tuner.kernel.values import index_of
+from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.space.space import SearchSpace
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.errors import ExpressionError, TunerError, UsageError
-from tuner.kernel.spec import KernelSpec, MatmulSpec, ProposalSpec
+from tuner.kernel.initial_spec import MatmulSpec, ProposalSpec
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.processes import Child, ChildDied
 from tuner.search.kernel_initial import evaluated

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.expressions.arithmetic import Expression
-from tuner.kernel.spec import ParameterSpec, VariantSpec
+from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 
 Rows = NDArray[np.int64]
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import SpaceError, UsageError
-from tuner.kernel.spec import KernelSpec, ParameterSpec, VariantSpec, suggestion
+from tuner.errors import SpaceError, UsageError, suggestion
+from tuner.kernel.spec import KernelSpec
 from tuner.kernel.values import index_of_text, indices, typed
+from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.space.enumeration import Rows, enumerate_valid
 

@@ -9,11 +9,13 @@ from functools import partial
 from typing import Any
 
 from tuner.compile.pool import Compilation, CompilePool
+from tuner.conditions import Conditions
 from tuner.devices.requests import Requests, candidate_request
 from tuner.errors import DeviceError, TunerError
-from tuner.kernel.plan import Plan, make_plan
+from tuner.kernel.launches import Plan
+from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Conditions, Configuration, Gpu, Problem, Resources, Status
+from tuner.model import Configuration, Gpu, Problem, Resources, Status
 
 
 @dataclass(frozen=True)

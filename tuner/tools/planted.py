@@ -11,7 +11,7 @@ from typing import Any
 
 from tuner.compile.pool import CompilePool
 from tuner.errors import CompileError
-from tuner.kernel.plan import Buffer, Launch, Plan
+from tuner.kernel.launches import Buffer, Launch, Plan
 from tuner.model import Configuration, Gpu, Problem, Status
 from tuner.tools.cases import Case, Unit
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from tuner.model import Conditions, Configuration, Gpu, Problem
+from tuner.conditions import Conditions
+from tuner.model import Configuration, Gpu, Problem
 from tuner.report.tables import duration, printable, problem_text, show_pairs
 from tuner.tools.figures import Figures, figures_of, limit_of
 from tuner.tools.nsight import LaunchMetrics

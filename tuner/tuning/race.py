@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from tuner.conditions import Mode
 from tuner.database.records import SUSPECT
 from tuner.devices.base import Contestant, Device
-from tuner.model import Configuration, Measurement, Mode, Problem, Status, Trial
+from tuner.model import Configuration, Measurement, Problem, Status, Trial
 from tuner.space.edge_sizes import awkward_problems
 from tuner.stats import Ratio, Verdict, verdict
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate

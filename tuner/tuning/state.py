@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from tuner.conditions import Calibration, Mode, Regime
 from tuner.database.database import Metrics
 from tuner.devices.base import Device
 from tuner.hardware.roofline import Roof
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Calibration, Configuration, Gpu, Mode, Problem, Regime, Run, Trial, Value
+from tuner.model import Configuration, Gpu, Problem, Run, Trial, Value
 from tuner.search.initial import Seeds
 from tuner.search.stopping import Enough
 from tuner.space.space import SearchSpace

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuner.errors import ExpressionError
+from tuner.errors import ExpressionError, suggestion
 from tuner.expressions.library_call import LibraryCall
-from tuner.kernel.spec import CallSpec, TensorSpec, suggestion
+from tuner.kernel.spec import CallSpec, TensorSpec
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import Names, checked, identifier
 

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.expressions.arithmetic import ITEMSIZE, Expression
-from tuner.kernel.spec import MatmulSpec, ProposalSpec, SeedSpec, VariantSpec, suggestion
+from tuner.errors import suggestion
+from tuner.expressions.arithmetic import Expression
+from tuner.expressions.dtypes import ITEMSIZE
+from tuner.kernel.initial_spec import MatmulSpec, ProposalSpec, SeedSpec
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import Names, checked, optional
 from tuner.kernel.values import index_of
+from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Value
 
 MAX_CHOICES = 256

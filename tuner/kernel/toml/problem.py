@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ExpressionError
+from tuner.errors import ExpressionError, suggestion
 from tuner.expressions import elementwise
-from tuner.expressions.arithmetic import ITEMSIZE, Expression
+from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
-from tuner.kernel.spec import MAX_SIZE, ReferenceSpec, ScalarSpec, TensorSpec, suggestion
+from tuner.expressions.dtypes import ITEMSIZE
+from tuner.kernel.spec import MAX_SIZE, ReferenceSpec, ScalarSpec, TensorSpec
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import (
     RESERVED,

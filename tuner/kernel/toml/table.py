@@ -6,8 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from tuner.errors import KernelError
-from tuner.kernel.spec import suggestion
+from tuner.errors import KernelError, suggestion
 
 
 class Table:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ExpressionError
-from tuner.expressions.arithmetic import FUNCTION_NAMES, ITEMSIZE, Expression, parse
-from tuner.kernel.spec import DEVICE_LIMITS, RESOURCE_NAMES, suggestion
+from tuner.errors import ExpressionError, suggestion
+from tuner.expressions.arithmetic import FUNCTION_NAMES, Expression, parse
+from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.toml.table import Table
+from tuner.kernel.variant_spec import DEVICE_LIMITS, RESOURCE_NAMES
 from tuner.model import Value
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")

@@ -8,21 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tuner import paths
-from tuner.errors import ExpressionError, KernelError
-from tuner.expressions.arithmetic import ITEMSIZE, Expression
+from tuner.errors import ExpressionError, KernelError, suggestion
+from tuner.expressions.arithmetic import Expression
+from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.elementwise import ElementExpression
-from tuner.kernel.spec import (
-    DEVICE_LIMITS,
-    RESOURCE_NAMES,
-    ArgumentSpec,
-    LaunchSpec,
-    MapSpec,
-    ParameterSpec,
-    RungSpec,
-    ScratchSpec,
-    VariantSpec,
-    suggestion,
-)
+from tuner.kernel.spec import RungSpec
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import (
     RESERVED,
@@ -36,6 +26,16 @@ from tuner.kernel.toml.values import (
     optional,
     unique,
     value_list,
+)
+from tuner.kernel.variant_spec import (
+    DEVICE_LIMITS,
+    RESOURCE_NAMES,
+    ArgumentSpec,
+    LaunchSpec,
+    MapSpec,
+    ParameterSpec,
+    ScratchSpec,
+    VariantSpec,
 )
 from tuner.model import Value
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.hardware.roofline import Roof
-from tuner.kernel.plan import Buffer
-from tuner.model import Conditions, Gpu, Mode, Regime
+from tuner.hardware.workload import BATCH_NS, Batch
+from tuner.kernel.launches import Buffer
+from tuner.model import Gpu
 
 SHORT_NS = 20_000.0
 """Speed of light below which a problem is short. The events around a single kernel cost 1.2 to 2.6 us on an H200, and
 where its code happens to lie moves a cold time by 0.1 us: up to some 30 us that is a visible part of the figure."""
-BATCH_NS = 250_000.0
-"""Length of a batch: the two events' cost is then below 1 % of it."""
 LAUNCH_NS = 1_500.0
 """From the end of a kernel of a graph to the start of the next, and an empty kernel in between."""
 MIN_CALLS, MAX_CALLS = 8, 160
@@ -22,25 +21,8 @@ SUSTAINED_BATCH_NS = 400e6
 """The same under sustained load, where the power limit's control loop moves the clock by some percent every few tens of
 milliseconds: means over 0.1 s of a cuBLAS product on an H200 differ by 8 %, over 0.4 s by 2.6 %, over 1 s by 0.7 %."""
 MAX_SUSTAINED_CALLS = 2000
-LONGEST_FACTOR = 4.0
-"""Times its length that a batch may take: kernels that are slower than the speed of light promises get fewer calls."""
 COLD_FACTOR = 2.5
 """Times the L2 that must go by before a buffer read earlier has certainly left it."""
-HEAVY_SHARE = 0.15
-"""Share of the peak FLOP rate above which a kernel draws enough power to be slowed by the power limit."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Calls between two events, and copies of the tensors that they go through in turn."""
-
-    calls: int
-    copies: int
-    length_ns: float = BATCH_NS
-
-    def calls_for(self, estimate_ns: float) -> int:
-        """Return the calls of a candidate: fewer than of the others only where it is very slow."""
-        return max(1, min(self.calls, int(LONGEST_FACTOR * self.length_ns / max(estimate_ns, 1.0))))
 
 
 def footprint(tensors: Sequence[Buffer]) -> int:
