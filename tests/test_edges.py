@@ -18,14 +18,14 @@ from tuner.space.edge_sizes import (
     ENOUGH,
     MAX_ELEMENTS,
     MAX_ELEMENTS_BETWEEN,
-    awkward_problems,
-    between_problems,
-    edge_problems,
+    edge_case_problems,
+    intermediate_problems,
     near_problems,
-    wide_edge_problems,
+    tile_edge_problems,
+    tile_product_problems,
 )
 from tuner.space.space import SearchSpace
-from tuner.space.validity import objection
+from tuner.space.validity import invalid_reason
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -37,19 +37,19 @@ def product(m: int, n: int, k: int, layout: str = "nn") -> Problem:
 
 
 def both(of: Problem, configuration: Configuration) -> list[Problem]:
-    return [*edge_problems(of, configuration), *wide_edge_problems(of, configuration)]
+    return [*tile_edge_problems(of, configuration), *tile_product_problems(of, configuration)]
 
 
 @pytest.mark.parametrize("values", [{}, {"cached": True}, {"unroll": 1}, {"hint": "none"}])
 def test_a_configuration_without_a_length_has_some_too(values: dict[str, Value]) -> None:
     one = Configuration("plain", tuple(values.items()))
-    for found in (edge_problems(product(64, 64, 64), one), wide_edge_problems(product(64, 64, 64), one)):
+    for found in (tile_edge_problems(product(64, 64, 64), one), tile_product_problems(product(64, 64, 64), one)):
         assert len({tuple(p.sizes.values()) for p in found}) == len(found) >= ENOUGH
 
 
 def test_lengths_are_beside_those_of_the_tile() -> None:
     tile = Configuration("tiled", (("block_m", 48), ("block_k", 8)))
-    lengths = set(chain(*(p.sizes.values() for p in edge_problems(product(100, 100, 100), tile))))
+    lengths = set(chain(*(p.sizes.values() for p in tile_edge_problems(product(100, 100, 100), tile))))
     assert {1, 47, 49, 99, 7, 9, 19, 100, 101} <= lengths
     assert {48 - ALIGNED, 48 + ALIGNED, 2 * 48 + 3 * ALIGNED} <= lengths
 
@@ -58,7 +58,7 @@ def test_products_of_two_parameters_are_lengths_too() -> None:
     parts = Configuration("split", (("block_k", 64), ("parts", 16), ("stages", 3)))
     near, wide = (
         set(chain(*(p.sizes.values() for p in make(product(100, 100, 100), parts))))
-        for make in (edge_problems, wide_edge_problems)
+        for make in (tile_edge_problems, tile_product_problems)
     )
     assert not {1023, 1025} & near and {1023, 1025, 191, 193, 47, 49} <= wide
 
@@ -78,7 +78,7 @@ def test_what_is_for_one_row_is_verified_with_one_row(variant: str, layout: str,
     (space,) = SearchSpace.from_kernel(GEMM, of, HOPPER, [variant]).variants
     for row in random.Random(1).sample(range(len(space)), 8):
         one = space.configuration(row)
-        fitting = [p for p in both(of, one) if not objection(GEMM, p, HOPPER, one)]
+        fitting = [p for p in both(of, one) if not invalid_reason(GEMM, p, HOPPER, one)]
         assert len(fitting) >= least, one
         assert any(p.sizes["m"] == 1 for p in fitting), one
 
@@ -103,8 +103,8 @@ def test_what_small_sizes_do_not_suit_is_verified_at_others(
     of = product(*sizes)
     default = SearchSpace.from_kernel(GEMM, of, HOPPER, [variant]).default
     one = Configuration.of(variant, {**default.values, **chosen})
-    assert not objection(GEMM, of, HOPPER, one)
-    assert sum(not objection(GEMM, p, HOPPER, one) for p in both(of, one)) >= ENOUGH // 2
+    assert not invalid_reason(GEMM, of, HOPPER, one)
+    assert sum(not invalid_reason(GEMM, p, HOPPER, one) for p in both(of, one)) >= ENOUGH // 2
 
 
 @pytest.mark.parametrize("epilogue", ["behind", "at_once"])
@@ -117,7 +117,7 @@ def test_what_needs_many_tiles_is_verified_beside_its_own_size(
     (space,) = SearchSpace.from_kernel(GEMM, of, HOPPER, ["wgmma"], fixed).variants
     for row in random.Random(1).sample(range(len(space)), 10):
         one = space.configuration(row)
-        assert any(not objection(GEMM, p, HOPPER, one) for p in near_problems(of)), one
+        assert any(not invalid_reason(GEMM, p, HOPPER, one) for p in near_problems(of)), one
 
 
 def tiles_of(of: Problem, one: Configuration) -> int:
@@ -136,7 +136,7 @@ def test_published_winners_have_awkward_sizes_enough(dtype: str) -> None:
     for found in chosen:
         of = GEMM.problem({name: found[name] for name in "mnk"}, {"": dtype}, {"layout": found["layout"]})
         one = Configuration.of(found["search"]["variant"], found["search"]["parameters"])
-        awkward = awkward_problems(of, one, lambda p, one: not objection(GEMM, p, HOPPER, one))
+        awkward = edge_case_problems(of, one, lambda p, one: not invalid_reason(GEMM, p, HOPPER, one))
         assert len(set(map(str, awkward))) == len(awkward) == ENOUGH, str(of)
         if "block_n" in one.values and tiles_of(of, one) > HOPPER.sm_count:  # blocks have several
             assert sum(tiles_of(p, one) > HOPPER.sm_count for p in awkward) >= 4, str(of)
@@ -144,17 +144,17 @@ def test_published_winners_have_awkward_sizes_enough(dtype: str) -> None:
 
 def test_problems_between_are_awkward_and_not_too_large() -> None:
     of = product(16384, 16384, 16384)
-    found = between_problems(of)
+    found = intermediate_problems(of)
     works = [math.prod(p.sizes.values()) for p in found]
     assert len(set(map(str, found))) == len(found) > 50 and works == sorted(works, reverse=True)
     assert MAX_ELEMENTS_BETWEEN / 4 < works[0] <= MAX_ELEMENTS_BETWEEN and works[-1] > MAX_ELEMENTS
     assert {size % 16 for p in found for size in p.sizes.values()} == {0, 1, 8, 15}
     assert any(all(size % 64 == 0 for size in p.sizes.values()) for p in found)
-    assert between_problems(of) == found and not between_problems(product(3, 1, 7))
-    few = between_problems(product(1, 8192, 8192))
+    assert intermediate_problems(of) == found and not intermediate_problems(product(3, 1, 7))
+    few = intermediate_problems(product(1, 8192, 8192))
     assert len(few) > 50 and {p.sizes["m"] for p in few} == {1}
     assert all(max(p.sizes.values()) <= 8192 for p in few)
-    huge = between_problems(product(65536, 65536, 65536))
+    huge = intermediate_problems(product(65536, 65536, 65536))
     assert len(huge) > 50 and all(math.prod(p.sizes.values()) <= MAX_ELEMENTS_BETWEEN for p in huge)
 
 

@@ -49,8 +49,8 @@ def test_element_expressions_can_be_asked():
     asked = parse("uses(op, 'x') * n + 10 * uses(op, 'y') + 100 * operations(op)")
     assert asked.evaluate(names) == 307 and parse(f"{asked.text} == 307").holds_many(names)
     assert asked.names == {"op", "n"}
-    assert set(asked.asks_of_elements) == {("op", "x"), ("op", "y"), ("op", None)}
-    assert not parse("max(n, 1)").asks_of_elements
+    assert set(asked.element_queries) == {("op", "x"), ("op", "y"), ("op", None)}
+    assert not parse("max(n, 1)").element_queries
     for text in (
         "uses(op)",
         "uses(op, x)",

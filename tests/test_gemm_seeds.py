@@ -61,7 +61,7 @@ class Everything(SearchSpace):
 
     def contains(self, configuration: Configuration) -> bool:
         names = {**self.names, **configuration.values}
-        conditions = GEMM.variants[configuration.variant].searched
+        conditions = GEMM.variants[configuration.variant].search_conditions
         return all(condition.evaluate(names) for _, condition in conditions)
 
 
@@ -82,7 +82,7 @@ def test_everything_is_the_space() -> None:
 @pytest.mark.parametrize("cc", ARCHITECTURES)
 def test_what_holds_is_valid(cc: int) -> None:
     """A rule that gives what the space does not have is wrong, and would be so silently."""
-    assert any(reason.startswith(WASTE) for reason, _ in GEMM.variants["wgmma"].worthwhile)
+    assert any(reason.startswith(WASTE) for reason, _ in GEMM.variants["wgmma"].pruning_rules)
     for asked, found in settled(cc):
         for one in found:
             if one.configuration is None:
@@ -110,11 +110,11 @@ def test_every_rule_is_of_use() -> None:
     used = {
         id(one.seed) for cc in ARCHITECTURES for _, found in settled(cc) for one in found if one.configuration
     }
-    assert [seed.doc for seed in GEMM.seeds if id(seed) not in used] == []
+    assert [seed.doc for seed in GEMM.initial if id(seed) not in used] == []
 
 
 def test_every_rule_has_its_reason() -> None:
-    assert [seed.variant for seed in GEMM.seeds if not seed.doc] == []
+    assert [seed.variant for seed in GEMM.initial if not seed.doc] == []
 
 
 @pytest.mark.parametrize(("cc", "dtype", "shape"), COMPILED)

@@ -12,11 +12,11 @@ from tuner.errors import KernelError, UsageError
 from tuner.hardware.roofline import ARCHITECTURES, roof_of
 from tuner.kernel.load import MAX_FILE_BYTES, builtin_kernels, load_kernel, read_kernel
 from tuner.kernel.plan import make_plan
-from tuner.kernel.reference import answer_of
-from tuner.kernel.spec import CallSpec, KernelSpec, RungSpec
+from tuner.kernel.reference import settle_reference
+from tuner.kernel.spec import CallSpec, KernelSpec, StepSpec
 from tuner.model import Configuration
 from tuner.space.space import SearchSpace
-from tuner.space.validity import objection
+from tuner.space.validity import invalid_reason
 
 GOOD = """\
 [kernel]
@@ -90,7 +90,7 @@ def test_good_file_is_read(tmp_path: Path) -> None:
     variant = kernel.variants["plain"]
     assert variant.defaults == {"block_size": 128, "fast": True}
     assert [reason for reason, _ in variant.constraints_after] == ["nothing spills"]
-    assert variant.searched == variant.constraints_before and len(variant.searched) == 1
+    assert variant.search_conditions == variant.constraints_before and len(variant.search_conditions) == 1
     assert variant.scratch[0].zeroed
     assert kernel.problem().dtypes == {"input": "float32", "output": "float32"}
     small = kernel.problem(preset="small")
@@ -284,10 +284,10 @@ def test_tensors_may_be_absent(tmp_path: Path) -> None:
 def test_the_reference_is_settled_for_a_problem(tmp_path: Path) -> None:
     kernel = read_kernel(write(tmp_path, MAP))
     gpu = ARCHITECTURES[90]
-    up = answer_of(kernel, kernel.problem(), gpu)
+    up = settle_reference(kernel, kernel.problem(), gpu)
     assert up.numpy["out"].text == "x + 0.5 * (20 - x)"
     assert (up.reduction, up.tolerance, up.operand_rounding) == (3, 1.0, 0.0)
-    down = answer_of(kernel, kernel.problem(dtypes={"": "float16"}, preset="product"), gpu)
+    down = settle_reference(kernel, kernel.problem(dtypes={"": "float16"}, preset="product"), gpu)
     assert down.numpy["out"].text == "-(x * y)"
     assert (down.reduction, down.tolerance, down.operand_rounding) == (1, 2.0, 2.0**-10)
     for old, new, said in (
@@ -297,7 +297,7 @@ def test_the_reference_is_settled_for_a_problem(tmp_path: Path) -> None:
     ):
         wrong = read_kernel(write(tmp_path, MAP.replace(old, new)))
         with pytest.raises(KernelError, match=said):
-            answer_of(wrong, wrong.problem(), gpu)
+            settle_reference(wrong, wrong.problem(), gpu)
 
 
 def test_scratch_may_be_zeroed_once(tmp_path: Path) -> None:
@@ -310,19 +310,19 @@ def test_scratch_may_be_zeroed_once(tmp_path: Path) -> None:
 def test_rungs_are_the_ladder_or_the_variants(tmp_path: Path) -> None:
     kernel = read_kernel(write(tmp_path, MAP))
     assert (
-        kernel.rungs
+        kernel.steps
         == kernel.ladder
         == (
-            RungSpec("plain, small", "plain", {"block_size": (64,)}, {}, {}, "first"),
-            RungSpec("product", "half", {}, {"input": "float16"}, {"op": "x * y", "order": "down"}, ""),
+            StepSpec("plain, small", "plain", {"block_size": (64,)}, {}, {}, "first"),
+            StepSpec("product", "half", {}, {"input": "float16"}, {"op": "x * y", "order": "down"}, ""),
         )
     )
-    (rung,) = read_kernel(write(tmp_path, GOOD + LADDER)).rungs
+    (rung,) = read_kernel(write(tmp_path, GOOD + LADDER)).steps
     assert rung.parameters == {"block_size": (64, 128), "fast": (True,)}
     assert rung.doc == "half of a warp scheduler"
     bare = read_kernel(write(tmp_path, GOOD))
     assert bare.ladder == ()
-    assert bare.rungs == (RungSpec("plain", "plain", doc="one element a thread"),)
+    assert bare.steps == (StepSpec("plain", "plain", doc="one element a thread"),)
 
 
 WRONG_MAP: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -630,7 +630,7 @@ def test_what_has_no_value_names_its_file_and_key(case: str, tmp_path: Path) -> 
     problem = kernel.problem()
     with pytest.raises(KernelError) as caught:
         space = SearchSpace.from_kernel(kernel, problem, gpu)
-        answer_of(kernel, problem, gpu)
+        settle_reference(kernel, problem, gpu)
         roof_of(kernel, problem, gpu)
         make_plan(kernel, problem, gpu, space.default)
     message = str(caught.value)
@@ -642,7 +642,7 @@ def test_what_has_no_value_names_its_file_and_key(case: str, tmp_path: Path) -> 
 def test_one_configuration_is_refused_like_all(tmp_path: Path) -> None:
     kernel = read_kernel(write(tmp_path, GOOD.replace("block_size <= n", "input > 3")))
     configuration = Configuration.of("plain", kernel.variants["plain"].defaults)
-    assert objection(kernel, kernel.problem(), ARCHITECTURES[90], configuration).startswith(
+    assert invalid_reason(kernel, kernel.problem(), ARCHITECTURES[90], configuration).startswith(
         f"scale.toml: {CONSTRAINT}'input > 3' has no value here"
     )
 

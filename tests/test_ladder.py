@@ -41,7 +41,7 @@ def device() -> LadderDevice:
 def asked(kernel: KernelSpec, *sizes: int, **changes: object) -> Climb:
     against = Against(default=False, baselines=tuple(baselines_of(kernel)), asked=False)
     levels = tuple({"n": n} for n in sizes or (1024,))
-    return replace(Climb(kernel, kernel.problem(), levels, kernel.rungs, against), **changes)  # type: ignore[arg-type]
+    return replace(Climb(kernel, kernel.problem(), levels, kernel.steps, against), **changes)  # type: ignore[arg-type]
 
 
 def up(
@@ -239,7 +239,7 @@ def test_rung_of_which_nothing_is_right(kernel: KernelSpec, device: LadderDevice
     absence = level.absent["one warp"]
     assert absence.failed
     assert absence.reason == "none of 4 configurations could be verified; wrong_result: y[5] is 1, expected 2"
-    assert level.first(kernel.rungs) == "more"
+    assert level.first(kernel.steps) == "more"
     assert level.find("more") is not None and level.find("half") is not None
 
 
@@ -421,7 +421,7 @@ def test_only_the_host_is_left_to_compare_with(
 def test_speed_up_over_the_first_rung(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
     device.times_ns[BEST["one warp"]], device.times_ns[BEST["more"]] = 3e5, 1e5
     (level,) = up(asked(kernel), device, database)
-    first = level.first(kernel.rungs)
+    first = level.first(kernel.steps)
     assert first == "one warp"
 
     def speed_up(name: str) -> tuple[float, bool]:
@@ -497,7 +497,7 @@ def test_contests_are_kept(kernel: KernelSpec, device: LadderDevice, database: D
 
 def test_rung_comes_before_the_user(kernel: KernelSpec) -> None:
     base = kernel.problem({"n": 7}, {"": "float16"}, {"order": "down"})
-    rungs = {rung.name: rung for rung in kernel.rungs}
+    rungs = {rung.name: rung for rung in kernel.steps}
     assert tuple(rungs) == RUNGS
     found = problem_of(kernel, base, {"n": 64}, rungs["more"])
     assert found == Problem("scale", {"n": 64}, {"input": "float16", "output": "float16"}, {"order": "down"})
@@ -508,7 +508,7 @@ def test_rung_comes_before_the_user(kernel: KernelSpec) -> None:
 
 def test_rungs_by_name(kernel: KernelSpec) -> None:
     assert [rung.name for rung in choose_rungs(kernel, ["more", "one warp"])] == ["one warp", "more"]
-    assert choose_rungs(kernel, []) == kernel.rungs
+    assert choose_rungs(kernel, []) == kernel.steps
     with pytest.raises(UsageError, match="did you mean 'more'"):
         choose_rungs(kernel, ["moer"])
 
@@ -520,7 +520,7 @@ def test_every_rung_of_the_built_in_kernels_has_a_space() -> None:
     for name in builtin_kernels():
         kernel = load_kernel(name)
         small = {size: min(default, 4096) for size, default in kernel.sizes.items()}
-        for rung in kernel.rungs:
+        for rung in kernel.steps:
             problem = problem_of(kernel, kernel.problem(small), {}, rung)
             space = SearchSpace.from_kernel(
                 kernel, problem, ARCHITECTURES[90], (rung.variant,), rung.parameters

@@ -21,7 +21,7 @@ from tuner.compile.nvrtc import compile_source
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch
-from tuner.kernel.reference import answer_of
+from tuner.kernel.reference import settle_reference
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.tolerance import norm_allowance, tolerance
 from tuner.kernel.variant_spec import LaunchSpec
@@ -136,7 +136,7 @@ def test_grids_and_scratch_agree(n: int) -> None:
 def test_the_bound_lets_no_tile_be_lost(exponent: int) -> None:
     """A sum of normal numbers without some of them is off by the square root of their number, on average."""
     n = 1 << exponent
-    answer = answer_of(KERNEL, problem_of(n), gpu())
+    answer = settle_reference(KERNEL, problem_of(n), gpu())
     bound = tolerance(answer.reduction, answer.accumulate, "float32", answer.tolerance)
     expected, magnitude = math.sqrt(n), math.sqrt(2 / math.pi) * n
     scale = math.sqrt(expected**2 + magnitude**2 / bound.reduction)
@@ -144,7 +144,7 @@ def test_the_bound_lets_no_tile_be_lost(exponent: int) -> None:
     # 40 sqrt(n) units of rounding: 128 threads, each of which adds up 2^15 numbers one after the other.
     assert allowed > 4 * 40 * 2.0**-24 * math.sqrt(n)
     assert allowed < (0.2 if n <= 1 << 24 else 20)
-    exact = answer_of(KERNEL, problem_of(n, op="max"), gpu())
+    exact = settle_reference(KERNEL, problem_of(n, op="max"), gpu())
     assert exact.tolerance < 1e-6
 
 

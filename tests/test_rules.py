@@ -107,11 +107,11 @@ def test_blocks_of_several_dimensions_and_launches(tmp_path: Path) -> None:
     naive = gemm.variants["naive"].launches[0]
     assert threads_of(naive) == "(block_x) * (block_y)"
     ruled = with_rules(gemm, ["occupancy"])
-    reasons = [reason for reason, _ in ruled.variants["split_k"].worthwhile if "rule of thumb" in reason]
+    reasons = [reason for reason, _ in ruled.variants["split_k"].pruning_rules if "rule of thumb" in reason]
     assert reasons == [f"rule of thumb occupancy, launch {n}: {RULES['occupancy'].doc}" for n in (1, 2)]
-    assert ruled.variants["naive"].worthwhile[-1][0] == f"rule of thumb occupancy: {RULES['occupancy'].doc}"
+    assert ruled.variants["naive"].pruning_rules[-1][0] == f"rule of thumb occupancy: {RULES['occupancy'].doc}"
     small = {"block_x": 8, "block_y": 4}
-    assert not ruled.variants["naive"].worthwhile[-1][1].evaluate({**limits(GPU), **small})
+    assert not ruled.variants["naive"].pruning_rules[-1][1].evaluate({**limits(GPU), **small})
 
 
 def test_names_of_rules() -> None:

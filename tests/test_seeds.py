@@ -64,7 +64,7 @@ def settled(kernel: KernelSpec, gpu: Gpu = H200, **problem: Any) -> list[Configu
 
 def test_values_and_expressions(tmp_path: Path) -> None:
     kernel = with_seeds(tmp_path)
-    first, second, third = kernel.seeds
+    first, second, third = kernel.initial
     assert first.doc == "large"
     assert first.parameters["block_size"] == 128
     assert isinstance(first.parameters["items"], Expression)
@@ -132,7 +132,7 @@ def test_one_rule_for_several_variants(tmp_path: Path) -> None:
         text[text.index("[variants.plain") : text.index("[[seeds]]")] + text[text.index("[[variants.plain") :]
     )
     path.write_text(text + copied.replace("variants.plain", "variants.other"))
-    assert [(seed.variant, seed.parameters) for seed in read_kernel(path).seeds] == [
+    assert [(seed.variant, seed.parameters) for seed in read_kernel(path).initial] == [
         ("plain", {"items": 2}),
         ("other", {"items": 2}),
     ]
@@ -143,7 +143,7 @@ def test_one_rule_for_several_variants(tmp_path: Path) -> None:
 
 def test_a_constant_expression_is_a_value(tmp_path: Path) -> None:
     text = '[[seeds]]\nvariant = "plain"\nparameters = { block_size = "2 ** 6", fault = "ok" }\n'
-    assert with_seeds(tmp_path, text).seeds[0].parameters == {"block_size": 64, "fault": "ok"}
+    assert with_seeds(tmp_path, text).initial[0].parameters == {"block_size": 64, "fault": "ok"}
 
 
 # -- settling
@@ -174,7 +174,7 @@ def test_conditions_know_the_parameters(tmp_path: Path) -> None:
     parameters = { block_size = "256 if n > 5000 else 64" }
     """
     kernel = with_seeds(tmp_path, text)
-    assert settled(kernel, sizes={"n": 64 * 131}) == [f"holds when {kernel.seeds[0].when.text}"]  # type: ignore[union-attr]
+    assert settled(kernel, sizes={"n": 64 * 131}) == [f"holds when {kernel.initial[0].when.text}"]  # type: ignore[union-attr]
     assert settled(kernel, sizes={"n": 256 * 132}) == [configuration(block_size=256)]
     assert settled(kernel, replace(H200, sm_count=60), sizes={"n": 64 * 60}) == [configuration(block_size=64)]
 

@@ -15,7 +15,7 @@ from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 from tuner.model import Configuration
 from tuner.space import enumeration
 from tuner.space.space import SearchSpace
-from tuner.space.validity import objection
+from tuner.space.validity import invalid_reason
 
 GPU = ARCHITECTURES[90]
 
@@ -43,7 +43,7 @@ def by_hand(spec, names=()):
     found = []
     for values in itertools.product(*(p.values for p in spec.parameters.values())):
         point = dict(zip(spec.parameters, values, strict=True))
-        if all(condition.evaluate({**dict(names), **point}) for _, condition in spec.searched):
+        if all(condition.evaluate({**dict(names), **point}) for _, condition in spec.search_conditions):
             found.append(Configuration.of(spec.name, point))
     return found
 
@@ -84,7 +84,7 @@ def test_what_is_not_worthwhile_is_right_and_not_searched(tmp_path):
     for found, searched in ((large, True), (small, False)):
         space = SearchSpace.from_kernel(kernel, found, GPU)
         assert space.contains(block) == searched and space.contains(few)
-        assert objection(kernel, found, GPU, block) == ""
+        assert invalid_reason(kernel, found, GPU, block) == ""
     with pytest.raises(SpaceError, match="valid and worth trying for scale"):
         SearchSpace.from_kernel(kernel, small, GPU, fixed={"block_size": [256]})
 
@@ -239,7 +239,7 @@ def test_what_divides_by_zero_is_not_valid(monkeypatch):
     assert [tuple(c.values.values()) for c in build(spec).configurations()] == expected
     kernel = dataclasses.replace(load_kernel("vector_add"), variants={"v": spec})
     divides = Configuration.of("v", {"a": 64, "b": 1})
-    assert objection(kernel, kernel.problem(), GPU, divides) == "1 // (a - 64) >= -1"
+    assert invalid_reason(kernel, kernel.problem(), GPU, divides) == "1 // (a - 64) >= -1"
     with pytest.raises(SpaceError, match="no combination meets 'everywhere'"):
         build(variant("v", {"a": [1, 2]}, {"everywhere": "a // 0 > 1"}))
     with pytest.raises(SpaceError, match="no combination meets 'of the problem'"):

@@ -75,7 +75,7 @@ def test_baselines_are_for_the_default_expression_alone() -> None:
 def narrowed(name: str, cc: int, n: int) -> dict[str, set[Configuration]]:
     """Return the configurations of each rung that the GPU can climb."""
     kernel, found = load_kernel(name), {}
-    for rung in kernel.rungs:
+    for rung in kernel.steps:
         options: dict[str, Value] = dict(rung.options)
         problem = kernel.problem({"n": n}, rung.dtypes, options)
         if rung.variant in kernel.usable_variants(problem, gpu(cc))[1]:
@@ -95,7 +95,7 @@ def test_every_rung_has_configurations(name: str, cc: int) -> None:
     """Also where a GPU is small: only what needs cp.async or bulk copies is left out."""
     found = narrowed(name, cc, 1 << 20)
     assert all(found.values())
-    rungs = len(load_kernel(name).rungs)
+    rungs = len(load_kernel(name).steps)
     unavailable = {75: 2, 80: 1} if name == "transform" else {75: 2, 80: 2}
     assert len(found) == rungs - unavailable.get(cc, 0)
 

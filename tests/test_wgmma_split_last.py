@@ -22,7 +22,7 @@ from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Problem, Value
 from tuner.space.space import SearchSpace
-from tuner.space.validity import objection
+from tuner.space.validity import invalid_reason
 from tuner.tools.small import small_problems
 
 GEMM = load_kernel("gemm")
@@ -78,13 +78,13 @@ def test_blocks_that_wait_for_each_other_are_in_clusters_that_find_every_sm() ->
         {**BEHIND, "block_m": 256, "block_n": 128, "left_side": "b", "stages": 3},
     )
     for rows, columns in ((1, 1), (2, 1), (1, 2)):
-        assert not objection(
+        assert not invalid_reason(
             GEMM, of, HOPPER, chosen("wgmma", {**values, "cluster_m": rows, "cluster_n": columns})
         )
     for rows, columns in ((4, 1), (2, 2), (1, 4)):
         four: dict[str, Value] = {**values, "cluster_m": rows, "cluster_n": columns}
-        assert "clusters find every SM" in objection(GEMM, of, HOPPER, chosen("wgmma", four))
-        assert not objection(GEMM, of, HOPPER, chosen("wgmma", {**four, "split_last": False}))
+        assert "clusters find every SM" in invalid_reason(GEMM, of, HOPPER, chosen("wgmma", four))
+        assert not invalid_reason(GEMM, of, HOPPER, chosen("wgmma", {**four, "split_last": False}))
 
 
 def test_clusters_of_four_are_tried_where_they_fit_and_pay() -> None:
@@ -459,9 +459,9 @@ def test_a_sanitizer_sees_a_divided_round_of_a_short_product() -> None:
     """No size around its tile has a last round to divide; its own size would take a sanitizer minutes."""
     own = problem(4096, 11008, 4096)
     winner = chosen("wgmma", {**BEHIND, "block_m": 256, "block_n": 128, "left_side": "b", "block_k": 128})
-    found = small_problems(own, winner, lambda one: not objection(GEMM, one, HOPPER, winner), 2)
+    found = small_problems(own, winner, lambda one: not invalid_reason(GEMM, one, HOPPER, winner), 2)
     assert len(found) == 2
     for one in found:
         m, n, k = (one.sizes[name] for name in "mnk")
-        assert not objection(GEMM, one, HOPPER, winner) and m * n * k < 4096 * 11008 * 4096 / 50
+        assert not invalid_reason(GEMM, one, HOPPER, winner) and m * n * k < 4096 * 11008 * 4096 / 50
         assert (m % 256 or n % 128) and -(-m // 256) * -(-n // 128) % HOPPER.sm_count > 0

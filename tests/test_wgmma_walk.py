@@ -13,7 +13,7 @@ from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
 from tests.test_wgmma_split_last import HOPPER, between, chosen, problem, source_of
 from tuner.kernel.load import load_kernel
 from tuner.model import Configuration, Problem
-from tuner.space.validity import objection, unsearched
+from tuner.space.validity import invalid_reason, pruning_reason
 
 WALK = """
 struct Tile {
@@ -54,8 +54,8 @@ def test_each_tile_once_and_near_the_one_before(raster: str, group: int, tmp_pat
 def is_searched(of: Problem, configuration: Configuration) -> bool:
     """Whether a search may try it; it may be run in any case."""
     gemm = load_kernel("gemm")
-    assert not objection(gemm, of, HOPPER, configuration)
-    return not unsearched(gemm, of, HOPPER, configuration)
+    assert not invalid_reason(gemm, of, HOPPER, configuration)
+    return not pruning_reason(gemm, of, HOPPER, configuration)
 
 
 @pytest.mark.parametrize(("length", "searched"), [(8192, True), (1024, False), (264, False)])

@@ -36,7 +36,7 @@ from tuner.gpu.sampling import SampleGraph
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.space.validity import objection
+from tuner.space.validity import invalid_reason
 
 MARK = re.compile(r"^(\s*)// mark: (.+?)(?: if \((.+)\))?$", re.MULTILINE)
 SLOTS = 32
@@ -131,7 +131,7 @@ def main() -> None:
     lab = Lab()
     try:
         # What breaks a constraint may hang: blocks that wait for each other, and are not all on the GPU.
-        if reason := objection(kernel, problem, lab.gpu, configuration):
+        if reason := invalid_reason(kernel, problem, lab.gpu, configuration):
             raise UsageError(f"{configuration}: {reason}", "give one that is valid for this problem and GPU")
         launches = render(kernel, problem, lab.gpu, configuration)
         if len(launches) != 1:

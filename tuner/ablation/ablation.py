@@ -23,7 +23,7 @@ from tuner.hardware.roofline import Roof, roof_of
 from tuner.kernel.load import content_digest
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Value
-from tuner.space.validity import objection, unsearched
+from tuner.space.validity import invalid_reason, pruning_reason
 from tuner.stats import Ratio, Verdict, median_interval, paired_ratio, verdict
 
 TOGETHER = 8
@@ -174,12 +174,12 @@ def changes(
             if (type(value), value) == (type(values[name]), values[name]):
                 continue
             changed = Configuration.of(variant.name, {**values, name: value})
-            reason = objection(kernel, problem, gpu, changed)
+            reason = invalid_reason(kernel, problem, gpu, changed)
             besides = _companion(kernel, problem, gpu, changed, name) if reason else None
             if besides is not None:
                 changed = Configuration.of(variant.name, {**changed.values, besides[0]: besides[1]})
                 reason = ""
-            left_out = "" if reason else unsearched(kernel, problem, gpu, changed)
+            left_out = "" if reason else pruning_reason(kernel, problem, gpu, changed)
             found.append(Change(name, value, changed, reason, besides, left_out))
     return found
 
@@ -200,7 +200,7 @@ def _companion(
             ]
     for _, name, value in sorted(steps, key=lambda step: step[0]):
         other = Configuration.of(changed.variant, {**changed.values, name: value})
-        if not objection(kernel, problem, gpu, other):
+        if not invalid_reason(kernel, problem, gpu, other):
             return name, value
     return None
 

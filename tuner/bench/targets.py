@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.database.database import Database, Filters, Found, StoredWinner
+from tuner.database.database import Database
+from tuner.database.records import Filters, Selection, StoredWinner
 from tuner.devices.base import Device
 from tuner.errors import TunerError, UsageError, suggestion
 from tuner.kernel.baselines import Baseline, baselines_of, parse_baseline
 from tuner.kernel.load import builtin_kernels, content_digest, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Gpu, Problem, Run
-from tuner.space.validity import objection
+from tuner.space.validity import invalid_reason
 
 BEST, DEFAULT = "best", "default"
 """Names of the stored winner and of the kernel's default configuration."""
@@ -54,10 +55,10 @@ class Against:
     """Whether the user named them: one that cannot be run is then a failure."""
 
 
-def stored_winners(database: Database, gpu: Gpu, kernel: str = "") -> Found[StoredWinner]:
+def stored_winners(database: Database, gpu: Gpu, kernel: str = "") -> Selection[StoredWinner]:
     """Return what was confirmed on GPUs of this name: the best of each problem and conditions."""
     found = database.best(Filters(kernel=kernel, gpu=gpu.name, exportable=True, replayed=False))
-    return Found([stored for stored in found.rows if stored.run.gpu.name == gpu.name], found.damaged)
+    return Selection([stored for stored in found.rows if stored.run.gpu.name == gpu.name], found.damaged)
 
 
 def kernel_of(run: Run) -> KernelSpec:
@@ -111,7 +112,7 @@ def targets_of(
     for stored in _nearest(problem, winners, conditions):
         run = stored.run
         text = str(run.problem).removeprefix(problem.kernel).strip()
-        reason = objection(kernel, problem, device.gpu, stored.winner.configuration)
+        reason = invalid_reason(kernel, problem, device.gpu, stored.winner.configuration)
         if reason:
             notes.append(f"what was tuned for {text} is not valid here: {reason}")
             continue
@@ -162,7 +163,7 @@ def choose_against(kernel: KernelSpec, asked: Sequence[str]) -> Against:
 
 def _as_tuned(device: Device, kernel: KernelSpec, stored: StoredWinner) -> Target:
     run = stored.run
-    broken = objection(kernel, run.problem, device.gpu, stored.winner.configuration)
+    broken = invalid_reason(kernel, run.problem, device.gpu, stored.winner.configuration)
     notes = tuple(_changed(kernel, run))
     return Target(kernel, run.problem, run.conditions, "as it was tuned", stored, broken, notes)
 

@@ -27,7 +27,7 @@ from tuner.kernel.launches import Plan
 from tuner.kernel.plan import UnlaunchableError, make_plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Measurement, Problem, Resources, Status, digest
-from tuner.space.validity import objection
+from tuner.space.validity import invalid_reason
 
 RECALIBRATE = 0.03
 """A reference kernel that is so much off what it took when the card was calibrated says that the card was changed."""
@@ -299,7 +299,7 @@ class LocalDevice(Device):
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
         """Return whether the configuration claims to work at another size."""
-        return not objection(self._task.kernel, problem, self.gpu, configuration)
+        return not invalid_reason(self._task.kernel, problem, self.gpu, configuration)
 
     def _verify(self, guard: Guard, problem: Problem, configuration: Configuration) -> Measurement | None:
         """Check a configuration at another size; None where it does not claim to work."""

@@ -1,24 +1,24 @@
-"""What the measuring process is told, and what its replies mean: plain data for the pipe."""
+"""Makes the requests to a measuring process, from a kernel and a problem."""
 
 from __future__ import annotations
 
-import base64
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
 
-from tuner.compile.pool import Compilation, CompilePool
+from tuner.compile.pool import CompilePool
 from tuner.conditions import Conditions, Mode
 from tuner.errors import DeviceError
 from tuner.hardware.batching import batch_of
-from tuner.hardware.roofline import roof_of
+from tuner.hardware.roofline import Roof, roof_of
+from tuner.hardware.workload import Limits
 from tuner.kernel.baselines import Baseline, settle_baseline
 from tuner.kernel.launches import Plan
 from tuner.kernel.plan import reference_launch, scalars_of, tensors_of
-from tuner.kernel.reference import answer_of
+from tuner.kernel.reference import settle_reference
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Measurement, Problem, Status, Verification
+from tuner.model import Configuration, Gpu, Problem, Status, Value
+from tuner.protocol.compilation import Compilation
+from tuner.protocol.measuring import BaselineContestant, Setup
+from tuner.protocol.problem import Candidate, CudaReference, ProblemSetup, ReferenceData
 
 CLOCK_TOLERANCE = 1.02
 """The highest clock that the driver names is not exceeded by more."""
@@ -44,7 +44,7 @@ class Requests:
         truth: Problem | None = None,
         *,
         timed: bool = True,
-    ) -> dict[str, Any]:
+    ) -> Setup:
         """Ask for a problem's data, reference and limits.
 
         Args:
@@ -60,61 +60,53 @@ class Requests:
         kernel, gpu = self._kernel, self._gpu
         roof = roof_of(kernel, problem, gpu)
         tensors = tensors_of(kernel, problem, gpu)
-        # What the calls before have left in the L2 costs a warm kernel nothing.
-        size_bytes = 0.0 if conditions.mode is Mode.WARM else roof.bytes
-        return {
-            "do": "setup",
-            "seed": seed,
-            "timed": timed,
-            "mode": conditions.mode,
-            "regime": conditions.regime,
-            "batch": asdict(batch_of(roof, tensors, gpu, conditions)),
-            "limits": {
-                "floor_ns": _floor_ns(roof.flops, size_bytes, roof.peak_flops, gpu),
-                "flops": roof.flops,
-                "peak_flops": roof.peak_flops,
-            },
-            **self._answer(problem),
-            "truth": self._answer(truth) if truth is not None else None,
-        }
+        return Setup(
+            self.problem_setup(problem),
+            self.problem_setup(truth) if truth is not None else None,
+            seed,
+            conditions,
+            batch_of(roof, tensors, gpu, conditions),
+            _limits(roof, gpu, conditions),
+            timed,
+        )
 
-    def baseline(self, baseline: Baseline, problem: Problem) -> dict[str, Any]:
+    def problem_setup(self, problem: Problem) -> ProblemSetup:
+        """Describe the tensors of a problem, and how to find out what its outputs must be.
+
+        Raises:
+            DeviceError: the CUDA reference does not compile.
+        """
+        kernel, gpu = self._kernel, self._gpu
+        answer = settle_reference(kernel, problem, gpu)
+        reference = ReferenceData(
+            answer.accumulate,
+            answer.reduction,
+            answer.tolerance,
+            answer.operand_rounding,
+            {output: expression.text for output, expression in answer.numpy.items()},
+            self._cuda(problem),
+            answer.golden,
+            problem.sizes,
+            self._scalars(problem),
+            roof_of(kernel, problem, gpu).flops,
+        )
+        return ProblemSetup(tensors_of(kernel, problem, gpu), reference)
+
+    def baseline(self, baseline: Baseline, problem: Problem) -> BaselineContestant:
         """Describe a baseline that needs no compiler.
 
         Raises:
             UsageError: none of its calls fits the problem.
         """
         baseline = settle_baseline(baseline, self._kernel, problem)
-        scalars = scalars_of(self._kernel, problem, self._gpu)
-        return {
-            "kind": baseline.kind,
-            "text": baseline.text,
-            "file": None if baseline.file is None else str(baseline.file),
-            "sizes": dict(problem.sizes),
-            "scalars": {name: value for name, (_, value) in scalars.items()},
-        }
+        return BaselineContestant(
+            baseline.kind, baseline.text, baseline.file, problem.sizes, self._scalars(problem)
+        )
 
-    def _answer(self, problem: Problem) -> dict[str, Any]:
-        """Describe the tensors of a problem, and how to find out what its outputs must be."""
-        kernel, gpu = self._kernel, self._gpu
-        answer = answer_of(kernel, problem, gpu)
-        return {
-            "tensors": [asdict(buffer) for buffer in tensors_of(kernel, problem, gpu)],
-            "reference": {
-                "numpy": {output: expression.text for output, expression in answer.numpy.items()},
-                "cuda": self._cuda(problem),
-                "golden": {output: str(path) for output, path in answer.golden.items()},
-                "sizes": dict(problem.sizes),
-                "scalars": {name: value for name, (_, value) in scalars_of(kernel, problem, gpu).items()},
-                "reduction": answer.reduction,
-                "accumulate": answer.accumulate,
-                "tolerance": answer.tolerance,
-                "operand_rounding": answer.operand_rounding,
-                "flops": roof_of(kernel, problem, gpu).flops,
-            },
-        }
+    def _scalars(self, problem: Problem) -> dict[str, Value]:
+        return {name: value for name, (_, value) in scalars_of(self._kernel, problem, self._gpu).items()}
 
-    def _cuda(self, problem: Problem) -> dict[str, Any] | None:
+    def _cuda(self, problem: Problem) -> CudaReference | None:
         kernel = self._kernel
         launch = reference_launch(kernel, problem, self._gpu)
         if launch is None:
@@ -126,38 +118,19 @@ class Requests:
             raise DeviceError(
                 f"the CUDA reference does not compile: {compilation.error}", f"correct {kernel.file}"
             )
-        return {
-            "cubin": base64.b64encode(compilation.cubins[0]).decode(),
-            "entry": compilation.entries[0],
-            "launch": asdict(launch),
-        }
+        return CudaReference(compilation.cubins[0], compilation.entries[0], launch)
 
 
-def candidate_request(plan: Plan, compilation: Compilation) -> dict[str, Any]:
-    """Describe a compiled candidate."""
-    return {
-        "plan": plan.to_json(),
-        "cubins": [base64.b64encode(cubin).decode() for cubin in compilation.cubins],
-        "entries": list(compilation.entries),
-    }
+def candidate_of(plan: Plan, compilation: Compilation) -> Candidate:
+    """Return a compiled candidate."""
+    return Candidate(plan, compilation.cubins, compilation.entries)
 
 
-def measurement_of(reply: Mapping[str, Any]) -> Measurement:
-    """Read a reply to a request to measure."""
-    if "failed" in reply:
-        return Measurement(Status(reply["failed"]), error=reply["error"])
-    data = dict(reply["measurement"])
-    data["status"] = Status(data["status"])
-    data["samples_ns"] = tuple(data["samples_ns"])
-    data["tags"] = tuple(data["tags"])
-    data["verification"] = Verification(**data["verification"]) if data["verification"] else None
-    span = reply.get("span")
-    data["measure_s"] = span[1] - span[0] if span else 0.0
-    return Measurement(**data)
-
-
-def _floor_ns(flops: float, size_bytes: float, peak_flops: float, gpu: Gpu) -> float:
-    """Return the time that no kernel can beat: what the L2 may still hold after the flush costs nothing."""
-    compute = flops / peak_flops if peak_flops else 0.0
+def _limits(roof: Roof, gpu: Gpu, conditions: Conditions) -> Limits:
+    """Return the limits of a problem: what the L2 may still hold after the flush costs nothing."""
+    # What the calls before have left in the L2 costs a warm kernel nothing.
+    size_bytes = 0.0 if conditions.mode is Mode.WARM else roof.bytes
+    compute = roof.flops / roof.peak_flops if roof.peak_flops else 0.0
     memory = max(0.0, size_bytes - gpu.l2_bytes) / gpu.memory_bytes_per_s if gpu.memory_bytes_per_s else 0.0
-    return math.floor(max(compute, memory) * 1e9 / CLOCK_TOLERANCE)
+    floor_ns = math.floor(max(compute, memory) * 1e9 / CLOCK_TOLERANCE)
+    return Limits(floor_ns, roof.flops, roof.peak_flops)

@@ -62,7 +62,7 @@ class KernelFiles:
             return Needs()
         zeroed = tuple((item.name, item.size_bytes) for item in plan.scratch if item.zeroed_once)
         alignment = max(launch.alignment for launch in plan.launches)
-        placed = max(launch.clusters if launch.placed else 0 for launch in plan.launches)
+        placed = max(launch.clusters if launch.needs_cluster_order else 0 for launch in plan.launches)
         clusters = tuple(math.prod(launch.cluster) for launch in plan.launches if launch.cluster)
         resident = max(math.prod(launch.grid) if launch.resident else 0 for launch in plan.launches)
         return Needs(alignment, zeroed, known=True, clusters=clusters, placed=placed, resident=resident)

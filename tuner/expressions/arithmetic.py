@@ -148,7 +148,7 @@ class Expression:
         _check(self._body, names, self.text)
         self.names: frozenset[str] = frozenset(names)
         """The names it needs a value for."""
-        self.asks_of_elements: tuple[tuple[str, str | None], ...] = tuple(_asked(self._body))
+        self.element_queries: tuple[tuple[str, str | None], ...] = tuple(_asked(self._body))
         """Pairs of an option that must be an element expression, and the name that ``uses`` looks for in it."""
 
     def __repr__(self) -> str:

@@ -49,7 +49,7 @@ def t1_of(kernel: KernelSpec, variant: VariantSpec, problem: Problem, gpu: Gpu) 
             ],
             "Conditions": [
                 {"Expression": text, "Parameters": sorted(condition.names & variant.parameters.keys())}
-                for _, condition in variant.searched
+                for _, condition in variant.search_conditions
                 if (text := python_of(condition, constants)) != "True"
             ],
         },
@@ -133,7 +133,7 @@ def _arguments(
     plan = make_plan(kernel, problem, gpu, Configuration.of(variant.name, variant.defaults))
     buffers = {buffer.name: buffer for buffer in (*tensors_of(kernel, problem, gpu), *plan.scratch)}
     found: list[dict[str, Any]] = []
-    passed = [argument for argument in launch.arguments if argument.places is None]
+    passed = [argument for argument in launch.arguments if argument.cluster_order is None]
     for place, (kind, name, value) in enumerate(plan.launches[0].arguments):
         if kind == "scalar":
             described: dict[str, Any] = {

@@ -13,7 +13,7 @@ from cuda.bindings import driver as cu
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.driver import Context, DriverFailure, check
 from tuner.gpu.graph import Graph, Kernel
-from tuner.kernel.cluster_order import USUAL_GROUPS, joined, placed
+from tuner.kernel.cluster_order import USUAL_GPCS, cluster_order, gpcs_of_sms
 from tuner.kernel.launches import Launch
 
 CLUSTERS = (16, 8, 4)
@@ -52,7 +52,7 @@ class Places:
 
     def of(self, launch: Launch, size: int) -> tuple[int, ...]:
         """Number the clusters of a launch, ``size`` of which share what they read;
-        :func:`tuner.kernel.cluster_order.placed`.
+        :func:`tuner.kernel.cluster_order.cluster_order`.
 
         A GPU that cannot be asked is taken for one whose groups get clusters in turn.
         """
@@ -61,8 +61,8 @@ class Places:
         if key not in self._known.numbers:
             groups = self._asked(blocks, members)
             if not groups:
-                groups = [cluster % USUAL_GROUPS for cluster in range(blocks // members)]
-            self._known.numbers[key] = placed(groups, size)
+                groups = [cluster % USUAL_GPCS for cluster in range(blocks // members)]
+            self._known.numbers[key] = cluster_order(groups, size)
         return self._known.numbers[key]
 
     def _asked(self, blocks: int, members: int) -> list[int]:
@@ -84,12 +84,12 @@ class Places:
             together: list[list[int]] = []
             for members in CLUSTERS:
                 try:
-                    for seen in self._seen(3 * USUAL_GROUPS * members, members, LOOKS):
+                    for seen in self._seen(3 * USUAL_GPCS * members, members, LOOKS):
                         together += seen.tolist()
                 except DriverFailure as failure:
                     if failure.sticky:
                         raise  # else clusters of this size do not fit, which smaller ones may
-            self._known.groups = joined(together)
+            self._known.groups = gpcs_of_sms(together)
         return self._known.groups
 
     def _seen(self, blocks: int, members: int, times: int) -> list[npt.NDArray[np.int32]]:

@@ -11,7 +11,7 @@ from cuda.bindings import driver as cu
 
 from tuner.gpu.driver import Context, check
 from tuner.gpu.tensor_map import encoded
-from tuner.kernel.cluster_order import PLACES
+from tuner.kernel.cluster_order import MAX_CLUSTERS
 from tuner.kernel.launches import Launch, TensorMap
 
 _F = cu.CUfunction_attribute
@@ -157,7 +157,7 @@ class Graph:
 
 
 def _table(places: Sequence[int]) -> Any:
-    return (ctypes.c_ubyte * PLACES)(*places)
+    return (ctypes.c_ubyte * MAX_CLUSTERS)(*places)
 
 
 def _argument(kind: str, name: str, value: Any, addresses: dict[str, int]) -> Any:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-PLACES = 256
+MAX_CLUSTERS = 256
 """Length of the table, and most clusters that can be placed."""
-USUAL_GROUPS = 8
+USUAL_GPCS = 8
 """Of a whole Hopper GPU, which get clusters in turn: what is taken for granted where nobody has looked."""
 
 
-def joined(together: Iterable[Sequence[int]]) -> dict[int, int]:
+def gpcs_of_sms(together: Iterable[Sequence[int]]) -> dict[int, int]:
     """Return each SM that was seen a group's number, the same for all that were seen to be of one.
 
     SMs are counted as ``%smid`` does, which may leave numbers out.
@@ -39,7 +39,7 @@ def joined(together: Iterable[Sequence[int]]) -> dict[int, int]:
     return {sm: root(sm) for sm in parent}
 
 
-def placed(groups: Sequence[int], size: int) -> tuple[int, ...]:
+def cluster_order(groups: Sequence[int], size: int) -> tuple[int, ...]:
     """Number clusters so that ``size`` successive numbers, from a multiple of it, are of one group if they can be.
 
     Args:

@@ -10,7 +10,7 @@ from tuner.model import Value
 
 
 @dataclass(frozen=True)
-class SeedSpec:
+class InitialSpec:
     """A configuration that is worth trying first, for the problems and GPUs for which it holds."""
 
     variant: str
@@ -19,7 +19,7 @@ class SeedSpec:
     them; the defaults for those that are not named."""
     when: Expression | None = None
     """Over the problem, the limits and all parameters, as the seed sets them."""
-    least: Expression | None = None
+    minimize: Expression | None = None
     """Of several choices that is taken which has the least of this, an expression over the same."""
     doc: str = ""
 

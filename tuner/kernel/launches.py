@@ -83,7 +83,7 @@ class Launch:
         return math.prod(self.grid) // math.prod(self.cluster or (1,))
 
     @property
-    def placed(self) -> bool:
+    def needs_cluster_order(self) -> bool:
         """Whether it takes a table of places."""
         return any(kind == "places" for kind, _, _ in self.arguments)
 

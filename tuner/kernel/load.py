@@ -18,10 +18,18 @@ from tuner.kernel.headers import own_headers
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import KernelSpec, WorkSpec
 from tuner.kernel.toml.baselines import read_baselines
-from tuner.kernel.toml.initial import read_matmul, read_seeds
+from tuner.kernel.toml.initial import read_initial, read_matmul
 from tuner.kernel.toml.problem import read_problem
 from tuner.kernel.toml.table import Table
-from tuner.kernel.toml.values import Names, check_terms, choice, exists, expression, identifier, read_terms
+from tuner.kernel.toml.values import (
+    Names,
+    check_definitions,
+    choice,
+    exists,
+    expression,
+    identifier,
+    read_definitions,
+)
 from tuner.kernel.toml.variants import read_ladder, read_variants
 from tuner.model import digest
 
@@ -127,7 +135,7 @@ def _kernel(path: Path, top: Table, file_digest: str) -> KernelSpec:
     summary = head.get("summary", str, "")
     head.done()
     problem = read_problem(top, path.parent)
-    names = read_terms(top, problem.names)
+    names = read_definitions(top, problem.names)
     work = _work(top.table("work"), names)
     baselines = read_baselines(top.table("baselines"), problem.tensors, names)
     compiling = top.table("compile")
@@ -135,9 +143,9 @@ def _kernel(path: Path, top: Table, file_digest: str) -> KernelSpec:
     include = tuple(_folder(compiling, path.parent, item) for item in compiling.get("include", list, []))
     compiling.done()
     variants = read_variants(top, path.parent, names)
-    check_terms(top, names, {name for variant in variants.values() for name in variant.parameters})
+    check_definitions(top, names, {name for variant in variants.values() for name in variant.parameters})
     ladder = read_ladder(top, names, variants)
-    seeds = read_seeds(top, names, variants)
+    seeds = read_initial(top, names, variants)
     matmul = read_matmul(top, names, variants)
     top.done()
     kernel = KernelSpec(

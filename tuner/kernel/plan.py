@@ -12,7 +12,7 @@ import numpy as np
 from tuner.errors import KernelError, TunerError
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.dtypes import ITEMSIZE
-from tuner.kernel.cluster_order import PLACES
+from tuner.kernel.cluster_order import MAX_CLUSTERS
 from tuner.kernel.launches import Buffer, Launch, Plan, TensorMap
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec
@@ -163,8 +163,8 @@ def _launch(
         if argument.value is not None:
             found = _fits(argument.value.evaluate(names), argument.dtype, argument.value.text)
             arguments.append(("scalar", argument.dtype, found))
-        elif argument.places is not None:
-            size = _whole(argument.places, names, "places")
+        elif argument.cluster_order is not None:
+            size = _whole(argument.cluster_order, names, "places")
             arguments += [("places", "uint8", size)] if size else []
         elif argument.map is not None:
             arguments.append(("map", *_map(argument, names, matrices or {}, gpu)))
@@ -188,8 +188,8 @@ def _launch(
     launch = Launch(
         grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout, alignment, resident
     )
-    if launch.placed and launch.clusters > PLACES:
-        raise UnlaunchableError(f"places for {launch.clusters} clusters", f"a table of them has {PLACES}")
+    if launch.needs_cluster_order and launch.clusters > MAX_CLUSTERS:
+        raise UnlaunchableError(f"places for {launch.clusters} clusters", f"a table of them has {MAX_CLUSTERS}")
     return launch
 
 

@@ -13,7 +13,7 @@ from tuner.model import Gpu, Problem
 
 
 @dataclass(frozen=True)
-class Answer:
+class SettledReference:
     """A settled reference."""
 
     numpy: Mapping[str, ArrayExpression]
@@ -47,7 +47,7 @@ def numpy_of(kernel: KernelSpec, problem: Problem) -> dict[str, ArrayExpression]
     return found
 
 
-def answer_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Answer:
+def settle_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> SettledReference:
     """Settle a kernel's reference for a problem.
 
     Raises:
@@ -67,7 +67,7 @@ def answer_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Answer:
             f"{reference.operand_rounding.where}: {reference.operand_rounding.text} = {rounding}",
             "it is a relative error, such as 2**-10",
         )
-    return Answer(
+    return SettledReference(
         numpy_of(kernel, problem),
         {name: path for name, path in reference.golden.items() if name in kernel.present(problem)},
         int(reference.reduction.number(names)) if reference.reduction else 1,

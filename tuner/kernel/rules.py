@@ -107,7 +107,7 @@ def with_rules(kernel: KernelSpec, names: Sequence[str]) -> KernelSpec:
         variant.name: replace(
             variant,
             constraints=(*variant.constraints, *_conditions(variant, compiled)),
-            worthwhile=(*variant.worthwhile, *_conditions(variant, at_once)),
+            pruning_rules=(*variant.pruning_rules, *_conditions(variant, at_once)),
         )
         for variant in kernel.variants.values()
     }

@@ -15,7 +15,7 @@ from tuner.errors import ExpressionError, KernelError, UsageError, suggestion
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise import parse_element
-from tuner.kernel.initial_spec import MatmulSpec, SeedSpec
+from tuner.kernel.initial_spec import InitialSpec, MatmulSpec
 from tuner.kernel.variant_spec import DEVICE_LIMITS, LaunchSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 
@@ -83,7 +83,7 @@ class CallSpec:
 
 
 @dataclass(frozen=True)
-class RungSpec:
+class StepSpec:
     """A step of the kernel's story: a variant, perhaps narrowed, and what it shows."""
 
     name: str
@@ -122,9 +122,9 @@ class KernelSpec:
     """Calls of libraries that compute the same, by the names that tables show; the first that fits a problem counts."""
     elements: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The options that are element expressions, with the names that each may use."""
-    ladder: tuple[RungSpec, ...] = ()
-    """The kernel's story as its file tells it; see :attr:`rungs`."""
-    seeds: tuple[SeedSpec, ...] = ()
+    ladder: tuple[StepSpec, ...] = ()
+    """The kernel's story as its file tells it; see :attr:`steps`."""
+    initial: tuple[InitialSpec, ...] = ()
     """What a search tries first, where it holds."""
     matmul: MatmulSpec | None = None
     """For kernels that are a product of matrices: how a library's proposals become seeds, too."""
@@ -135,10 +135,10 @@ class KernelSpec:
         return self.file.parent
 
     @property
-    def rungs(self) -> tuple[RungSpec, ...]:
+    def steps(self) -> tuple[StepSpec, ...]:
         """The steps of the kernel's story in order: its ladder, or each variant as it is."""
         return self.ladder or tuple(
-            RungSpec(variant.name, variant.name, doc=variant.summary) for variant in self.variants.values()
+            StepSpec(variant.name, variant.name, doc=variant.summary) for variant in self.variants.values()
         )
 
     def option(self, name: str, value: Value) -> Value:

@@ -84,7 +84,7 @@ class ArgumentSpec:
     dtype: str = "int32"
     map: MapSpec | None = None
     """Pass a tensor map of the matrix of that name, and not its address."""
-    places: Expression | None = None
+    cluster_order: Expression | None = None
     """Pass a table of places by value; so many clusters of the launch share what they read. 0: pass no argument."""
 
 
@@ -124,7 +124,7 @@ class VariantSpec:
     launches: tuple[LaunchSpec, ...]
     listed: Sequence[Sequence[int]] | None = field(default=None, compare=False)
     """The only combinations that there are, as places of the values, where they are listed and not described."""
-    worthwhile: tuple[tuple[str, Expression], ...] = ()
+    pruning_rules: tuple[tuple[str, Expression], ...] = ()
     """The same of what is left out of a search though it is right: a winner is verified where they do not hold."""
 
     @property
@@ -133,9 +133,9 @@ class VariantSpec:
         return tuple(c for c in self.constraints if c[1].names.isdisjoint(RESOURCE_NAMES))
 
     @property
-    def searched(self) -> tuple[tuple[str, Expression], ...]:
+    def search_conditions(self) -> tuple[tuple[str, Expression], ...]:
         """What must hold of a configuration that a search may try."""
-        return (*self.constraints_before, *self.worthwhile)
+        return (*self.constraints_before, *self.pruning_rules)
 
     @property
     def constraints_after(self) -> tuple[tuple[str, Expression], ...]:

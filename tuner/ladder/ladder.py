@@ -20,7 +20,7 @@ from tuner.devices.base import DEFAULT_NOISE_FLOOR
 from tuner.errors import UsageError, suggestion
 from tuner.hardware.roofline import Roof
 from tuner.kernel.load import content_digest
-from tuner.kernel.spec import KernelSpec, RungSpec
+from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.stats import Ratio, Verdict, median_interval, paired_ratio, verdict
 from tuner.tuning.state import metrics
@@ -44,7 +44,7 @@ class Climb:
     base: Problem
     """What holds at all sizes; a rung's own dtypes and options come before it."""
     sizes: tuple[Mapping[str, int], ...]
-    rungs: tuple[RungSpec, ...]
+    rungs: tuple[StepSpec, ...]
     against: targets.Against
     trials: int = TRIALS
     time_s: float = TIME_S
@@ -233,7 +233,7 @@ class Level:
                     return contest, place
         return None
 
-    def first(self, rungs: Sequence[RungSpec]) -> str:
+    def first(self, rungs: Sequence[StepSpec]) -> str:
         """Name the first of some rungs that has a time here, with which all are compared; empty where none has."""
         return next((rung.name for rung in rungs if self.find(rung.name) is not None), "")
 
@@ -254,7 +254,7 @@ class Ladder:
     kernel: KernelSpec
     gpu: Gpu
     device: str
-    rungs: tuple[RungSpec, ...]
+    rungs: tuple[StepSpec, ...]
     swept: tuple[str, ...]
     """The sizes that change from level to level."""
     levels: list[Level] = field(default_factory=list)
@@ -272,7 +272,7 @@ def unpaired(place: Place, other: Place) -> Ratio:
     return Ratio(place.time_ns / other.time_ns, low / other_high, high / other_low)
 
 
-def problem_of(kernel: KernelSpec, base: Problem, sizes: Mapping[str, int], rung: RungSpec) -> Problem:
+def problem_of(kernel: KernelSpec, base: Problem, sizes: Mapping[str, int], rung: StepSpec) -> Problem:
     """Settle what a rung computes at one size: the user's problem, with the dtypes and options of the rung itself.
 
     Raises:
@@ -329,15 +329,15 @@ def records_of(
     return rows
 
 
-def choose_rungs(kernel: KernelSpec, names: Sequence[str]) -> tuple[RungSpec, ...]:
+def choose_rungs(kernel: KernelSpec, names: Sequence[str]) -> tuple[StepSpec, ...]:
     """Return the rungs of these names, in the order of the story; all without any.
 
     Raises:
         UsageError: there is no such rung.
     """
-    known = [rung.name for rung in kernel.rungs]
+    known = [rung.name for rung in kernel.steps]
     for name in names:
         if name not in known:
             quoted = [repr(one) for one in known]  # there are commas in some
             raise UsageError(f"{kernel.name} has no rung {name!r}", suggestion(repr(name), quoted))
-    return tuple(rung for rung in kernel.rungs if not names or rung.name in names)
+    return tuple(rung for rung in kernel.steps if not names or rung.name in names)

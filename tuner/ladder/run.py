@@ -15,7 +15,7 @@ from tuner.devices.base import Contestant, Device, RaceRound
 from tuner.errors import Interrupted, TunerError
 from tuner.hardware.roofline import Roof, roof_of
 from tuner.kernel.baselines import Baseline, settle_baseline
-from tuner.kernel.spec import RungSpec
+from tuner.kernel.spec import StepSpec
 from tuner.ladder.ladder import STOPPED, Absence, Climb, Contest, Level, Place, Tuned, problem_of, records_of
 from tuner.ladder.steps import KeptDevice, best_of_rung
 from tuner.model import Configuration, Problem
@@ -150,9 +150,9 @@ class _Climber:
 
     def _groups(
         self, sizes: Mapping[str, int]
-    ) -> tuple[list[tuple[Problem, list[RungSpec]]], dict[str, Absence]]:
+    ) -> tuple[list[tuple[Problem, list[StepSpec]]], dict[str, Absence]]:
         """Return the problems of a size, each with the rungs that solve it, and the rungs that have none."""
-        groups: dict[str, tuple[Problem, list[RungSpec]]] = {}
+        groups: dict[str, tuple[Problem, list[StepSpec]]] = {}
         absent: dict[str, Absence] = {}
         for rung in self._asked.rungs:
             try:
@@ -167,7 +167,7 @@ class _Climber:
         self,
         sizes: Mapping[str, int],
         problem: Problem,
-        rungs: Sequence[RungSpec],
+        rungs: Sequence[StepSpec],
         absent: dict[str, Absence],
     ) -> Contest | None:
         """Find the best of each rung of a problem, and time them in turn; None where nobody is left."""
@@ -219,7 +219,7 @@ class _Climber:
         self,
         sizes: Mapping[str, int],
         problem: Problem,
-        rungs: Sequence[RungSpec],
+        rungs: Sequence[StepSpec],
         conditions: Conditions,
         roof: Roof,
         absent: dict[str, Absence],

@@ -20,7 +20,7 @@ from tuner.database.records import SUSPECT, Filters
 from tuner.devices.base import Device, Outcome
 from tuner.errors import Interrupted, SpaceError, TunerError
 from tuner.kernel.load import content_digest
-from tuner.kernel.spec import KernelSpec, RungSpec
+from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.ladder.ladder import Absence, Climb, Tuned
 from tuner.model import Configuration, Problem, Run, Status, Trial, Value
 from tuner.space.space import SearchSpace
@@ -100,7 +100,7 @@ class KeptDevice:
 
 def best_of_rung(
     asked: Climb,
-    rung: RungSpec,
+    rung: StepSpec,
     problem: Problem,
     conditions: Conditions,
     device: Device,
@@ -164,7 +164,7 @@ def best_of_rung(
 
 
 def _carried(
-    kernel: KernelSpec, rung: RungSpec, hints: Sequence[Configuration]
+    kernel: KernelSpec, rung: StepSpec, hints: Sequence[Configuration]
 ) -> list[dict[str, tuple[Value, ...]]]:
     """Narrow a rung to the values that other configurations have, as far as it knows and allows them."""
     parameters = kernel.variants[rung.variant].parameters
@@ -224,7 +224,7 @@ class _Earlier:
 
 def _earlier(
     kernel: KernelSpec,
-    rung: RungSpec,
+    rung: StepSpec,
     problem: Problem,
     conditions: Conditions,
     device: Device,

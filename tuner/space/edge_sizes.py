@@ -27,21 +27,21 @@ ALIGNED = 8
 """Lengths are this far from a tile in every second half: some variants take whole vectors only."""
 
 
-def awkward_problems(
+def edge_case_problems(
     problem: Problem, configuration: Configuration, fits: Callable[[Problem, Configuration], bool]
 ) -> list[Problem]:
     """Choose sizes at which a winner is verified: of each kind its share, the rest of what there is of the first."""
-    around = chain(edge_problems(problem, configuration), wide_edge_problems(problem, configuration))
+    around = chain(tile_edge_problems(problem, configuration), tile_product_problems(problem, configuration))
     kinds = [
         (one for one in kind if fits(one, configuration))
-        for kind in (around, between_problems(problem), near_problems(problem))
+        for kind in (around, intermediate_problems(problem), near_problems(problem))
     ]
     found = [one for kind, share in zip(kinds, SHARES, strict=True) for one in islice(kind, share)]
     found += islice(chain(*kinds), ENOUGH)
     return list({str(one): one for one in found}.values())[:ENOUGH]
 
 
-def edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
+def tile_edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
     """Return problems around a configuration's tile: 1, tile - 1, tile + 1, two tiles and a bit, in mixed dimensions.
 
     The tile lengths are not declared anywhere; every integer parameter and their product may be one, which covers
@@ -54,7 +54,7 @@ def edge_problems(problem: Problem, configuration: Configuration, seed: int = 0)
     return _both(problem, [length for length in largest if length <= MAX_LENGTH][:4], seed, MAX_PROBLEMS)
 
 
-def wide_edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
+def tile_product_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
     """Return the same around the products of any two parameters.
 
     A walk over groups of tiles, or k in many parts, may be refused where there is no more than a tile or two.
@@ -64,7 +64,7 @@ def wide_edge_problems(problem: Problem, configuration: Configuration, seed: int
     return _both(problem, sorted(lengths), seed, MAX_WIDE_PROBLEMS)
 
 
-def between_problems(problem: Problem) -> list[Problem]:
+def intermediate_problems(problem: Problem) -> list[Problem]:
     """Return problems with an eighth of each size up to all of it, one off round lengths, 8 or 64; the largest first.
 
     There persistent blocks have several tiles; and some configurations are for many tiles only. Where the own sizes

@@ -113,7 +113,7 @@ def _steps(
     variant: VariantSpec, allowed: Mapping[str, list[int]]
 ) -> Iterator[tuple[list[str], list[tuple[str, Expression]]]]:
     """Order the work: next is always the constraint whose unknown parameters have the fewest combinations."""
-    pending, known = list(variant.searched), set[str]()
+    pending, known = list(variant.search_conditions), set[str]()
     while pending:
         wanted = [[n for n in allowed if n in condition.names and n not in known] for _, condition in pending]
         new = min(wanted, key=lambda names: math.prod(len(allowed[n]) for n in names))
@@ -150,7 +150,7 @@ def _with_default(
     row = [parameter.values.index(parameter.default) for parameter in variant.parameters.values()]
     if not all(place in places for place, places in zip(row, allowed.values(), strict=True)):
         return matrix
-    if not all(condition.holds(names) for _, condition in variant.searched):
+    if not all(condition.holds(names) for _, condition in variant.search_conditions):
         return matrix
     there = np.all([column == place for column, place in zip(matrix.T, row, strict=True)], axis=0).any()
     return matrix if there else np.vstack([matrix, np.array([row], dtype=matrix.dtype)])

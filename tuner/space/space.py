@@ -131,9 +131,9 @@ class VariantSpace:
         return np.fromiter(places, dtype=np.int64)
 
 
-def kind_of(variants: Iterable[VariantSpec]) -> str:
+def demanded_of(variants: Iterable[VariantSpec]) -> str:
     """Say what a search asks of a configuration of theirs."""
-    return "valid and worth trying" if any(variant.worthwhile for variant in variants) else "valid"
+    return "valid and worth trying" if any(variant.pruning_rules for variant in variants) else "valid"
 
 
 class SearchSpace:
@@ -216,7 +216,7 @@ class SearchSpace:
                 else "change the problem or the constraints"
             )
             raise SpaceError(
-                f"no configuration is {kind_of(chosen)} for {problem} on {gpu.name} ({reasons})", remedy
+                f"no configuration is {demanded_of(chosen)} for {problem} on {gpu.name} ({reasons})", remedy
             )
         return cls(found, size_before, sampled, left_out)
 

@@ -8,7 +8,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
 
 
-def objection(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
+def invalid_reason(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
     """Say why a configuration, of whatever version of the kernel, cannot be run for a problem; empty if it can."""
     variant = kernel.variants.get(configuration.variant)
     if variant is None:
@@ -31,8 +31,8 @@ def objection(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
     return ""
 
 
-def unsearched(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
+def pruning_reason(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
     """Say why a search would not try a configuration that can be run; empty if it would."""
     names = {**kernel.environment(problem, gpu), **configuration.values}
-    conditions = kernel.variants[configuration.variant].worthwhile
+    conditions = kernel.variants[configuration.variant].pruning_rules
     return next((reason for reason, condition in conditions if not condition.holds(names)), "")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from tuner.model import Configuration, Problem
-from tuner.space.edge_sizes import ALIGNED, edge_problems, wide_edge_problems
+from tuner.space.edge_sizes import ALIGNED, tile_edge_problems, tile_product_problems
 from tuner.space.space import SearchSpace
 
 MOST_WORK = 1 << 22
@@ -43,7 +43,7 @@ def small_problems(
         At least one problem: where none is small, the problem's own sizes cut down as far as is allowed are among them.
     """
     fitting: list[Problem] = []
-    for make in (edge_problems, wide_edge_problems):  # the second are many, and few configurations need them
+    for make in (tile_edge_problems, tile_product_problems):  # the second are many, and few configurations need them
         fitting += [candidate for candidate in make(problem, configuration, seed) if fits(candidate)]
         if small := sorted((one for one in fitting if _work(one) <= MOST_WORK), key=_balance):
             break

@@ -15,7 +15,7 @@ from tuner.conditions import Mode
 from tuner.database.records import SUSPECT
 from tuner.devices.base import Contestant, Device
 from tuner.model import Configuration, Measurement, Problem, Status, Trial
-from tuner.space.edge_sizes import awkward_problems
+from tuner.space.edge_sizes import edge_case_problems
 from tuner.stats import Ratio, Verdict, verdict
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
 
@@ -337,7 +337,7 @@ def _confirm(
         return Confirmation(again, [], f"on other inputs its error is {error:.2g}, above {max_error:.2g}")
     say("verifying the winner at awkward sizes")
     chosen = winner.configuration
-    edges = device.verify_at(awkward_problems(problem, chosen, device.fits), chosen)
+    edges = device.verify_at(edge_case_problems(problem, chosen, device.fits), chosen)
     failed = [(where, found) for where, found in edges if found.status is not Status.OK]
     if not failed:
         return Confirmation(again, edges, "")

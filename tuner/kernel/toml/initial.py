@@ -10,7 +10,7 @@ from typing import Any
 from tuner.errors import suggestion
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.dtypes import ITEMSIZE
-from tuner.kernel.initial_spec import MatmulSpec, ProposalSpec, SeedSpec
+from tuner.kernel.initial_spec import InitialSpec, MatmulSpec, ProposalSpec
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import Names, checked, optional
 from tuner.kernel.values import index_of
@@ -36,7 +36,7 @@ PROPOSAL_NAMES = (
 """What a proposal for a product says, as expressions in ``[heuristics.matmul]`` may use it."""
 
 
-def read_seeds(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> tuple[SeedSpec, ...]:
+def read_initial(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> tuple[InitialSpec, ...]:
     """Read ``[[seeds]]``, and hold each against the variants: a constant that is never right is refused here.
 
     Args:
@@ -47,7 +47,7 @@ def read_seeds(top: Table, names: Names, variants: Mapping[str, VariantSpec]) ->
     return tuple(seed for table in top.tables("seeds") for seed in _seeds_of(table, names, variants))
 
 
-def _seeds_of(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> list[SeedSpec]:
+def _seeds_of(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> list[InitialSpec]:
     """Read one seed for each variant that it is said for."""
     given = table.get("variant", (str, list))
     if not isinstance(given, list):
@@ -57,7 +57,7 @@ def _seeds_of(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -
     return [_seed(Table({**table.data, "variant": one}, table.where), names, variants) for one in given]
 
 
-def _seed(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> SeedSpec:
+def _seed(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> InitialSpec:
     variant = _variant(table, variants)
     parameters: dict[str, Value | Expression | tuple[Value, ...]] = {}
     for name, given in table.get("parameters", dict, {}).items():
@@ -68,7 +68,7 @@ def _seed(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> Se
             else _setting(table, name, given, variant, known)
         )
     everything = replace(names, more=frozenset(variant.parameters))
-    seed = SeedSpec(
+    seed = InitialSpec(
         variant.name,
         parameters,
         optional(table, "when", everything),
@@ -76,7 +76,7 @@ def _seed(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> Se
         " ".join(table.get("doc", str, "").split()),
     )
     choices = [given for given in parameters.values() if isinstance(given, tuple)]
-    if bool(choices) != (seed.least is not None):
+    if bool(choices) != (seed.minimize is not None):
         table.fail(
             "parameters with several values and 'least' belong together",
             'say with least = "expression" which of the choices is taken',

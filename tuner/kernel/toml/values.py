@@ -156,7 +156,7 @@ def checked(
         by = f", by the term {using[0]!r}" if name not in said else ""
         choices = sorted(known | (set() if by else names.terms.keys()))
         table.fail(f"{key} = {text!r} uses unknown name {name!r}{by}", suggestion(name, choices))
-    for option, wanted in found.asks_of_elements:
+    for option, wanted in found.element_queries:
         if option not in names.elements:
             table.fail(
                 f"{key} = {text!r}: {option!r} is no element expression", suggestion(option, names.elements)
@@ -169,7 +169,7 @@ def checked(
     return found
 
 
-def read_terms(top: Table, names: Names) -> Names:
+def read_definitions(top: Table, names: Names) -> Names:
     """Read ``[terms]``, names for parts of expressions, of which each may use those before it.
 
     What else a term uses is known where it is used: the same term may be of several variants' parameters.
@@ -195,7 +195,7 @@ def read_terms(top: Table, names: Names) -> Names:
     return replace(names, terms=terms)
 
 
-def check_terms(top: Table, names: Names, parameters: Iterable[str]) -> None:
+def check_definitions(top: Table, names: Names, parameters: Iterable[str]) -> None:
     """Insist that each term may be used somewhere: it uses nothing that no variant knows.
 
     Args:

@@ -12,7 +12,7 @@ from tuner.errors import ExpressionError, KernelError, suggestion
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.elementwise import ElementExpression
-from tuner.kernel.spec import RungSpec
+from tuner.kernel.spec import StepSpec
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import (
     RESERVED,
@@ -75,7 +75,7 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
     compiled = replace(inner, more=inner.more | set(RESOURCE_NAMES))
     constraints = tuple((reason, expression(reasons, reason, compiled)) for reason in list(reasons.data))
     reasons = table.table("worthwhile")
-    worthwhile = tuple((reason, expression(reasons, reason, inner)) for reason in list(reasons.data))
+    pruning_rules = tuple((reason, expression(reasons, reason, inner)) for reason in list(reasons.data))
     inner = replace(inner, arguments=names.arguments | set(scratch) | set(parameters))
     launches = tuple(read_launch(launch, folder, inner) for launch in table.tables("launches"))
     if not launches:
@@ -83,7 +83,7 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
     table.done()
     memory = tuple(scratch.values())
     return VariantSpec(
-        name, summary, requires, parameters, constraints, memory, launches, worthwhile=worthwhile
+        name, summary, requires, parameters, constraints, memory, launches, pruning_rules=pruning_rules
     )
 
 
@@ -181,7 +181,7 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
     if "tensor_map" in item:
         return _map(inner, names, arguments)
     if "places" in item:
-        argument = ArgumentSpec(places=expression(inner, "places", names))
+        argument = ArgumentSpec(cluster_order=expression(inner, "places", names))
         inner.done()
         return argument
     argument = ArgumentSpec(
@@ -222,7 +222,7 @@ def _template(table: Table, folder: Path) -> Path:
     return found.resolve()
 
 
-def read_ladder(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> tuple[RungSpec, ...]:
+def read_ladder(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> tuple[StepSpec, ...]:
     """Read ``[[ladder]]``, and hold each rung against the variants and the problem."""
     rungs = tuple(_rung(table, names, variants) for table in top.tables("ladder"))
     found = [rung.name for rung in rungs]
@@ -232,7 +232,7 @@ def read_ladder(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -
     return rungs
 
 
-def _rung(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> RungSpec:
+def _rung(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> StepSpec:
     name = table.get("name", str)
     if not name.strip() or not name.isprintable() or len(name) > MAX_RUNG_NAME:
         table.fail(f"name = {name[:80]!r}", f"give one line of at most {MAX_RUNG_NAME} characters")
@@ -256,7 +256,7 @@ def _rung(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> Ru
     }
     doc = " ".join(table.get("doc", str, "").split())
     table.done()
-    return RungSpec(name.strip(), variant, parameters, dict(dtypes), options, doc)
+    return StepSpec(name.strip(), variant, parameters, dict(dtypes), options, doc)
 
 
 def _narrowed(table: Table, name: str, given: Any, variant: VariantSpec) -> tuple[Value, ...]:

@@ -22,7 +22,7 @@ from tuner.gpu.cluster_order import Places
 from tuner.gpu.driver import DriverFailure
 from tuner.gpu.graph import in_order
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.kernel.cluster_order import PLACES, joined, placed
+from tuner.kernel.cluster_order import MAX_CLUSTERS, cluster_order, gpcs_of_sms
 from tuner.kernel.launches import Launch, Plan
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import UnlaunchableError, make_plan
@@ -37,7 +37,7 @@ H200 = [*range(8, 12), *[*range(2, 8), 0, 1] * 4, *[*range(2, 8), 1] * 4]
 
 
 def test_sms_that_were_in_one_cluster_are_of_one_group() -> None:
-    groups = joined([[0, 2], [2, 4], [1, 3], [5, 700]])
+    groups = gpcs_of_sms([[0, 2], [2, 4], [1, 3], [5, 700]])
     assert groups.keys() == {0, 1, 2, 3, 4, 5, 700}  # numbers of SMs may have gaps
     assert len({groups[sm] for sm in (0, 2, 4)}) == len({groups[sm] for sm in (1, 3)}) == 1
     assert groups[5] == groups[700]
@@ -46,7 +46,7 @@ def test_sms_that_were_in_one_cluster_are_of_one_group() -> None:
 
 def test_parts_are_of_one_group_if_they_can_be() -> None:
     for size in (1, 2, 4, 8):
-        numbers = placed(H200, size)
+        numbers = cluster_order(H200, size)
         assert sorted(numbers) == list(range(64))
         of = {number: H200[cluster] for cluster, number in enumerate(numbers)}
         parts = [{of[number] for number in range(first, first + size)} for first in range(0, 64, size)]
@@ -57,10 +57,10 @@ def test_parts_are_of_one_group_if_they_can_be() -> None:
 
 def test_what_is_left_of_a_group_is_not_cut_needlessly() -> None:
     groups = [0] * 5 + [1] * 5 + [2] * 3 + [3] * 3
-    numbers = placed(groups, 8)
+    numbers = cluster_order(groups, 8)
     assert [{groups[c] for c in range(16) if numbers[c] // 8 == part} for part in (0, 1)] == [{0, 2}, {1, 3}]
     groups = [0] * 12 + [1] * 3 + [2]  # whole parts first: what is left of the first group is with the others
-    numbers = placed(groups, 8)
+    numbers = cluster_order(groups, 8)
     assert [{groups[c] for c in range(16) if numbers[c] // 8 == part} for part in (0, 1)] == [{0}, {0, 1, 2}]
 
 
@@ -68,7 +68,7 @@ def test_what_is_left_of_a_group_is_not_cut_needlessly() -> None:
 def test_any_groups_give_a_permutation(seed: int) -> None:
     draw = random.Random(seed)
     groups = [draw.randrange(draw.randrange(1, 12)) for _ in range(draw.randrange(1, 130))]
-    assert sorted(placed(groups, draw.randrange(1, 20))) == list(range(len(groups)))
+    assert sorted(cluster_order(groups, draw.randrange(1, 20))) == list(range(len(groups)))
 
 
 def plan_of(n: int = 512, **parameters: object) -> Plan:
@@ -88,7 +88,7 @@ def test_a_launch_says_how_many_share() -> None:
 
 def test_too_many_clusters_are_refused_where_they_are_to_be_placed() -> None:
     assert plan_of(n=1 << 14, gathered=False)
-    with pytest.raises(UnlaunchableError, match=f"has {PLACES}"):
+    with pytest.raises(UnlaunchableError, match=f"has {MAX_CLUSTERS}"):
         plan_of(n=1 << 14, gathered=True)
 
 
@@ -199,7 +199,7 @@ def test_what_was_found_out_is_kept_no_longer_than_the_context() -> None:
 def test_clusters_that_do_not_fit() -> None:
     places = FakePlaces(FakeContext(), {16: 912})
     assert places.of(EIGHTEEN, 4) == FakePlaces(FakeContext()).of(EIGHTEEN, 4)
-    in_turn = placed([cluster % 8 for cluster in range(18)], 4)
+    in_turn = cluster_order([cluster % 8 for cluster in range(18)], 4)
     assert FakePlaces(FakeContext(), {16: 912, 8: 912, 4: 701}).of(EIGHTEEN, 4) == in_turn
     assert FakePlaces(FakeContext(), {1: 912}).of(EIGHTEEN, 4) == in_turn
     for members in (16, 1):
@@ -209,7 +209,7 @@ def test_clusters_that_do_not_fit() -> None:
 
 def test_a_gpu_without_clusters_is_not_asked() -> None:
     places = FakePlaces(FakeContext(major=8))
-    assert places.of(EIGHTEEN, 4) == placed([cluster % 8 for cluster in range(18)], 4)
+    assert places.of(EIGHTEEN, 4) == cluster_order([cluster % 8 for cluster in range(18)], 4)
     assert not places.asked
 
 
