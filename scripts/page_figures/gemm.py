@@ -1,0 +1,279 @@
+"""Products of matrices beside cuBLAS, and what each choice of a winner is worth."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from statistics import geometric_mean
+from typing import Any
+
+from page_figures.evidence import Rows, load, per_cent, table, text, us, without_empty_columns
+
+LIBRARIES = {"torch": "torch.mm", "cublaslt": "best of cuBLASLt"}
+IN_THE_README = (
+    *((8192, 8192, 8192), (4096, 4096, 4096), (512, 512, 512), (4096, 11008, 4096)),
+    *((1, 8192, 8192), (512, 512, 65536), (4095, 4097, 4093)),
+)
+
+Problem = dict[str, Any]
+
+
+def raced(file: str, dtype: str, layout: str = "nn") -> list[Problem]:
+    """Return the problems of one dtype and layout that were timed."""
+    return [
+        one
+        for one in load(file)["problems"]
+        if (one["dtype"], one["layout"]) == (dtype, layout) and one["race"].get("ours")
+    ]
+
+
+def aligned(problems: list[Problem]) -> list[Problem]:
+    """Return those whose rows are whole 16 bytes."""
+    return [one for one in problems if one["n"] % 8 == one["k"] % 8 == 0]
+
+
+def mean(problems: list[Problem], *libraries: str, step: str = "race") -> float:
+    """Return the geometric mean of a library's time over ours; of several libraries the faster counts."""
+    return geometric_mean(
+        min(one[step]["rivals"][library]["ratio"] for library in libraries) for one in problems
+    )
+
+
+def size(one: Problem) -> str:
+    return " x ".join(str(one[length]) for length in "mnk")
+
+
+# -- how fast
+
+
+def shapes(dtype: str, layout: str = "nn", file: str = "gemm-shapes") -> str:
+    """Return the products of one dtype and layout beside cuBLAS, and the means."""
+    problems = raced(file, dtype, layout)
+    head = [
+        "m x n x k",
+        "mode",
+        "best, us",
+        "TFLOP/s",
+        *LIBRARIES.values(),
+        "sustained",
+        "found in",
+        "variant",
+    ]
+    rows = without_empty_columns([head, *map(_shape, problems)])
+    whole = aligned(problems)
+    means = ", ".join(f"**{mean(whole, library):.3f}** to {name}" for library, name in LIBRARIES.items())
+    where = f"{load(file)['gpu']}, {dtype}, layout {layout}, rested"
+    evidence = f"[{file}.txt](../../results/evidence/{file}.txt)"
+    return (
+        f"{where} ({evidence}). Geometric mean over the {len(whole)} shapes with aligned rows: {means}."
+        f"\n\n{table(rows)}"
+    )
+
+
+def _shape(one: Problem) -> list[str]:
+    race, sustained = one["race"], one["sustained"].get("rivals", {})
+    return [
+        size(one),
+        race["mode"],
+        us(race["ours"]["time_ns"]),
+        f"{race['ours']['tflops'] or 0:.1f}",
+        *(_against(race["rivals"].get(name)) for name in LIBRARIES),
+        f"{sustained['torch']['ratio']:.3f}" if "torch" in sustained else "-",
+        f"{one['search']['seconds']:.0f} s",
+        f"`{race['variant']}`",
+    ]
+
+
+def _against(library: dict[str, Any] | None) -> str:
+    return f"{library['ratio']:.3f}, {library['verdict']}" if library else "-"
+
+
+def summary() -> str:
+    """Return what the tables of shapes come to, a row for each question and a column for each dtype."""
+    found = {dtype: raced("gemm-shapes", dtype) for dtype in ("bfloat16", "float16")}
+    questions: dict[str, Callable[[list[Problem]], str]] = {
+        "faster than `torch.mm` beyond the noise": lambda p: _faster(p, "torch"),
+        "faster than the best of cuBLASLt's list beyond the noise": lambda p: _faster(p, "cublaslt"),
+        "slower than either": lambda p: str(sum(_slower(one) for one in p)),
+        "mean to `torch.mm`": lambda p: f"{mean(p, 'torch'):.3f}",
+        "the same without 4096 x 4096 x 128": lambda p: f"{mean(_but_short(p), 'torch'):.3f}",
+        "mean to the best of the list": lambda p: f"{mean(p, 'cublaslt'):.3f}",
+        "mean to the faster of both": lambda p: f"{mean(p, 'torch', 'cublaslt'):.3f}",
+        "sustained, to `torch.mm`": _sustained,
+        "trials in eight seconds": lambda p: _range([one["search"]["stats"]["trials"] for one in p], "d"),
+    }
+    rows = [[question, *(says(aligned(p)) for p in found.values())] for question, says in questions.items()]
+    return table([["of the shapes with aligned rows", *found], *rows])
+
+
+def _faster(problems: list[Problem], library: str) -> str:
+    verdicts = [one["race"]["rivals"][library]["verdict"] for one in problems]
+    return f"{verdicts.count('faster')} of {len(verdicts)}"
+
+
+def _slower(one: Problem) -> bool:
+    return any(library["verdict"] == "slower" for library in one["race"]["rivals"].values())
+
+
+def _but_short(problems: list[Problem]) -> list[Problem]:
+    return [one for one in problems if one["k"] != 128]
+
+
+def _sustained(problems: list[Problem]) -> str:
+    loaded = [one["sustained"]["rivals"]["torch"] for one in problems if one["sustained"]]
+    faster = sum(one["verdict"] == "faster" for one in loaded)
+    return f"{_range([one['ratio'] for one in loaded], '.3f')} ({faster} of {len(loaded)} faster)"
+
+
+def _range(values: list[float], form: str) -> str:
+    return f"{min(values):{form}} to {max(values):{form}}"
+
+
+def longer() -> str:
+    """Return how far winners are from what longer searches end with."""
+    problems = [one for one in load("gemm-longer")["problems"] if one["longer"].get("ratio") is not None]
+    rows = [
+        [
+            size(one),
+            us(one["search"]["time_ns"]),
+            f"{one['longer']['time_ns'] / 1e3:.2f}",
+            _still_ahead(one["longer"]),
+        ]
+        for one in sorted(problems, key=lambda one: -one["longer"]["ratio"])
+    ]
+    return table(
+        [["m x n x k", "first winner, us", "after 18 s more, us", "first over last, in turn"], *rows]
+    )
+
+
+def _still_ahead(later: dict[str, Any]) -> str:
+    if later["low"] == later["high"] == 1.0:
+        return "the first stayed the winner"
+    return f"{later['ratio']:.3f} ({later['low']:.3f} to {later['high']:.3f})"
+
+
+def overview() -> str:
+    """Return the README's table."""
+    rows = [
+        [
+            size(one),
+            one["race"]["mode"],
+            us(one["race"]["ours"]["time_ns"]),
+            f"{one['race']['ours']['tflops']:.1f}",
+            "{ratio:.3f} ({verdict})".format(**one["race"]["rivals"]["torch"]),
+        ]
+        for one in raced("gemm-shapes", "bfloat16")
+        if (one["m"], one["n"], one["k"]) in IN_THE_README
+    ]
+    return table(
+        [["m x n x k", "mode", "time, us", "TFLOP/s", "`torch.mm` takes, times as long (verdict)"], *rows]
+    )
+
+
+def mean_of(dtype: str, *libraries: str) -> str:
+    """Return one mean over the shapes with aligned rows."""
+    return f"{mean(aligned(raced('gemm-shapes', dtype)), *libraries):.3f}"
+
+
+def search_seconds(dtype: str) -> str:
+    """Return from how many seconds to how many the searches took."""
+    return _range([one["search"]["seconds"] for one in raced("gemm-shapes", dtype)], ".0f")
+
+
+# -- what each choice is worth
+
+
+def ablation(variant: str) -> str:
+    """Return what each choice of a variant's winners is worth, a column for each product."""
+    found = [one for one in load("gemm-ablation") if one["variant"] == variant]
+    columns = [{choice["parameter"]: choice for choice in one["choices"]} for one in found]
+    names = dict.fromkeys(name for column in columns for name in column)
+    ordered = sorted(names, key=lambda name: -max(_worth(column.get(name)) for column in columns))
+    body: Rows = [
+        [f"`{name}`", *(_choice(column[name]) if name in column else "-" for column in columns)]
+        for name in ordered
+    ]
+    evidence = "[gemm-ablation.txt](../../results/evidence/gemm-ablation.txt)"
+    where = f"{found[0]['gpu']}, {_conditions(found)} ({evidence})."
+    return f"{where}\n\n{table([['parameter', *map(_product, found)], *body])}"
+
+
+def _conditions(found: list[Problem]) -> str:
+    """Return how the products were timed: all of them, or which how."""
+    same = [one["problem"]["dtypes"]["input"] for one in found] + [one["regime"] for one in found]
+    by_mode: dict[str, list[str]] = {}
+    for one in found:
+        by_mode.setdefault(one["mode"], []).append(_product(one))
+    modes = [f"{mode}: {', '.join(products)}" for mode, products in by_mode.items()]
+    return f"{', '.join(dict.fromkeys(same))}, {'; '.join(modes if len(modes) > 1 else by_mode)}"
+
+
+def _product(one: Problem) -> str:
+    return size(one["problem"]["sizes"])
+
+
+def _worth(choice: dict[str, Any] | None) -> float:
+    return (choice or {}).get("worth") or 0.0
+
+
+def _choice(choice: dict[str, Any]) -> str:
+    """Return what was chosen, and what the best of the others costs."""
+    timed = [one for one in choice["alternatives"] if one["ratio"] is not None]
+    if not timed:
+        return f"{choice['value']}; no other is valid"
+    best = min(timed, key=lambda one: one["ratio"])
+    said = {"faster": f"{best['ratio']:.3f}", "slower": f"{best['ratio']:.3f}, better"}
+    besides = "".join(f" with {name} {value}" for name, value in best["besides"].items())
+    left_out = " *" if best["unsearched"] else ""
+    return (
+        f"{choice['value']}; {best['value']}{besides}{left_out}: {said.get(best['verdict'], best['verdict'])}"
+    )
+
+
+def alternative(shape: str, parameter: str, value: str, digits: str = "0") -> str:
+    """Return how much longer a product takes with another value of one parameter, such as ``8192 raster hilbert``."""
+    lengths = (shape.split("x") * 3)[:3]
+    (ratio,) = (
+        other["ratio"]
+        for one in load("gemm-ablation")
+        if [str(one["problem"]["sizes"][length]) for length in "mnk"] == lengths
+        for choice in one["choices"]
+        if choice["parameter"] == parameter
+        for other in choice["alternatives"]
+        if str(other["value"]) == value
+    )
+    return per_cent(ratio, int(digits))
+
+
+# -- where the time of a deep product goes
+
+
+def timeline() -> str:
+    """Return when a launch of 512 x 512 x 65536 reaches each mark, in microseconds from its beginning."""
+    now = text("deep-k.txt").split("Earlier")[0]
+    (clock,) = re.findall(r"SMs at ([\d.]+) GHz", now)
+    marks = re.findall(r"^(\w[\w ']*?)  +([\d.]+) +([\d.]+) +([\d.]+)$", now, re.MULTILINE)
+    head = [f"us, SMs at {clock} GHz", "first block", "median", "last"]
+    return table([head, *([mark, first, median, last] for mark, first, median, last in marks)])
+
+
+def counters() -> str:
+    """Return what Nsight Compute counted of the same product, beside cuBLAS's two kernels."""
+    now = text("deep-k.txt").split("Earlier")[0]
+    rows = re.findall(r"^(\w[^$\n]*?)  +([\d.,]+)  +([\d.,]+)  +([\d.,]+)$", now, re.MULTILINE)
+    marks = {
+        mark for mark, *_ in re.findall(r"^(\w[\w ']*?)  +([\d.]+) +([\d.]+) +([\d.]+)$", now, re.MULTILINE)
+    }
+    wanted = ("time, us", "tensor cores busy, %", "L2 busy, %", "sectors SMs read of the L2")
+    assert marks.isdisjoint(wanted)
+    body = [list(row) for row in rows if row[0] in wanted]
+    return table([["", "ours", "cuBLAS: products", "cuBLAS: sum"], *body])
+
+
+# -- other files
+
+
+def beside_torch(file: str, number: str) -> str:
+    """Return how many times as fast as torch one of the winners in a text is; they count from 0."""
+    ratios = re.findall(r"^torch .* faster: ([\d.]+)x \(", text(f"{file}.txt"), re.MULTILINE)
+    return str(ratios[int(number)])

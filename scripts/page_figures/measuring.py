@@ -1,0 +1,69 @@
+"""How far the timing can be relied on: what ``scripts/measuring/`` wrote."""
+
+from __future__ import annotations
+
+from page_figures.evidence import load, table
+
+
+def _us(time_us: float) -> str:
+    return f"{time_us:.2f}" if time_us < 100 else f"{time_us:.1f}"
+
+
+def modes() -> str:
+    """Return one addition of vectors, timed in seven ways."""
+    rows = load("modes")["rows"]
+    names = list(rows[0]["us"])
+    return table(
+        [["elements", *names], *([f"2^{row['exponent']}", *map(_us, row["us"].values())] for row in rows)]
+    )
+
+
+def spread() -> str:
+    """Return how far measurements of one product differ, in each regime."""
+    found = load("spread")
+    rows = [
+        [
+            name,
+            f"{found[name]['median_us']:.0f} us",
+            f"{100 * found[name]['spread']:.2f} %",
+            f"{100 * found[name]['samples_within']:.1f} %",
+        ]
+        for name in ("rested", "sustained", "naive")
+    ]
+    head = ["", "median", "medians differ by", "samples of one measurement differ by up to"]
+    return table([head, *rows])
+
+
+def twins() -> str:
+    """Return the verdicts on equal kernels, and on kernels that do a little more work."""
+    verdicts = ("faster", "same", "ambiguous", "slower")
+    rows = [
+        [
+            row["case"],
+            f"{100 * row['share']:.1f} %" if row["share"] else "none",
+            *(str(row["verdicts"][word]) for word in verdicts),
+            f"{row['ratio']['median']:.4f}",
+            f"{row['seconds']:.2f}",
+        ]
+        for row in sorted(load("twins")["rows"], key=lambda row: (row["share"], row["case"]))
+    ]
+    return table([["pair", "more work", *verdicts, "median ratio", "seconds"], *rows])
+
+
+def tools() -> str:
+    """Return the same calls, timed by several tools."""
+    found = load("tools")["us"]
+    names = list(next(iter(found.values())))
+    return table([["", *names], *([call, *map(_us, times.values())] for call, times in found.items())])
+
+
+def race_cost(case: str) -> str:
+    """Return what a race costs: seconds and rounds; ``different`` configurations, or the ``same`` several times."""
+    rows = {"different": "eight configurations", "same": "one under eight names"}
+    (row,) = (row for row in load("race-cost")["rows"] if row["case"] == rows[case])
+    return f"{row['seconds']:.1f} s ({row['rounds']} rounds)"
+
+
+def worst_claim() -> str:
+    """Return how far the worst of ten claims was from what was measured again."""
+    return f"{100 * load('ten-runs')['worst']:.2f} %"

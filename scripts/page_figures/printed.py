@@ -1,0 +1,119 @@
+"""What commands print: excerpts of stored output, and of commands that need no GPU."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from functools import cache
+
+from click.testing import CliRunner
+
+from page_figures.evidence import Rows, table, text
+from tuner.cli import cli
+
+ALONE = ("--gpu", "H200", "--db", "no.db")
+"""The same answer on every machine: no GPU is looked for, and no database."""
+
+
+def fenced(lines: list[str]) -> str:
+    return "\n".join(["```text", *lines, "```"])
+
+
+def excerpt(file: str, *parts: str) -> str:
+    """Return lines of a file of the evidence, such as ``1-4 7``; what is left out between them is ``...``."""
+    lines = text(file).splitlines()
+    shown: list[str] = []
+    last = 0
+    for part in parts:
+        first, _, end = part.partition("-")
+        if last and int(first) > last + 1:
+            shown.append("...")
+        last = int(end or first)
+        shown += lines[int(first) - 1 : last]
+    return fenced(shown)
+
+
+@cache
+def _said(command: str) -> str:
+    done = CliRunner().invoke(cli, [*shlex.split(command)[1:], *ALONE])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def command(line: str, *labels: str) -> str:
+    """Return what a command prints: the lines that begin with one of the labels, in order."""
+    lines = _said(line).splitlines()
+    kept = [index for index, text in enumerate(lines) if text.startswith(labels)]
+    shown = [f"$ {line}"]
+    for index, before in zip(kept, [-1, *kept], strict=False):
+        shown += [*(["..."] if index > before + 1 else []), lines[index]]
+    return fenced(shown)
+
+
+STEPS = (
+    ("scalar float", "4 B", "float32", "vector_width=1"),
+    ("float4", "16 B", "float32", "vector_width=4"),
+    ("scalar half", "2 B", "float16", "vector_width=1"),
+    ("half2", "4 B", "float16", "vector_width=2"),
+    ("half x 8 by half2", "4 x 4 B", "float16", "vector_width=2 items_per_thread=4 arrangement=blocked"),
+    ("half x 8 packed", "16 B", "float16", "vector_width=8"),
+    ("several packed (two)", "2 x 16 B", "float16", "vector_width=8 items_per_thread=2"),
+)
+
+
+def explained_steps() -> str:
+    """Return how `tune explain` counts the steps of a vector addition."""
+    head = [
+        "step",
+        "of each input, a thread asks for",
+        "bytes in flight on an SM",
+        "instructions for each byte",
+        "bytes in flight",
+    ]
+    rows: Rows = [head]
+    for step, asks_for, dtype, values in STEPS:
+        config = shlex.quote(f"vectorized {values}")
+        said = json.loads(
+            _said(f"tune explain vector_add --size n=2**28 --dtype {dtype} --config {config} --json")
+        )
+        (launch,) = said["launches"]
+        path = launch["code"]["ptx"]["main_path"]
+        (advice,) = (line["verdict"] for line in said["advice"] if line["about"] == "bytes in flight")
+        in_flight = f"{launch['bytes_in_flight']['bytes'] / 1024:.0f} KiB"
+        rows.append(
+            [step, asks_for, in_flight, f"{path['instructions'] / path['global_bytes']:.2g}", f"`{advice}`"]
+        )
+    return table(rows)
+
+
+def sanitized() -> str:
+    """Return which winners ran under Compute Sanitizer, and how often."""
+    head = ["`tune sanitize`", "dtype", "configurations", "tools", "runs of each", "findings"]
+    rows: Rows = [head]
+    for block in text("sanitize.txt").strip().split("\n\n"):
+        command_line, *lines = block.splitlines()
+        kernel = command_line.split()[3]
+        edges = re.search(r"--edges (\d+)", command_line)
+        values = dict(re.split(r"  +", line, maxsplit=1) for line in lines if re.match(r"\w+  ", line))
+        runs = re.findall(r"^(\w+) +clean: (\d+) runs$", block, re.MULTILINE)
+        assert runs, f"not clean: {command_line}"
+        (count,) = {number for _, number in runs}
+        which = f"`{kernel}`, {'winners' if '--winners' in command_line else 'one configuration'}"
+        which += f", `--edges {edges[1]}`" if edges else ""
+        (dtype,) = re.findall(r"b?float\d+", values["problem"].split(" product=")[0])
+        chosen = values["configurations"].split()[0]
+        rows.append([which, dtype, chosen, ", ".join(tool for tool, _ in runs), count, "none"])
+    return table(rows)
+
+
+def main_job() -> str:
+    """Return what the main job prints by replay, each line of at most 110 characters."""
+    lines = text("replay.txt").splitlines()
+    return fenced([line if len(line) <= 110 else f"{line[:106]} ..." for line in lines[:-1]])
+
+
+def main_job_seconds() -> str:
+    """Return how long the main job takes on an H200, from cold caches."""
+    (seconds, *_) = re.findall(r"^\[([\d.]+) s from start", text("figures.txt"), re.MULTILINE)
+    return f"{float(seconds):.0f}"

@@ -1,0 +1,141 @@
+"""How good the search is on recorded spaces: what ``scripts/search/benchmark.py`` wrote."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from page_figures.evidence import Rows, load, table, text
+
+DEFAULT = "kriging"
+"""The default sampler's name when these were measured: gp-ei today."""
+OWN = {
+    "gemm, 4096, float16": "gemm,m=4096,n=4096,k=4096,float16",
+    "gemm, 2048, float16": "gemm,m=2048,n=2048,k=2048,float16",
+    "gemm, 4096, float32": "gemm,m=4096,n=4096,k=4096,float32",
+    "gemm, 1024, bfloat16": "gemm,m=1024,n=1024,k=1024,bfloat16",
+    "mean_matvec, float32": "product=float32",
+    "reduce, 2^20": "reduce,n=1048576,",
+    "vector_add, 2^20": "vector_add,n=1048576,",
+}
+STOPPED = {
+    **{name: part for name, part in OWN.items() if name.startswith("gemm")},
+    "reduce, 2^20, sum": OWN["reduce, 2^20"],
+}
+
+
+def _spaces(name: str, sampler: str = DEFAULT) -> dict[str, Any]:
+    found = load(name)["samplers"][sampler]
+    return {**found["spaces"], "all runs": found["all"]}
+
+
+def _median(one: dict[str, Any]) -> str:
+    return f"{one['to_5_percent']:g}"
+
+
+def others() -> str:
+    """Return the evaluations that six spaces of other people's kernels take."""
+    ours, batch, tpe = _spaces("search-others"), _spaces("search-batch"), _spaces("search-baselines", "tpe")
+    head = [
+        "space",
+        "to 5 %",
+        "9 of 10 runs",
+        "at 25",
+        "at 50",
+        "at 100",
+        "batches of 8, to 5 %",
+        "`tpe`, to 5 %",
+    ]
+    rows: Rows = [head]
+    for space, one in ours.items():
+        both = list(zip(one["fraction_median"], one["fraction_p10"], strict=True))[:3]
+        shares = [f"{median:.3f} / {low:.3f}" for median, low in both]
+        worst = f"{one['to_5_percent_p90']:g}"
+        rows.append([space, _median(one), worst, *shares, _median(batch[space]), _median(tpe[space])])
+    return table(rows)
+
+
+def chosen() -> str:
+    """Return the trials that the same spaces take when candidates are compiled ahead."""
+    shortlist, alone = _spaces("search-shortlist"), _spaces("search-others")
+    in_order = dict(re.findall(r"^(\S+) +([\d.]+) +[\d.]+ +\d+%", text("search-ahead.txt"), re.MULTILINE))
+    names = [name for name in alone if name != "all runs"]
+    rows = [
+        [name, f"{float(in_order[name]):g}", _median(shortlist[name]), _median(alone[name])] for name in names
+    ]
+    return table([["space", "in order", "chosen", "one by one"], *rows])
+
+
+def own() -> str:
+    """Return the evaluations that our own recordings take, by sampler."""
+    samplers = {"`gp-ei`": DEFAULT, "`tpe`": "tpe", "`random`": "random"}
+    rows: Rows = [["space", *samplers]]
+    for name, part in OWN.items():
+        cells = []
+        for sampler in samplers.values():
+            (one,) = (one for space, one in _spaces("search-own", sampler).items() if part in space)
+            cells.append(_median(one))
+        rows.append([name, *cells])
+    return table(rows)
+
+
+def median(name: str, sampler: str = DEFAULT) -> str:
+    """Return a sampler's median over the spaces of one file of the evidence."""
+    return f"{load(name)['samplers'][sampler]['headline']:.1f}"
+
+
+def stopping(*patience: str) -> str:
+    """Return what stopping costs and saves over all problems, for some numbers of proposals in a row."""
+    head = ["in a row", "saved", "same best", "lost more than the noise floor", "mean loss", "worst loss"]
+    rows: Rows = [head]
+    for count in patience:
+        _, _, _, saved, same, lost, mean, _, worst = _stopped(count)["all runs"]
+        rows.append([count, saved, same, lost, mean, worst])
+    return table(rows)
+
+
+def stopped(patience: str) -> str:
+    """Return the same for one number of proposals, problem by problem."""
+    head = ["noise floor 0.2 %", "stopped after, median", "saved", "same best", "mean loss", "worst loss"]
+    rows: Rows = [head]
+    for name, part in {**STOPPED, "all 16 problems": "all runs"}.items():
+        (found,) = (cells for space, cells in _stopped(patience).items() if part in space)
+        after, _, _, saved, same, _, mean, _, worst = found
+        rows.append([name, f"{float(after):g}", saved, same, mean, worst])
+    return table(rows)
+
+
+def _stopped(patience: str) -> dict[str, list[str]]:
+    """Return the first table of ``search-stop.txt`` for a patience: cells by space."""
+    printed = text("search-stop.txt")
+    block = printed.split(f"noise floor 0.2 %, {patience} proposals in a row\n")[1].split("\n\n")[0]
+    tidy = {"%": " %", "/": " of "}
+    cells = {}
+    for space, line in re.findall(r"^(\S+(?: runs)?)  +(\d.*)$", block, re.MULTILINE):
+        words = line.replace(" %", "%").split()
+        cells[space] = [re.sub("[%/]", lambda found: tidy[found[0]], word) for word in words]
+    return cells
+
+
+def seeded() -> str:
+    """Return what searches from scratch reach with the kernel's initial configurations, and without."""
+    first_run = text("search-seeded.txt").split("The second run")[0]
+    steps = ["5", "20", "50", "100", "end"]
+    head = [
+        "m x n x k",
+        "initial",
+        *(f"after {step}" for step in steps),
+        *(f"without: {step}" for step in steps),
+    ]
+    rows: Rows = [[word.replace("after end", "at the end") for word in head]]
+    for m, n, k, lines in re.findall(
+        r"^gemm m=(\d+) n=(\d+) k=(\d+) .*\n(?:.*\n){2}((?:  \w.*\n)+)", first_run, re.MULTILINE
+    ):
+        arms = {words[0]: words[2:] for words in map(str.split, lines.splitlines())}
+        rows.append([f"{m} x {n} x {k}", arms["kernel"][0], *_shares(arms["kernel"]), *_shares(arms["none"])])
+    return table(rows)
+
+
+def _shares(words: list[str]) -> list[str]:
+    _, _, at_5, _, at_20, at_50, at_100, at_200 = words
+    return [at_5, at_20, at_50, at_100, at_200]
