@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.database import Benchmark, Database, Metrics, Winner
-from tuner.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial, Verification
+from tuner.model import Configuration, Gpu, Problem, Resources, Run, RunOptions, Status, Trial, Verification
 
 GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, uuid="GPU-1", driver="580.95")
 PROBLEM = Problem(
@@ -41,7 +41,7 @@ def make_run(
         "tpe",
         200,
         4,
-        {"variant": ["tiled"]},
+        RunOptions(variants=("tiled",)),
         "d1",
         "gemm.toml",
         {"nvrtc": "13.5"},

@@ -154,9 +154,9 @@ def test_the_journal_suits_the_version(
     path: Path, monkeypatch: pytest.MonkeyPatch, safe_from: tuple[int, ...], journal: str, synchronous: int
 ) -> None:
     for first in ((99,), (3, 0)):  # also coming from the other one
-        monkeypatch.setattr(schema, "WAL_IS_SAFE_FROM", first)
+        monkeypatch.setattr(schema, "SAFE_WAL_VERSION", first)
         Database.open(path).close()
-        monkeypatch.setattr(schema, "WAL_IS_SAFE_FROM", safe_from)
+        monkeypatch.setattr(schema, "SAFE_WAL_VERSION", safe_from)
         with Database.open(path) as database:
             assert database.connection.execute("PRAGMA journal_mode").fetchone()[0] == journal
             assert database.connection.execute("PRAGMA synchronous").fetchone()[0] == synchronous
@@ -288,6 +288,17 @@ def test_a_run_whose_process_lives_is_not_taken_over(path: Path) -> None:
             process.wait()
             assert database.latest_unfinished(PROBLEM, "cuda:0") == make_run()
             database.resume_run(make_run().id)
+
+
+def test_a_sampler_is_read_by_the_name_that_it_has_today(path: Path) -> None:
+    with Database.open(path) as database:
+        database.start_run(replace(make_run(), sampler="kriging"))
+    with Database.open(path, write=False) as database:
+        before = file_hash(path)
+        assert database.run(make_run().id).sampler == "gp-ei"
+        assert database.check().problems == []
+        assert database.select("SELECT sampler FROM runs") == [{"sampler": "kriging"}]
+    assert file_hash(path) == before
 
 
 # -- winners

@@ -32,7 +32,7 @@ from tuner.conditions import Conditions
 from tuner.database import cells, owners, schema
 from tuner.database.database import Database, Filters, Metrics
 from tuner.errors import DatabaseError, UsageError
-from tuner.model import Status
+from tuner.model import RunOptions, Status
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -178,6 +178,18 @@ def test_a_file_size_limit_loses_nothing(fast: Path) -> None:
         assert database.check().problems == []
 
 
+def test_a_table_whose_name_is_damaged_is_neither_empty_nor_made_anew(path: Path) -> None:
+    filled(path)
+    with Database.open(path) as database:
+        database.connection.execute("ALTER TABLE winners RENAME TO winnerz")
+    with Database.open(path) as database:
+        with pytest.raises(DatabaseError, match="no such table: winners"):
+            database.winners()
+        with pytest.raises(DatabaseError, match="no such table: winners"):
+            database.record_winner(make_run().id, make_winner(database.trials(make_run().id)[0]))
+        assert "structure: no such table: winners" in database.check().problems
+
+
 # -- versions
 
 
@@ -246,7 +258,7 @@ def test_a_version_1_file_keeps_working(path: Path, write: bool) -> None:
     version_1(path)
     with Database.open(path, write=write) as database:
         assert database.connection.execute("PRAGMA user_version").fetchone()[0] == len(schema.MIGRATIONS)
-        assert database.run("a" * 32) == replace(make_run(), calibration=None)
+        assert database.run("a" * 32) == replace(make_run(), calibration=None, options=RunOptions())
         noisy, good, hang = (database.trial(number) for number in (1, 2, 3))
         old = {"sm_clock_hz": 0.0, "capped_samples": 0}
         samples = (1000.0,) * 18 + (1001.0, 1200.0)
@@ -657,11 +669,11 @@ def test_sql_is_stopped_after_a_while(path: Path) -> None:
     code = """if True:
         import sys
         from pathlib import Path
-        from tuner.database import maintenance
+        from tuner.database import sql
         bomb = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t"
         try:
-            maintenance.read_only_sql(Path(sys.argv[1]), bomb, limit_s=0.3)
-        except maintenance.UsageError as error:
+            sql.read_only(Path(sys.argv[1]), bomb, limit_s=0.3)
+        except sql.UsageError as error:
             print(error)
     """
     filled(path)
@@ -674,12 +686,12 @@ def test_sql_is_stopped_by_its_user(path: Path) -> None:
     code = """if True:
         import signal, sys
         from pathlib import Path
-        from tuner.database import maintenance
+        from tuner.database import sql
         bomb = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t"
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         try:
-            maintenance.read_only_sql(Path(sys.argv[1]), bomb, limit_s=20)
+            sql.read_only(Path(sys.argv[1]), bomb, limit_s=20)
         except KeyboardInterrupt:
             print("stopped")
     """

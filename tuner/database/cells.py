@@ -13,10 +13,12 @@ from typing import Any, NoReturn
 
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.model import Configuration, Value, Verification, canonical_json, digest
+from tuner.stats import outlier_count
 
 MAX_TEXT = 1 << 20
-"""Characters kept of an error or a compiler log."""
+"""Characters kept of an error or a compiler log: more than anyone reads, and no danger to the disk."""
 MAX_SAMPLES = 1 << 24
+"""More than any timing takes; a damaged count must not ask for all of the memory."""
 _NOT_CONTENT = {
     "runs": {"digest", "state", "ended_at", "stats", "owner"},
     "trials": {"id", "digest"},
@@ -26,7 +28,7 @@ _NOT_CONTENT = {
 """Columns that may change without the row becoming another one."""
 
 
-class Damaged(Exception):  # noqa: N818 - a finding; database.py decides what becomes of it
+class Damaged(Exception):  # noqa: N818 - a finding; the reader decides what becomes of it
     """A row whose content is not what was written."""
 
 
@@ -55,7 +57,7 @@ def sealed(table: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def intact(table: str, row: Mapping[str, Any]) -> bool:
-    """Whether a row is what was written."""
+    """Return whether a row is what was written."""
     try:
         return bool(row_digest(table, row) == row["digest"])
     except (LookupError, ValueError, TypeError):  # also a column whose name is damaged
@@ -63,7 +65,7 @@ def intact(table: str, row: Mapping[str, Any]) -> bool:
 
 
 def storable(text: str) -> str:
-    """Only what UTF-8 can hold, and not without end."""
+    """Return what UTF-8 can hold of a text, up to :data:`MAX_TEXT` characters."""
     return text[:MAX_TEXT].encode("utf-8", "replace").decode()
 
 
@@ -105,7 +107,7 @@ def encode_samples(samples: Sequence[float]) -> bytes:
 
 
 def decode_samples(blob: bytes, count: int) -> tuple[float, ...]:
-    """Return the samples back.
+    """Return the samples that were encoded.
 
     Raises:
         ValueError: not this many.
@@ -121,8 +123,6 @@ def decode_samples(blob: bytes, count: int) -> tuple[float, ...]:
 
 def outliers_in(blob: bytes, count: int) -> int:
     """Count the outliers of stored samples, with the errors of :func:`decode_samples`."""
-    from tuner.stats import outlier_count  # NumPy, which reading need not wait for
-
     samples = decode_samples(blob, count)
     return outlier_count(samples) if samples else 0
 
@@ -170,6 +170,6 @@ def encode_verification(verification: Verification) -> str:
 def decode_verification(text: str) -> Verification:
     """Rebuild a verification from JSON text."""
     data = from_json(text)
-    known = ["worst_ratio", "norm_error", *(["true_error"] if data.get("true_error") is not None else [])]
-    data.update({name: float(data[name]) for name in known})  # also "inf" and "nan"
+    numbers = ["worst_ratio", "norm_error", *(["true_error"] if data.get("true_error") is not None else [])]
+    data.update({name: float(data[name]) for name in numbers})  # also "inf" and "nan"
     return Verification(**data)

@@ -1,4 +1,4 @@
-"""The one place that writes SQLite: runs, trials, attempts, winners and benchmarks, each in one transaction."""
+"""Writing: runs, attempts, trials, winners and benchmarks, through sqlite-utils' tables, each in one transaction."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tuner.database import cells, maintenance, owners, rows, schema
-from tuner.database.queries import DEFAULT_PATH, Reader
+from sqlite_utils.db import NotFoundError
+
+from tuner.database import cells, maintenance, merge, owners, rows, schema
+from tuner.database.queries import Queries
+from tuner.database.reader import DEFAULT_PATH
 from tuner.database.records import (
     Benchmark,
-    Check,
+    CheckReport,
     Filters,
-    Found,
     Merged,
     Metrics,
+    Selection,
     StoredTrial,
     StoredWinner,
     Winner,
@@ -26,7 +29,7 @@ from tuner.model import Configuration, Problem, Run, Status, Trial, digest
 STATES = ("running", "finished", "interrupted", "failed")
 
 
-class Database(Reader):
+class Database(Queries):
     """An open database; a context manager. Reading needs no lock for long, writing waits for its turn.
 
     Everything that is recorded is on the disk when the method returns, and a process killed at any moment
@@ -39,6 +42,9 @@ class Database(Reader):
 
         Methods called inside join this transaction: recording a trial together with the next attempt waits
         for the disk once instead of twice.
+
+        Raises:
+            DatabaseError: opened for reading, or what SQLite says.
         """
         if self.connection.in_transaction:
             yield
@@ -46,42 +52,45 @@ class Database(Reader):
         with schema.explained(self.path):
             if not self.write:
                 raise DatabaseError(f"{self.path} was opened for reading", "open it with write=True")
-            try:
-                # Within the try: a Ctrl-C that comes while the lock is waited for is raised when it is had.
-                self.connection.execute("BEGIN IMMEDIATE")
+            with schema.immediate(self.connection):
                 yield
-                self.connection.execute("COMMIT")
-            except BaseException:
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
-                raise
 
     def insert(self, table: str, row: Mapping[str, Any]) -> int:
-        """Add one row inside a transaction; give its number."""
-        added = self.tables.table(table).insert(dict(row))
-        return added.last_rowid or 0
+        """Add one row inside a transaction; return its number."""
+        return self.tables[table].insert(dict(row)).last_rowid or 0
 
-    def insert_source(self, text: str) -> None:
-        """Add a rendered source inside a transaction, once."""
-        self.tables.table("sources").insert({"digest": digest(text), "text": text}, ignore=True)
+    def insert_sources(self, texts: Sequence[str]) -> None:
+        """Add rendered sources inside a transaction, each once."""
+        sources = [{"digest": digest(text), "text": text} for text in texts]
+        self.tables["sources"].insert_all(sources, ignore=True)
 
     # -- runs
 
     def start_run(self, run: Run) -> None:
-        """Write down that a run begins, before anything is tried."""
+        """Write down that a run begins, before anything is tried.
+
+        Raises:
+            DatabaseError: there is one of this id.
+        """
         with self.transaction():
-            if self.select("SELECT 1 FROM runs WHERE id = ?", run.id):
+            if self.tables["runs"].count_where("id = ?", [run.id]):
                 raise DatabaseError(f"run {run.id} exists already in {self.path}", "give each run its own id")
             self.insert("runs", rows.encode_run(run, owners.this_process()))
 
     def resume_run(self, run_id: str) -> Run:
-        """Take an unfinished run over, unless its process is still alive."""
+        """Take an unfinished run over.
+
+        Raises:
+            DatabaseError: its process is still alive, or there is no such run.
+        """
         with self.transaction():
             run = self.run(run_id)
-            owner = self.select("SELECT owner FROM runs WHERE id = ? AND state = 'running'", run_id)
-            if owner and owner[0]["owner"] != owners.this_process() and owners.alive(owner[0]["owner"]):
-                pid = owners.number(owner[0]["owner"])
-                raise DatabaseError(f"run {run_id} is still going in process {pid}", "wait for it, or end it")
+            for row in self.rows_where("runs", "id = ? AND state = 'running'", run_id, columns="owner"):
+                if row["owner"] != owners.this_process() and owners.alive(row["owner"]):
+                    pid = owners.number(row["owner"])
+                    raise DatabaseError(
+                        f"run {run_id} is still going in process {pid}", "wait for it, or end it"
+                    )
             self.update_run(run_id, state="running", ended_at=None, owner=owners.this_process())
         return run
 
@@ -94,53 +103,77 @@ class Database(Reader):
             self.update_run(run_id, state=state, ended_at=cells.now(), stats=text)
 
     def update_run(self, run_id: str, **columns: Any) -> None:
-        """Set columns of a run inside a transaction."""
-        names = ", ".join(f"{name} = ?" for name in columns)
-        changed = self.connection.execute(
-            f"UPDATE runs SET {names} WHERE id = ?", (*columns.values(), run_id)
-        )
-        if changed.rowcount == 0:
-            raise DatabaseError(f"there is no run {run_id!r} in {self.path}", "start it first")
+        """Set columns of a run inside a transaction.
+
+        Raises:
+            DatabaseError: there is no such run.
+        """
+        try:
+            self.tables["runs"].update(run_id, columns)
+        except NotFoundError:
+            raise DatabaseError(f"there is no run {run_id!r} in {self.path}", "start it first") from None
 
     def latest_unfinished(self, problem: Problem, device: str) -> Run | None:
         """Return the last run of this problem on this device that did not finish and has no living process."""
-        found = self.select(
-            "SELECT id, state, owner FROM runs WHERE problem_key = ? AND device = ? AND state != 'finished' "
-            "ORDER BY started_at DESC",
+        unfinished = self.rows_where(
+            "runs",
+            "problem_key = ? AND device = ? AND state != 'finished'",
             problem.key,
             device,
+            order_by="started_at DESC",
+            columns="id, state, owner",
         )
-        for row in found:
+        for row in unfinished:
             if row["state"] != "running" or not owners.alive(row["owner"]):
                 return self.run(row["id"])
         return None
+
+    def delete_run(self, run_id: str) -> int:
+        """Delete a run with its trials and winner, and the sources that no other trial has.
+
+        Args:
+            run_id: the run's, or the start of it.
+
+        Returns:
+            The number of trials.
+        """
+        with self.transaction():
+            run_id = self.run_id(run_id)
+            trials = self.tables["trials"].count_where("run_id = ?", [run_id])
+            for table in ("winners", "attempts", "trials"):
+                self.tables[table].delete_where("run_id = ?", [run_id])
+            self.tables["runs"].delete_where("id = ?", [run_id])
+            self.tables["sources"].delete_where(
+                "digest NOT IN (SELECT value FROM trials, json_each("
+                "CASE WHEN json_valid(source_digests) THEN source_digests ELSE '[]' END))"
+            )
+            self.forget_runs()
+            return trials
 
     # -- attempts and trials
 
     def attempt(self, run_id: str, number: int, configuration: Configuration) -> None:
         """Write down that a configuration is about to be tried, in case it takes the whole tuner with it."""
+        row = {
+            "run_id": run_id,
+            "number": int(number),
+            "variant": configuration.variant,
+            "configuration": cells.encode_parameters(configuration),
+            "configuration_key": configuration.key,
+            "started_at": cells.now(),
+        }
         with self.transaction():
-            self.insert(
-                "attempts",
-                {
-                    "run_id": run_id,
-                    "number": int(number),
-                    "variant": configuration.variant,
-                    "configuration": cells.encode_parameters(configuration),
-                    "configuration_key": configuration.key,
-                    "started_at": cells.now(),
-                },
-            )
+            self.insert("attempts", row)
 
     def clear_attempts(self, run_id: str) -> None:
         """Forget what was begun and not ended."""
         with self.transaction():
-            self.connection.execute("DELETE FROM attempts WHERE run_id = ?", (run_id,))
+            self.tables["attempts"].delete_where("run_id = ?", [run_id])
 
     def record(self, run_id: str, trial: Trial, *, metrics: Metrics = Metrics()) -> int:  # noqa: B008 - frozen
-        """Write one trial with its sources, and drop its attempts; give its row number.
+        """Write one trial with its sources, and drop its attempts; return its row number.
 
-        The same trial again changes nothing and gives the same number.
+        The same trial again changes nothing and returns the same number.
 
         Raises:
             DatabaseError: the run has another configuration under this number.
@@ -149,19 +182,17 @@ class Database(Reader):
         sources = [cells.storable(text) for text in trial.sources]
         row = rows.encode_trial(run, trial, metrics, [digest(text) for text in sources])
         with self.transaction():
-            same = "SELECT * FROM trials WHERE run_id = ? AND number = ?"
-            for old in self.select(same, run_id, trial.number):
+            for old in self.rows_where("trials", "run_id = ? AND number = ?", run_id, trial.number):
                 if (old["variant"], old["configuration"]) != (row["variant"], row["configuration"]):
                     raise DatabaseError(
                         f"run {run_id} has another trial {trial.number} in {self.path}",
                         "two tuners share this run: end one, and start a new run",
                     )
                 return int(old["id"])
-            for text in sources:
-                self.insert_source(text)
-            self.connection.execute(
-                "DELETE FROM attempts WHERE run_id = ? AND (number = ? OR configuration_key = ?)",
-                (run_id, trial.number, trial.configuration.key),
+            self.insert_sources(sources)
+            self.tables["attempts"].delete_where(
+                "run_id = ? AND (number = ? OR configuration_key = ?)",
+                [run_id, trial.number, trial.configuration.key],
             )
             return self.insert("trials", row)
 
@@ -170,93 +201,87 @@ class Database(Reader):
         self._change_trial(trial_id, status=str(Status.UNSTABLE), error=cells.storable(reason))
 
     def retag(self, trial_id: int, tags: tuple[str, ...]) -> None:
-        """Return a trial other tags in the place of those it has; ``records.SUSPECT`` takes it out of the ranking."""
+        """Replace a trial's tags; ``records.SUSPECT`` among them takes it out of the ranking."""
         self._change_trial(trial_id, tags=cells.to_json(list(tags)))
 
     def _change_trial(self, trial_id: int, **columns: str) -> None:
         with self.transaction():
-            row = self._trial_row(trial_id)
+            row = self.trial_row(trial_id)
             if not cells.intact("trials", row):
                 raise DatabaseError(
                     f"trial {trial_id} in {self.path} is damaged", "tune db check lists the damage"
                 )
             columns["digest"] = cells.row_digest("trials", {**row, **columns})
-            names = ", ".join(f"{name} = ?" for name in columns)
-            self.connection.execute(f"UPDATE trials SET {names} WHERE id = ?", (*columns.values(), trial_id))
+            self.tables["trials"].update(trial_id, columns)
 
     # -- winners
 
     def record_winner(self, run_id: str, winner: Winner) -> int:
-        """Write a run's winner, in the place of an earlier one; give its row number."""
+        """Write a run's winner, which replaces an earlier one; return its row number.
+
+        Raises:
+            DatabaseError: its trial is not one of this run with this configuration.
+        """
         row = rows.encode_winner(self.run(run_id), winner)
         with self.transaction():
-            trial = self._trial_row(winner.trial_id)
-            if (trial["run_id"], trial["variant"], trial["configuration"]) != (
-                run_id,
-                row["variant"],
-                row["configuration"],
-            ):
+            trial = self.trial_row(winner.trial_id)
+            same = ("run_id", "variant", "configuration")
+            if [trial[name] for name in same] != [row[name] for name in same]:
                 raise DatabaseError(
                     f"trial {winner.trial_id} is not the winner's", "a winner is one of its run's trials"
                 )
-            self.connection.execute("DELETE FROM winners WHERE run_id = ?", (run_id,))
+            # No upsert: to see whether SQLite knows ON CONFLICT, sqlite-utils creates and drops a table in the file.
+            self.tables["winners"].delete_where("run_id = ?", [run_id])
             return self.insert("winners", row)
 
     # -- benchmarks
 
     def record_benchmark(self, benchmarks: Sequence[Benchmark]) -> list[int]:
-        """Write contestants that were timed together, all or none of them; give their row numbers.
+        """Write contestants that were timed together, all or none of them; return their row numbers.
 
         Raises:
             DatabaseError: a ``winner_id`` that is not there.
         """
         created_at = cells.now()
         with self.transaction():
-            added = [
+            encoded = [
                 rows.encode_benchmark(benchmark, self._winner_run(benchmark.winner_id), created_at)
                 for benchmark in benchmarks
             ]
-            return [self.insert("benchmarks", row) for row in added]
+            return [self.insert("benchmarks", row) for row in encoded]
 
     def _winner_run(self, winner_id: int | None) -> str | None:
         if winner_id is None:
             return None
-        found = self.select("SELECT run_id FROM winners WHERE id = ?", winner_id)
-        if not found:
-            raise DatabaseError(
-                f"there is no winner {winner_id} in {self.path}", "tune best lists the winners"
-            )
-        return str(found[0]["run_id"])
+        for row in self.rows_where("winners", "id = ?", winner_id, columns="run_id"):
+            return str(row["run_id"])
+        raise DatabaseError(f"there is no winner {winner_id} in {self.path}", "tune best lists the winners")
 
-    # -- upkeep
+    # -- the whole file
 
-    def check(self) -> Check:
+    def check(self) -> CheckReport:
         """Check the file's structure and the digest of every row."""
         return maintenance.check(self)
-
-    def merge(self, other: Path) -> Merged:
-        """Add the runs and benchmarks of another file that this one lacks, leaving out what is damaged."""
-        with Database.open(other, write=False) as source:
-            return maintenance.merge(self, source)
 
     def backup(self, to: Path) -> None:
         """Write a consistent copy to a new file, also while others write."""
         maintenance.backup(self, to)
 
-    def delete_run(self, run_id: str) -> int:
-        """Delete a run with its trials and winner; give the number of trials."""
-        return maintenance.delete_run(self, run_id)
+    def merge(self, other: Path) -> Merged:
+        """Add the runs and benchmarks of another file that this one lacks, leaving out what is damaged."""
+        with Database.open(other, write=False) as source:
+            return merge.merge(self, source)
 
 
 __all__ = [
     "DEFAULT_PATH",
     "Benchmark",
-    "Check",
+    "CheckReport",
     "Database",
     "Filters",
-    "Found",
     "Merged",
     "Metrics",
+    "Selection",
     "StoredTrial",
     "StoredWinner",
     "Winner",

@@ -1,4 +1,4 @@
-"""The database's tables, as steps from each version to the next; a new file takes all of them.
+"""The database's tables, as steps in plain SQL from each version to the next; a new file takes all of them.
 
 A step that was released is never changed: files in the world have gone through it. So it names every column itself,
 and asks nothing of the code that reads and writes the newest version but what a cell holds.

@@ -1,4 +1,4 @@
-"""What goes into the database and what comes out of it, besides the nouns in ``tuner.model``."""
+"""The records that go into the database and come out of it, beside those of ``tuner.model``, and their filters."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tuner.conditions import Conditions
 from tuner.errors import UsageError
 from tuner.model import Configuration, Gpu, Problem, Run, Trial
 
-Row = TypeVar("Row")
+Record = TypeVar("Record")
 SUSPECT = "suspect"
-"""Tag of a trial whose time is not believed, because the GPU drifted about then; it ranks nowhere."""
+"""Tag of a trial whose time is not believed, because the GPU drifted while it was taken; it ranks nowhere."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Winner:
-    """What a run found to be best, and how sure that is; ``trial_id`` names the row it came from."""
+    """A run's best configuration, and how sure that is; ``trial_id`` is the row it came from."""
 
     trial_id: int
     configuration: Configuration
@@ -43,7 +43,7 @@ class Winner:
     confirmed_ns: float | None = None
     """The time in a fresh process."""
     edges_verified: bool = False
-    """Right at sizes around its own tile."""
+    """Right at edge-case sizes, around its own tile."""
     exportable: bool = False
     reason: str = ""
     """Why it is not exportable."""
@@ -73,7 +73,7 @@ class StoredWinner:
     metrics: Metrics
     created_at: str
     outliers: int = 0
-    """Of the trial."""
+    """Those of the trial."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Benchmark:
     """One contestant of ``tune bench`` on one problem: a stored configuration, or something to compare it with."""
 
     bench: str
-    """Of the invocation: what was timed together has it in common."""
+    """Id of the invocation: what was timed together has it in common."""
     problem: Problem
     gpu: Gpu
     conditions: Conditions
@@ -89,7 +89,7 @@ class Benchmark:
     """``best``, ``default``, or a baseline's name."""
     configuration: Configuration | None
     winner_id: int | None
-    """The row of the winner whose configuration it is; it may be one of another size."""
+    """The row of the winner whose configuration it is; the winner may be one of another size."""
     kernel_digest: str
     time_ns: float
     """Median of the samples."""
@@ -101,28 +101,28 @@ class Benchmark:
     ratio_low: float | None
     ratio_high: float | None
     verdict: str
-    """Of ``best`` against it: faster, slower, same or ambiguous."""
+    """``best`` compared with it: faster, slower, same or ambiguous."""
     noise_floor: float
     sm_clock_hz: float
     tags: tuple[str, ...]
     versions: Mapping[str, str]
     id: int | None = None
-    """Row number in the database, once it is there."""
+    """Row number, once it is in the database."""
     created_at: str = ""
-    """UTC, once it is there; the same for all that were recorded together."""
+    """UTC, once it is in the database; the same for all that were recorded together."""
 
 
 @dataclass(frozen=True)
-class Found(Generic[Row]):
-    """Rows that were asked for, and what was left out because it is damaged."""
+class Selection(Generic[Record]):
+    """The records that fit a query, and a line for each that was left out because it is damaged."""
 
-    rows: list[Row]
+    rows: list[Record]
     damaged: list[str]
 
 
 @dataclass(frozen=True)
-class Check:
-    """What ``check`` found: rows by table, and one line for each problem."""
+class CheckReport:
+    """The outcome of ``check``: rows by table, and one line for each problem."""
 
     rows: Mapping[str, int]
     problems: list[str]
@@ -130,7 +130,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Merged:
-    """What ``merge`` added, and one line for each thing it did not take."""
+    """The outcome of ``merge``: what was added, and one line for each row that was not."""
 
     runs: int
     trials: int
@@ -152,7 +152,7 @@ SORTS = {
     "speed": "t.speed_of_light",
     "registers": "t.registers",
 }
-"""What trials can be sorted by; a ``-`` before the name turns the order round."""
+"""What trials can be sorted by; a ``-`` before the name reverses the order."""
 
 
 def order_by(sort: str) -> str:
@@ -169,7 +169,7 @@ def order_by(sort: str) -> str:
 
 @dataclass(frozen=True)
 class Filters:
-    """Which trials, winners or benchmarks are meant; what is left empty matches everything."""
+    """Which trials, winners or benchmarks are meant; an empty field matches everything."""
 
     kernel: str = ""
     gpu: str = ""
@@ -189,27 +189,27 @@ class Filters:
     mode: str = ""
     """What the caches held: a :class:`tuner.model.Mode`."""
     regime: str = ""
-    """How hot the card was: a :class:`tuner.model.Regime`."""
+    """Whether the card rested: a :class:`tuner.model.Regime`."""
 
     def where(self) -> tuple[str, list[Any]]:
         """Return a condition over ``t`` (trials, winners or benchmarks) and ``r`` (runs), with the values to bind."""
-        terms: list[tuple[str, list[Any]]] = [("1", [])]
+        parts: list[tuple[str, list[Any]]] = [("1", [])]
         columns = ("kernel", "dtype", "variant", "problem_key", "mode", "regime")
-        terms += [(f"t.{name} = ?", [value]) for name in columns if (value := getattr(self, name))]
+        parts += [(f"t.{name} = ?", [value]) for name in columns if (value := getattr(self, name))]
         if self.gpu:
-            terms.append(("instr(lower(t.gpu_name), lower(?)) > 0", [self.gpu]))
+            parts.append(("instr(lower(t.gpu_name), lower(?)) > 0", [self.gpu]))
         for name, size in self.sizes.items():
             path = "CASE WHEN json_valid(r.problem) THEN json_extract(r.problem, ?) END = ?"
-            terms.append((path, [f"$.sizes.{_size_name(name)}", size]))
+            parts.append((path, [f"$.sizes.{_size_name(name)}", size]))
         if self.statuses:
-            terms.append((f"t.status IN ({', '.join('?' * len(self.statuses))})", list(self.statuses)))
+            parts.append((f"t.status IN ({', '.join('?' * len(self.statuses))})", list(self.statuses)))
         if self.since:
-            terms.append(("t.created_at >= ?", [self.since]))
+            parts.append(("t.created_at >= ?", [self.since]))
         if self.run:
-            terms.append(("substr(t.run_id, 1, length(?)) = ?", [self.run, self.run]))
+            parts.append(("substr(t.run_id, 1, length(?)) = ?", [self.run, self.run]))
         flags = [(name, getattr(self, name)) for name in ("replayed", "exportable")]
-        terms += [(f"t.{name} = ?", [int(flag)]) for name, flag in flags if flag is not None]
-        return " AND ".join(term for term, _ in terms), [value for _, values in terms for value in values]
+        parts += [(f"t.{name} = ?", [int(flag)]) for name, flag in flags if flag is not None]
+        return " AND ".join(part for part, _ in parts), [value for _, values in parts for value in values]
 
 
 def _size_name(name: str) -> str:

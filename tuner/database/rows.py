@@ -28,10 +28,12 @@ from tuner.database.cells import (
     to_json,
 )
 from tuner.database.records import Benchmark, Metrics, StoredTrial, StoredWinner, Winner
-from tuner.model import Gpu, Problem, Resources, Run, Status, Trial
+from tuner.model import Gpu, Problem, Resources, Run, RunOptions, Status, Trial
 
 _RESOURCES = tuple(item.name for item in fields(Resources))
 _RATIOS = ("ratio", "ratio_low", "ratio_high")
+_RENAMED_SAMPLERS = {"kriging": "gp-ei"}
+"""Names of samplers in rows of earlier versions, and what they are called today; the rows stay as they are."""
 
 
 def encode_run(run: Run, owner: str) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def encode_run(run: Run, owner: str) -> dict[str, Any]:
             "sampler": run.sampler,
             "trials_requested": int(run.trials),
             "lookahead": int(run.lookahead),
-            "narrowing": to_json(dict(run.narrowing)),
+            "narrowing": to_json(run.options.to_json()),
             "stats": "{}",
             **encode_conditions(run.conditions),
             "calibration": to_json(None if run.calibration is None else run.calibration.to_json()),
@@ -76,12 +78,17 @@ def decode_run(row: Mapping[str, Any]) -> Run:
     try:
         problem, gpu = _problem_and_gpu(row)
         return Run(
-            row["id"], problem, gpu, row["device"], row["seed"], row["sampler"], row["trials_requested"],
-            row["lookahead"], from_json(row["narrowing"]), row["kernel_digest"], row["kernel_file"],
-            from_json(row["versions"]), decode_conditions(row), decode_calibration(row["calibration"]),
+            row["id"], problem, gpu, row["device"], row["seed"], _sampler(row), row["trials_requested"],
+            row["lookahead"], RunOptions.from_json(from_json(row["narrowing"])), row["kernel_digest"],
+            row["kernel_file"], from_json(row["versions"]), decode_conditions(row),
+            decode_calibration(row["calibration"]),
         )  # fmt: skip
     except _BROKEN as error:
         _damaged(f"run {row['id']}", error)
+
+
+def _sampler(row: Mapping[str, Any]) -> str:
+    return str(_RENAMED_SAMPLERS.get(row["sampler"], row["sampler"]))
 
 
 def encode_trial(run: Run, trial: Trial, metrics: Metrics, source_digests: list[str]) -> dict[str, Any]:
@@ -131,7 +138,7 @@ def decode_trial(row: Mapping[str, Any], run: Run) -> StoredTrial:
     _check("trials", row, name)
     try:
         _same_problem(row, run)
-        known = row["registers"] is not None
+        compiled = row["registers"] is not None
         trial = Trial(
             number=row["number"],
             configuration=decode_configuration(row),
@@ -140,7 +147,7 @@ def decode_trial(row: Mapping[str, Any], run: Run) -> StoredTrial:
             ci_low_ns=row["ci_low_ns"],
             ci_high_ns=row["ci_high_ns"],
             samples_ns=decode_samples(row["samples"], row["sample_count"]),
-            resources=Resources(**{n: int(row[n]) for n in _RESOURCES}) if known else None,
+            resources=Resources(**{n: int(row[n]) for n in _RESOURCES}) if compiled else None,
             verification=None if row["verification"] is None else decode_verification(row["verification"]),
             error=row["error"],
             compile_log=row["compile_log"],

@@ -1,4 +1,4 @@
-"""The database file: opening it, its version, and which files are refused before a byte is changed."""
+"""The database file: opening it, its version, and which files are refused before a byte is changed. Plain SQL."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from tuner.errors import DatabaseError
 APPLICATION_ID = 0x74756E65
 """``tune`` in ASCII; it stands at byte 68 of the file."""
 BUSY_TIMEOUT_S = 30.0
+"""Wait for another writer's lock: a transaction takes milliseconds, a merge of a large file some seconds."""
+TABLES = ("runs", "trials", "sources", "attempts", "winners", "benchmarks")
 OTHER = "name another file with --db"
 CHECK = "tune db check says what is damaged"
 DAMAGED = f"restore a backup; {CHECK}"
 UNOPENED = f"restore a backup, or {OTHER}"
-"""In the place of what names ``tune db check``, which has to open the file as well."""
+"""Instead of naming ``tune db check``, which has to open the file as well."""
 WRITABLE = f"make the file and its folder writable, or {OTHER}"
-WAL_IS_SAFE_FROM = (3, 51, 3)
+SAFE_WAL_VERSION = (3, 51, 3)
 """Older versions can corrupt a file in WAL mode when two connections write at once (the WAL-reset bug)."""
 NETWORK_FILESYSTEMS = frozenset(
     (
@@ -95,12 +97,24 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Take every step that is missing in one transaction; another process may have done it meanwhile."""
     connection.execute("PRAGMA synchronous = EXTRA")
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with immediate(connection):
         for step in MIGRATIONS[_version(connection, path) :]:
             step(connection)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+@contextmanager
+def immediate(connection: sqlite3.Connection) -> Iterator[None]:
+    """Run a block in one transaction that holds the write lock from its beginning; undo it if the block fails.
+
+    The ``atomic()`` of sqlite-utils begins with a plain BEGIN, which asks for the lock at the first write: if two
+    processes have read by then, one of them fails at once and does not wait. Inside of this it adds savepoints.
+    """
+    try:
+        # Within the try: a Ctrl-C while waiting for the lock is raised when the lock has been obtained.
+        connection.execute("BEGIN IMMEDIATE")
+        yield
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -109,14 +123,13 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _settle_journal(connection: sqlite3.Connection) -> None:
-    """WAL where this SQLite is safe with it, else a rollback journal; committed means on the disk in both.
+    """Choose WAL if this SQLite is safe with it, else a rollback journal; committed means on the disk in both.
 
     A journal that persists ends a transaction by overwriting its header, and syncs that: as durable as deleting it with
-    ``synchronous=EXTRA``, and without a change to the directory or to a file's size, which is what slow
-    disks take their time for.
+    ``synchronous=EXTRA``, but without a change to the directory or to a file's size, which are slow on many disks.
     """
     connection.execute("PRAGMA synchronous = FULL")
-    wanted = "wal" if sqlite3.sqlite_version_info >= WAL_IS_SAFE_FROM else "persist"
+    wanted = "wal" if sqlite3.sqlite_version_info >= SAFE_WAL_VERSION else "persist"
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != wanted:
         try:
@@ -130,7 +143,7 @@ def _settle_journal(connection: sqlite3.Connection) -> None:
 
 
 def refuse_foreign(path: Path, *, may_create: bool) -> None:
-    """Look at the header only, so that a file of somebody else's is not even locked."""
+    """Refuse what is no database of this tool, by its header only: a file of another program is not even locked."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -152,7 +165,7 @@ def refuse_foreign(path: Path, *, may_create: bool) -> None:
 
 
 def _writable(path: Path) -> bool:
-    """Whether a mode bit and the system allow it; root is held to the bits as well."""
+    """Return whether a mode bit and the system allow writing; root is held to the bits as well."""
     try:
         bits = path.stat().st_mode & 0o222
         return bool(bits) and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)

@@ -1,0 +1,198 @@
+"""An open file and the rows of its single tables, read through sqlite-utils and checked against their digests."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import sqlite_utils.db
+
+from tuner import paths
+from tuner.database import cells, rows, schema
+from tuner.database.cells import Damaged
+from tuner.database.records import StoredTrial
+from tuner.errors import DatabaseError
+from tuner.model import Run, Trial, digest
+
+DEFAULT_PATH = paths.DATABASE
+T = TypeVar("T")
+
+
+class SchemaTable(sqlite_utils.db.Table):
+    """A table of the schema, which exists and keeps its columns while the file is open.
+
+    sqlite-utils would look both up with each call, read no rows from a table whose name is damaged, and create it anew
+    when a row is added.
+    """
+
+    def exists(self) -> bool:
+        """Return True: where the table is missing, SQLite says so."""
+        return True
+
+    @cached_property
+    def columns(self) -> list[Any]:
+        """The columns, looked up once."""
+        return list(super().columns)
+
+
+class Reader:
+    """An open database; a context manager.
+
+    Attributes:
+        path: of the file.
+        connection: the only one to it.
+        tables: each of :data:`tuner.database.schema.TABLES`.
+        write: whether it was opened to write.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, write: bool) -> None:
+        self.path = path
+        self.connection = connection
+        self.write = write
+        sqlite = sqlite_utils.Database(connection, execute_plugins=False)
+        self.tables = {name: SchemaTable(sqlite, name) for name in schema.TABLES}
+        self._runs: dict[str, Run] = {}
+
+    @classmethod
+    def open(cls, path: Path | str = DEFAULT_PATH, write: bool = True, create: bool = True) -> Self:
+        """Open a file; with ``write`` and ``create`` it is created where it is missing.
+
+        Raises:
+            DatabaseError: missing, foreign, newer, read-only, on a network filesystem, damaged.
+        """
+        path = Path(path)
+        connection = schema.connect(path, write=write, create=create)
+        try:
+            return cls(path, connection, write=write)
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def rows_where(
+        self, table: str, where: str = "1", *values: Any, order_by: str | None = None, columns: str = "*"
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a table for which a condition holds."""
+        with schema.explained(self.path):
+            return list(self.tables[table].rows_where(where, values, order_by, columns))
+
+    def run_id(self, start: str) -> str:
+        """Return the id of the only run that starts like this.
+
+        Raises:
+            DatabaseError: none does, or several.
+        """
+        starts_so = "substr(id, 1, length(?)) = ?"
+        ids = self.rows_where("runs", starts_so, start, start, order_by="length(id)", columns="id")
+        if not start or not ids:
+            raise self._no_run(start)
+        if len(ids) > 1 and ids[0]["id"] != start:
+            raise DatabaseError(f"{len(ids)} runs start with {start!r}", "give more of the id")
+        return str(ids[0]["id"])
+
+    def run_ids(self) -> list[str]:
+        """Return the ids of all runs, newest first."""
+        return [row["id"] for row in self.rows_where("runs", order_by="started_at DESC", columns="id")]
+
+    def run(self, run_id: str) -> Run:
+        """Return a run by its id or the start of it.
+
+        Raises:
+            DatabaseError: there is none, there are several, or it is damaged.
+        """
+        if run_id in self._runs:
+            return self._runs[run_id]
+        (row,) = self.rows_where("runs", "id = ?", self.run_id(run_id))
+        run = self._or_damaged(lambda: rows.decode_run(row))
+        self._runs[run.id] = run
+        return run
+
+    def forget_runs(self) -> None:
+        """Read runs anew from the file."""
+        self._runs.clear()
+
+    def run_state(self, run_id: str) -> dict[str, Any]:
+        """Return a run's ``state``, ``started_at``, ``ended_at`` and ``stats``.
+
+        Raises:
+            DatabaseError: there is no run of this id.
+        """
+        columns = "state, started_at, ended_at, stats"
+        for row in self.rows_where("runs", "id = ?", run_id, columns=columns):
+            return {**row, "stats": self._or_damaged(partial(cells.from_json, row["stats"]))}
+        raise self._no_run(run_id)
+
+    def trials(self, run_id: str) -> list[Trial]:
+        """Return a run's trials in the order of their numbers, samples included, sources not.
+
+        Raises:
+            DatabaseError: one of them is damaged.
+        """
+        run = self.run(run_id)
+        stored = self.rows_where("trials", "run_id = ?", run_id, order_by="number")
+        return [self._or_damaged(partial(rows.decode_trial, row, run)).trial for row in stored]
+
+    def trial(self, trial_id: int) -> StoredTrial:
+        """Return one trial with its sources.
+
+        Raises:
+            DatabaseError: there is none, or it is damaged.
+        """
+        return self.trial_of(self.trial_row(trial_id))
+
+    def trial_of(self, row: dict[str, Any]) -> StoredTrial:
+        """Return the trial of a row, with its sources.
+
+        Raises:
+            DatabaseError: it is damaged.
+        """
+
+        def decode() -> StoredTrial:
+            stored = rows.decode_trial(row, self.run(row["run_id"]))
+            return rows.with_sources(stored, self._sources(cells.from_json(row["source_digests"]), row["id"]))
+
+        return self._or_damaged(decode)
+
+    def trial_row(self, trial_id: int) -> dict[str, Any]:
+        """Return one row of ``trials``.
+
+        Raises:
+            DatabaseError: there is none.
+        """
+        for row in self.rows_where("trials", "id = ?", trial_id):
+            return row
+        raise DatabaseError(f"there is no trial {trial_id} in {self.path}", "tune query lists the trials")
+
+    def _sources(self, digests: list[str], trial_id: int) -> tuple[str, ...]:
+        among = f"digest IN ({', '.join('?' * len(digests))})"
+        texts = {row["digest"]: row["text"] for row in self.rows_where("sources", among, *digests)}
+        for key in digests:
+            if key not in texts or digest(texts[key]) != key:
+                raise Damaged(f"the source {key} of trial {trial_id} is missing or damaged")
+        return tuple(texts[key] for key in digests)
+
+    def _no_run(self, run_id: str) -> DatabaseError:
+        return DatabaseError(f"there is no run {run_id!r} in {self.path}", "tune query --json names the runs")
+
+    def _or_damaged(self, decode: Callable[[], T]) -> T:
+        try:
+            return decode()
+        except (Damaged, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise DatabaseError(
+                f"{self.path}: {error}", "tune db check lists the damage; restore a backup"
+            ) from error
