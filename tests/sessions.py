@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,23 @@ from tuner.devices.base import Device
 from tuner.devices.replay import ReplayDevice
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import (
-    Configuration,
-)
+from tuner.model import Configuration, Problem, RunOptions
+from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.state import Request, Result
+from tuner.tuning.state import Result
+
+OPTIONS = {field.name for field in fields(RunOptions)}
+
+
+def request_of(kernel: KernelSpec, problem: Problem, **changes: Any) -> Request:
+    """Return a request; its options may be named among the changes."""
+    options = {name: changes.pop(name) for name in OPTIONS & changes.keys()}
+    return Request(kernel, problem, options=RunOptions(**options), **changes)
 
 
 def replay(recording: Path, database: Database, **changes: Any) -> Result:
     kernel = load_kernel("vector_add")
-    request = Request(
+    request = request_of(
         kernel, kernel.problem(preset="small"), **{"trials": 40, "from_scratch": True, **changes}
     )
     return tune(request, ReplayDevice(recording), database, Watcher())
@@ -30,7 +38,7 @@ def run(
     kernel: KernelSpec, database: Database, device: Device, watcher: Watcher | None = None, **changes: Any
 ) -> Result:
     stop = changes.pop("stop", lambda: False)
-    request = Request(
+    request = request_of(
         kernel, kernel.problem(), **{"trials": 40, "sampler": "random", "from_scratch": True, **changes}
     )
     return tune(request, device, database, watcher or Watcher(), stop)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.faults.stub_device import StubDevice, Watcher
+from tests.sessions import request_of
 from tuner.database.database import Database
 from tuner.errors import KernelError, TunerError, UsageError
 from tuner.hardware.roofline import ARCHITECTURES
@@ -24,7 +25,7 @@ from tuner.search.initial import gather
 from tuner.search.matmul_heuristics import MAX_PROPOSALS, propose, similar_gpu
 from tuner.space.space import SearchSpace
 from tuner.tuning.session import tune
-from tuner.tuning.state import Request, Result
+from tuner.tuning.state import Result
 
 H200 = ARCHITECTURES[90]
 
@@ -282,7 +283,7 @@ def test_its_faults_cost_nothing(
 
 
 def run(kernel: KernelSpec, database: Database, **changes: Any) -> Result:
-    request = Request(kernel, kernel.problem(), trials=8, from_scratch=True, **changes)
+    request = request_of(kernel, kernel.problem(), trials=8, from_scratch=True, **changes)
     return tune(request, StubDevice(), database, Watcher())
 
 
@@ -294,9 +295,9 @@ def test_they_come_after_the_kernels_own(tmp_path: Path, database: Database, ans
     result = run(kernel, database)
     assert result.stats["seeds"] == {"scale.toml": [1], source: [2]}
     assert f"seeds      1 from scale.toml, 1 from {source}; " in summary(result, tmp_path)
-    assert run(kernel, database, seeds="kernel").stats["seeds"] == {"scale.toml": [1]}
-    assert run(kernel, database, seeds="heuristics").stats["seeds"] == {source: [1, 2]}
-    assert run(kernel, database, seeds="none").stats["seeds"] == {}
+    assert run(kernel, database, initial="kernel").stats["seeds"] == {"scale.toml": [1]}
+    assert run(kernel, database, initial="heuristics").stats["seeds"] == {source: [1, 2]}
+    assert run(kernel, database, initial="none").stats["seeds"] == {}
 
 
 def test_a_fault_is_said_at_the_end(kernel: KernelSpec, database: Database, answer: Answer) -> None:
@@ -323,10 +324,10 @@ def test_insisting_on_what_is_not_there(
 ) -> None:
     monkeypatch.setattr(matmul_heuristics, "installed", lambda: False)
     with pytest.raises(UsageError, match=r"not installed; in the checkout: pip install '.\[heuristics\]'"):
-        run(kernel, database, seeds="heuristics")
+        run(kernel, database, initial="heuristics")
     assert run(kernel, database).stats["seeds"] == {}
     with pytest.raises(UsageError, match=r"scale.toml does not say what to make of heuristics"):
-        run(scale_kernel(tmp_path / "plain"), database, seeds="all")
+        run(scale_kernel(tmp_path / "plain"), database, initial="all")
 
 
 # -- the package itself

@@ -14,6 +14,7 @@ from tests.commands import said_by
 from tests.faults.compiling_device import CompilingDevice
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
+from tests.sessions import request_of
 from tuner.cli.run import run as run_command
 from tuner.database.database import Database
 from tuner.errors import Interrupted, KernelError
@@ -24,11 +25,11 @@ from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Measurement, Status
 from tuner.report.summary import summary
 from tuner.search.initial import CHOICES
-from tuner.search.kernel_initial import MAX_SEEDS, settle
+from tuner.search.kernel_initial import MAX_INITIAL, settle
 from tuner.space.space import SearchSpace
-from tuner.tuning.session import SEEDS as MOST_BEFORE
+from tuner.tuning.history import RETRIED as MOST_BEFORE
 from tuner.tuning.session import tune
-from tuner.tuning.state import Request, Result
+from tuner.tuning.state import Result
 
 H200 = ARCHITECTURES[90]
 SEEDS = """
@@ -269,8 +270,8 @@ def test_at_most_a_few(tmp_path: Path) -> None:
     items = range(1, 17)
     text = "".join(f'[[seeds]]\nvariant = "plain"\nparameters = {{ items = {i} }}\n' for i in items)
     found = settled(with_seeds(tmp_path, text, items=list(items)))
-    assert [isinstance(one, Configuration) for one in found] == [True] * MAX_SEEDS + [False] * 8
-    assert found[-1] == f"beyond the first {MAX_SEEDS}"
+    assert [isinstance(one, Configuration) for one in found] == [True] * MAX_INITIAL + [False] * 8
+    assert found[-1] == f"beyond the first {MAX_INITIAL}"
 
 
 # -- in a run
@@ -286,7 +287,7 @@ FIRST = [configuration(block_size=128, items=2), configuration(block_size=64, it
 
 def run(kernel: KernelSpec, database: Database, device: StubDevice, **changes: Any) -> Result:
     stop, watcher = changes.pop("stop", lambda: False), changes.pop("watcher", None) or Watcher()
-    request = Request(kernel, kernel.problem(), **{"trials": 12, "from_scratch": True, **changes})
+    request = request_of(kernel, kernel.problem(), **{"trials": 12, "from_scratch": True, **changes})
     return tune(request, device, database, watcher, stop)
 
 
@@ -305,7 +306,7 @@ def test_they_come_after_the_default(
 
 def test_none_of_them(database: Database, kernel: KernelSpec) -> None:
     device = StubDevice()
-    result = run(kernel, database, device, seeds="none")
+    result = run(kernel, database, device, initial="none")
     assert result.stats["seeds"] == {}
     assert "seeds" not in summary(result, Path("tuning.db"))
     assert device.asked[1:3] != FIRST
@@ -327,7 +328,7 @@ def test_the_summary_says_where_they_come_from(database: Database, kernel: Kerne
 
 
 def test_the_command_line_offers_what_there_is() -> None:
-    (option,) = (one for one in run_command.params if one.name == "seeds")
+    (option,) = (one for one in run_command.params if one.name == "initial")
     assert isinstance(option.type, click.Choice)
     assert tuple(option.type.choices) == CHOICES
 
@@ -382,7 +383,7 @@ def test_resumption_tries_what_is_left_of_them(database: Database, kernel: Kerne
         run(kernel, database, StubDevice(), watcher=watcher, stop=stop_after(watcher, 1))
     assert len(watcher.numbers) == 2  # what was under way had an end
     device = StubDevice()
-    result = run(kernel, database, device, resume=True, seeds="none")
+    result = run(kernel, database, device, resume=True, initial="none")
     assert device.asked[0] == FIRST[1]
     assert FIRST[0] not in device.asked
     assert result.stats["seeds"] == {"scale.toml": [1, 2]}
@@ -391,7 +392,7 @@ def test_resumption_tries_what_is_left_of_them(database: Database, kernel: Kerne
 def test_a_resumed_run_keeps_its_choice(database: Database, kernel: KernelSpec) -> None:
     watcher = Watcher()
     with pytest.raises(Interrupted):
-        run(kernel, database, StubDevice(), watcher=watcher, stop=stop_after(watcher, 2), seeds="none")
+        run(kernel, database, StubDevice(), watcher=watcher, stop=stop_after(watcher, 2), initial="none")
     assert run(kernel, database, StubDevice(), resume=True).stats["seeds"] == {}
 
 

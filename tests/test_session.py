@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
-from tests.sessions import only_run, replay, run, sequence
+from tests.sessions import only_run, replay, request_of, run, sequence
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.database import Database, Filters
 from tuner.devices.base import Outcome
@@ -21,8 +21,9 @@ from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Status
 from tuner.report.progress import heading
 from tuner.report.summary import result_as_json, summary
-from tuner.tuning.session import SEEDS, tune
-from tuner.tuning.state import Request, Result
+from tuner.tuning.history import RETRIED
+from tuner.tuning.session import tune
+from tuner.tuning.state import Result
 
 # -- one run
 
@@ -120,7 +121,7 @@ def test_narrowing(recording: Path, database: Database) -> None:
     assert {c.variant for c in tried} == {"vectorized"}
     assert {c.values["block_size"] for c in tried} == {128, 256}
     assert {c.values["load_hint"] for c in tried} == {"none"}
-    assert database.run(result.state.run.id).narrowing["variants"] == ["vectorized"]
+    assert database.run(result.state.run.id).options.variants == ("vectorized",)
 
 
 def test_space_that_ends_before_the_budget(database: Database, kernel: KernelSpec) -> None:
@@ -174,7 +175,7 @@ def test_tuning_again_tries_new_ground(database: Database, kernel: KernelSpec) -
     assert first.finish is not None
     assert second.finish is not None
     again = set(sequence(database, first.state.run.id)) & set(device.asked)
-    best = sorted(sequence(database, first.state.run.id), key=time_of)[:SEEDS]
+    best = sorted(sequence(database, first.state.run.id), key=time_of)[:RETRIED]
     assert again == {first.state.space.default, *best, first.finish.winner.configuration}
     assert second.finish.time_ns <= first.finish.time_ns * 1.001
     assert second.state.known_before == 40 - len(again)
@@ -201,17 +202,17 @@ def test_other_sizes_and_gpus_are_hints(database: Database, kernel: KernelSpec) 
     def at(size: int, **changes: Any) -> Result:
         (name,) = kernel.problem().sizes
         asked = {"trials": 30, **changes}
-        request = Request(kernel, kernel.problem(sizes={name: size}), **asked)  # type: ignore[arg-type]
+        request = request_of(kernel, kernel.problem(sizes={name: size}), **asked)
         return tune(request, StubDevice(), database, Watcher())
 
     first = at(1 << 20)
-    assert first.state.hints == 0
+    assert first.state.transferred == 0
     second = at(1 << 21, trials=5)
-    assert (second.state.hints, second.state.known_before) == (30, 0)
+    assert (second.state.transferred, second.state.known_before) == (30, 0)
     good = set(sorted(sequence(database, first.state.run.id), key=time_of)[:10])
     assert good & set(sequence(database, second.state.run.id)[1:])
-    assert at(1 << 22, trials=2).state.hints == 35
-    assert at(1 << 22, from_scratch=True, trials=2).state.hints == 0
+    assert at(1 << 22, trials=2).state.transferred == 35
+    assert at(1 << 22, from_scratch=True, trials=2).state.transferred == 0
 
 
 # -- bad requests
@@ -289,7 +290,7 @@ def test_other_conditions_teach_nothing(database: Database, kernel: KernelSpec) 
     run(kernel, database, StubDevice(), from_scratch=False, mode=Mode.WARM)
     result = run(kernel, database, StubDevice(), from_scratch=False)
     assert result.state.known_before == 0
-    assert result.state.known is None
+    assert result.state.best_before is None
 
 
 def test_calibration_is_kept_and_shown(database: Database, kernel: KernelSpec) -> None:

@@ -25,7 +25,7 @@ from tuner.model import (
 )
 from tuner.report.summary import result_as_json, summary
 from tuner.search.stopping import PATIENCE
-from tuner.tuning.session import SEEDS
+from tuner.tuning.history import RETRIED
 from tuner.tuning.state import Result
 
 # -- an early stop
@@ -50,7 +50,7 @@ def early(
 
 def test_stops_when_nothing_beyond_the_noise_is_expected(database: Database, kernel: KernelSpec) -> None:
     result = early(kernel, database)
-    tried, enough = len(result.state.trials), result.state.enough
+    tried, enough = len(result.state.trials), result.state.stopped
     assert PATIENCE < tried < 150
     assert result.state.incumbent is not None
     assert result.state.incumbent.configuration == plain(256, 4)
@@ -73,17 +73,17 @@ def test_does_not_stop_unasked(database: Database, kernel: KernelSpec) -> None:
 
 def test_what_was_used_up_was_not_stopped(database: Database, kernel: KernelSpec) -> None:
     """Few trials, or few configurations."""
-    assert early(kernel, database, trials=5).state.enough is None
+    assert early(kernel, database, trials=5).state.stopped is None
     fixed = {"block_size": ("32", "64"), "items": ("1", "2", "3")}
     result = early(kernel, database, fixed=fixed)
-    assert (len(result.state.trials), result.state.enough) == (6, None)
+    assert (len(result.state.trials), result.state.stopped) == (6, None)
 
 
 def test_stop_does_not_depend_on_the_order_of_the_answers(database: Database, kernel: KernelSpec) -> None:
     found = []
     for shuffle in (None, 1, 2):
         device = StubDevice(lookahead=6, shuffle=shuffle, answer=smooth)
-        assert early(kernel, database, device).state.enough is not None
+        assert early(kernel, database, device).state.stopped is not None
         found.append(device.asked)
     assert found[0] == found[1] == found[2]
 
@@ -114,7 +114,7 @@ def test_resumed_run_that_was_stopped_tries_nothing_new(database: Database, kern
     device = StubDevice(answer=smooth)
     result = early(kernel, database, device, resume=True, stop_early=False)
     assert device.asked == []
-    assert result.state.enough is not None and result.finish is not None
+    assert result.state.stopped is not None and result.finish is not None
 
 
 def test_resumed_run_keeps_its_stop(database: Database, kernel: KernelSpec) -> None:
@@ -123,14 +123,14 @@ def test_resumed_run_keeps_its_stop(database: Database, kernel: KernelSpec) -> N
         with pytest.raises(Interrupted):
             early(kernel, database, watcher=watcher, stop_early=asked, stop=stop_after(watcher, 10))
         result = early(kernel, database, stop_early=not asked, resume=True, trials=200)
-        assert (result.state.enough is not None) == asked
+        assert (result.state.stopped is not None) == asked
 
 
 def test_tuning_again_stops_sooner(database: Database, kernel: KernelSpec) -> None:
     first = early(kernel, database, from_scratch=False)
     second = early(kernel, database, from_scratch=False, seed=1)
-    assert second.state.enough is not None
-    assert len(second.state.trials) <= 1 + SEEDS + 1 + PATIENCE + 5 < len(first.state.trials)
+    assert second.state.stopped is not None
+    assert len(second.state.trials) <= 1 + RETRIED + 1 + PATIENCE + 5 < len(first.state.trials)
 
 
 # -- the best known before
@@ -139,11 +139,11 @@ def test_tuning_again_stops_sooner(database: Database, kernel: KernelSpec) -> No
 def test_best_known_before_races_and_is_compared(database: Database, kernel: KernelSpec) -> None:
     first = run(kernel, database, StubDevice(), from_scratch=False, fixed={"items": ("1",)})
     assert first.finish is not None
-    assert first.state.known is None
+    assert first.state.best_before is None
     assert "before" not in summary(first, Path("x.db"))
     second = run(kernel, database, StubDevice(), from_scratch=False, trials=100)
     assert second.finish is not None
-    assert second.state.known == (first.finish.winner.configuration, first.finish.time_ns)
+    assert second.state.best_before == (first.finish.winner.configuration, first.finish.time_ns)
     assert second.finish.incumbent is not None
     assert second.finish.incumbent.configuration == first.finish.winner.configuration
     ratio = second.finish.versus_incumbent
@@ -160,7 +160,7 @@ def test_best_known_before_races_and_is_compared(database: Database, kernel: Ker
 
 def test_what_a_recording_knows_is_not_what_was_measured(recording: Path, database: Database) -> None:
     replay(recording, database)
-    assert replay(recording, database, from_scratch=False).state.known is None
+    assert replay(recording, database, from_scratch=False).state.best_before is None
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tuner.model import (
     Trial,
 )
 from tuner.report.summary import summary
-from tuner.tuning.drift import Doubts
+from tuner.tuning.drift import DriftCheck
 
 
 class Drifting(StubDevice):
@@ -156,13 +156,13 @@ def test_answer_of_a_doubtful_equal_is_doubtful(database: Database, kernel: Kern
 
 def test_answer_of_a_steady_equal_is_believed() -> None:
     """Between the equal source's timing and now there was a look at which all was well."""
-    doubts = Doubts()
+    drift = DriftCheck()
 
     def ended(number: int, time_ns: float, *, timed: bool = True, drifted: bool = False) -> list[int]:
         trial = Trial(
             number, plain(32 * (number + 1)), Status.OK, time_ns, samples_ns=(time_ns,) * 6, measure_s=1e-3
         )
-        return [t.number for t in doubts.add(trial, timed=timed, drifted=drifted, best_ns=100.0)]
+        return [t.number for t in drift.add(trial, timed=timed, drifted=drifted, best_ns=100.0)]
 
     for number in range(17):
         assert ended(number, 100.0 + number / 10) == []

@@ -21,7 +21,7 @@ from tuner.model import (
     Run,
     Status,
 )
-from tuner.tuning.session import SEEDS
+from tuner.tuning.history import RETRIED
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_resumed_run_tries_the_best_of_earlier_runs_once(
     """What another day timed can be no finalist: whoever was not tried again before the interruption is afterwards."""
     first = run(kernel, database, StubDevice(), from_scratch=False)
     assert first.finish is not None
-    best = sorted(sequence(database, first.state.run.id), key=time_of)[:SEEDS]
+    best = sorted(sequence(database, first.state.run.id), key=time_of)[:RETRIED]
     watcher = Watcher()
     stop = stop_after(watcher, max(0, done - 1))  # what is under way when Ctrl-C is pressed comes to its end
     with pytest.raises(Interrupted, match=f"after {done} of 20"):
@@ -172,7 +172,7 @@ def test_resumed_run_tries_the_best_of_earlier_runs_once(
     result = run(kernel, database, device, from_scratch=False, resume=True)
     tried = sequence(database, result.state.run.id)
     assert tried[0] == result.state.space.default
-    assert set(best) <= set(tried[: 2 + SEEDS])
+    assert set(best) <= set(tried[: 2 + RETRIED])
     assert len(tried) == len(set(tried)) == 20
     assert len(device.asked) == 20 - done
     assert result.finish is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,8 @@ from tests.faults.held import hold_compilers
 from tests.faults.kernels import SOURCE, scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
 from tests.sessions import only_run, plain, run, sequence
-from tests.test_search import cost, single
-from tuner.compile.pool import Compilation
+from tests.test_search import cost, single, time_of
+from tuner.protocol.compilation import Compilation
 from tuner.database.database import Database
 from tuner.devices.base import Compiled, Outcome
 from tuner.devices.local import LocalDevice
@@ -24,12 +24,13 @@ from tuner.errors import DeviceError, Interrupted
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Status
 from tuner.report.summary import summary
-from tuner.search import make_search
-from tuner.search.base import Nominee
+from tuner.search.protocols import Nominee
+from tuner.search.samplers import make_search
 from tuner.tuning import shortlist as module
+from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.shortlist import DEPTH, MOST, RESERVE, TOGETHER, Shortlist
-from tuner.tuning.state import Request, Result
+from tuner.tuning.state import Result
 
 
 def smooth(configuration: Configuration) -> Measurement:
@@ -42,32 +43,34 @@ def smooth(configuration: Configuration) -> Measurement:
 
 def test_what_is_nominated_is_not_asked_for_again_until_it_is_withdrawn() -> None:
     space = single(2, 5)
-    search = make_search("kriging", space, 1)
+    search = make_search("gp-ei", space, 1)
     first = search.ask()
     assert first == space.default
-    search.tell(first, cost(first))
+    search.tell(first, time_of(first))
     nominated = [*search.nominate(5), *search.nominate(1000)]
     assert len({first, *nominated}) == len(space)
     assert search.ask() is None
     search.withdraw(nominated[5])
     assert search.nominate(2) == [nominated[5]]
     assert search.nominate(1) == []
-    assert search.promise is not None
+    assert search.expected_improvement is not None
 
 
 def test_the_choice_goes_by_the_latest_results() -> None:
     """Nominated blindly, chosen with results: what is like the good ones goes first."""
     space = single(4, 4)
-    search = make_search("kriging", space, 4)
+    search = make_search("gp-ei", space, 4)
     first = search.ask()
     assert first is not None
     nominees = [Nominee(configuration) for configuration in search.nominate(80)]
     tried = []
     for _ in range(30):
-        order = search.choose(nominees)
-        assert sorted(order) == list(range(len(nominees)))
-        chosen = nominees.pop(order[0]).configuration
-        search.tell(chosen, cost(chosen))
+        ranked = search.choose(nominees)
+        assert set(ranked) == {nominee.configuration for nominee in nominees}
+        chosen = ranked[0]
+        assert search.ask(chosen) == chosen
+        nominees = [nominee for nominee in nominees if nominee.configuration != chosen]
+        search.tell(chosen, time_of(chosen))
         tried.append(cost(chosen))
     passed_over = [cost(nominee.configuration) for nominee in nominees]
     assert min(tried) <= min(passed_over)
@@ -75,8 +78,9 @@ def test_the_choice_goes_by_the_latest_results() -> None:
 
 
 def test_a_nominee_may_fail_without_having_been_chosen() -> None:
-    search = make_search("kriging", single(3, 4), 1)
+    search = make_search("gp-ei", single(3, 4), 1)
     for configuration in search.nominate(6):
+        assert search.ask(configuration) == configuration
         search.tell(configuration, None)
     assert search.nominate(1)
 
@@ -108,12 +112,12 @@ def test_how_many_are_nominated_follows_from_what_trials_take(
     compilers: int, compile_s: float, measure_s: float, rate: float
 ) -> None:
     device = Counter(compilers)
-    shortlist = Shortlist(make_search("kriging", single(6, 5), 1), device)  # type: ignore[arg-type]
-    shortlist.fill(10_000, ())
+    shortlist = Shortlist(make_search("gp-ei", single(6, 5), 1), device)  # type: ignore[arg-type]
+    shortlist.fill(10_000)
     assert device.begun == compilers + RESERVE
     for told in range(1, 9):
         shortlist.told(compile_s, measure_s)
-        shortlist.fill(10_000, ())
+        shortlist.fill(10_000)
         assert shortlist.rate == pytest.approx(rate)
         room = compilers + RESERVE + told * rate + 1e-9
         assert room - TOGETHER < device.begun <= room
@@ -121,8 +125,8 @@ def test_how_many_are_nominated_follows_from_what_trials_take(
 
 def test_nothing_is_nominated_that_cannot_be_chosen_any_more() -> None:
     device = Counter(16)
-    shortlist = Shortlist(make_search("kriging", single(6, 5), 1), device)  # type: ignore[arg-type]
-    shortlist.fill(5, ())
+    shortlist = Shortlist(make_search("gp-ei", single(6, 5), 1), device)  # type: ignore[arg-type]
+    shortlist.fill(5)
     assert device.begun == 5
 
 
@@ -136,7 +140,7 @@ def test_the_order_in_which_things_end_does_not_matter(
     found = []
     for shuffle in range(3):
         device = CompilingDevice(shuffle=shuffle, answer=smooth, measure_s=measure_s)
-        run(kernel, database, device, sampler="kriging", seed=5, trials=20)
+        run(kernel, database, device, sampler="gp-ei", seed=5, trials=20)
         found.append((device.asked, device.begun, device.forgotten))
     assert found[0] == found[1] == found[2]
 
@@ -148,7 +152,7 @@ def test_only_what_is_tried_or_cannot_be_is_a_trial(database: Database, kernel: 
         return smooth(configuration)
 
     device = CompilingDevice(answer=answer, measure_s=4.0)
-    result = run(kernel, database, device, sampler="kriging", trials=40)
+    result = run(kernel, database, device, sampler="gp-ei", trials=40)
     tried = sequence(database, result.state.run.id)
     assert len(tried) == len(set(tried)) == 40
     assert [trial.number for trial in database.trials(result.state.run.id)] == list(range(40))
@@ -168,7 +172,7 @@ def test_fewer_trials_are_lost_to_what_was_asked_for_too_early(
     """Both keep twelve candidates under way; one of them tries them in the order asked."""
 
     def trials_to_the_best(device: StubDevice) -> int:
-        result = run(kernel, database, device, sampler="kriging", seed=2, trials=60)
+        result = run(kernel, database, device, sampler="gp-ei", seed=2, trials=60)
         times = [trial.time_ns or 1e9 for trial in database.trials(result.state.run.id)]
         return times.index(min(times)) + 1
 
@@ -189,13 +193,13 @@ def test_without_compilers_to_spare_nothing_is_passed_over_and_nothing_waited_fo
                 self.beside = max(self.beside, len(self.waiting))
 
     device = Slow(compilers=16, answer=smooth, measure_s=0.01)
-    result = run(kernel, database, device, sampler="kriging", trials=80)
+    result = run(kernel, database, device, sampler="gp-ei", trials=80)
     assert len(set(device.begun) - set(device.asked)) <= TOGETHER
     assert device.beside > 2 * DEPTH  # the compilers have enough to do
     assert "candidates" not in summary(result, Path("t.db"))
 
 
-def test_hints_are_believed_when_nominees_are_chosen(database: Database, kernel: KernelSpec) -> None:
+def test_other_tasks_count_when_nominees_are_chosen(database: Database, kernel: KernelSpec) -> None:
     (name,) = kernel.problem().sizes
 
     def at(size: int, device: StubDevice) -> Result:
@@ -205,28 +209,28 @@ def test_hints_are_believed_when_nominees_are_chosen(database: Database, kernel:
     first = at(1 << 20, StubDevice(answer=smooth))
     best = set(sorted(sequence(database, first.state.run.id), key=lambda c: smooth(c).samples_ns)[:5])
     second = at(1 << 21, CompilingDevice(answer=smooth, measure_s=4.0))
-    assert second.state.hints == 30
+    assert second.state.transferred == 30
     assert best & set(sequence(database, second.state.run.id)[1:6])
 
 
 @pytest.mark.parametrize("trials", [1, 2, 3, 5, 12])
 def test_few_trials(database: Database, kernel: KernelSpec, trials: int) -> None:
     device = CompilingDevice(compilers=16)
-    result = run(kernel, database, device, sampler="kriging", trials=trials)
+    result = run(kernel, database, device, sampler="gp-ei", trials=trials)
     assert len(result.state.trials) == trials
 
 
 def test_a_small_space_is_tried_whole(database: Database, kernel: KernelSpec) -> None:
     device = CompilingDevice(compilers=2)
     fixed = {"block_size": ("32", "64"), "items": ("1", "2", "3")}
-    result = run(kernel, database, device, sampler="kriging", fixed=fixed)
+    result = run(kernel, database, device, sampler="gp-ei", fixed=fixed)
     assert len(result.state.trials) == len(set(device.asked)) == 6
 
 
 def test_seeds_that_are_nominated_are_tried_once(database: Database, kernel: KernelSpec) -> None:
-    run(kernel, database, StubDevice(answer=smooth), from_scratch=False, sampler="kriging", trials=30)
+    run(kernel, database, StubDevice(answer=smooth), from_scratch=False, sampler="gp-ei", trials=30)
     device = CompilingDevice(answer=smooth)
-    run(kernel, database, device, from_scratch=False, sampler="kriging", trials=20, seed=8)
+    run(kernel, database, device, from_scratch=False, sampler="gp-ei", trials=20, seed=8)
     assert len(device.asked) == len(set(device.asked)) == 20
 
 
@@ -241,12 +245,12 @@ def test_attempts_that_are_nominated_are_tried_once(database: Database, kernel: 
 
     small = {"items": ("1",), "block_size": tuple(str(32 * i) for i in range(1, 17))}
     with pytest.raises(DeviceError):
-        run(kernel, database, Killed(lookahead=6), sampler="kriging", fixed=small)
+        run(kernel, database, Killed(lookahead=6), sampler="gp-ei", fixed=small)
     run_id, _ = only_run(database)
     begun = [configuration for _, configuration, _ in database.pending_attempts(run_id)]
     assert len(begun) > 1
     device = CompilingDevice(compilers=8)
-    run(kernel, database, device, sampler="kriging", resume=True)
+    run(kernel, database, device, sampler="gp-ei", resume=True)
     assert device.asked[: len(begun)] == begun
     assert len(sequence(database, run_id)) == len(set(sequence(database, run_id))) == 16
 
@@ -261,11 +265,11 @@ def test_interrupted_and_resumed(database: Database, kernel: KernelSpec) -> None
                 database,
                 device,
                 watcher,
-                sampler="kriging",
+                sampler="gp-ei",
                 resume=resume,
                 stop=stop_after(watcher, 9),
             )
-    run(kernel, database, CompilingDevice(shuffle=7), sampler="kriging", resume=True)
+    run(kernel, database, CompilingDevice(shuffle=7), sampler="gp-ei", resume=True)
     run_id, state = only_run(database)
     tried = sequence(database, run_id)
     assert (state, len(tried), len(set(tried))) == ("finished", 40, 40)
@@ -279,9 +283,9 @@ def test_interrupted_before_the_default_ended(database: Database, kernel: Kernel
 
     watcher = Watcher()
     with pytest.raises(Interrupted):
-        run(kernel, database, Held(), watcher, sampler="kriging", stop=stop_after(watcher, 2))
+        run(kernel, database, Held(), watcher, sampler="gp-ei", stop=stop_after(watcher, 2))
     device = CompilingDevice()
-    result = run(kernel, database, device, sampler="kriging", resume=True)
+    result = run(kernel, database, device, sampler="gp-ei", resume=True)
     assert device.asked[0] == result.state.space.default
     assert result.state.default is not None
 
@@ -304,7 +308,7 @@ def test_a_compilation_that_hangs_is_passed_over(
             return None if configuration == self.stuck else super().compiled(configuration)
 
     device = Stuck(measure_s=4.0)
-    result = run(kernel, database, device, sampler="kriging", trials=20)
+    result = run(kernel, database, device, sampler="gp-ei", trials=20)
     assert device.stuck not in device.asked
     assert len(result.state.trials) == 20
 
@@ -316,7 +320,7 @@ def test_a_compilation_that_ends_between_two_looks_does_not_end_the_run(
     """A compiler may end at any moment: also when nothing is left to wait for, and the run looks whether it is over."""
     draw, ready = random.Random(seed), Shortlist.ready
     monkeypatch.setattr(Shortlist, "ready", lambda self: ready(self) and draw.random() < 0.5)
-    result = run(kernel, database, CompilingDevice(), sampler="kriging", trials=40)
+    result = run(kernel, database, CompilingDevice(), sampler="gp-ei", trials=40)
     assert len(result.state.trials) == 40
 
 
@@ -329,7 +333,7 @@ def test_a_compilation_that_ends_between_two_looks_does_not_change_the_choice(
         draw = random.Random(seed)
         monkeypatch.setattr(Shortlist, "ready", lambda self, draw=draw: ready(self) and draw.random() < 0.5)
         device = CompilingDevice(answer=smooth, measure_s=4.0)
-        run(kernel, database, device, sampler="kriging", seed=5, trials=20)
+        run(kernel, database, device, sampler="gp-ei", seed=5, trials=20)
         found.append((device.asked, device.begun, device.forgotten))
     assert found[0] == found[1] == found[2] == found[3]
 
@@ -340,12 +344,12 @@ def test_time_that_ends_while_others_are_nominated_ends_the_run(
     """Nominating takes a while, and nothing of it is compiled at its end: there is nothing to choose among."""
     fill = Shortlist.fill
 
-    def slow(self: Shortlist, left: int, begun: Collection[Configuration | None]) -> None:
-        fill(self, left, begun)
+    def slow(self: Shortlist, left: int) -> None:
+        fill(self, left)
         time.sleep(0.3)
 
     monkeypatch.setattr(Shortlist, "fill", slow)
-    result = run(kernel, database, CompilingDevice(), sampler="kriging", time_s=0.2)
+    result = run(kernel, database, CompilingDevice(), sampler="gp-ei", time_s=0.2)
     assert len(result.state.trials) == 1
     assert result.finish is not None
 

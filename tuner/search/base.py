@@ -1,180 +1,223 @@
-"""What every search promises, and the part of it that is the same for all of them."""
+"""What every sampler promises: an Optuna sampler that proposes valid configurations of a space, none of them twice.
+
+An own sampler subclasses :class:`SpaceSampler` and says how it proposes and what it learns; Optuna's samplers come in
+through :mod:`tuner.search.optuna_samplers`. What a sampler may be able to do beyond this is in
+:mod:`tuner.search.protocols`.
+"""
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import math
+import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
 
-from tuner.model import Configuration, Resources
+from tuner.model import Configuration
+from tuner.search.parameters import configuration_of, distributions, parameters_of
 from tuner.space.space import Mask, SearchSpace
 
-Place = tuple[int, int]
+Location = tuple[int, int]
 """A configuration as the number of its variant in the space and its row there."""
 
-
-@dataclass(frozen=True)
-class Nominee:
-    """A configuration that was nominated and has been compiled."""
-
-    configuration: Configuration
-    resources: Resources | None = None
-    """What the compiler said; None where it said nothing."""
+_LOCK = threading.RLock()
+"""Held while a sampler is asked or told: ``optimize(n_jobs=...)`` does so from several threads. All samplers share it,
+because a sampler with a lock of its own could not be pickled."""
 
 
-class Search(abc.ABC):
-    """Chooses what to try next, by asking and telling.
+class SpaceSampler(BaseSampler, abc.ABC):
+    """Proposes configurations of a space, for a study that minimises times or maximises rates.
 
     The contract, for every implementation:
 
-    - ``ask`` gives a configuration of the space that was neither asked for nor added before, and None when
-      there is no such configuration left. The first one is the space's default; after it come those of
-      ``begin_with``.
-    - Any number of configurations may be asked for before the first of them is told, and they may be told
-      in any order.
-    - A failure (an objective that is None, or not finite) teaches like a bad result, and never stops the
-      search.
-    - The same space, seed, and order of calls with the same objectives give the same configurations.
-
-    A ``selective`` search can also be asked in two steps: ``nominate`` gives what is worth compiling, and
-    ``choose`` says later, with the results of meanwhile, which of the nominees is to be tried. The default and those of
-    ``begin_with`` are asked for all the same, as long as it is ``opening``.
+    - A proposal is a configuration of the space that was neither proposed nor added before. The first is the space's
+      default; those of :meth:`begin_with` follow. When all have been tried, the study is stopped.
+    - Any number of trials may run at a time, and they may be told in any order.
+    - A failure (a trial that fails or is pruned, a value that is not positive and finite) teaches like a bad result, and never
+      stops the search.
+    - The same space, seed, and order of calls with the same values give the same configurations.
+    - A trial that was enqueued in the study counts as proposed.
 
     Args:
-        space: what may be asked for.
+        space: what may be proposed.
         seed: of every random choice.
     """
 
-    selective = False
-    """Whether :meth:`nominate`, :meth:`choose` and :meth:`withdraw` may be called."""
-
-    def __init__(self, space: SearchSpace, seed: int) -> None:
+    def __init__(self, space: SearchSpace, seed: int = 0) -> None:
         self.space = space
         self.rng = np.random.default_rng(seed)
         self.seen: list[Mask] = [np.zeros(len(variant), dtype=bool) for variant in space.variants]
-        """For each variant the rows that were asked for or added."""
+        """For each variant the rows that were proposed or added."""
         self.unseen: list[int] = [len(variant) for variant in space.variants]
         """For each variant the number of rows that were not."""
-        self.promise: float | None = None
-        """By how much the most promising candidate for the last proposal was expected to be better than the best
-        result, in log2 of the time; infinite while nothing can be said, None where the search never says it."""
         default = space.locate(space.default)
         assert default is not None
-        self._first: list[Place] = [default]
-        """What is asked for before anything that the search itself would propose."""
+        self._first: list[Location] = [default]
+        """Proposed before anything that the sampler chooses itself."""
+        self._distributions: dict[str, BaseDistribution] = {**distributions(space)}
+        self._independent = RandomSampler(seed)
+        self._running: dict[int, Location] = {}
+        """Of the trials that were proposed and not told, by their numbers in the study."""
+        self._told_trials: set[int] = set()
 
-    def ask(self) -> Configuration | None:
-        """Return a configuration to try, or None when all have been tried."""
-        if not any(self.unseen):
-            return None
-        self._first = [place for place in self._first if not self._seen(place)]
-        place = self._first.pop(0) if self._first else self._propose()
-        assert not self._seen(place)
-        self._see(place)
-        self._asked(place)
-        return self.space.variants[place[0]].configuration(place[1])
+    # -- what the tuner asks for beyond Optuna's contract
 
-    def begin_with(self, configurations: Iterable[Configuration]) -> None:
-        """Have these asked for after the default, in this order, before anything that the search itself would propose.
-
-        What is not in the space, or was asked for or added before its turn, is left out.
-        """
-        self._first += [place for place in map(self.space.locate, configurations) if place is not None]
+    @property
+    def exhausted(self) -> bool:
+        """Whether everything has been proposed or added."""
+        return not any(self.unseen)
 
     @property
     def opening(self) -> bool:
-        """Whether the default, or some of ``begin_with``, still have to be asked for."""
+        """Whether the default, or some of :meth:`begin_with`, still have to be proposed."""
         return not all(map(self._seen, self._first))
 
-    def tell(self, configuration: Configuration, objective: float | None) -> None:
-        """Say how a configuration that was asked for ended.
+    def begin_with(self, configurations: Iterable[Configuration]) -> None:
+        """Have these proposed after the default, in this order, before anything that the sampler chooses itself.
 
-        Args:
-            configuration: what :meth:`ask` gave; anything else is taken as :meth:`add` would.
-            objective: base-2 logarithm of the time in nanoseconds, or None for a failure.
+        What is not in the space, or was proposed or added before its turn, is left out.
         """
-        place = self.space.locate(configuration)
-        if place is None or not self._seen(place):
-            self.add(configuration, objective)
-        else:
-            self._told(place, _finite(objective))
+        self._first += [
+            location for location in map(self.space.locate, configurations) if location is not None
+        ]
 
-    def add(self, configuration: Configuration, objective: float | None) -> None:
-        """Teach what is known from an earlier run, so that it is not asked for again.
+    def add(self, configuration: Configuration, time_ns: float | None) -> None:
+        """Learn what an earlier run measured of this very problem, so that it is not proposed again.
 
         What is not in the space (other values, another narrowing) is ignored.
         """
-        place = self.space.locate(configuration)
-        if place is not None and not self._seen(place):
-            self._see(place)
-            self._added(place, _finite(objective))
+        location = self.space.locate(configuration)
+        if location is not None and not self._seen(location):
+            self._see(location)
+            self._added(location, objective_of(time_ns))
 
-    def learn(self, results: Iterable[tuple[Configuration, float | None]], distance: float) -> None:  # noqa: B027
-        """Take hints from what was measured elsewhere: at another size, dtype or GPU. Most searches ignore them.
+    # -- Optuna's contract
 
-        What is hinted at may be asked for like anything else.
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """Choose the configuration of a trial, or take note of the one that it was enqueued with."""
+        with _LOCK:
+            self._learn_from_storage(study)
+            fixed = trial.system_attrs.get("fixed_params")
+            location = self._propose_next() if fixed is None else self._enqueued(fixed)
+        if location is not None:
+            self._running[trial.number] = location
+        elif fixed is None:
+            with contextlib.suppress(RuntimeError):  # not within optimize()
+                study.stop()
 
-        Args:
-            results: configurations, each with its objective there; all of one problem on one GPU.
-            distance: how unlike this problem that one is, from 0, as :func:`tuner.search.task_distance.distance` says.
-        """
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
+        """Return the parameters of all variants."""
+        return self._distributions
 
-    def nominate(self, count: int) -> list[Configuration]:
-        """Return configurations to compile that were not asked for, added or nominated before; fewer if few are left.
+    def sample_relative(
+        self,
+        study: Study,  # noqa: ARG002
+        trial: FrozenTrial,
+        search_space: dict[str, BaseDistribution],  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Return the parameters of the configuration that :meth:`before_trial` chose."""
+        location = self._running.get(trial.number)
+        return {} if location is None else parameters_of(self.space, self.configuration(location))
 
-        Nothing is promised: each may be chosen later, told of as a failure (:meth:`tell`), or withdrawn.
-        """
-        raise NotImplementedError
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Draw at random what is no parameter of the space."""
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
-    def choose(self, nominees: Sequence[Nominee]) -> Sequence[int]:
-        """Rank nominees; the first is to be tried now, and counts as asked for.
+    def after_trial(
+        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        """Learn the result of a trial."""
+        with _LOCK:
+            self._learn_trial(study, trial, state, values)
 
-        Args:
-            nominees: at least one, each nominated and neither chosen, told of nor withdrawn since.
+    # -- for implementations
 
-        Returns:
-            Their places, the most promising first.
-        """
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _propose(self) -> Location:
+        """Return an unseen configuration; there is at least one."""
 
-    def withdraw(self, configuration: Configuration) -> None:
-        """Take a nomination back: the configuration may be asked for or nominated again."""
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _asked(self, location: Location) -> None:
+        """Note that a configuration has been given out."""
+
+    @abc.abstractmethod
+    def _told(self, location: Location, objective: float | None) -> None:
+        """Learn the result of a configuration that was given out: log2 of nanoseconds, None for a failure."""
+
+    @abc.abstractmethod
+    def _added(self, location: Location, objective: float | None) -> None:
+        """Learn the result of a configuration that was measured by an earlier run."""
+
+    def configuration(self, location: Location) -> Configuration:
+        """Return the configuration at a location."""
+        return self.space.variants[location[0]].configuration(location[1])
 
     def draw_variant(self) -> int:
         """Return at random the number of a variant that has unseen configurations, however many."""
         return int(self.rng.choice(np.flatnonzero(self.unseen)))
 
-    def _seen(self, place: Place) -> bool:
-        return bool(self.seen[place[0]][place[1]])
+    def _seen(self, location: Location) -> bool:
+        return bool(self.seen[location[0]][location[1]])
 
-    def _see(self, place: Place) -> None:
-        self.seen[place[0]][place[1]] = True
-        self.unseen[place[0]] -= 1
+    def _see(self, location: Location) -> None:
+        self.seen[location[0]][location[1]] = True
+        self.unseen[location[0]] -= 1
 
-    def _unsee(self, place: Place) -> None:
-        self.seen[place[0]][place[1]] = False
-        self.unseen[place[0]] += 1
+    def _unsee(self, location: Location) -> None:
+        self.seen[location[0]][location[1]] = False
+        self.unseen[location[0]] += 1
 
-    @abc.abstractmethod
-    def _propose(self) -> Place:
-        """Return an unseen configuration; there is at least one."""
+    def _propose_next(self) -> Location | None:
+        if self.exhausted:
+            return None
+        self._first = [location for location in self._first if not self._seen(location)]
+        location = self._first.pop(0) if self._first else self._propose()
+        assert not self._seen(location)
+        self._see(location)
+        self._asked(location)
+        return location
 
-    @abc.abstractmethod
-    def _asked(self, place: Place) -> None:
-        """Note that a configuration has been given out."""
+    def _enqueued(self, fixed: dict[str, Any]) -> Location | None:
+        configuration = configuration_of(self.space, fixed)
+        location = None if configuration is None else self.space.locate(configuration)
+        if location is not None and not self._seen(location):
+            self._see(location)
+            self._asked(location)
+        return location
 
-    @abc.abstractmethod
-    def _told(self, place: Place, objective: float | None) -> None:
-        """Learn the result of a configuration that was given out."""
+    def _learn_from_storage(self, study: Study) -> None:
+        """Learn the trials that other processes, or an earlier one, have put into the study's storage."""
+        for trial in study.get_trials(deepcopy=False):
+            if trial.number not in self._told_trials and trial.state.is_finished():
+                self._learn_trial(study, trial, trial.state, trial.values)
 
-    @abc.abstractmethod
-    def _added(self, place: Place, objective: float | None) -> None:
-        """Learn the result of a configuration from elsewhere."""
+    def _learn_trial(
+        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        if trial.number in self._told_trials:
+            return
+        self._told_trials.add(trial.number)
+        value = values[0] if state is TrialState.COMPLETE and values else None
+        if value is not None and study.direction is StudyDirection.MAXIMIZE:
+            value = 1.0 / value if value > 0 else None
+        location = self._running.pop(trial.number, None)
+        if location is not None:
+            self._told(location, objective_of(value))
+        elif (configuration := configuration_of(self.space, trial.params)) is not None:
+            self.add(configuration, value)
 
 
-def _finite(objective: float | None) -> float | None:
-    return objective if objective is not None and math.isfinite(objective) else None
+def objective_of(time_ns: float | None) -> float | None:
+    """Return what samplers learn: log2 of a time, or None for a failure (None, not positive, not finite)."""
+    if time_ns is None or not math.isfinite(time_ns) or time_ns <= 0.0:
+        return None
+    return math.log2(time_ns)

@@ -1,11 +1,12 @@
-"""The tuner's own search: a Gaussian process over the valid set, made for a few dozen results.
+"""The default sampler, ``gp-ei``: a Gaussian process over the valid set, made for a few dozen results.
 
-Every proposal is the unseen valid configuration with the greatest expected improvement.
+Every proposal is the unseen valid configuration with the greatest expected improvement (Jones, Schonlau and Welch,
+"Efficient Global Optimization of Expensive Black-Box Functions", 1998).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,16 +14,19 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from tuner.model import Configuration, Resources
-from tuner.search import resources
-from tuner.search.base import Nominee, Place, Search
+from tuner.search import resource_features
+from tuner.search.base import Location, SpaceSampler, objective_of
+from tuner.search.candidates import Candidates
 from tuner.search.features import Codes, Features, Floats
-from tuner.search.gaussian_process import GaussianProcess, Outlook, Prior
+from tuner.search.gaussian_process import GaussianProcess, Posterior, Prior
+from tuner.search.observations import Observations, OtherTask, observe
+from tuner.search.protocols import Nominee
 from tuner.space.space import SearchSpace
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the search is like; one for all kernels.
+    """What the sampler is like; one for all kernels.
 
     The defaults were chosen on recorded spaces; see docs/search.md.
     """
@@ -38,115 +42,48 @@ class Settings:
     steps: int = 6
     """BFGS steps for each proposal."""
     refit: float = 0.15
-    """Share by which the results have grown when they are fitted again."""
+    """Share by which the results have grown when hyperparameters are fitted again."""
     fitted: int = 120
     """Results that hyperparameters are fitted to."""
     learnt: int = 250
     """Results that predictions rest on."""
-    hinted: int = 60
+    transferred: int = 60
     """Results that are kept of each other task."""
     pairs: int = 40_000
     """Candidates times results that are compared for a proposal."""
-    least: int = 700
-    most: int = 20_000
+    min_candidates: int = 700
+    max_candidates: int = 20_000
     """Bounds of the candidates for a proposal."""
     informed: bool = True
     """Whether what the compiler said is considered when a nominee is chosen."""
     prior: Prior = field(default_factory=Prior)
 
 
-TRUSTS = (1.0, 0.95, 0.8, 0.5, 0.0)
-"""How much another task may be believed, of what its distance allows; the results of this run decide."""
-MAX_HINTS = 3
+CORRELATIONS = (1.0, 0.95, 0.8, 0.5, 0.0)
+"""Of another task with this one, as shares of what its distance allows; the results of this run decide."""
+MAX_TASKS = 3
 """The nearest other tasks that are learnt from."""
-NEARBY = 2
-"""Parameters in which a configuration near a good one may differ."""
-FAILURE = 1.0
-"""A failure counts as twice as slow as the slowest result."""
-ENOUGH = 2
+MIN_TIMES = 2
 """Times that the model needs: one of them is no difference."""
-LEAST_SAID = 10
+MIN_INFORMED = 10
 """Results whose registers are known, before registers are believed to say something."""
-LEAST_HINTS = 5
-"""Another task with fewer results tells nothing."""
+MIN_TRANSFERRED = 5
+"""Results of another task; fewer tell nothing."""
 
 
-@dataclass
-class Hint:
-    """What was measured of another task, best first."""
+class GPEISampler(SpaceSampler):
+    """Proposes the configuration with the greatest expected improvement under a Gaussian process.
 
-    places: list[Place]
-    codes: Codes
-    objectives: Floats
-    nearness: float
-    """The most that it can be correlated with this task."""
-    trust: float = -1.0
-    """The correlation that is assumed."""
-
-    def __post_init__(self) -> None:
-        self.trust = self.nearness if self.trust < 0 else self.trust
-        known = zip(self.codes, self.objectives, strict=True)
-        self._by_code = {code.tobytes(): float(objective) for code, objective in reversed(list(known))}
-
-    def shift(self, codes: Codes, objectives: Floats) -> float:
-        """Return by how much this task is slower: where both were measured, or else by their medians' best halves."""
-        pairs = []
-        for code, objective in zip(codes, objectives, strict=True):
-            there = self._by_code.get(code.tobytes())
-            if there is not None and np.isfinite(objective):
-                pairs.append(there - float(objective))
-        if pairs:
-            return float(np.median(pairs))
-        finite = objectives[np.isfinite(objectives)]
-        return float(np.median(self.objectives) - np.median(finite)) if len(finite) else 0.0
-
-
-@dataclass(frozen=True)
-class Known:
-    """Results for the model: codes and targets, each with the number of its task; 0 is this run."""
-
-    codes: Codes
-    targets: Floats
-    tasks: NDArray[np.int64]
-    trusts: Floats
-    """Correlation of each task with this run."""
-    unit: float
-    """Log2 of the time for one unit of the targets."""
-
-    @property
-    def own(self) -> NDArray[np.bool_]:
-        """Which are results of this run."""
-        return np.asarray(self.tasks == 0)
-
-    @property
-    def trust(self) -> Floats | None:
-        """Correlation of each result's task with this run."""
-        return None if len(self.trusts) == 1 else self.trusts[self.tasks]
-
-    @property
-    def alike(self) -> Floats | None:
-        """Correlation of the tasks of each two results."""
-        if (trust := self.trust) is None:
-            return None
-        return np.where(self.tasks[:, None] == self.tasks, 1.0, trust[:, None] * trust)
-
-    def subset(self, rows: NDArray[np.int64]) -> Known:
-        """Return some of the results."""
-        return replace(self, codes=self.codes[rows], targets=self.targets[rows], tasks=self.tasks[rows])
-
-
-class Kriging(Search):
-    """Proposes what promises the greatest improvement.
+    It nominates, transfers from other tasks, and knows what it still expects to gain
+    (:mod:`tuner.search.protocols`).
 
     Args:
-        space: what may be asked for.
+        space: what may be proposed.
         seed: of every random choice.
         settings: for experiments.
     """
 
-    selective = True
-
-    def __init__(self, space: SearchSpace, seed: int, settings: Settings = Settings()) -> None:
+    def __init__(self, space: SearchSpace, seed: int = 0, settings: Settings = Settings()) -> None:
         super().__init__(space, seed)
         # Of this process, for good: its matrices are small, and while compilers keep the cores busy the inverse of one
         # took 71 ms on several threads, and 1 ms on one.
@@ -154,326 +91,265 @@ class Kriging(Search):
         self.settings = settings
         self.features = Features(space)
         self.model = GaussianProcess(self.features.distances, settings.prior)
-        self.informed = GaussianProcess([*self.features.distances, *resources.distances()], settings.prior)
-        self._resources: dict[Place, Resources | None] = {}
-        """What the compiler said of what was chosen."""
-        self._learnt_places: list[Place] = []
-        self._informed_at = -1
-        self._better_informed = False
+        self.informed_model = GaussianProcess(
+            [*self.features.distances, *resource_features.distances()], settings.prior
+        )
+        self.better_informed = False
         """Whether the results are more probable with what the compiler said, as of the last fit."""
-        self._places: list[Place] = []
+        self.expected_improvement = np.inf
+        self._candidates = Candidates(self, self.features)
+        self._locations: list[Location] = []
         self._objectives: list[float] = []
         self._codes: list[Codes] = []
-        self._pending: dict[Place, Codes] = {}
-        self._nominees: dict[Place, Codes] = {}
-        self._place_of: dict[Configuration, Place] = {}
-        """Of everything nominated: to look it up in a set of a hundred thousand takes longer."""
-        self._fitted_at = -1
+        self._pending: dict[Location, Codes] = {}
+        self._nominees: dict[Location, Codes] = {}
+        self._nominated: dict[Configuration, Location] = {}
+        """Everything nominated: to look it up in a set of a hundred thousand takes longer."""
+        self._resources: dict[Location, Resources | None] = {}
+        """What the compiler said of what was chosen."""
+        self._learnt: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        """Results that the model rests on, as indices."""
         self._basis: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        """Of very many results those that the model learns, when the choice was made last."""
+        """Of very many results those that the model learns, when they were last drawn."""
         self._based_on = 0
         """Results that there were then; what came later is learnt, too."""
-        self._hints: list[Hint] = []
-        self._near: dict[Place, NDArray[np.int64]] = {}
-        """Rows near the best configurations: in a set of millions they take a while to find."""
-        self.promise: float = np.inf
-        self._outside: float = np.inf
-        """What the last nomination promised."""
+        self._fitted_at = -1
+        self._informed_at = -1
+        self._tasks: list[OtherTask] = []
+        self._outside = np.inf
+        """The expected improvement of the last nomination."""
 
-    # -- what it is told
+    # -- what it learns
 
-    def _asked(self, place: Place) -> None:
-        self._pending[place] = self._code(place)
+    def _asked(self, location: Location) -> None:
+        self._pending[location] = self._code(location)
 
-    def _told(self, place: Place, objective: float | None) -> None:
-        code = self._pending.pop(place, None)
+    def _told(self, location: Location, objective: float | None) -> None:
+        code = self._pending.pop(location, None)
         if code is None:
-            code = self._nominees.pop(place, None)
+            code = self._nominees.pop(location, None)
         if code is not None:
-            self._learn(place, code, objective)
+            self._observe(location, code, objective)
 
-    def _added(self, place: Place, objective: float | None) -> None:
-        self._learn(place, self._code(place), objective)
+    def _added(self, location: Location, objective: float | None) -> None:
+        self._observe(location, self._code(location), objective)
 
-    def _learn(self, place: Place, code: Codes, objective: float | None) -> None:
-        self._places.append(place)
+    def _observe(self, location: Location, code: Codes, objective: float | None) -> None:
+        self._locations.append(location)
         self._codes.append(code)
         self._objectives.append(np.nan if objective is None else objective)
 
-    def learn(self, results: Iterable[tuple[Configuration, float | None]], distance: float) -> None:
-        """Take hints; they are another task of the model, and believed as far as they prove right."""
-        task: dict[Place, float] = {}
-        for configuration, objective in results:
-            place = self.space.locate(configuration)
-            if place is not None and objective is not None and np.isfinite(objective):
-                task[place] = min(objective, task.get(place, np.inf))
-        if len(task) < LEAST_HINTS:
+    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> None:
+        """Learn another task: it is correlated with this one as far as this run's results say."""
+        best: dict[Location, float] = {}
+        for configuration, time_ns in results:
+            location, objective = self.space.locate(configuration), objective_of(time_ns)
+            if location is not None and objective is not None:
+                best[location] = min(objective, best.get(location, np.inf))
+        if len(best) < MIN_TRANSFERRED:
             return
-        places, objectives = list(task), np.array(list(task.values()))
-        order = np.argsort(objectives, kind="stable")
-        if len(order) > self.settings.hinted:
-            best = self.settings.hinted // 2
-            rest = self.rng.choice(order[best:], self.settings.hinted - best, replace=False)
-            order = np.append(order[:best], rest)
-        places = [places[i] for i in order]
-        codes = np.stack([self._code(place) for place in places])
-        nearness = float(np.clip(1 - 0.05 * distance, 0.5, 0.99))
-        self._hints.append(Hint(places, codes, objectives[order], nearness))
-        self._hints = sorted(self._hints, key=lambda hint: -hint.nearness)[:MAX_HINTS]
+        locations, objectives = list(best), np.array(list(best.values()))
+        order = self._best_and_random(np.argsort(objectives, kind="stable"), self.settings.transferred)
+        locations = [locations[i] for i in order]
+        codes = np.stack([self._code(location) for location in locations])
+        max_correlation = float(np.clip(1 - 0.05 * distance, 0.5, 0.99))
+        self._tasks.append(OtherTask(locations, codes, objectives[order], max_correlation))
+        self._tasks = sorted(self._tasks, key=lambda task: -task.max_correlation)[:MAX_TASKS]
 
-    def _code(self, place: Place) -> Codes:
-        return np.asarray(self.features.encode(place[0], np.array([place[1]]))[0])
+    def _code(self, location: Location) -> Codes:
+        return np.asarray(self.features.encode(location[0], np.array([location[1]]))[0])
 
     # -- what it proposes
 
     def nominate(self, count: int) -> list[Configuration]:
-        """Return what promises most beside what waits already, each with those before it."""
+        """Return the configurations of the greatest expected improvement beside those under way, best first."""
         nominated: list[Configuration] = []
         while len(nominated) < count and any(self.unseen):
-            for place in self._promising(count - len(nominated)):
-                self._see(place)
-                self._nominees[place] = self._code(place)
-                nominated.append(self.space.variants[place[0]].configuration(place[1]))
-                self._place_of[nominated[-1]] = place
-        self._outside = self.promise if any(self.unseen) else 0.0
+            for location in self._best_candidates(count - len(nominated)):
+                self._see(location)
+                self._nominees[location] = self._code(location)
+                nominated.append(self.configuration(location))
+                self._nominated[nominated[-1]] = location
+        self._outside = self.expected_improvement if any(self.unseen) else 0.0
         return nominated
 
     def choose(self, nominees: Sequence[Nominee]) -> Sequence[int]:
-        """Rank nominees by what they promise now."""
-        places = [self._place_of[nominee.configuration] for nominee in nominees]
-        order, promise = list(range(len(places))), np.inf
+        """Rank nominees by their expected improvement as of the latest results."""
+        locations = [self._nominated[nominee.configuration] for nominee in nominees]
+        order, improvement = list(range(len(locations))), np.inf
         objectives = np.array(self._objectives)
-        if np.isfinite(objectives).sum() >= ENOUGH or self._hints:
-            known, best = self._settle(objectives, self._pending)
-            codes = np.stack([self._nominees[place] for place in places])
-            outlook = self._informed_outlook(codes, known, nominees) or self.model.outlook([codes])
-            order = np.argsort(-self._improvement(outlook, best, known.unit), kind="stable").tolist()
-            promise = self.promise
-        # What is not compiled may promise more; of that, the last nomination was the best.
-        self.promise = max(promise, self._outside)
-        self._pending[places[order[0]]] = self._nominees.pop(places[order[0]])
-        self._resources[places[order[0]]] = nominees[order[0]].resources
+        if np.isfinite(objectives).sum() >= MIN_TIMES or self._tasks:
+            observations, best = self._condition(objectives, self._pending)
+            codes = np.stack([self._nominees[location] for location in locations])
+            posterior = self._informed_posterior(codes, observations, nominees) or self.model.posterior(
+                [codes]
+            )
+            order = np.argsort(-self._improvement(posterior, best, observations.unit), kind="stable").tolist()
+            improvement = self.expected_improvement
+        # What is not compiled may be better; the best of that was the last nomination.
+        self.expected_improvement = max(improvement, self._outside)
+        chosen = locations[order[0]]
+        self._pending[chosen] = self._nominees.pop(chosen)
+        self._resources[chosen] = nominees[order[0]].resources
         return order
-
-    def _informed_outlook(self, codes: Codes, known: Known, nominees: Sequence[Nominee]) -> Outlook | None:
-        """Return what a model expects that also knows what the compiler said; None where the results speak against it."""
-        said = [self._resources.get(place) for place in self._learnt_places]
-        if not self.settings.informed or self._hints or sum(one is not None for one in said) < LEAST_SAID:
-            return None
-        everything = np.hstack([known.codes, resources.encode(said)])
-        if self._informed_at != self._fitted_at:
-            self._informed_at = self._fitted_at
-            self.informed.adopt(self.model)
-            alone = self.model.evidence(known.codes, known.targets)
-            self._better_informed = self.informed.evidence(everything, known.targets) > alone
-        if not self._better_informed:
-            return None
-        self.informed.condition(everything, known.targets)
-        if self._pending:
-            waiting = resources.encode([self._resources.get(place) for place in self._pending])
-            self.informed.believe(np.hstack([np.stack(list(self._pending.values())), waiting]))
-        told = resources.encode([nominee.resources for nominee in nominees])
-        return self.informed.outlook([np.hstack([codes, told])])
 
     def withdraw(self, configuration: Configuration) -> None:
         """Forget a nomination."""
-        place = self._place_of.pop(configuration)
-        del self._nominees[place]
-        self._unsee(place)
+        location = self._nominated.pop(configuration)
+        del self._nominees[location]
+        self._unsee(location)
 
-    def _propose(self) -> Place:
-        return self._promising(1)[0]
+    def _propose(self) -> Location:
+        return self._best_candidates(1)[0]
 
-    def _promising(self, count: int) -> list[Place]:
-        """Return at least one and at most so many places, each the best if those before it come out as expected."""
+    def _best_candidates(self, count: int) -> list[Location]:
+        """Return at least one and at most ``count`` locations, best first: each given those before it."""
         objectives = np.array(self._objectives)
-        found = int(np.isfinite(objectives).sum())
         startup = self.settings.startup + len(self.space.variants) - 1
         waiting = {**self._nominees, **self._pending}
-        if not self._hints and (len(objectives) + len(waiting) < startup or found < ENOUGH):
-            self.promise = np.inf
+        few = len(objectives) + len(waiting) < startup or np.isfinite(objectives).sum() < MIN_TIMES
+        if not self._tasks and few:
+            self.expected_improvement = np.inf
             return [self._spread()]
-        known, best = self._settle(objectives, waiting)
-        numbers, rows = self._candidates(objectives, len(known.targets) + len(waiting))
+        observations, best = self._condition(objectives, waiting)
+        numbers, rows = self._to_compare(objectives, len(observations.targets) + len(waiting))
         encoded = [self.features.encode(n, rows[numbers == n]) for n in range(len(self.space.variants))]
-        outlook = self.model.outlook(encoded)
+        posterior = self.model.posterior(encoded)
         chosen: list[int] = []
         for _ in range(min(count, len(rows))):
             if chosen:
-                outlook.believe(chosen[-1])
-            improvement = self._improvement(outlook, best, known.unit)
+                posterior.fantasize(chosen[-1])
+            improvement = self._improvement(posterior, best, observations.unit)
             improvement[chosen] = -np.inf
             chosen.append(int(np.argmax(improvement)))
-        return [(int(numbers[place]), int(rows[place])) for place in chosen]
+        return [(int(numbers[i]), int(rows[i])) for i in chosen]
 
-    def _improvement(self, outlook: Outlook, best: float, unit: float) -> Floats:
-        """Return by how much each is expected to be better than the best and the margin, and note the most of it."""
-        deviation = outlook.deviation
-        improvement = expected_improvement(outlook.mean, deviation, best - self.settings.margin / unit)
+    def _improvement(self, posterior: Posterior, best: float, unit: float) -> Floats:
+        """Return the expected improvement of each beyond the margin, and note the greatest without the margin."""
+        deviation = posterior.deviation
+        improvement = expected_improvement(posterior.mean, deviation, best - self.settings.margin / unit)
         # Targets are in proportion to log2 of the time as far as the knee, and what is better than the best is there.
-        self.promise = float(expected_improvement(outlook.mean, deviation, best).max()) * unit
+        self.expected_improvement = float(expected_improvement(posterior.mean, deviation, best).max()) * unit
         return improvement
 
-    def _settle(self, objectives: Floats, waiting: Mapping[Place, Codes]) -> tuple[Known, float]:
-        """Make the model one of all results, with what waits as it expects it; gives also the best target."""
-        known = self._gather(objectives)
-        self._fit(known)
-        own = known.targets[known.own] if np.isfinite(objectives).any() else known.targets
-        best = float(own.min())
-        self.model.condition(known.codes, known.targets, known.trust, known.alike)
-        if waiting:
-            self.model.believe(np.stack(list(waiting.values())))
-        return known, best
+    def _spread(self) -> Location:
+        """Return a random configuration that is unlike those before, of the variant that was tried least."""
+        under_way = [*self._locations, *self._pending, *self._nominees]
+        tried = np.bincount([number for number, _ in under_way], minlength=len(self.unseen))
+        tried = np.where(np.array(self.unseen) > 0, tried, np.iinfo(np.int64).max)
+        number = int(self.rng.choice(np.flatnonzero(tried == tried.min())))
+        known = [*self._codes, *self._pending.values(), *self._nominees.values()]
+        return number, self._candidates.farthest(number, known, self.settings.spread)
 
-    def _gather(self, objectives: Floats) -> Known:
-        """Return what the model learns from: what is hinted at, and results of this run, the newest last."""
-        kept = self._kept(objectives)
-        self._learnt_places = [self._places[i] for i in kept]
-        own = objectives[kept]
-        codes = np.array([self._codes[i] for i in kept], dtype=np.int64).reshape(-1, len(self.features))
-        tasks, trusts, columns, everything = [], [1.0], [], []
-        for number, hint in enumerate(self._hints, 1):
-            everything.append(hint.codes)
-            tasks.append(np.full(len(hint.codes), number))
-            trusts.append(hint.trust)
-            columns.append(hint.objectives - hint.shift(codes, own))
-        targets, unit = standardise(np.concatenate([*columns, own]), self.settings.knee)
-        of_own = np.zeros(len(own), dtype=np.int64)
-        return Known(
-            np.concatenate([*everything, codes]),
-            targets,
-            np.concatenate([*tasks, of_own]),
-            np.array(trusts),
-            unit,
+    def _to_compare(self, objectives: Floats, known: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return unseen configurations to choose from, as variant and row."""
+        settings = self.settings
+        limit = int(np.clip(settings.pairs // known, settings.min_candidates, settings.max_candidates))
+        good = [self._locations[i] for i in np.argsort(objectives, kind="stable")[:3]]
+        good += [task.locations[0] for task in self._tasks]
+        parts = self._candidates.near_and_random(good, limit)
+        numbers = [np.full(len(part), number) for number, part in enumerate(parts)]
+        return np.concatenate(numbers), np.concatenate(parts)
+
+    # -- the model
+
+    def _condition(self, objectives: Floats, waiting: Mapping[Location, Codes]) -> tuple[Observations, float]:
+        """Make the model one of all results, with what waits as it expects it; return these and the best target."""
+        self._learnt = self._drawn(objectives)
+        codes = np.array([self._codes[i] for i in self._learnt], dtype=np.int64).reshape(
+            -1, len(self.features)
         )
+        observations = observe(self._tasks, codes, objectives[self._learnt], self.settings.knee)
+        self._fit(observations)
+        own = (
+            observations.targets[observations.own] if np.isfinite(objectives).any() else observations.targets
+        )
+        best = float(own.min())
+        self.model.condition(
+            observations.codes, observations.targets, observations.correlation, observations.between_tasks
+        )
+        if waiting:
+            self.model.fantasize(np.stack(list(waiting.values())))
+        return observations, best
 
-    def _fit(self, known: Known) -> None:
+    def _fit(self, observations: Observations) -> None:
         count = len(self._objectives)
         if self._fitted_at >= 0 and count - self._fitted_at < max(1, int(count * self.settings.refit)):
             return
         self._fitted_at = count
-        if len(known.targets) > self.settings.fitted:
-            order = np.argsort(known.targets + 10.0 * ~known.own, kind="stable")
-            best = self.settings.fitted // 2
-            rest = self.rng.choice(order[best:], self.settings.fitted - best, replace=False)
-            known = known.subset(np.append(order[:best], rest))
+        if len(observations.targets) > self.settings.fitted:
+            order = np.argsort(observations.targets + 10.0 * ~observations.own, kind="stable")
+            observations = observations.subset(self._best_and_random(order, self.settings.fitted))
         # With many results a fit costs more, and the one before it is nearer.
-        steps = self.settings.steps if len(known.targets) <= 60 else self.settings.steps // 3
-        self.model.fit(known.codes, known.targets, steps, known.alike)
-        for number, hint in enumerate(self._hints, 1):
-            if count >= 3:  # fewer results cannot tell
-                scores = []
-                for trust in TRUSTS:
-                    tried = known.trusts.copy()
-                    tried[number] = trust * hint.nearness
-                    alike = replace(known, trusts=tried).alike
-                    assert alike is not None
-                    scores.append(self.model.evidence(known.codes, known.targets, alike))
-                known.trusts[number] = hint.trust = TRUSTS[int(np.argmax(scores))] * hint.nearness
+        steps = self.settings.steps if len(observations.targets) <= 60 else self.settings.steps // 3
+        self.model.fit(observations.codes, observations.targets, steps, observations.between_tasks)
+        if count >= 3:  # fewer results cannot tell how tasks are correlated
+            self._fit_correlations(observations)
 
-    def _kept(self, objectives: Floats) -> NDArray[np.int64]:
-        """Return the results that the model learns: all, or of very many the best half and others at random.
+    def _fit_correlations(self, observations: Observations) -> None:
+        """Choose for each other task the correlation under which all results are the most probable."""
+        for number, task in enumerate(self._tasks, 1):
+            scores = []
+            for share in CORRELATIONS:
+                correlations = observations.correlations.copy()
+                correlations[number] = share * task.max_correlation
+                between = replace(observations, correlations=correlations).between_tasks
+                scores.append(self.model.evidence(observations.codes, observations.targets, between))
+            task.correlation = CORRELATIONS[int(np.argmax(scores))] * task.max_correlation
+            observations.correlations[number] = task.correlation
 
-        The choice is made anew from time to time only, so that a model can be extended by what is new.
+    def _informed_posterior(
+        self, codes: Codes, observations: Observations, nominees: Sequence[Nominee]
+    ) -> Posterior | None:
+        """Return the posterior of a model that knows what the compiler said, or None where results speak against it."""
+        reports = [self._resources.get(self._locations[i]) for i in self._learnt]
+        enough = sum(report is not None for report in reports) >= MIN_INFORMED
+        if not self.settings.informed or self._tasks or not enough:
+            return None
+        everything = np.hstack([observations.codes, resource_features.encode(reports)])
+        if self._informed_at != self._fitted_at:
+            self._informed_at = self._fitted_at
+            self.informed_model.adopt(self.model)
+            without = self.model.evidence(observations.codes, observations.targets)
+            self.better_informed = self.informed_model.evidence(everything, observations.targets) > without
+        if not self.better_informed:
+            return None
+        self.informed_model.condition(everything, observations.targets)
+        if self._pending:
+            waiting = resource_features.encode([self._resources.get(location) for location in self._pending])
+            self.informed_model.fantasize(np.hstack([np.stack(list(self._pending.values())), waiting]))
+        reported = resource_features.encode([nominee.resources for nominee in nominees])
+        return self.informed_model.posterior([np.hstack([codes, reported])])
+
+    def _drawn(self, objectives: Floats) -> NDArray[np.int64]:
+        """Return the results that the model learns, as indices: all, or of very many the best half and others.
+
+        They are drawn anew from time to time only, so that a model can be extended by what is new.
         """
         limit, count = self.settings.learnt, len(objectives)
         if count <= limit:
             return np.arange(count)
         if not len(self._basis) or len(self._basis) + count - self._based_on > 1.1 * limit:
             order = np.argsort(objectives, kind="stable")
-            rest = self.rng.choice(order[limit // 2 :], limit - limit // 2, replace=False)
-            self._basis, self._based_on = np.sort(np.append(order[: limit // 2], rest)), count
+            self._basis, self._based_on = np.sort(self._best_and_random(order, limit)), count
         return np.append(self._basis, np.arange(self._based_on, count))
 
-    def _spread(self) -> Place:
-        """Return a random configuration that is unlike those before, of a variant that was tried least."""
-        tried = np.bincount(
-            [p[0] for p in [*self._places, *self._pending, *self._nominees]], minlength=len(self.unseen)
-        )
-        tried = np.where(np.array(self.unseen) > 0, tried, np.iinfo(np.int64).max)
-        number = int(self.rng.choice(np.flatnonzero(tried == tried.min())))
-        rows = self._some(number, self.settings.spread)
-        known = [*self._codes, *self._pending.values(), *self._nominees.values()]
-        if not known or not len(self.features):
-            return number, int(rows[0])
-        codes, others = self.features.encode(number, rows), np.stack(known)
-        apart = np.zeros((len(rows), len(others)))
-        for j, distances in enumerate(self.features.distances):
-            apart += distances[np.ix_(codes[:, j], others[:, j])]
-        return number, int(rows[int(np.argmax(apart.min(axis=1)))])
-
-    def _some(self, number: int, count: int) -> NDArray[np.int64]:
-        """Return some unseen rows of a variant, in random order."""
-        if self.unseen[number] <= 4 * count:
-            free = np.flatnonzero(~self.seen[number])
-            return self.rng.permutation(free)[:count]
-        # Few of very many: drawn with those that were seen, which are left out afterwards.
-        drawn = np.unique(self.rng.integers(len(self.seen[number]), size=2 * count))
-        drawn = drawn[~self.seen[number][drawn]]
-        if len(drawn) < count // 2:
-            drawn = np.flatnonzero(~self.seen[number])
-        return self.rng.permutation(drawn)[:count]
-
-    def _candidates(self, objectives: Floats, known: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return unseen configurations to choose from, as variant and row: all, or neighbours and random ones."""
-        limit = int(np.clip(self.settings.pairs // known, self.settings.least, self.settings.most))
-        total = sum(self.unseen)
-        numbers, rows = [], []
-        if total <= limit:
-            parts = [np.flatnonzero(~seen) for seen in self.seen]
-        else:
-            parts = [
-                self._some(
-                    number, min(count, -(-limit // (2 * len(self.unseen))) + limit * count // (2 * total))
-                )
-                if count
-                else np.empty(0, dtype=np.int64)
-                for number, count in enumerate(self.unseen)
-            ]
-            good = [self._places[i] for i in np.argsort(objectives, kind="stable")[:3]]
-            good += [hint.places[0] for hint in self._hints]
-            self._near = {
-                place: self._near[place] if place in self._near else self._nearby(place) for place in good
-            }
-            for (number, _), near in self._near.items():
-                found = near[~self.seen[number][near]]
-                if len(found) > limit // 6:
-                    found = self.rng.permutation(found)[: limit // 6]
-                parts[number] = np.union1d(parts[number], found)
-        for number, part in enumerate(parts):
-            numbers.append(np.full(len(part), number))
-            rows.append(part)
-        return np.concatenate(numbers), np.concatenate(rows)
-
-    def _nearby(self, place: Place) -> NDArray[np.int64]:
-        """Return the rows that differ from a configuration in at most two parameters."""
-        variant = self.space.variants[place[0]]
-        return np.flatnonzero(variant.distances(variant.matrix[place[1]].astype(np.int64)) <= NEARBY)
-
-
-def standardise(objectives: Floats, knee: float) -> tuple[Floats, float]:
-    """Return results as targets of mean 0 and deviation 1: the slow ones compressed, a failure like the slowest.
-
-    What is much slower than the best tells little about how the best differ, and would stretch the model.
-    """
-    ok = objectives[np.isfinite(objectives)]
-    bend = float(np.quantile(ok, knee))
-    scale = max(bend - float(ok.min()), 0.1)
-    values = np.where(np.isfinite(objectives), objectives, ok.max() + FAILURE)
-    over = np.maximum(values - bend, 0.0) / scale
-    values = np.minimum(values, bend) + scale * np.log1p(over)
-    unit = float(values.std()) or 1.0
-    return (values - values.mean()) / unit, unit
+    def _best_and_random(self, order: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+        """Return at most ``limit`` of an order: its first half of that, and others at random."""
+        if len(order) <= limit:
+            return order
+        best = limit // 2
+        return np.append(order[:best], self.rng.choice(order[best:], limit - best, replace=False))
 
 
 def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
     """Return by how much each is expected to be below the best."""
     z = (best - mean) / deviation
     density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
-    return np.asarray(deviation * (z * _below(z) + density))
+    return np.asarray(deviation * (z * _normal_cdf(z) + density))
 
 
-def _below(z: Floats) -> Floats:
+def _normal_cdf(z: Floats) -> Floats:
     """Return the normal distribution function, to seven decimals (Abramowitz and Stegun, 26.2.17)."""
     t = 1 / (1 + 0.2316419 * np.abs(z))
     powers = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))

@@ -101,10 +101,10 @@ class GaussianProcess:
         self._inverse_root: Floats = np.empty((0, 0))
         self._weights: Floats = np.empty(0)
         self._mean = 0.0
-        self._trust: Floats | None = None
+        self._correlation: Floats | None = None
         self._related: Floats = np.empty((0, 0))
         self._tables = self._tabulate()
-        self._believed: tuple[Codes, Floats, Floats] | None = None
+        self._fantasized: tuple[Codes, Floats, Floats] | None = None
 
     @property
     def variance(self) -> float:
@@ -116,29 +116,29 @@ class GaussianProcess:
         """Variance of a result around what its configuration takes."""
         return float(np.exp(self.theta[-1])) + JITTER
 
-    def fit(self, codes: Codes, targets: Floats, steps: int, alike: Floats | None = None) -> None:
+    def fit(self, codes: Codes, targets: Floats, steps: int, task_correlation: Floats | None = None) -> None:
         """Improve the hyperparameters by a bounded number of BFGS steps.
 
         Args:
             codes: one row a configuration.
             targets: their results.
             steps: at most so many.
-            alike: correlation of the tasks that each two results belong to; 1 when left out.
+            task_correlation: correlation of the tasks that each two results belong to; 1 when left out.
         """
         if not self.distances:
             return
         pairs = self.pairs(codes)
         theta = self.theta
-        value, slope = self._loss(theta, pairs, targets, alike)
+        value, slope = self._loss(theta, pairs, targets, task_correlation)
         if not np.isfinite(value):
             theta = self.middle
-            value, slope = self._loss(theta, pairs, targets, alike)
+            value, slope = self._loss(theta, pairs, targets, task_correlation)
         hessian = np.diag(0.3 * self.spread**2)
         for _ in range(steps):
             step = -hessian @ slope
             step *= min(1.0, 1.5 / max(float(np.abs(step).max()), 1e-12))
             for _ in range(6):
-                new_value, new_slope = self._loss(theta + step, pairs, targets, alike)
+                new_value, new_slope = self._loss(theta + step, pairs, targets, task_correlation)
                 if new_value < value + 1e-4 * (slope @ step):
                     break
                 step = 0.4 * step
@@ -165,55 +165,65 @@ class GaussianProcess:
         self._tables = self._tabulate()
         self._codes = self._codes[:0]
 
-    def evidence(self, codes: Codes, targets: Floats, alike: Floats | None = None) -> float:
+    def evidence(self, codes: Codes, targets: Floats, task_correlation: Floats | None = None) -> float:
         """Return how well tasks of that correlation explain the results: a log likelihood, but for a constant."""
-        return -self._loss(self.theta, self.pairs(codes), targets, alike)[0] if self.distances else 0.0
+        return (
+            -self._loss(self.theta, self.pairs(codes), targets, task_correlation)[0]
+            if self.distances
+            else 0.0
+        )
 
     def condition(
-        self, codes: Codes, targets: Floats, trust: Floats | None = None, alike: Floats | None = None
+        self,
+        codes: Codes,
+        targets: Floats,
+        correlation: Floats | None = None,
+        task_correlation: Floats | None = None,
     ) -> None:
         """Take in results, under the hyperparameters that there are.
 
         Args:
             codes: one row a configuration.
             targets: their results.
-            trust: correlation of each result's task with the one that is to be predicted; 1 when left out.
-            alike: correlation of the tasks that each two results belong to; 1 when left out.
+            correlation: correlation of each result's task with the one that is to be predicted; 1 when left out.
+            task_correlation: correlation of the tasks that each two results belong to; 1 when left out.
         """
-        self._believed = None
-        self._decompose(codes, alike)
-        self._trust = trust
+        self._fantasized = None
+        self._decompose(codes, task_correlation)
+        self._correlation = correlation
         root = self._inverse_root
         ones, own = root.sum(axis=1), root @ targets
         self._mean = float(ones @ own / (ones @ ones + 1.0 / MEAN_VARIANCE))
         self._weights = root.T @ (own - self._mean * ones)
 
-    def believe(self, codes: Codes) -> None:
+    def fantasize(self, codes: Codes) -> None:
         """Take configurations to come out as expected: what is expected of others stays, and they are surer."""
         covariance = self.between(codes, self._codes)
-        if self._trust is not None:
-            covariance *= self._trust
+        if self._correlation is not None:
+            covariance *= self._correlation
         known = covariance @ self._inverse_root.T
         left = self.between(codes, codes) - known @ known.T
         left[np.diag_indices(len(codes))] += self.noise
-        self._believed = codes, known, np.linalg.inv(np.linalg.cholesky(left))
+        self._fantasized = codes, known, np.linalg.inv(np.linalg.cholesky(left))
 
-    def outlook(self, blocks: Sequence[Codes]) -> Outlook:
+    def posterior(self, blocks: Sequence[Codes]) -> Posterior:
         """Predict several groups of configurations; a feature that is the same throughout a group costs nothing."""
         blocks = [block for block in blocks if len(block)]
-        others = self._codes if self._believed is None else np.concatenate([self._codes, self._believed[0]])
+        others = (
+            self._codes if self._fantasized is None else np.concatenate([self._codes, self._fantasized[0]])
+        )
         size, columns, means = len(self._codes), [], []
         for block in blocks:
             covariance = self.between(block, others)
-            if self._trust is not None:
-                covariance[:, :size] *= self._trust
+            if self._correlation is not None:
+                covariance[:, :size] *= self._correlation
             known = covariance[:, :size] @ self._inverse_root.T
             means.append(self._mean + covariance[:, :size] @ self._weights)
-            if self._believed is not None:
-                _, of_others, root = self._believed
+            if self._fantasized is not None:
+                _, of_others, root = self._fantasized
                 known = np.hstack([known, (covariance[:, size:] - known @ of_others.T) @ root.T])
             columns.append(known)
-        return Outlook(self, np.concatenate(blocks), np.concatenate(means), np.concatenate(columns))
+        return Posterior(self, np.concatenate(blocks), np.concatenate(means), np.concatenate(columns))
 
     def pairs(self, codes: Codes) -> Pairs:
         """Return all pairs of configurations."""
@@ -222,10 +232,10 @@ class GaussianProcess:
         levels = self._starts[:-1, None] + columns[:, first] * self._sizes[:, None] + columns[:, second]
         return Pairs(first, second, levels)
 
-    def _decompose(self, codes: Codes, alike: Floats | None) -> None:
+    def _decompose(self, codes: Codes, task_correlation: Floats | None) -> None:
         """Invert the root of the covariance; where results were only added, that of the others is extended."""
         before = len(self._codes)
-        related = np.ones((len(codes), len(codes))) if alike is None else alike
+        related = np.ones((len(codes), len(codes))) if task_correlation is None else task_correlation
         if not (
             0 < before <= len(codes)
             and np.array_equal(self._codes, codes[:before])
@@ -275,7 +285,7 @@ class GaussianProcess:
         return np.asarray(totals + products)
 
     def _loss(
-        self, theta: Floats, pairs: Pairs, targets: Floats, alike: Floats | None = None
+        self, theta: Floats, pairs: Pairs, targets: Floats, task_correlation: Floats | None = None
     ) -> tuple[float, Floats]:
         """Return the negative log posterior of hyperparameters, and its gradient."""
         count, size = len(self.distances), len(targets)
@@ -284,8 +294,8 @@ class GaussianProcess:
         factors = 1 - share[self._owner] + share[self._owner] * kernels
         product = rest * factors[pairs.levels].prod(axis=0)
         between = (main[self._owner] * kernels)[pairs.levels].sum(axis=0) + product
-        if alike is not None:
-            between *= alike[pairs.first, pairs.second]
+        if task_correlation is not None:
+            between *= task_correlation[pairs.first, pairs.second]
         covariance = np.empty((size, size))
         covariance[pairs.first, pairs.second] = between
         covariance[pairs.second, pairs.first] = between
@@ -304,8 +314,8 @@ class GaussianProcess:
         trace = float(weights @ weights - np.trace(inverse))
         # Each pair stands for two elements of the matrix.
         pull = 2 * (weights[pairs.first] * weights[pairs.second] - inverse[pairs.first, pairs.second])
-        if alike is not None:
-            pull *= alike[pairs.first, pairs.second]
+        if task_correlation is not None:
+            pull *= task_correlation[pairs.first, pairs.second]
         within = pull * product
         # By two levels of a feature: what pulls at its kernel there, in the sum and within the product.
         by_sum = self._by_levels(pairs, pull)
@@ -333,7 +343,7 @@ class GaussianProcess:
         return np.add.reduceat(values, self._starts[:-1])
 
 
-class Outlook:
+class Posterior:
     """What is expected of some configurations, with what may be known of them before.
 
     Args:
@@ -353,7 +363,7 @@ class Outlook:
         """Standard deviations."""
         return np.asarray(np.sqrt(np.maximum(self._variance, 1e-10)))
 
-    def believe(self, place: int) -> None:
+    def fantasize(self, place: int) -> None:
         """Take one of them to come out as expected: the expectations stay, and what is like it is surer."""
         column = self.model.between(self.codes, self.codes[place : place + 1])[:, 0]
         column -= self._columns @ self._columns[place]

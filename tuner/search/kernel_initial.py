@@ -1,4 +1,4 @@
-"""The seeds of a kernel's file settled for a problem and a GPU: which hold, and as what configuration."""
+"""The initial configurations of a kernel's file, settled for a problem and a GPU: which hold, and with what values."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 
 from tuner.errors import ExpressionError
 from tuner.expressions.arithmetic import Expression
-from tuner.kernel.initial_spec import SeedSpec
+from tuner.kernel.initial_spec import InitialSpec
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.values import index_of
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.space.space import SearchSpace
 
-MAX_SEEDS = 8
-"""So many of a kernel's seeds are tried for a problem: they are there to begin a search, not to replace it."""
+MAX_INITIAL = 8
+"""Of a kernel's file, for one problem: they begin a search, and do not replace it."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """A seed of the kernel's file, for one problem on one GPU."""
+    """An initial configuration of the kernel's file, for one problem on one GPU."""
 
-    seed: SeedSpec
+    spec: InitialSpec
     configuration: Configuration | None
     """What is tried; None where it is not."""
     refused: str = ""
@@ -32,71 +32,71 @@ class Settled:
 
 
 def settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace) -> list[Settled]:
-    """Settle every seed of a kernel's file, in its order.
+    """Settle every initial configuration of a kernel's file, in its order.
 
     Args:
-        kernel: whose seeds.
-        problem: its sizes, dtypes and options are what the seeds' conditions and values depend on.
-        gpu: its limits are, too.
-        space: what may be tried; a seed outside of it is refused.
+        kernel: whose file.
+        problem: conditions and values depend on its sizes, dtypes and options.
+        gpu: and on its limits.
+        space: what may be tried; what is outside of it is refused.
     """
     found: list[Settled] = []
     tried: set[Configuration] = set()
-    for seed in kernel.seeds:
-        settled = _settle(kernel, problem, gpu, space, seed)
+    for spec in kernel.initial:
+        settled = _settle(kernel, problem, gpu, space, spec)
         configuration = settled.configuration
         if configuration in tried:
-            settled = Settled(seed, None, "the same as one before it")
-        elif configuration is not None and len(tried) == MAX_SEEDS:
-            settled = Settled(seed, None, f"beyond the first {MAX_SEEDS}")
+            settled = Settled(spec, None, "the same as one before it")
+        elif configuration is not None and len(tried) == MAX_INITIAL:
+            settled = Settled(spec, None, f"beyond the first {MAX_INITIAL}")
         elif configuration is not None:
             tried.add(configuration)
         found.append(settled)
     return found
 
 
-def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace, seed: SeedSpec) -> Settled:
+def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace, spec: InitialSpec) -> Settled:
     names = kernel.environment(problem, gpu)
-    variant = kernel.variants[seed.variant]
+    variant = kernel.variants[spec.variant]
     refused = ""
     try:
         if variant.requires is not None and not variant.requires.evaluate(names):
-            return Settled(seed, None, f"{variant.name} requires {variant.requires.text}")
-        for values in _in_order(seed, variant, names):
-            found = _tried(seed, variant, names, values, space)
+            return Settled(spec, None, f"{variant.name} requires {variant.requires.text}")
+        for values in _in_order(spec, variant, names):
+            found = _tried(spec, variant, names, values, space)
             if isinstance(found, Configuration):
-                return Settled(seed, found)
+                return Settled(spec, found)
             refused = refused or found
     except ExpressionError as error:
         refused = error.problem
-    return Settled(seed, None, refused)
+    return Settled(spec, None, refused)
 
 
-def _in_order(seed: SeedSpec, variant: VariantSpec, names: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what the seed's choices set all parameters to, that with the least of what counts first."""
-    lists = {name: given for name, given in seed.parameters.items() if isinstance(given, tuple)}
+def _in_order(spec: InitialSpec, variant: VariantSpec, names: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what its choices set all parameters to, the cheapest first."""
+    lists = {name: given for name, given in spec.parameters.items() if isinstance(given, tuple)}
     found: list[tuple[Any, dict[str, Any]]] = []
     for chosen in itertools.product(*lists.values()):
         picked = dict(zip(lists, chosen, strict=True))
         values, known = dict(variant.defaults), dict(names)
-        for name, given in seed.parameters.items():
+        for name, given in spec.parameters.items():
             value = picked[name] if isinstance(given, tuple) else evaluated(given, known)
             known[name] = values[name] = value
-        cost = seed.least.evaluate({**names, **values}) if seed.least is not None else 0
+        cost = spec.minimize.evaluate({**names, **values}) if spec.minimize is not None else 0
         found.append((cost, values))
     return [values for _, values in sorted(found, key=lambda item: item[0])]
 
 
 def _tried(
-    seed: SeedSpec,
+    spec: InitialSpec,
     variant: VariantSpec,
     names: Mapping[str, Any],
     values: Mapping[str, Any],
     space: SearchSpace,
 ) -> Configuration | str:
     """Return the configuration of some values, or why it is none."""
-    if seed.when is not None and not seed.when.evaluate({**names, **values}):
-        return f"holds when {seed.when.text}"
+    if spec.when is not None and not spec.when.evaluate({**names, **values}):
+        return f"holds when {spec.when.text}"
     typed: dict[str, Value] = {}
     for name, value in values.items():
         index = index_of(value, variant.parameters[name].values)
@@ -106,7 +106,7 @@ def _tried(
     configuration = Configuration.of(variant.name, typed)
     if space.contains(configuration):
         return configuration
-    for reason, condition in variant.searched:
+    for reason, condition in variant.search_conditions:
         if not condition.holds({**names, **typed}):
             return f"does not meet {reason!r}"
     return "not part of the space that is searched"

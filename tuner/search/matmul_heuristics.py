@@ -12,11 +12,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from tuner.errors import ExpressionError, TunerError, UsageError
 from tuner.kernel.initial_spec import MatmulSpec, ProposalSpec
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Value
-from tuner.processes import Child, ChildDied
+from tuner.processes import ChildDied, UnsendableError, ask_once
+from tuner.protocol.heuristics import PROPOSING, Proposal, ProposalRequest, ProposalsFailed
 from tuner.search.kernel_initial import evaluated
 from tuner.space.space import SearchSpace
 
@@ -108,7 +111,7 @@ def propose(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace) 
     require()
     found: dict[Configuration, None] = {}
     for proposal in _ask(request):
-        configuration = place(spec.into, {**names, **proposal}, space)
+        configuration = place(spec.into, {**names, **structs.asdict(proposal)}, space)
         if configuration is not None:
             found[configuration] = None
         if len(found) == MAX_PROPOSALS:
@@ -153,7 +156,7 @@ def similar_gpu(gpu: Gpu) -> str | None:
     )
 
 
-def _request(spec: MatmulSpec, names: Mapping[str, Any], gpu: Gpu) -> dict[str, Any] | None:
+def _request(spec: MatmulSpec, names: Mapping[str, Any], gpu: Gpu) -> ProposalRequest | None:
     """Put the problem into the library's words; None where it has none for it."""
     sizes = {name: int(size.evaluate(names)) for name, size in spec.sizes.items()}
     dtypes = [
@@ -165,29 +168,27 @@ def _request(spec: MatmulSpec, names: Mapping[str, Any], gpu: Gpu) -> dict[str, 
     if not all(1 <= size <= MAX_SIZE for size in sizes.values()):
         return None
     layout = "".join("T" if spec.transposed[name].evaluate(names) else "N" for name in ("a", "b"))
-    return {
+    return ProposalRequest(
         **sizes,
-        "layout": f"{layout}_ROW_MAJOR",
-        "precision": "".join(LETTERS[dtype] for dtype in dtypes),
+        layout=f"{layout}_ROW_MAJOR",
+        precision="".join(LETTERS[dtype] for dtype in dtypes),
         # CUTLASS 3 stands for kernels with TMA and clusters, CUTLASS 2 for those without.
-        "target": "CUTLASS3" if gpu.cc // 10 in (9, 10) else "CUTLASS",
-        "gpu": known,
-        "count": ASKED,
-    }
+        target="CUTLASS3" if gpu.cc // 10 in (9, 10) else "CUTLASS",
+        gpu=known,
+        count=ASKED,
+    )
 
 
-def _ask(request: dict[str, Any]) -> list[dict[str, int]]:
-    child = Child("tuner.search.matmul_worker")
+def _ask(request: ProposalRequest) -> tuple[Proposal, ...]:
+    remedy = "leave it out with --seeds kernel"
     try:
-        child.send(request)
-        reply = child.receive(DEADLINE_S)
+        reply = ask_once("tuner.search.matmul_worker", PROPOSING, request, DEADLINE_S)
     except ChildDied as death:
-        raise TunerError(f"{source()} died ({death.reason})", "leave it out with --seeds kernel") from None
-    finally:
-        child.kill()
+        raise TunerError(f"{source()} died ({death.reason})", remedy) from None
+    except UnsendableError as error:
+        raise TunerError(f"{source()} cannot be asked: {error}", remedy) from None
     if reply is None:
-        raise TunerError(f"{source()} gave no answer in {DEADLINE_S:g} s", "leave it out with --seeds kernel")
-    if "problem" in reply:
-        raise TunerError(f"{source()} failed: {reply['problem']}", "leave it out with --seeds kernel")
-    found: list[dict[str, int]] = reply["proposals"]
-    return found
+        raise TunerError(f"{source()} gave no answer in {DEADLINE_S:g} s", remedy)
+    if isinstance(reply, ProposalsFailed):
+        raise TunerError(f"{source()} failed: {reply.error}", remedy)
+    return reply.proposals

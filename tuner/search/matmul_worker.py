@@ -7,63 +7,59 @@ import resource
 from typing import Any
 
 from tuner.processes import ParentPipe
+from tuner.protocol.heuristics import PROPOSING, Proposal, ProposalRequest, Proposals, ProposalsFailed
 
 MEMORY_LIMIT_BYTES = 4 << 30
 _kept: list[Any] = []
 """The library's objects, which nothing takes down: version 0.1.0.27 can crash at that."""
 
 
-def proposals(request: dict[str, Any]) -> list[dict[str, int]]:
-    """Return what the library proposes for a product, what it takes to be fastest first.
-
-    Args:
-        request: ``m``, ``n``, ``k``, ``layout``, ``precision``, ``target`` and ``gpu`` in the library's words, and the
-            ``count`` of proposals wanted.
-    """
+def proposals(request: ProposalRequest) -> Proposals:
+    """Return what the library proposes for a product, what it takes to be fastest first."""
     import nvMatmulHeuristics as library  # noqa: N813
 
-    layout = library.NvMatmulHeuristicsMatmulLayout[request["layout"]]
+    layout = library.NvMatmulHeuristicsMatmulLayout[request.layout]
     found = library.NvMatmulHeuristicsInterfaceEx(
-        backend=library.NvMatmulHeuristicsTarget[request["target"]],
+        backend=library.NvMatmulHeuristicsTarget[request.target],
         flags=library.NvMatmulHeuristicsFlags.PERF_MODEL_BASED_AUTO_TUNING,
         # Named, because the library would otherwise open a CUDA context to look for one.
-        gpu=library.NvMatmulHeuristicsNvidiaGpu[request["gpu"]],
+        gpu=library.NvMatmulHeuristicsNvidiaGpu[request.gpu],
     )
     _kept.append(found)
-    problem = found.makeNvMatmulHeuristicsProblem(request["m"], request["n"], request["k"], layout)
-    answers = found.get(problem, request["count"], request["precision"])
+    problem = found.makeNvMatmulHeuristicsProblem(request.m, request.n, request.k, layout)
+    answers = found.get(problem, request.count, request.precision)
     answers.sort(key=lambda answer: answer["runtime"])
-    return [_plain(answer["kernel"]) for answer in answers]
+    return Proposals(tuple(_proposal(answer["kernel"]) for answer in answers))
 
 
-def _plain(kernel: Any) -> dict[str, int]:
-    return {
-        "cta_m": int(kernel.cta_tile_m),
-        "cta_n": int(kernel.cta_tile_n),
-        "cta_k": int(kernel.cta_tile_k),
-        "warp_m": int(kernel.warp_tile_m),
-        "warp_n": int(kernel.warp_tile_n),
-        "warp_k": int(kernel.warp_tile_k),
-        "load_stages": int(kernel.stages),
-        "cluster_size_m": int(kernel.cluster_m),
-        "cluster_size_n": int(kernel.cluster_n),
-        "parts_of_k": int(kernel.split_k),
-        "grid_swizzle": int(kernel.swizzle_factor),
-        "column_order": int(kernel.cta_order),
-    }
+def _proposal(kernel: Any) -> Proposal:
+    return Proposal(
+        cta_m=int(kernel.cta_tile_m),
+        cta_n=int(kernel.cta_tile_n),
+        cta_k=int(kernel.cta_tile_k),
+        warp_m=int(kernel.warp_tile_m),
+        warp_n=int(kernel.warp_tile_n),
+        warp_k=int(kernel.warp_tile_k),
+        load_stages=int(kernel.stages),
+        cluster_size_m=int(kernel.cluster_m),
+        cluster_size_n=int(kernel.cluster_n),
+        parts_of_k=int(kernel.split_k),
+        grid_swizzle=int(kernel.swizzle_factor),
+        column_order=int(kernel.cta_order),
+    )
 
 
 def main() -> None:
     """Answer one request."""
-    pipe = ParentPipe()
+    pipe = ParentPipe(PROPOSING)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if (request := pipe.receive()) is None:
         return
     try:
-        reply: dict[str, Any] = {"proposals": proposals(request)}
+        reply: Proposals | ProposalsFailed = proposals(request)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the search goes on without it
-        reply = {"problem": " ".join(f"{type(error).__name__}: {error}".split())}
+        reply = ProposalsFailed(" ".join(f"{type(error).__name__}: {error}".split()))
     pipe.send(reply)
     os._exit(0)
 

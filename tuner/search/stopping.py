@@ -1,4 +1,4 @@
-"""When a search has found enough: when what it still expects to gain could not be told from noise."""
+"""The stopping criterion: a search ends when what it still expects to gain could not be told from noise."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tuner.search.base import objective_of
+
 PATIENCE = 30
 """Proposals in a row; see docs/search.md for what others cost."""
 
 
 @dataclass(frozen=True)
-class Enough:
-    """That nothing more is worth trying, and why."""
+class Stopped:
+    """Why nothing more is worth trying."""
 
     expected: float
     """The share of the best time that the best candidate was expected to save, on average over the noise."""
@@ -22,7 +24,7 @@ class Enough:
     """For so many proposals in a row the first was below the second."""
 
 
-class Watch:
+class StoppingCriterion:
     """Follows a search, and says when it has found enough.
 
     It goes by what the search was told, in that order, so that it does not depend on the order of a device's answers.
@@ -36,37 +38,44 @@ class Watch:
         self.noise_floor = noise_floor
         self.patience = patience
         self._best = math.inf
+        """Base-2 logarithm of the best time."""
         self._calm = 0
         self._expected = math.inf
 
     @property
-    def enough(self) -> Enough | None:
+    def reached(self) -> Stopped | None:
         """Why nothing more is worth trying; None while something is, or may be."""
         if self._calm < self.patience:
             return None
-        return Enough(self._expected, self._floor(), self.patience)
+        return Stopped(self._expected, self._floor(), self.patience)
 
-    def asked(self, promise: float | None) -> None:
+    def asked(self, expected_improvement: float | None) -> None:
         """Note a proposal.
 
         Args:
-            promise: :attr:`tuner.search.base.Search.promise` after it.
+            expected_improvement: as :class:`tuner.search.protocols.Expecting` has it, after the proposal.
         """
-        known = promise is not None and math.isfinite(promise) and math.isfinite(self._best)
-        self._expected = -math.expm1(-math.log(2) * promise) if known and promise is not None else math.inf
-        self._calm = self._calm + 1 if known and self._expected < self._floor() else 0
+        self._expected = math.inf
+        if (
+            expected_improvement is not None
+            and math.isfinite(expected_improvement)
+            and math.isfinite(self._best)
+        ):
+            self._expected = -math.expm1(-math.log(2) * expected_improvement)
+        self._calm = self._calm + 1 if self._expected < self._floor() else 0
 
-    def told(self, objective: float | None) -> None:
-        """Note a result: base-2 logarithm of nanoseconds, or None for a failure.
+    def told(self, time_ns: float | None) -> None:
+        """Note a result, or None for a failure.
 
         One that is better than the best by more than the noise begins the count anew: with several proposals under way
         the last of them may be the surprise.
         """
-        if objective is None or not objective < self._best:
+        objective = objective_of(time_ns)
+        if objective is None or objective >= self._best:
             return
         if math.isfinite(self._best) and 1 - 2 ** (objective - self._best) > self._floor():
             self._calm = 0
         self._best = objective
 
     def _floor(self) -> float:
-        return self.noise_floor(2**self._best)
+        return self.noise_floor(2**self._best) if math.isfinite(self._best) else 0.0

@@ -19,11 +19,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Collection
 
 from tuner.devices.base import Device
 from tuner.model import Configuration
-from tuner.search.base import Nominee, Search
+from tuner.search.protocols import Nominee
+from tuner.search.study import Search
 
 DEPTH = 6
 """Trials under way at a time while nominees are passed over: two with the measuring process, and some for the moments
@@ -83,7 +83,7 @@ class Shortlist:
 
     @property
     def selecting(self) -> bool:
-        """Whether there are compilers to spare, or nobody knows yet."""
+        """Whether there are compilers to spare, or it is not known yet."""
         return len(self._seconds) < RESERVE or self.rate >= SPARE
 
     @property
@@ -98,12 +98,11 @@ class Shortlist:
             self._seconds.append((compile_s, measure_s))
         self._allowed += self.rate
 
-    def fill(self, left: int, begun: Collection[Configuration | None]) -> None:
+    def fill(self, left: int) -> None:
         """Nominate as many as there is room for, and have them compiled.
 
         Args:
             left: trials that are still to be begun.
-            begun: what was tried without having been chosen here.
         """
         room = int(self._allowed) - self.nominated
         if left * self.rate < self._ahead:  # the run will be over before others may be chosen
@@ -118,9 +117,8 @@ class Shortlist:
         self.exhausted = len(nominees) < room
         self.nominated += len(nominees)
         for number, configuration in enumerate(nominees, self.nominated - len(nominees)):
-            if configuration not in begun:
-                self._waiting[configuration] = number
-                self.device.compile(configuration)
+            self._waiting[configuration] = number
+            self.device.compile(configuration)
 
     def skip(self, configuration: Configuration) -> None:
         """Leave out what is tried without being chosen here."""
@@ -160,7 +158,7 @@ class Shortlist:
                     del self._waiting[configuration]
                     return configuration
                 nominees.append(Nominee(configuration, compiled.resources))
-        ranked = [nominees[place].configuration for place in self.search.choose(nominees)]
+        ranked = self.search.choose(nominees)
         del self._waiting[ranked[0]]
         if not self.exhausted:
             for configuration in ranked[1 + KEPT :]:

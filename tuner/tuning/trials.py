@@ -1,8 +1,7 @@
-"""From a device's answer to a trial, from a trial to what a search learns, from a finish to what is kept of it."""
+"""From a device's answer to a trial, from a trial to what a search is told, from a finish to what is kept of it."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +19,7 @@ def trial_of(outcome: Outcome, max_error: float | None = None) -> Trial:
 
     Args:
         outcome: the answer.
-        max_error: how far from the true result an output may be; whoever is further is ``inaccurate``.
+        max_error: how far from the true result an output may be; beyond that the trial is ``inaccurate``.
     """
     compilation, measurement = outcome.compilation, outcome.measurement
     samples = measurement.samples_ns
@@ -50,7 +49,7 @@ def trial_of(outcome: Outcome, max_error: float | None = None) -> Trial:
 
 
 def judged(trial: Trial, max_error: float | None) -> Trial:
-    """Return a recorded trial the status that it has under this bound, whatever bound it was recorded under."""
+    """Return a recorded trial with the status that it has under this bound, whatever bound it was recorded under."""
     if trial.status is Status.INACCURATE:
         trial = replace(trial, status=Status.OK, error="")
     return _bounded(trial, max_error)
@@ -59,16 +58,16 @@ def judged(trial: Trial, max_error: float | None) -> Trial:
 def _bounded(trial: Trial, max_error: float | None) -> Trial:
     if max_error is None or not trial.status.ranked:
         return trial
-    known = _true_error(trial.verification)
-    if known is not None and known <= max_error:
+    error = _true_error(trial.verification)
+    if error is not None and error <= max_error:
         return trial
-    far = "is not known" if known is None else f"of {known:.3g} is above {max_error:.3g}"
+    far = "is not known" if error is None else f"of {error:.3g} is above {max_error:.3g}"
     return replace(trial, status=Status.INACCURATE, error=f"its error {far}")
 
 
-def objective(trial: Trial) -> float | None:
-    """Return what a search learns: the base-2 logarithm of the time, or None for a failure."""
-    return math.log2(trial.time_ns) if trial.status.ranked and trial.time_ns else None
+def told_time(trial: Trial) -> float | None:
+    """Return what a search is told: the time in nanoseconds, or None for a failure."""
+    return trial.time_ns if trial.status.ranked and trial.time_ns else None
 
 
 def _true_error(verification: Verification | None) -> float | None:

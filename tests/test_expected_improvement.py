@@ -1,4 +1,4 @@
-"""The default search: its model, and what it makes of results, hints and batches."""
+"""The default sampler: its model, and what it makes of results, other tasks and batches."""
 
 import math
 import os
@@ -10,14 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.test_search import build, cost, found, single, union
+from tests.test_search import build, cost, found, single, time_of, union
 from tuner.model import Configuration, Resources
-from tuner.search import make_search, resources
-from tuner.search.base import Nominee
-from tuner.search.expected_improvement import Kriging, Settings, expected_improvement, standardise
+from tuner.search import resource_features
+from tuner.search.expected_improvement import GPEISampler, Settings, expected_improvement
 from tuner.search.features import Features
 from tuner.search.gaussian_process import GaussianProcess
-from tuner.search.stopping import Watch
+from tuner.search.observations import standardise
+from tuner.search.protocols import Nominee
+from tuner.search.samplers import make_search
+from tuner.search.stopping import StoppingCriterion
+from tuner.search.study import Search
+
+
+def study(space, seed, *settings):
+    return Search(space, GPEISampler(space, seed, *settings))
 
 
 def features_of(values, **others):
@@ -74,9 +81,9 @@ def test_gradient_is_that_of_the_loss():
     codes = features.encode(0, rng.choice(len(features.space), 12, replace=False))
     targets = rng.standard_normal(12)
     tasks = np.repeat([0, 1], 6)
-    alike = np.where(tasks[:, None] == tasks, 1.0, 0.7)
+    between_tasks = np.where(tasks[:, None] == tasks, 1.0, 0.7)
     theta = model.middle + 0.3 * rng.standard_normal(len(model.middle))
-    for relation in (None, alike):
+    for relation in (None, between_tasks):
         _, slope = model._loss(theta, model.pairs(codes), targets, relation)
         for i in range(len(theta)):
             step = np.zeros_like(theta)
@@ -87,8 +94,8 @@ def test_gradient_is_that_of_the_loss():
 
 
 def predicted(model, codes):
-    outlook = model.outlook([codes])
-    return outlook.mean, outlook.deviation
+    posterior = model.posterior([codes])
+    return posterior.mean, posterior.deviation
 
 
 def test_predicts_what_it_was_told_and_is_less_sure_elsewhere():
@@ -125,68 +132,68 @@ def test_expected_improvement():
 # -- what is still to be gained
 
 
-def test_promise_is_infinite_before_the_model_and_falls():
-    search = Kriging(single(6, 5), 1)
-    promises = []
+def test_the_expected_improvement_is_infinite_before_the_model_and_falls():
+    search = study(single(6, 5), 1)
+    improvements = []
     for _ in range(80):
         configuration = search.ask()
-        promises.append(search.promise)
-        search.tell(configuration, cost(configuration))
-    startup = search.settings.startup
-    assert np.isinf(promises[:startup]).all()
-    assert np.isfinite(promises[startup:]).all()
-    assert max(promises[-10:]) < 0.2 * max(promises[startup : startup + 10])
+        improvements.append(search.expected_improvement)
+        search.tell(configuration, time_of(configuration))
+    startup = search.sampler.settings.startup
+    assert np.isinf(improvements[:startup]).all()
+    assert np.isfinite(improvements[startup:]).all()
+    assert max(improvements[-10:]) < 0.2 * max(improvements[startup : startup + 10])
 
 
-def test_promise_is_without_the_margin():
-    promises = []
+def test_the_expected_improvement_is_without_the_margin():
+    improvements = []
     for margin in (0.0, 0.5):
-        search = Kriging(single(6, 5), 1, Settings(margin=margin))
-        for _ in range(search.settings.startup):  # which no margin changes
+        search = study(single(6, 5), 1, Settings(margin=margin))
+        for _ in range(search.sampler.settings.startup):  # which no margin changes
             configuration = search.ask()
-            search.tell(configuration, cost(configuration))
+            search.tell(configuration, time_of(configuration))
         search.ask()
-        promises.append(search.promise)
-    assert promises[0] == promises[1] > 0
+        improvements.append(search.expected_improvement)
+    assert improvements[0] == improvements[1] > 0
 
 
-def test_enough_is_said_after_so_many_small_promises_in_a_row():
-    watch = Watch(lambda time_ns: 0.005, patience=3)
-    watch.asked(np.inf)
-    watch.asked(0.0)  # there is no result to be better than
-    watch.told(None)
-    watch.told(10.0)
-    for promise in (0.001, 0.001, 0.1, 0.001, None, 0.001, 0.001):
-        watch.asked(promise)
-        assert watch.enough is None
-    watch.asked(0.007)
-    found = watch.enough
+def test_enough_is_said_after_so_many_small_improvements_in_a_row():
+    criterion = StoppingCriterion(lambda time_ns: 0.005, patience=3)
+    criterion.asked(np.inf)
+    criterion.asked(0.0)  # there is no result to be better than
+    criterion.told(None)
+    criterion.told(1024.0)
+    for improvement in (0.001, 0.001, 0.1, 0.001, None, 0.001, 0.001):
+        criterion.asked(improvement)
+        assert criterion.reached is None
+    criterion.asked(0.007)
+    found = criterion.reached
     assert found is not None
     assert (found.noise_floor, found.patience) == (0.005, 3)
     assert found.expected == pytest.approx(1 - 2**-0.007)
-    watch.asked(0.008)
-    assert watch.enough is None
+    criterion.asked(0.008)
+    assert criterion.reached is None
 
 
 def test_a_surprise_begins_the_count_anew():
-    watch = Watch(lambda time_ns: 0.005, patience=2)
-    watch.told(10.0)
-    watch.asked(0.0)
-    watch.asked(0.0)
-    watch.told(9.999)
-    assert watch.enough is not None
-    watch.told(9.9)
-    assert watch.enough is None
+    criterion = StoppingCriterion(lambda time_ns: 0.005, patience=2)
+    criterion.told(1024.0)
+    criterion.asked(0.0)
+    criterion.asked(0.0)
+    criterion.told(2**9.999)
+    assert criterion.reached is not None
+    criterion.told(2**9.9)
+    assert criterion.reached is None
 
 
 def test_noise_floor_is_that_of_the_best():
-    watch = Watch(lambda time_ns: 0.1 if time_ns < 1000 else 0.0, patience=1)
-    watch.told(10.0)
-    watch.asked(0.01)
-    assert watch.enough is None
-    watch.told(9.0)
-    watch.asked(0.01)
-    assert watch.enough is not None
+    criterion = StoppingCriterion(lambda time_ns: 0.1 if time_ns < 1000 else 0.0, patience=1)
+    criterion.told(1024.0)
+    criterion.asked(0.01)
+    assert criterion.reached is None
+    criterion.told(512.0)
+    criterion.asked(0.01)
+    assert criterion.reached is not None
 
 
 # -- the search
@@ -194,38 +201,38 @@ def test_noise_floor_is_that_of_the_best():
 
 def test_learns():
     space = single(6, 6)
-    ours = [found("kriging", seed, 40, space) for seed in range(3)]
+    ours = [found("gp-ei", seed, 40, space) for seed in range(3)]
     chance = [found("random", seed, 100, space) for seed in range(3)]
     assert max(ours) < min(chance)
 
 
 def test_keeps_away_from_failures():
     space = single(6, 4)
-    search, failures = make_search("kriging", space, seed=1), []
+    search, failures = make_search("gp-ei", space, seed=1), []
     for _ in range(60):
         configuration = search.ask()
         fails = configuration.values["p3"] > 3
         failures.append(fails)
-        search.tell(configuration, None if fails else 12.0 + 0.01 * configuration.values["p2"])
+        search.tell(configuration, None if fails else 2 ** (12.0 + 0.01 * configuration.values["p2"]))
     assert sum(failures[30:]) < 10
 
 
 def test_prefers_the_better_variant_but_tries_all():
     space = build(*((name, {"a": list(range(1, 9)), "b": list(range(1, 9))}, []) for name in ("v", "plain")))
-    search, asked = make_search("kriging", space, seed=1), []
+    search, asked = make_search("gp-ei", space, seed=1), []
     for _ in range(40):
         asked.append(search.ask())
-        search.tell(asked[-1], cost(asked[-1]))
+        search.tell(asked[-1], time_of(asked[-1]))
     assert {c.variant for c in asked[:4]} == {"v", "plain"}
     assert sum(c.variant == "v" for c in asked[:25]) > 15
 
 
 def test_a_batch_is_not_one_idea():
     space = single(6, 5)
-    search = make_search("kriging", space, seed=1)
+    search = make_search("gp-ei", space, seed=1)
     for _ in range(12):
         configuration = search.ask()
-        search.tell(configuration, cost(configuration))
+        search.tell(configuration, time_of(configuration))
     batch = [search.ask() for _ in range(8)]
     apart = [sum(a.values[n] != b.values[n] for n in a.values) for a in batch for b in batch if a != b]
     assert np.mean(apart) > 1.5
@@ -234,33 +241,33 @@ def test_a_batch_is_not_one_idea():
 def trials_to(space, best, search):
     for count in range(1, 200):
         configuration = search.ask()
-        search.tell(configuration, cost(configuration))
+        search.tell(configuration, time_of(configuration))
         if cost(configuration) <= best + 0.07:
             return count
     return 200
 
 
-def test_hints_of_a_like_task_help_and_of_another_do_no_lasting_harm():
+def test_results_of_a_like_task_help_and_of_another_do_no_lasting_harm():
     space = single(6, 5)
     best = min(map(cost, space.configurations()))
     rng = np.random.default_rng(0)
     known = [space.variants[0].configuration(int(row)) for row in rng.choice(len(space), 60, replace=False)]
     plain, like, unlike = [], [], []
     for seed in range(3):
-        plain.append(trials_to(space, best, Kriging(space, seed)))
-        taught = Kriging(space, seed)
-        taught.learn([(c, 3.0 + cost(c)) for c in known], distance=1.0)
+        plain.append(trials_to(space, best, study(space, seed)))
+        taught = study(space, seed)
+        taught.learn([(c, 8 * time_of(c)) for c in known], distance=1.0)
         like.append(trials_to(space, best, taught))
-        misled = Kriging(space, seed)
-        misled.learn([(c, 30.0 - cost(c)) for c in known], distance=1.0)
+        misled = study(space, seed)
+        misled.learn([(c, 2**30 / time_of(c)) for c in known], distance=1.0)
         unlike.append(trials_to(space, best, misled))
     assert sum(like) <= sum(plain)
     assert sum(unlike) < 4 * sum(plain)
 
 
-def test_hints_that_are_few_or_not_of_the_space_are_ignored():
+def test_results_that_are_few_or_not_of_the_space_are_ignored():
     space = union()
-    search = Kriging(space, 0)
+    search = study(space, 0)
     search.learn([(Configuration.of("gone", {"a": 1}), 1.0)] * 9, distance=0.0)
     search.learn([(space.default, 1.0), (space.default, None), (space.default, math.nan)], distance=0.0)
     asked = {search.ask() for _ in range(len(space))}
@@ -270,7 +277,7 @@ def test_hints_that_are_few_or_not_of_the_space_are_ignored():
 def test_history_is_bounded_and_an_ask_is_quick():
     """About 20 ms at 300 results and 40 ms at 2000 on an idle core; the bounds leave room for a busy one."""
     # In a process of its own, with one thread: threads that wait for each other on a busy machine count as work.
-    code = "from tests.test_kriging import time_of_asks; print(*time_of_asks())"
+    code = "from tests.test_expected_improvement import time_of_asks; print(*time_of_asks())"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
@@ -288,11 +295,11 @@ def time_of_asks():
     space = single(9, 5)
     rng = np.random.default_rng(0)
     rows = rng.choice(len(space), 2000, replace=False)
-    search, times = Kriging(space, 0), []
+    search, times = study(space, 0), []
     search.ask()
     for count, row in enumerate(rows, 1):
         configuration = space.variants[0].configuration(int(row))
-        search.add(configuration, None if count % 11 == 0 else cost(configuration))
+        search.add(configuration, None if count % 11 == 0 else time_of(configuration))
         if count in (300, 2000):
             began = time.process_time()
             for _ in range(5):
@@ -317,26 +324,27 @@ def resourceful(blocks=1):
 
 def test_what_the_compiler_said_is_chosen_by_where_it_explains_the_results():
     space, said = resourceful()
-    searches = [Kriging(space, 1, Settings(informed=informed)) for informed in (True, False)]
+    searches = [study(space, 1, Settings(informed=informed)) for informed in (True, False)]
     ranks = []
     for search in searches:
         first = search.ask()
-        search.tell(first, math.log2(said[first].registers))
+        search.tell(first, said[first].registers)
         nominees = [Nominee(c, said[c]) for c in search.nominate(150)]
         for _ in range(40):
-            nominee = nominees.pop(search.choose(nominees)[0])
-            search.tell(nominee.configuration, math.log2(nominee.resources.registers))
-        best = nominees[search.choose(nominees)[0]].resources.registers
+            chosen = search.ask(search.choose(nominees)[0])
+            nominees = [nominee for nominee in nominees if nominee.configuration != chosen]
+            search.tell(chosen, said[chosen].registers)
+        best = said[search.choose(nominees)[0]].registers
         ranks.append(sum(nominee.resources.registers < best for nominee in nominees))
-    assert searches[0]._better_informed
+    assert searches[0].sampler.better_informed
     assert ranks[0] <= 10 < ranks[1]
 
 
 def test_levels_of_resources():
-    unknown, plain, spilling = resources.encode(
+    unknown, plain, spilling = resource_features.encode(
         [None, Resources(32, 1024, 0, 0, 0, 8), Resources(255, 1024, 0, 8, 64, 2)]
     )
-    tables = resources.distances()
+    tables = resource_features.distances()
     assert [len(table) - 1 for table in tables] == unknown.tolist()
     for table in tables:
         assert np.allclose(table, table.T)
@@ -357,18 +365,18 @@ def test_a_model_that_is_extended_is_the_one_made_anew():
     codes = features.encode(0, rng.choice(len(features.space), 40, replace=False))
     targets = rng.standard_normal(30)
     tasks = np.repeat([1, 0], 15)
-    for alike in (None, np.where(tasks[:, None] == tasks, 1.0, 0.7)):
-        trust = None if alike is None else np.where(tasks == 1, 0.7, 1.0)
+    for between_tasks in (None, np.where(tasks[:, None] == tasks, 1.0, 0.7)):
+        correlation = None if between_tasks is None else np.where(tasks == 1, 0.7, 1.0)
         grown, whole = GaussianProcess(features.distances), GaussianProcess(features.distances)
         for size in (20, 24, 30):
             part = slice(0, size)
             grown.condition(
                 codes[part],
                 targets[part],
-                None if trust is None else trust[part],
-                None if alike is None else alike[part, part],
+                None if correlation is None else correlation[part],
+                None if between_tasks is None else between_tasks[part, part],
             )
-        whole.condition(codes[:30], targets, trust, alike)
+        whole.condition(codes[:30], targets, correlation, between_tasks)
         for grew, expected in zip(predicted(grown, codes), predicted(whole, codes), strict=True):
             assert grew == pytest.approx(expected, abs=1e-8)
 
@@ -379,12 +387,12 @@ def test_what_is_believed_one_by_one_is_believed_together():
     codes = features.encode(0, rng.choice(len(features.space), 40, replace=False))
     model = GaussianProcess(features.distances)
     model.condition(codes[:20], rng.standard_normal(20))
-    outlook = model.outlook([codes[20:30], codes[30:30], codes[30:]])
-    before = outlook.mean.copy()
+    posterior = model.posterior([codes[20:30], codes[30:30], codes[30:]])
+    before = posterior.mean.copy()
     for place in (3, 7, 15):
-        outlook.believe(place)
-    model.believe(codes[20:][[3, 7, 15]])
+        posterior.fantasize(place)
+    model.fantasize(codes[20:][[3, 7, 15]])
     mean, deviation = predicted(model, codes[20:])
     assert mean == pytest.approx(before)
-    assert outlook.mean == pytest.approx(before)
-    assert outlook.deviation == pytest.approx(deviation, abs=1e-6)
+    assert posterior.mean == pytest.approx(before)
+    assert posterior.deviation == pytest.approx(deviation, abs=1e-6)

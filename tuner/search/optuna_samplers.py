@@ -1,12 +1,12 @@
 """Any Optuna sampler, over the valid set only.
 
-A sampler proposes within the full product of the parameters, most of which is often not valid. The proposal
-is moved to the nearest valid configuration that has not been tried, and it is that one which the sampler is
-told about. (Telling it about invalid points instead, by a penalty or by pruning, searches clearly worse.)
+A sampler proposes within the full product of the parameters, most of which is often not valid. The proposal is moved to
+the nearest valid configuration that has not been tried, and that is the one which the sampler is told about. (Telling
+it about invalid ones instead, by a penalty or by pruning, searches clearly worse.)
 
-The variant is chosen first, by TPE over the variants alone, then a configuration of it by a study of its own.
-One study with a conditional space (TPE's ``group=True``) would mean the same, but goes through all trials for
-every variant at every proposal, and most samplers cannot do it at all.
+The variant is chosen first, by TPE over the variants alone, then a configuration of it by a study of its own. One study
+with a conditional space (TPE's ``group=True``) would mean the same, but goes through all trials for every variant at
+every proposal, and most samplers cannot do it at all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
 from tuner.errors import UsageError
-from tuner.search.base import Place, Search
+from tuner.search.base import Location, SpaceSampler
 from tuner.space.space import SearchSpace, Vector
 
 N_STARTUP = 10
@@ -40,30 +40,28 @@ ORDINAL = ("CmaEsSampler", "GPSampler", "QMCSampler")
 NEEDS = {"CmaEsSampler": ("cmaes",), "GPSampler": ("torch", "scipy"), "QMCSampler": ("scipy",)}
 """Packages that samplers import only when they first propose."""
 
-optuna.logging.set_verbosity(optuna.logging.ERROR)
-
 
 @functools.cache
 def sampler_classes() -> dict[str, type[BaseSampler]]:
     """Return Optuna's samplers by name, in lower case and without "Sampler"."""
-    found: dict[str, type[BaseSampler]] = {}
+    classes: dict[str, type[BaseSampler]] = {}
     for name in optuna.samplers.__all__:
         sampler = getattr(optuna.samplers, name)
         # A partial-fixed sampler needs another one to work on, and fixing is the business of the space.
         if not inspect.isclass(sampler) or inspect.isabstract(sampler) or name == "PartialFixedSampler":
             continue
         if issubclass(sampler, BaseSampler):
-            found[name.lower().removesuffix("sampler")] = sampler
-    return found
+            classes[name.lower().removesuffix("sampler")] = sampler
+    return classes
 
 
-class OptunaSearch(Search):
-    """Asks an Optuna sampler, and repairs what it proposes.
+class NearestValidSampler(SpaceSampler):
+    """Asks samplers that know nothing of the valid set, and moves what they propose to the nearest configuration.
 
     Args:
-        space: what may be asked for.
+        space: what may be proposed.
         seed: of the samplers, and of every other choice.
-        sampler_class: a class of ``optuna.samplers``.
+        sampler_class: makes a sampler; a class of ``optuna.samplers``, or one like these.
 
     Raises:
         UsageError: the sampler needs a package that is not installed.
@@ -88,12 +86,12 @@ class OptunaSearch(Search):
         )
         self._startup = N_STARTUP if count > 1 else fitted
         self._worst: float | None = None
-        self._running: dict[Place, Callable[[float], None]] = {}
+        self._ends: dict[Location, Callable[[float], None]] = {}
         self._unranked: list[Callable[[float], None]] = []
-        self._history: list[tuple[Place, float | None]] = []
+        self._history: list[tuple[Location, float | None]] = []
         self._attributes: Mapping[str, Any] = {}
 
-    def _propose(self) -> Place:
+    def _propose(self) -> Location:
         if self._history:
             self._teach_history()
         if self._startup > 0:
@@ -108,30 +106,30 @@ class OptunaSearch(Search):
             number = self.draw_variant()
         if not self._studies[number].ready:
             return self._draw(number)
-        wanted, self._attributes = self._studies[number].propose()
-        row = self.space.variants[number].nearest(wanted, self.seen[number], self.rng)
+        proposal, self._attributes = self._studies[number].propose()
+        row = self.space.variants[number].nearest(proposal, self.seen[number], self.rng)
         assert row is not None
         return number, row
 
-    def _draw(self, number: int) -> Place:
+    def _draw(self, number: int) -> Location:
         return number, int(self.rng.choice(np.flatnonzero(~self.seen[number])))
 
-    def _asked(self, place: Place) -> None:
-        ends = [study.start(vector, self._attributes) for study, vector in self._parts(place)]
+    def _asked(self, location: Location) -> None:
+        ends = [study.start(vector, self._attributes) for study, vector in self._parts(location)]
         self._attributes = {}
 
-        def finish(objective: float) -> None:
-            for end in ends:
-                end(objective)
+        def end(objective: float) -> None:
+            for end_part in ends:
+                end_part(objective)
 
-        self._running[place] = finish
+        self._ends[location] = end
 
-    def _told(self, place: Place, objective: float | None) -> None:
-        if (finish := self._running.pop(place, None)) is not None:
-            self._learn(finish, objective)
+    def _told(self, location: Location, objective: float | None) -> None:
+        if (end := self._ends.pop(location, None)) is not None:
+            self._learn(end, objective)
 
-    def _added(self, place: Place, objective: float | None) -> None:
-        self._history.append((place, objective))
+    def _added(self, location: Location, objective: float | None) -> None:
+        self._history.append((location, objective))
 
     def _teach_history(self) -> None:
         """Teach what was added; of very much the best half, and of the rest as many at random."""
@@ -142,28 +140,28 @@ class OptunaSearch(Search):
             chosen = self.rng.choice(len(rest), MAX_HISTORY - len(best), replace=False)
             history = best + [rest[i] for i in sorted(chosen)]
         self._startup -= len(history)
-        for place, objective in history:
-            self._learn(functools.partial(self._add, place), objective)
+        for location, objective in history:
+            self._learn(functools.partial(self._teach, location), objective)
 
-    def _add(self, place: Place, objective: float) -> None:
-        for study, vector in self._parts(place):
+    def _teach(self, location: Location, objective: float) -> None:
+        for study, vector in self._parts(location):
             study.add(vector, objective)
 
-    def _learn(self, finish: Callable[[float], None], objective: float | None) -> None:
+    def _learn(self, end: Callable[[float], None], objective: float | None) -> None:
         """End a trial; a failure counts as twice as slow as the worst seen, and waits until there is one."""
         if objective is None:
-            self._unranked.append(finish)
+            self._unranked.append(end)
         else:
             self._worst = objective if self._worst is None else max(self._worst, objective)
-            finish(objective)
+            end(objective)
         if self._worst is not None:
             unranked, self._unranked = self._unranked, []
             for fail in unranked:
                 fail(self._worst + 1)
 
-    def _parts(self, place: Place) -> list[tuple[_Study, Vector]]:
+    def _parts(self, location: Location) -> list[tuple[_Study, Vector]]:
         """Return the studies that a configuration belongs to, each with what it is there."""
-        number, row = place
+        number, row = location
         within = self._studies[number], self.space.variants[number].matrix[row].astype(np.int64)
         return (
             [within] if self._variant_study is None else [(self._variant_study, np.array([number])), within]
@@ -171,14 +169,14 @@ class OptunaSearch(Search):
 
 
 class _Study:
-    """An Optuna study in memory, over lists of places in which a list of one is left out.
+    """An Optuna study in memory, over lists of indices, in which a list of one is left out.
 
     A vector that was started is a running trial until it ends, and TPE's constant liar keeps away from it.
 
     Args:
         sampler_class: a class of ``optuna.samplers``.
         seed: of the sampler.
-        choices: for each parameter the places to choose from.
+        choices: for each parameter the indices of values to choose from.
         startup: results needed before the sampler is worth asking.
     """
 
@@ -218,13 +216,13 @@ class _Study:
             probe = self._study.ask(self._distributions)
             # The probe has served: the trial that counts is that of the repaired vector.
             trial = self._study.tell(probe, state=TrialState.FAIL)
-        places = [c[trial.params.get(str(j), 0)] for j, c in enumerate(self._choices)]
+        indices = [c[trial.params.get(str(j), 0)] for j, c in enumerate(self._choices)]
         # Population-based samplers keep a trial's generation there; TPE and GP the proposal itself.
         attributes = {k: v for k, v in trial.system_attrs.items() if "relative_params" not in k}
-        return np.array(places, dtype=np.int64), attributes
+        return np.array(indices, dtype=np.int64), attributes
 
     def start(self, vector: Vector, attributes: Mapping[str, Any]) -> Callable[[float], None]:
-        """Begin a trial; the function given back ends it with its objective."""
+        """Begin a trial, and return the function that ends it with its objective."""
         number = len(self._study.get_trials(deepcopy=False))
         self._insert(vector, TrialState.RUNNING, None, attributes)
 
@@ -243,15 +241,15 @@ class _Study:
     def _insert(
         self, vector: Vector, state: TrialState, objective: float | None, attributes: Mapping[str, Any]
     ) -> None:
-        places = {
-            str(j): c.index(int(place))
-            for j, (c, place) in enumerate(zip(self._choices, vector, strict=True))
+        indices = {
+            str(j): c.index(int(index))
+            for j, (c, index) in enumerate(zip(self._choices, vector, strict=True))
         }
         self._study.add_trial(
             create_trial(
                 state=state,
                 value=objective,
-                params={name: places[name] for name in self._distributions},
+                params={name: indices[name] for name in self._distributions},
                 distributions=self._distributions,
                 system_attrs=dict(attributes),
             )

@@ -4,9 +4,11 @@ import time
 
 import optuna
 import pytest
-from tuner.search.optuna_sampler import SpaceSampler, suggest
 
 from tests.test_search import cost, single, union
+from tuner.search.expected_improvement import GPEISampler
+from tuner.search.ordered import RandomSampler
+from tuner.search.parameters import suggest
 
 
 def run(space, sampler, trials, storage=None, name="study", seen=None):
@@ -28,31 +30,29 @@ def run(space, sampler, trials, storage=None, name="study", seen=None):
 @pytest.mark.parametrize("make", [union, single], ids=["union", "single"])
 def test_proposes_valid_configurations_once(make):
     space, seen = make(), []
-    study = run(space, SpaceSampler(space, seed=2), 20, seen=seen)
+    study = run(space, GPEISampler(space, seed=2), 20, seen=seen)
     assert seen[0] == space.default
     assert len(set(seen)) == len(study.trials) == 20
 
 
 def test_stops_when_all_are_tried():
     space, seen = union(), []
-    run(space, SpaceSampler(space, name="random"), len(space), seen=seen)
+    run(space, RandomSampler(space), len(space), seen=seen)
     assert set(seen) == set(space.configurations())
 
 
-def test_may_be_asked_from_several_threads(monkeypatch):
+def test_may_be_asked_from_several_threads():
     space, seen, inside = single(3, 4), [], []
-    sampler = SpaceSampler(space, seed=2)
-    ask = sampler._search.ask
 
-    def slowly():
-        inside.append("one")
-        time.sleep(0.01)
-        configuration = ask()
-        assert inside == ["one"]
-        inside.clear()
-        return configuration
+    class Slow(GPEISampler):
+        def _propose(self):
+            inside.append("one")
+            time.sleep(0.01)
+            assert inside == ["one"]
+            inside.clear()
+            return super()._propose()
 
-    monkeypatch.setattr(sampler._search, "ask", slowly)
+    sampler = Slow(space, seed=2)
 
     def objective(trial):
         configuration = suggest(trial, space)
@@ -65,14 +65,14 @@ def test_may_be_asked_from_several_threads(monkeypatch):
 
 def test_learns_what_the_storage_holds(tmp_path):
     storage, space, seen = f"sqlite:///{tmp_path / 'study.db'}", single(4, 4), []
-    run(space, SpaceSampler(space, seed=1), 12, storage, seen=seen)
-    again = run(space, SpaceSampler(space, seed=1), 12, storage, seen=seen)
+    run(space, GPEISampler(space, seed=1), 12, storage, seen=seen)
+    again = run(space, GPEISampler(space, seed=1), 12, storage, seen=seen)
     assert len(again.trials) == len(set(seen)) == 24
 
 
 def test_maximises_rates():
     space = single(3, 4)
-    study = optuna.create_study(sampler=SpaceSampler(space, seed=1), direction="maximize")
+    study = optuna.create_study(sampler=GPEISampler(space, seed=1), direction="maximize")
     study.optimize(lambda trial: 2 ** -cost(suggest(trial, space)), n_trials=40)
     best = min(map(cost, space.configurations()))
     assert study.best_value == pytest.approx(2**-best)

@@ -1,0 +1,73 @@
+"""Configurations of a space as the parameters of an Optuna trial, and back.
+
+A study of one's own is ``optuna.create_study(sampler=...)`` with a sampler over the space; its objective asks for the
+configuration with :func:`suggest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import Trial
+
+from tuner.model import Configuration
+from tuner.space.space import SearchSpace
+
+VARIANT = "variant"
+
+
+Distributions = Mapping[str, CategoricalDistribution]
+
+
+def suggest(trial: Trial, space: SearchSpace, known: Distributions | None = None) -> Configuration:
+    """Return the configuration of a trial, asking its study's sampler for it.
+
+    Args:
+        trial: of a study whose sampler is one over this space.
+        space: what may be tried.
+        known: :func:`distributions` of the space, where many trials are asked.
+    """
+    known = distributions(space) if known is None else known
+    variant = space.variants[0].name
+    if len(space.variants) > 1:
+        variant = str(trial.suggest_categorical(VARIANT, [v.name for v in space.variants]))
+    values: dict[str, Any] = {}
+    for parameter in next(v for v in space.variants if v.name == variant).parameters:
+        name = _name(space, variant, parameter.name)
+        values[parameter.name] = trial.suggest_categorical(name, known[name].choices)
+    return Configuration.of(variant, values)
+
+
+def distributions(space: SearchSpace) -> dict[str, CategoricalDistribution]:
+    """Return Optuna's distributions for the parameters of all variants."""
+    found: dict[str, CategoricalDistribution] = {}
+    if len(space.variants) > 1:
+        found[VARIANT] = CategoricalDistribution([variant.name for variant in space.variants])
+    for variant in space.variants:
+        for parameter in variant.parameters:
+            found[_name(space, variant.name, parameter.name)] = CategoricalDistribution(parameter.values)
+    return found
+
+
+def parameters_of(space: SearchSpace, configuration: Configuration) -> dict[str, Any]:
+    """Return a configuration as the parameters of a trial: the variant, and the parameters that it has."""
+    chosen = {_name(space, configuration.variant, name): value for name, value in configuration.parameters}
+    return {VARIANT: configuration.variant, **chosen} if len(space.variants) > 1 else chosen
+
+
+def configuration_of(space: SearchSpace, parameters: Mapping[str, Any]) -> Configuration | None:
+    """Return the configuration of a trial's parameters, or None if it is no configuration of the space."""
+    variant = parameters.get(VARIANT, space.variants[0].name)
+    for known in space.variants:
+        names = {p.name: _name(space, known.name, p.name) for p in known.parameters}
+        if known.name == variant and all(name in parameters for name in names.values()):
+            configuration = Configuration.of(variant, {name: parameters[key] for name, key in names.items()})
+            return configuration if space.contains(configuration) else None
+    return None
+
+
+def _name(space: SearchSpace, variant: str, parameter: str) -> str:
+    # Variants may give different values to parameters of the same name, and Optuna does not allow that.
+    return parameter if len(space.variants) == 1 else f"{variant}.{parameter}"

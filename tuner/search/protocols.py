@@ -1,0 +1,70 @@
+"""What a sampler may be able to do beyond Optuna's contract; the tuner uses what it finds, and works without.
+
+Each protocol is a few methods. A sampler that has them is asked; no registration is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from tuner.model import Configuration, Resources
+
+
+@dataclass(frozen=True)
+class Nominee:
+    """A configuration that was nominated and has been compiled."""
+
+    configuration: Configuration
+    resources: Resources | None = None
+    """What the compiler said; None where it said nothing."""
+
+
+@runtime_checkable
+class Nominating(Protocol):
+    """Chooses in two steps: what is worth compiling, and later, with the results of meanwhile, what is tried.
+
+    The default and the initial configurations are proposed all the same, as long as the sampler is ``opening``.
+    """
+
+    def nominate(self, count: int) -> list[Configuration]:
+        """Return configurations to compile that were not proposed, added or nominated before; fewer if few are left.
+
+        Each may be chosen later, tried without having been chosen, or withdrawn.
+        """
+
+    def choose(self, nominees: Sequence[Nominee]) -> Sequence[int]:
+        """Rank nominees, the most promising first: the first is tried next, as an enqueued trial.
+
+        Args:
+            nominees: at least one, each nominated and neither chosen, tried nor withdrawn since.
+
+        Returns:
+            Indices into ``nominees``.
+        """
+
+    def withdraw(self, configuration: Configuration) -> None:
+        """Take a nomination back: the configuration may be proposed or nominated again."""
+
+
+@runtime_checkable
+class Transferring(Protocol):
+    """Learns from other tasks: the same kernel at another size, in another dtype, on another GPU."""
+
+    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> None:
+        """Learn what was measured of another task. Its configurations may be proposed like any other.
+
+        Args:
+            results: configurations, each with its time there in nanoseconds, or None for a failure.
+            distance: how unlike this task is, from 0, as :func:`tuner.search.task_distance.distance` says.
+        """
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """Knows what it still expects to gain, so that a stopping criterion can end the search."""
+
+    expected_improvement: float
+    """By how much the best candidate for the last proposal was expected to be faster than the best result, in log2 of
+    the time; infinite as long as nothing can be said."""

@@ -1,0 +1,142 @@
+"""A run's Optuna study: it asks its sampler, tells it, and uses what the sampler can do beyond Optuna's contract.
+
+The study holds the trials of this run alone, in memory; what earlier runs and other tasks taught goes to the sampler.
+SQLite stays the record, from which the study of an interrupted run is rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import optuna
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+
+from tuner.model import Configuration
+from tuner.search.base import SpaceSampler, objective_of
+from tuner.search.mirror import StudyMirror
+from tuner.search.parameters import distributions, parameters_of, suggest
+from tuner.search.protocols import Expecting, Nominating, Nominee, Transferring
+from tuner.space.space import SearchSpace
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+class Search:
+    """Asks for configurations to try, and tells how they ended.
+
+    Args:
+        space: what may be tried.
+        sampler: chooses.
+        mirror: gets a copy of each trial that has ended.
+    """
+
+    def __init__(self, space: SearchSpace, sampler: SpaceSampler, mirror: StudyMirror | None = None) -> None:
+        self.space, self.sampler, self.mirror = space, sampler, mirror
+        self.study = optuna.create_study(sampler=sampler)
+        self._distributions = distributions(space)
+        self._running: dict[Configuration, Trial] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.mirror is not None:
+            self.mirror.close()
+
+    # -- trials of this run
+
+    def ask(self, configuration: Configuration | None = None) -> Configuration | None:
+        """Begin a trial, and return its configuration: the one given, or the sampler's choice.
+
+        Returns:
+            None when everything has been tried.
+        """
+        if configuration is not None:
+            self.study.enqueue_trial(parameters_of(self.space, configuration))
+        elif self.sampler.exhausted:
+            return None
+        trial = self.study.ask()
+        configuration = suggest(trial, self.space, self._distributions)
+        self._running[configuration] = trial
+        return configuration
+
+    def tell(self, configuration: Configuration, time_ns: float | None) -> None:
+        """End a trial with its time, or None for a failure. What was not asked for counts as an earlier run's."""
+        trial = self._running.pop(configuration, None)
+        if trial is None:
+            self.add(configuration, time_ns)
+        elif objective_of(time_ns) is None:
+            self._ended(self.study.tell(trial, state=TrialState.FAIL))
+        else:
+            self._ended(self.study.tell(trial, time_ns))
+
+    def recall(self, configuration: Configuration, time_ns: float | None) -> None:
+        """Put a trial of this run into its study again, from before the run was interrupted."""
+        if not self.space.contains(configuration):
+            return
+        parameters = parameters_of(self.space, configuration)
+        result: dict[str, Any] = {"value": time_ns}
+        if objective_of(time_ns) is None:
+            result = {"state": TrialState.FAIL}
+        self.study.add_trial(
+            create_trial(
+                params=parameters,
+                distributions={name: self._distributions[name] for name in parameters},
+                **result,
+            )
+        )
+        trial = self.study.get_trials(deepcopy=False)[-1]
+        self.sampler.after_trial(self.study, trial, trial.state, trial.values)
+        self._ended(trial)
+
+    def _ended(self, trial: FrozenTrial) -> None:
+        if self.mirror is not None:
+            self.mirror.add(trial)
+
+    @property
+    def opening(self) -> bool:
+        """Whether the default, or some of the initial configurations, still have to be tried."""
+        return self.sampler.opening
+
+    def begin_with(self, configurations: Sequence[Configuration]) -> None:
+        """Try these after the default; see :meth:`tuner.search.base.SpaceSampler.begin_with`."""
+        self.sampler.begin_with(configurations)
+
+    # -- what is known from elsewhere
+
+    def add(self, configuration: Configuration, time_ns: float | None) -> None:
+        """Teach what an earlier run measured of this very problem; it is not tried again."""
+        self.sampler.add(configuration, time_ns)
+
+    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> None:
+        """Teach what was measured of another task, to a sampler that can use it."""
+        if isinstance(self.sampler, Transferring):
+            self.sampler.learn(results, distance)
+
+    # -- two steps, for samplers that can choose later what they nominate now
+
+    @property
+    def nominating(self) -> bool:
+        """Whether :meth:`nominate`, :meth:`choose` and :meth:`withdraw` may be called."""
+        return isinstance(self.sampler, Nominating)
+
+    def nominate(self, count: int) -> list[Configuration]:
+        """Return configurations worth compiling; see :class:`tuner.search.protocols.Nominating`."""
+        assert isinstance(self.sampler, Nominating)
+        return self.sampler.nominate(count)
+
+    def choose(self, nominees: Sequence[Nominee]) -> list[Configuration]:
+        """Return nominees by what they promise as of the latest results; the first is to be asked for now."""
+        assert isinstance(self.sampler, Nominating)
+        return [nominees[index].configuration for index in self.sampler.choose(nominees)]
+
+    def withdraw(self, configuration: Configuration) -> None:
+        """Take a nomination back."""
+        assert isinstance(self.sampler, Nominating)
+        self.sampler.withdraw(configuration)
+
+    @property
+    def expected_improvement(self) -> float | None:
+        """What the sampler still expects to gain, in log2 of the time; None where it never says."""
+        return self.sampler.expected_improvement if isinstance(self.sampler, Expecting) else None

@@ -1,0 +1,82 @@
+"""Opens a run: settles what is asked, prepares the device, and makes the run's study and state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tuner.database.database import Database
+from tuner.devices.base import Device
+from tuner.errors import TooInaccurateError, UsageError
+from tuner.hardware.roofline import roof_of
+from tuner.model import Run
+from tuner.search.base import SpaceSampler
+from tuner.search.initial import gather, refuse
+from tuner.search.mirror import StudyMirror
+from tuner.search.protocols import Expecting
+from tuner.search.samplers import find_sampler
+from tuner.search.study import Search
+from tuner.space.space import SearchSpace
+from tuner.tuning.metrics import ceiling_of
+from tuner.tuning.request import Request
+from tuner.tuning.runs import interrupted_run, new_run
+from tuner.tuning.state import State
+
+
+def open_run(request: Request, device: Device, database: Database) -> tuple[State, Search]:
+    """Return where a new or an interrupted run stands, and its study. Nothing has been tried or recorded yet.
+
+    Whatever can be refused is refused before anything is measured.
+
+    Raises:
+        UsageError: something that was asked for is not there, or does not fit together.
+        TooInaccurateError: no kernel of this dtype can be within the bound on the error.
+        TunerError: the problem cannot be tuned.
+    """
+    kernel, problem = request.kernel, request.problem
+    if request.resume:
+        # A resumed run goes on as it began, whatever the command line says now.
+        run, why = interrupted_run(database, request, device.name), "as the interrupted run was"
+    else:
+        run, why = new_run(request, device)
+    options = run.options
+    space = SearchSpace.from_kernel(kernel, problem, device.gpu, options.variants, options.fixed)
+    sampler = _sampler(run, space)
+    refuse(kernel, options.initial)
+    device.prepare(kernel, problem, run.seed, run.conditions, options.truth)
+    _refuse_inaccurate(run, device)
+    if not request.resume:
+        run = replace(run, calibration=device.calibration)
+    if (restricted := device.restrict(space)) is not space:
+        space, sampler = restricted, _sampler(run, restricted)
+    initial = gather(kernel, problem, device.gpu, space, options.initial, recorded=device.recorded)
+    roof = roof_of(kernel, problem, device.gpu)
+    state = State(run, roof, space, device=device, conditions_why=why, initial=initial)
+    state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
+    if not device.recorded:
+        state.best_before = database.best_known(problem, device.gpu.name, run.conditions)
+    mirror = _mirror(request.study_storage, run, device) if request.study_storage else None
+    return state, Search(space, sampler, mirror)
+
+
+def _sampler(run: Run, space: SearchSpace) -> SpaceSampler:
+    sampler = find_sampler(run.sampler)(space, run.seed)
+    if run.options.stop_early and not isinstance(sampler, Expecting):
+        raise UsageError(
+            f"the sampler {run.sampler} does not say what it expects, so that nothing can stop it",
+            "leave out --stop auto, or take the default sampler with it",
+        )
+    return sampler
+
+
+def _refuse_inaccurate(run: Run, device: Device) -> None:
+    bound, least = run.options.max_error, device.least_error
+    if bound is not None and least is not None and least > bound:
+        raise TooInaccurateError(
+            f"{run.problem}: rounding alone makes an error of {least:.2g}, above {bound:.2g}",
+            "choose a wider dtype, or allow more",
+        )
+
+
+def _mirror(url: str, run: Run, device: Device) -> StudyMirror:
+    about = {"run": run.id, "gpu": run.gpu.name, "sampler": run.sampler, "seed": run.seed}
+    return StudyMirror(url, f"{run.problem}, run {run.id[:8]}", about, device.say)
