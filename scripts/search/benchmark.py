@@ -1,6 +1,6 @@
 """Replays recorded spaces with many seeds, and says how soon each sampler finds what is within 5 % of the best.
 
-scripts/run python scripts/search/benchmark.py FOLDER... --samplers kriging,tpe,random --seeds 20
+scripts/run python scripts/search/benchmark.py FOLDER... --samplers gp-ei,tpe,random --seeds 20
 
 A folder may hold recordings of this tool, Kernel Tuner's cache files and T4 files, and T1 files beside them. The
 recorded configurations are the valid set. One evaluation is one configuration that was not tried before, whether it
@@ -40,15 +40,16 @@ import numpy as np
 from tuner import __version__
 from tuner.devices.base import Compiled
 from tuner.formats.foreign_recording import read_json
-from tuner.formats.kernel_tuner_cache_reader import is_cache, read_cache
+from tuner.formats.kernel_tuner_cache import is_cache, read_cache
 from tuner.formats.recording import read_recording, recorded_kernel
-from tuner.formats.t1_reader import read_t1
-from tuner.formats.t4_reader import is_t4, read_t4
+from tuner.formats.t1 import read_t1
+from tuner.formats.t4 import is_t4, read_t4
 from tuner.kernel.load import load_kernel
 from tuner.model import Configuration
-from tuner.search import Search, make_search
 from tuner.search.kernel_initial import settle
-from tuner.search.stopping import PATIENCE, Watch
+from tuner.search.samplers import make_search
+from tuner.search.stopping import PATIENCE, StoppingCriterion
+from tuner.search.study import Search
 from tuner.space.space import SearchSpace
 from tuner.tuning.shortlist import Shortlist
 
@@ -64,7 +65,7 @@ class Case:
     space: SearchSpace
     times: tuple[np.ndarray, ...]
     """For each variant the time of each row in nanoseconds; not a number for a failure."""
-    seeds: tuple[Configuration, ...] = ()
+    initial: tuple[Configuration, ...] = ()
     """What the kernel's file would have tried first, as far as it is recorded."""
 
     @property
@@ -84,13 +85,13 @@ def case_of(
     name: str,
     space: SearchSpace,
     recorded: Mapping[Configuration, float | None],
-    seeds: tuple[Configuration, ...] = (),
+    initial: tuple[Configuration, ...] = (),
 ) -> Case:
     times = tuple(np.full(len(variant), np.nan) for variant in space.variants)
     for configuration, time_ns in recorded.items():
         if time_ns and (place := space.locate(configuration)) is not None:
             times[place[0]][place[1]] = time_ns
-    return Case(name, space, times, seeds)
+    return Case(name, space, times, initial)
 
 
 def cases_of(path: Path) -> list[Case]:
@@ -104,8 +105,8 @@ def cases_of(path: Path) -> list[Case]:
             times = {c: median(r.samples_ns) if r.status.ranked else None for c, r in recorded.rows.items()}
             problem = str(recorded.problem).replace(" ", ",")
             settled = settle(kernel, recorded.problem, recording.gpu, space)
-            seeds = tuple(seed.configuration for seed in settled if seed.configuration)
-            found.append(case_of(f"{recording.name}:{problem}", space, times, seeds))
+            initial = tuple(one.configuration for one in settled if one.configuration)
+            found.append(case_of(f"{recording.name}:{problem}", space, times, initial))
         return found
     defaults = {}
     for other in sorted(path.parent.glob("*.T1.json")):
@@ -121,9 +122,9 @@ def cases_of(path: Path) -> list[Case]:
     return [case_of(foreign.name, foreign.space(), times)]
 
 
-def read_cases(places: list[Path], only: list[str]) -> list[Case]:
+def read_cases(paths: list[Path], only: list[str]) -> list[Case]:
     cases: dict[str, Case] = {}
-    for place in places:
+    for path in paths:
         for path in sorted(place.iterdir()) if place.is_dir() else [place]:
             if path.suffix not in (".json", ".gz") or path.name.endswith(".T1.json"):
                 continue
@@ -186,8 +187,8 @@ def replay(job: Job) -> dict[str, Any]:
     if job.warm:
         teach(search, job)
     if job.seeded:
-        search.begin_with(case.seeds)
-    watches = {rule: watch_of(*rule) for rule in job.rules}
+        search.begin_with(case.initial)
+    criteria = {rule: criterion_of(*rule) for rule in job.rules}
     stops: dict[tuple[float, int], int] = {}
     best, found = case.best, np.inf
     trajectory: list[float] = []
@@ -200,13 +201,13 @@ def replay(job: Job) -> dict[str, Any]:
         time_ns = float(case.times[place[0]][place[1]])
         found = min(found, time_ns) if time_ns == time_ns else found
         trajectory.append(found)
-        return float(np.log2(time_ns)) if time_ns == time_ns else None
+        return time_ns if time_ns == time_ns else None
 
     if job.ahead or job.compilers:
         began = time.process_time()
         late(search, job, measure, lambda: found <= best)
         spent = time.process_time() - began
-    while not (job.ahead or job.compilers) and len(trajectory) < job.trials and (found > best or watches):
+    while not (job.ahead or job.compilers) and len(trajectory) < job.trials and (found > best or criteria):
         asked = []
         for _ in range(min(job.batch, job.trials - len(trajectory))):
             began = time.process_time()
@@ -215,15 +216,15 @@ def replay(job: Job) -> dict[str, Any]:
             if configuration is None:
                 break
             asked.append(configuration)
-            for watch in watches.values():
-                watch.asked(search.promise)
+            for criterion in criteria.values():
+                criterion.asked(search.expected_improvement)
         for configuration in asked:
-            objective = measure(configuration)
-            search.tell(configuration, objective)
-            for watch in watches.values():
-                watch.told(objective)
-        for rule, watch in watches.items():
-            if watch.enough:
+            time_ns = measure(configuration)
+            search.tell(configuration, time_ns)
+            for criterion in criteria.values():
+                criterion.told(time_ns)
+        for rule, criterion in criteria.items():
+            if criterion.reached:
                 stops.setdefault(rule, len(trajectory))
         if not asked:
             break
@@ -257,8 +258,8 @@ def late(
     under_way: deque[tuple[Configuration, float | None]] = deque()
     for number in range(job.trials):
         if shortlist and not search.opening:
-            shortlist.fill(job.trials - number, ())
-            configuration = None if shortlist.empty else shortlist.choose()
+            shortlist.fill(job.trials - number)
+            configuration = None if shortlist.empty else search.ask(shortlist.choose())
         else:
             configuration = search.ask()
         if configuration is None or done():
@@ -270,8 +271,8 @@ def late(
                 shortlist.told(*job.seconds)
 
 
-def watch_of(noise_floor: float, patience: int) -> Watch:
-    return Watch(lambda time_ns: noise_floor, patience)  # noqa: ARG005 - recordings know one for all times
+def criterion_of(noise_floor: float, patience: int) -> StoppingCriterion:
+    return StoppingCriterion(lambda time_ns: noise_floor, patience)  # noqa: ARG005 - recordings know one for all times
 
 
 def teach(search: Search, job: Job) -> None:
@@ -288,9 +289,9 @@ def teach(search: Search, job: Job) -> None:
         place = other.space.locate(configuration)
         assert place is not None
         time_ns = float(other.times[place[0]][place[1]])
-        objective = float(np.log2(time_ns)) if time_ns == time_ns else None
-        earlier.tell(configuration, objective)
-        found.append((configuration, objective))
+        told = time_ns if time_ns == time_ns else None
+        earlier.tell(configuration, told)
+        found.append((configuration, told))
     search.learn(found, distance=1.0)
 
 
@@ -365,8 +366,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("places", nargs="+", type=Path, help="folders of recordings, or files")
-    parser.add_argument("--samplers", default="kriging,tpe,random")
+    parser.add_argument("paths", nargs="+", type=Path, help="folders of recordings, or files")
+    parser.add_argument("--samplers", default="gp-ei,tpe,random")
     parser.add_argument("--spaces", default="", help="only files with one of these words in their names")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=0)
@@ -377,7 +378,7 @@ def main() -> None:
         "--warm", type=int, default=0, help="trials of an earlier run on another space of the kernel"
     )
     parser.add_argument(
-        "--seeded", action="store_true", help="begin with the seeds of the kernel's file, where there are any"
+        "--seeded", action="store_true", help="begin with the initial configurations of the kernel's file, where there are any"
     )
     parser.add_argument(
         "--stop", default="", help="noise floors at which to try an early stop, such as 0.002"
@@ -389,7 +390,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path, help="every run, and the table")
     given = parser.parse_args()
-    CASES.extend(read_cases(given.places, [word for word in given.spaces.split(",") if word]))
+    CASES.extend(read_cases(given.paths, [word for word in given.spaces.split(",") if word]))
     samplers = given.samplers.split(",")
     compile_s, measure_s = (float(word) for word in given.seconds.split(","))
     seconds = (compile_s, measure_s)
@@ -434,7 +435,7 @@ def main() -> None:
     print(
         f"kernel-tune {__version__}: {given.seeds} seeds from {given.first_seed}, {how}, {first}"
         + (f", taught by {given.warm} trials of another size or GPU" if given.warm else "")
-        + (", the kernel's seeds first" if given.seeded else "")
+        + (", the kernel's initial configurations first" if given.seeded else "")
     )
     names = [case.name for case in CASES]
     for case in CASES:
@@ -442,7 +443,7 @@ def main() -> None:
         near = int(np.sum(sure <= NEAR * case.best))
         print(
             f"  {case.name}: {len(sure)} configurations, {int(np.isnan(sure).sum())} fail, {near} within 5 %"
-            + (f", {len(case.seeds)} seeds" if given.seeded else "")
+            + (f", {len(case.initial)} initial configurations" if given.seeded else "")
         )
     result: dict[str, Any] = {}
     if rules:

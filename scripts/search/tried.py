@@ -22,10 +22,12 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 from benchmark import NEAR, Case, read_cases
 
-from tuner.search.base import Place, Search
-from tuner.search.expected_improvement import Known, Kriging, Settings, expected_improvement
+from tuner.search.base import Location
+from tuner.search.expected_improvement import GPEISampler, Settings, expected_improvement
 from tuner.search.features import Floats
-from tuner.search.gaussian_process import GaussianProcess, Outlook
+from tuner.search.gaussian_process import GaussianProcess, Posterior
+from tuner.search.observations import Observations, observe
+from tuner.search.study import Search
 from tuner.space.space import SearchSpace
 
 TRIALS = 200
@@ -34,51 +36,53 @@ REACH = 0.33
 """Distance over all features within which a failure is a neighbour's business."""
 
 
-class Left(Kriging):
+class Left(GPEISampler):
     """Hyperparameters stay at the medians of their priors."""
 
-    def _fit(self, known: Known) -> None:
+    def _fit(self, observations: Observations) -> None:
         pass
 
 
-class Both(Kriging):
+class Both(GPEISampler):
     """Adds up the expected improvement of the model and of one whose hyperparameters stay."""
 
-    def _improvement(self, outlook: Outlook, best: float, unit: float) -> Floats:
+    def _improvement(self, posterior: Posterior, best: float, unit: float) -> Floats:
         other = GaussianProcess(self.features.distances, self.settings.prior)
-        known = self._gather(np.array(self._objectives))
-        other.condition(known.codes, known.targets)
+        objectives = np.array(self._objectives)[self._learnt]
+        codes = np.array([self._codes[i] for i in self._learnt])
+        observations = observe([], codes, objectives, self.settings.knee)
+        other.condition(observations.codes, observations.targets)
         if self._pending:
-            other.believe(np.stack(list(self._pending.values())))
-        seen = other.outlook([outlook.codes])
+            other.fantasize(np.stack(list(self._pending.values())))
+        seen = other.posterior([posterior.codes])
         more = expected_improvement(seen.mean, seen.deviation, best - self.settings.margin / unit)
-        return super()._improvement(outlook, best, unit) + more
+        return super()._improvement(posterior, best, unit) + more
 
 
-class Vote(Kriging):
+class Vote(GPEISampler):
     """Multiplies by how many of the near results were no failures."""
 
-    def _improvement(self, outlook: Outlook, best: float, unit: float) -> Floats:
-        improvement = super()._improvement(outlook, best, unit)
+    def _improvement(self, posterior: Posterior, best: float, unit: float) -> Floats:
+        improvement = super()._improvement(posterior, best, unit)
         ok = np.isfinite(np.array(self._objectives))
         if ok.all():
             return improvement
         codes = np.stack(self._codes)
         apart = np.zeros((len(improvement), len(codes)))
         for j, distances in enumerate(self.features.distances):
-            apart += np.minimum(1.0, distances[np.ix_(outlook.codes[:, j], codes[:, j])] / REACH)
+            apart += np.minimum(1.0, distances[np.ix_(posterior.codes[:, j], codes[:, j])] / REACH)
         near = np.exp(-(apart**2))
         return np.asarray(improvement * (near @ ok + 1.0) / (near.sum(axis=1) + 1.0))
 
 
-class Middle(Kriging):
+class Middle(GPEISampler):
     """The second configuration is that of 200 which is nearest to all others."""
 
-    def _spread(self) -> Place:
+    def _spread(self) -> Location:
         if len(self._objectives) + len(self._pending) != 1:
             return super()._spread()
         number = int(np.argmax(self.unseen))
-        rows = self._some(number, 200)
+        rows = self._candidates.random(number, 200)
         codes = self.features.encode(number, rows)
         apart = np.zeros(len(rows))
         for j, distances in enumerate(self.features.distances):
@@ -86,7 +90,7 @@ class Middle(Kriging):
         return number, int(rows[int(np.argmin(apart))])
 
 
-Make = Callable[[SearchSpace, int], Search]
+Make = Callable[[SearchSpace, int], GPEISampler]
 
 
 def searches() -> dict[str, Make]:
@@ -107,7 +111,7 @@ def searches() -> dict[str, Make]:
             settings[f"{name} {value:g}"] = replace(usual, prior=replace(usual.prior, **{name: value}))
     found: dict[str, Make] = {}
     for name, chosen in settings.items():
-        found[name] = lambda space, seed, chosen=chosen: Kriging(space, seed, chosen)  # type: ignore[misc]
+        found[name] = lambda space, seed, chosen=chosen: GPEISampler(space, seed, chosen)  # type: ignore[misc]
     return found | {"left": Left, "both": Both, "vote": Vote, "middle": Middle}
 
 
@@ -116,7 +120,7 @@ def trials(case: Case, make: Make, seed: int) -> int:
     space, rng = copy.copy(case.space), np.random.default_rng(seed)
     number = int(rng.integers(len(space.variants)))
     space.default = space.variants[number].configuration(int(rng.integers(len(space.variants[number]))))
-    search = make(space, seed)
+    search = Search(space, make(space, seed))
     for count in range(1, TRIALS + 1):
         configuration = search.ask()
         place = None if configuration is None else space.locate(configuration)
@@ -125,7 +129,7 @@ def trials(case: Case, make: Make, seed: int) -> int:
         time_ns = float(case.times[place[0]][place[1]])
         if time_ns <= NEAR * case.best:
             return count
-        search.tell(configuration, float(np.log2(time_ns)) if time_ns == time_ns else None)
+        search.tell(configuration, time_ns if time_ns == time_ns else None)
     return MISSED
 
 
@@ -133,12 +137,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("places", nargs="+", type=Path, help="folders of recordings, or files")
+    parser.add_argument("paths", nargs="+", type=Path, help="folders of recordings, or files")
     parser.add_argument("--seeds", type=int, default=60)
     parser.add_argument("--first-seed", type=int, default=1000)
     parser.add_argument("--only", default="", help="changes with one of these words in their names")
     given = parser.parse_args()
-    cases = read_cases(given.places, [])
+    cases = read_cases(given.paths, [])
     words = [word for word in given.only.split(",") if word]
     for name, make in searches().items():
         if words and not any(word in name for word in words):

@@ -1,6 +1,6 @@
-"""What seeds are worth: searches of the same problems from scratch, with and without them, on a GPU or a recording.
+"""What initial configurations are worth: searches of the same problems from scratch, with and without them, on a GPU or a recording.
 
-scripts/run python scripts/search/seeds.py --kernel gemm --dtype bfloat16 \\
+scripts/run python scripts/search/initial.py --kernel gemm --dtype bfloat16 \\
     --problem m=4096,n=4096,k=4096 --problem m=16,n=8192,k=8192 --arms none,kernel --search-seeds 2
 
 Every search has a database of its own, and ends before the race: what is compared is the best time that a search has
@@ -27,17 +27,17 @@ from tuner.devices.base import Device
 from tuner.devices.choose import kernel_for, open_device
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Problem
+from tuner.model import Problem, RunOptions
 from tuner.report.progress import make_observer
 from tuner.search.initial import CHOICES
+from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.state import Request
 
 SHOWN = (5, 10, 20, 50, 100, 200)
 
 
 @dataclass(frozen=True)
-class Search:
+class Outcome:
     """One search: the best time in nanoseconds after each trial, infinite before the first that worked."""
 
     problem: str
@@ -45,7 +45,7 @@ class Search:
     seed: int
     best_ns: tuple[float, ...]
     winner: str
-    seeds: dict[str, list[int]]
+    initial: dict[str, list[int]]
     seconds: float
     noise_floor: float
     trials: tuple[tuple[str, str, float | None], ...]
@@ -57,9 +57,15 @@ class Search:
 
 def search(
     kernel: KernelSpec, problem: Problem, device: Device, arm: str, given: argparse.Namespace, seed: int
-) -> Search:
+) -> Outcome:
     request = Request(
-        kernel, problem, given.trials, given.sampler, seed, from_scratch=True, time_s=given.time, seeds=arm
+        kernel,
+        problem,
+        given.trials,
+        given.sampler,
+        seed,
+        RunOptions(from_scratch=True, initial=arm),
+        given.time,
     )
     with tempfile.TemporaryDirectory() as folder, Database.open(Path(folder) / "tuning.db") as database:
         began = time.monotonic()
@@ -72,7 +78,7 @@ def search(
             best = min(best, trial.time_ns)
         trajectory.append(best)
     incumbent = result.state.incumbent
-    return Search(
+    return Outcome(
         str(problem),
         arm,
         seed,
@@ -85,7 +91,7 @@ def search(
     )
 
 
-def table(found: list[Search], trials: int) -> None:
+def table(found: list[Outcome], trials: int) -> None:
     """Print what the searches of one problem came to."""
     best = min(found, key=lambda one: one.best_ns[-1])
     problem, least = best.problem, best.best_ns[-1]
@@ -96,10 +102,10 @@ def table(found: list[Search], trials: int) -> None:
     floor = f"noise floor {100 * best.noise_floor:.2g} %"
     print(f"\n{problem}: best {least / 1e3:.2f} us ({best.arm}), {floor}\n  {best.winner}")
     heads = "".join(f"{f'at {n}':>8}" for n in shown)
-    print(f"  {'seeds from':<12}{'seed':>5}{'first':>7}{'trials':>8}{'s':>7}{heads}")
+    print(f"  {'initial':<12}{'seed':>5}{'first':>7}{'trials':>8}{'s':>7}{heads}")
     for one in found:
         cells = "".join(f"{least / one.after(n):>8.3f}" for n in shown)
-        first = sum(map(len, one.seeds.values()))
+        first = sum(map(len, one.initial.values()))
         print(
             f"  {one.arm:<12}{one.seed:>5}{first:>7}{len(one.best_ns):>8}{one.seconds:>7.1f}{cells}",
             flush=True,
@@ -117,7 +123,7 @@ def main() -> None:
     parser.add_argument("--arms", default="none,kernel", help=f"of {', '.join(CHOICES)}")
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--time", type=float, help="seconds for each search")
-    parser.add_argument("--sampler", default="kriging")
+    parser.add_argument("--sampler", default="gp-ei")
     parser.add_argument(
         "--search-seeds", type=int, default=1, help="searches of each kind, with seeds from 0"
     )
@@ -128,7 +134,7 @@ def main() -> None:
     kernel = load_kernel(kernel_for(given.device, given.kernel))
     dtypes = [given.dtype] if given.dtype else []
     problems = make_problems(kernel, [], dtypes, given.option, [], given.problem, None)
-    found: list[Search] = []
+    found: list[Outcome] = []
     with closing(open_device(given.device, kernel.name, given.jobs, paths.cache() / "cubins")) as device:
         print(
             f"kernel-tune {__version__}, {device.gpu.name}, {device.name}, {given.sampler}, {given.trials} trials"
