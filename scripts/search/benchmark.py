@@ -89,8 +89,8 @@ def case_of(
 ) -> Case:
     times = tuple(np.full(len(variant), np.nan) for variant in space.variants)
     for configuration, time_ns in recorded.items():
-        if time_ns and (place := space.locate(configuration)) is not None:
-            times[place[0]][place[1]] = time_ns
+        if time_ns and (location := space.locate(configuration)) is not None:
+            times[location[0]][location[1]] = time_ns
     return Case(name, space, times, initial)
 
 
@@ -124,8 +124,8 @@ def cases_of(path: Path) -> list[Case]:
 
 def read_cases(paths: list[Path], only: list[str]) -> list[Case]:
     cases: dict[str, Case] = {}
-    for path in paths:
-        for path in sorted(place.iterdir()) if place.is_dir() else [place]:
+    for given in paths:
+        for path in sorted(given.iterdir()) if given.is_dir() else [given]:
             if path.suffix not in (".json", ".gz") or path.name.endswith(".T1.json"):
                 continue
             stem = path.name.split(".json")[0]
@@ -196,9 +196,9 @@ def replay(job: Job) -> dict[str, Any]:
 
     def measure(configuration: Configuration) -> float | None:
         nonlocal found
-        place = space.locate(configuration)
-        assert place is not None
-        time_ns = float(case.times[place[0]][place[1]])
+        location = space.locate(configuration)
+        assert location is not None
+        time_ns = float(case.times[location[0]][location[1]])
         found = min(found, time_ns) if time_ns == time_ns else found
         trajectory.append(found)
         return time_ns if time_ns == time_ns else None
@@ -286,9 +286,9 @@ def teach(search: Search, job: Job) -> None:
     for _ in range(job.warm):
         if (configuration := earlier.ask()) is None:
             break
-        place = other.space.locate(configuration)
-        assert place is not None
-        time_ns = float(other.times[place[0]][place[1]])
+        location = other.space.locate(configuration)
+        assert location is not None
+        time_ns = float(other.times[location[0]][location[1]])
         told = time_ns if time_ns == time_ns else None
         earlier.tell(configuration, told)
         found.append((configuration, told))
@@ -340,7 +340,7 @@ def table(runs: list[dict[str, Any]], samplers: list[str], names: list[str], tri
 def stopping_table(runs: list[dict[str, Any]], names: list[str]) -> None:
     """Say for each noise floor and patience what stopping saves and what it loses."""
     wide = max(map(len, names), default=5)
-    for place, rule in enumerate(runs[0]["stops"]):
+    for index, rule in enumerate(runs[0]["stops"]):
         floor = rule["noise_floor"]
         print(f"\nnoise floor {100 * floor:g} %, {rule['patience']} proposals in a row")
         heads = (
@@ -348,7 +348,7 @@ def stopping_table(runs: list[dict[str, Any]], names: list[str]) -> None:
         )
         print(f"{'space':{wide}}{heads}{'mean loss':>11}{'p90':>8}{'worst':>8}")
         for name in [*names, "all runs"]:
-            stops = [run["stops"][place] for run in runs if name in (run["space"], "all runs")]
+            stops = [run["stops"][index] for run in runs if name in (run["space"], "all runs")]
             trials, losses = [stop["trials"] for stop in stops], [stop["loss"] for stop in stops]
             saved = 1 - sum(trials) / sum(stop["of"] for stop in stops)
             counts = (
