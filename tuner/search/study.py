@@ -17,6 +17,7 @@ from tuner.search.base import SpaceSampler, objective_of
 from tuner.search.mirror import StudyMirror
 from tuner.search.parameters import distributions, parameters_of, suggest
 from tuner.search.protocols import Expecting, Nominating, Nominee, Transferring
+from tuner.search.stopping import Stopped, StoppingCriterion
 from tuner.space.space import SearchSpace
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -28,11 +29,18 @@ class Search:
     Args:
         space: what may be tried.
         sampler: chooses.
+        criterion: follows what is asked and told.
         mirror: gets a copy of each trial that has ended.
     """
 
-    def __init__(self, space: SearchSpace, sampler: SpaceSampler, mirror: StudyMirror | None = None) -> None:
-        self.space, self.sampler, self.mirror = space, sampler, mirror
+    def __init__(
+        self,
+        space: SearchSpace,
+        sampler: SpaceSampler,
+        criterion: StoppingCriterion | None = None,
+        mirror: StudyMirror | None = None,
+    ) -> None:
+        self.space, self.sampler, self.criterion, self.mirror = space, sampler, criterion, mirror
         self.study = optuna.create_study(sampler=sampler)
         self._distributions = distributions(space)
         self._running: dict[Configuration, Trial] = {}
@@ -59,6 +67,8 @@ class Search:
         trial = self.study.ask()
         configuration = suggest(trial, self.space, self._distributions)
         self._running[configuration] = trial
+        if self.criterion is not None:
+            self.criterion.asked(self.expected_improvement)
         return configuration
 
     def tell(self, configuration: Configuration, time_ns: float | None) -> None:
@@ -91,6 +101,8 @@ class Search:
         self._ended(trial)
 
     def _ended(self, trial: FrozenTrial) -> None:
+        if self.criterion is not None:
+            self.criterion.told(trial.value if trial.state is TrialState.COMPLETE else None)
         if self.mirror is not None:
             self.mirror.add(trial)
 
@@ -135,6 +147,11 @@ class Search:
         """Take a nomination back."""
         assert isinstance(self.sampler, Nominating)
         self.sampler.withdraw(configuration)
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """Why nothing more is worth trying; None while something is, or may be."""
+        return self.criterion.reached if self.criterion is not None else None
 
     @property
     def expected_improvement(self) -> float | None:

@@ -12,7 +12,7 @@ from tuner.database.records import SUSPECT
 from tuner.devices.base import Device, Outcome
 from tuner.errors import Interrupted, SpaceError
 from tuner.model import Configuration, Status, Trial
-from tuner.search.stopping import Stopped, StoppingCriterion
+from tuner.search.stopping import Stopped
 from tuner.search.study import Search
 from tuner.tuning.drift import DriftCheck
 from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
@@ -61,7 +61,6 @@ class Loop:
         self.shortlist = Shortlist(search, device) if search.nominating and device.compilers else None
         self.ids: dict[int, int] = {}
         """Rows of the trials in the database, by number."""
-        self._criterion = StoppingCriterion(device.noise_floor)
         self._stopped_before: Stopped | None = None
         """Why an interrupted run had stopped searching."""
         self._drift = DriftCheck()
@@ -133,7 +132,6 @@ class Loop:
         self.state.retimed += again
         if not again:
             self.study.recall(configuration, time_ns)
-        self._criterion.told(time_ns)
 
     # -- the loop
 
@@ -225,9 +223,7 @@ class Loop:
 
     @property
     def _stopped(self) -> Stopped | None:
-        if not self.run.options.stop_early:
-            return None
-        return self._stopped_before or self._criterion.reached
+        return self._stopped_before or self.study.stopped
 
     def _next_configuration(self) -> Configuration | None:
         """Return what is tried next; None when everything has been tried."""
@@ -238,11 +234,8 @@ class Loop:
         if self._attempts:
             return self.study.ask(self._attempts.pop(0))
         if shortlist := self._chosen_from:
-            configuration = None if shortlist.empty else self.study.ask(shortlist.choose())
-        else:
-            configuration = self.study.ask()
-        self._criterion.asked(self.study.expected_improvement)
-        return configuration
+            return None if shortlist.empty else self.study.ask(shortlist.choose())
+        return self.study.ask()
 
     def _attempt(self, configuration: Configuration) -> int:
         """Write down that a trial begins, and return its number."""
@@ -296,7 +289,6 @@ class Loop:
         if outcome.number not in self._retimed:
             time_ns = told_time(trial_of(outcome, self.run.options.max_error))
             self.study.tell(outcome.configuration, time_ns)
-            self._criterion.told(time_ns)
             if self.shortlist:
                 self.shortlist.told(outcome.compilation.compile_s, outcome.measurement.measure_s)
         self._next_told += 1

@@ -14,6 +14,7 @@ from tuner.search.initial import gather, refuse
 from tuner.search.mirror import StudyMirror
 from tuner.search.protocols import Expecting
 from tuner.search.samplers import find_sampler
+from tuner.search.stopping import StoppingCriterion
 from tuner.search.study import Search
 from tuner.space.space import SearchSpace
 from tuner.tuning.metrics import ceiling_of
@@ -55,7 +56,8 @@ def open_run(request: Request, device: Device, database: Database) -> tuple[Stat
     if not device.recorded:
         state.best_before = database.best_known(problem, device.gpu.name, run.conditions)
     mirror = _mirror(request.study_storage, run, device) if request.study_storage else None
-    return state, Search(space, sampler, mirror)
+    criterion = StoppingCriterion(device.noise_floor) if options.stop_early else None
+    return state, Search(space, sampler, criterion, mirror)
 
 
 def _sampler(run: Run, space: SearchSpace) -> SpaceSampler:
