@@ -10,7 +10,6 @@ differs.
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import sys
 from contextlib import closing
@@ -31,9 +30,7 @@ from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.driver import Context, DriverFailure, check
 from tuner.gpu.graph import Graph
 from tuner.gpu.verify import Verifier
-from tuner.kernel.launches import Plan
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import buffer_from_json
 from tuner.tools.cases import Case, Unit, compile_cases
 
 
@@ -62,13 +59,10 @@ def run_once(context: Context, data: ProblemData, loaded: Loaded) -> None:
 
 def differing(context: Context, helpers: Helpers, sm_count: int, unit: Unit, calls: int, seed: int) -> str:
     """Run one winner so many times; gives what is wrong, empty for nothing."""
-    tensors = tuple(buffer_from_json(tensor) for tensor in unit.setup["tensors"])
-    with closing(ProblemData(helpers, tensors, seed, 0, sm_count)) as data:
-        verifier = Verifier(data, unit.setup["reference"])
+    with closing(ProblemData(helpers, unit.setup.tensors, seed, 0, sm_count)) as data:
+        verifier = Verifier(data, unit.setup.reference)
         data.seal()
-        plan = Plan.from_json(unit.request["plan"])
-        cubins = [base64.b64decode(cubin) for cubin in unit.request["cubins"]]
-        with closing(load(data, cubins, unit.request["entries"], plan.launches, plan.scratch)) as loaded:
+        with closing(load(data, unit.candidate)) as loaded:
             check(cu.cuCtxSynchronize())  # what fills the scratch runs on another stream
             first: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
             for call in range(calls):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from tuner.errors import DeviceError
 from tuner.gpu.calibration import LEAST_NOISE, SETTING_SHARE, Calibrator, _noise_floor
 from tuner.gpu.worker import _notes
 from tuner.model import Gpu
+from tuner.protocol.measuring import Hello
 
 COLD = Conditions()
 CALIBRATION = Calibration(
@@ -197,7 +198,7 @@ def notes(name: str = "NVIDIA H200", others: int = 0, *, nvml: bool = True) -> l
 
 
 def test_a_gpu_of_ones_own_needs_no_notes() -> None:
-    assert notes() == []
+    assert notes() == ()
     assert notes("NVIDIA RTX AMIGO 4000") == []
 
 
@@ -417,8 +418,8 @@ def test_notes_reach_the_device_and_the_calibration(opened: Open, tmp_path: Path
 
 
 def test_several_notes_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    word: Mapping[str, Any] = {"gpu": GPU.to_json(), "nvml": False, "notes": ["a MIG slice", "no NVML"]}
-    monkeypatch.setattr("tuner.devices.guard.Guard.hello", lambda self: word)
+    hello = Hello(GPU, ("a MIG slice", "no NVML"))
+    monkeypatch.setattr("tuner.devices.guard.Guard.hello", lambda self: hello)
     device = LocalDevice(0, jobs=1, worker="tests.faults.fake_worker")
     try:
         assert (device.notes, device.note) == (("a MIG slice", "no NVML"), "a MIG slice; no NVML")

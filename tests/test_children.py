@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -9,29 +10,143 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 from tests.faults.processes import alive, gone
-from tuner.processes import Child, ChildDied
+from tuner import processes
+from tuner.processes import Channel, Child, ChildDied, UnsendableError
 
 ROOT = Path(__file__).resolve().parents[1]
+ANYTHING: Channel[object, object] = Channel(dict[str, Any], dict[str, Any])
 
 
-def child_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Child:
+class Point(msgspec.Struct, tag=True):
+    x: float
+    at: Path
+    names: tuple[str, ...] = ()
+
+
+class Line(msgspec.Struct, tag=True):
+    points: list[Point]
+
+
+TYPED: Channel[Point | Line, Point | Line] = Channel(Point | Line, Point | Line)
+
+
+def child_of(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    body: str,
+    channel: Channel[Any, Any] = ANYTHING,
+) -> Child[Any, Any]:
     """Start a child that runs this text."""
-    (tmp_path / "child_under_test.py").write_text(textwrap.dedent(body))
+    (tmp_path / "child_under_test.py").write_text(HEAD + textwrap.dedent(body))
     monkeypatch.syspath_prepend(str(tmp_path))
-    return Child("child_under_test")
+    return Child("child_under_test", channel)
 
 
+HEAD = """
+from tuner.processes import Channel, ParentPipe
+ANYTHING = Channel(dict, dict)
+"""
 ECHO = """
-from tuner.processes import ParentPipe
-pipe = ParentPipe()
+pipe = ParentPipe(ANYTHING)
 while (message := pipe.receive()) is not None:
     print("this is not a message")
     pipe.send({"got": message})
 """
+MIRROR = """
+from typing import Any
+pipe = ParentPipe(Channel(Any, Any))
+while (message := pipe.receive()) is not None:
+    pipe.send(message)
+"""
+
+
+def test_typed_messages_arrive_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also numbers that JSON has no form for, NumPy's, and paths that are not text."""
+    child = child_of(tmp_path, monkeypatch, MIRROR, TYPED)
+    odd = Path(os.fsdecode(b"/tmp/\xff"))
+    try:
+        for message in (
+            Point(math.inf, odd, ("a", "b")),
+            Line([Point(1e22, Path("y")), Point(np.float64(0.5), Path())]),
+        ):
+            child.send(message)
+            assert child.receive(20.0) == message
+    finally:
+        child.kill()
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        ({"type": "Line", "points": [{"type": "Point", "x": "far"}]}, r"got `str` - at `\$\.points\[0\]\.x`"),
+        ({"type": "Point", "x": 1.0}, "missing required field `at`"),
+        ({"type": "Circle"}, r"Invalid value 'Circle' - at `\$\.type`"),
+        ({"type": "Point", "x": 1.0, "at": 3}, r"Expected `Path`, got `int` - at `\$\.at`"),
+    ],
+)
+def test_malformed_message_is_a_death_that_names_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: dict[str, Any], said: str
+) -> None:
+    body = f"import time\npipe = ParentPipe(ANYTHING)\npipe.send({sent!r})\ntime.sleep(1000)"
+    child = child_of(tmp_path, monkeypatch, body, TYPED)
+    with pytest.raises(ChildDied, match=f"killed after nonsense: .*{said}"):
+        child.receive(20.0)
+    assert gone(child.pid)
+    child.kill()
+
+
+def test_bytes_that_are_no_message_are_a_death(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = child_of(
+        tmp_path, monkeypatch, "import os, time; os.write(1, b'\\x01\\0\\0\\0\\xc1'); time.sleep(99)"
+    )
+    with pytest.raises(ChildDied, match="killed after nonsense"):
+        child.receive(20.0)
+    child.kill()
+
+
+def test_nothing_is_read_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A length that no message has is nonsense at once, before its bytes are waited for."""
+    body = "import os, time; os.write(1, b'\\xff\\xff\\xff\\xff' + bytes(1000)); time.sleep(1000)"
+    child = child_of(tmp_path, monkeypatch, body)
+    with pytest.raises(ChildDied, match="killed after nonsense: a message of 4294967295 bytes"):
+        child.receive(20.0)
+    assert gone(child.pid)
+    child.kill()
+
+
+def test_child_reads_nothing_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = child_of(tmp_path, monkeypatch, ECHO)
+    child._in.write(b"\xff\xff\xff\xff")
+    child._in.flush()
+    with pytest.raises(
+        ChildDied, match=r"exit status 1: msgspec\.DecodeError: a message of 4294967295 bytes"
+    ):
+        child.receive(20.0)
+    child.kill()
+
+
+def test_message_that_cannot_be_written_costs_the_child_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = child_of(tmp_path, monkeypatch, ECHO)
+    try:
+        for message in ({"n": 2**70}, {"text": "\udc80"}, {"what": object()}):
+            with pytest.raises(UnsendableError, match="cannot be sent"):
+                child.send(message)
+        monkeypatch.setattr(processes, "MAX_MESSAGE_BYTES", 1000)
+        with pytest.raises(UnsendableError, match="a message of 20"):
+            child.send({"text": "x" * 2000})
+        child.send({"text": "y"})
+        assert child.receive(20.0) == {"got": {"text": "y"}}
+    finally:
+        child.kill()
 
 
 def test_messages_go_both_ways_whatever_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +179,7 @@ def test_what_it_said_before_it_died_is_read_first(tmp_path: Path, monkeypatch: 
         monkeypatch,
         """
         import os
-        from tuner.processes import ParentPipe
-        pipe = ParentPipe()
+        pipe = ParentPipe(ANYTHING)
         pipe.send({"word": 1}); pipe.send({"word": 2})
         os._exit(3)
         """,
@@ -104,8 +218,7 @@ def test_killing_takes_grandchildren_along(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch,
         """
         import subprocess, time
-        from tuner.processes import ParentPipe
-        pipe = ParentPipe()
+        pipe = ParentPipe(ANYTHING)
         pipe.send({"pid": subprocess.Popen(["sleep", "1000"]).pid})
         time.sleep(1000)
         """,
@@ -127,14 +240,12 @@ def test_ctrl_c_is_the_parents_to_act_on(tmp_path: Path, monkeypatch: pytest.Mon
     child.kill()
 
 
-READS = (
-    "from tuner.processes import ParentPipe\npipe = ParentPipe()\nwhile pipe.receive() is not None: pass\n"
-)
-HANGS = "import time\nfrom tuner.processes import ParentPipe\npipe = ParentPipe()\npipe.send({})\ntime.sleep(999)\n"
+READS = HEAD + "pipe = ParentPipe(ANYTHING)\nwhile pipe.receive() is not None: pass\n"
+HANGS = HEAD + "import time\npipe = ParentPipe(ANYTHING)\npipe.send({})\ntime.sleep(999)\n"
 PARENT = """
 import sys, time
-from tuner.processes import Child
-child = Child("end_with_me")
+from tuner.processes import Channel, Child
+child = Child("end_with_me", Channel(dict, dict))
 if sys.argv[1] == "wait": child.receive(30)
 print(child.pid, flush=True)
 time.sleep(99)

@@ -13,10 +13,11 @@ import pytest
 
 from tests.faults.kernels import configuration, write_kernel
 from tests.faults.processes import gone
-from tuner.compile.pool import Compilation, CompilePool
+from tuner.compile.pool import CompilePool
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import read_kernel
 from tuner.model import Configuration, Status
+from tuner.protocol.compilation import Compilation
 
 GPU = ARCHITECTURES[90]
 GREEDY = "// {{ 'a' * 10 ** 11 }}\n"

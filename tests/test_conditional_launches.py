@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tuner.errors import KernelError
@@ -17,6 +18,7 @@ from tuner.kernel.plan import NULL_POINTER, make_plan
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
+from tuner.protocol.code import ListingRequest
 
 GPU = ARCHITECTURES[90]
 TEXT = """
@@ -93,7 +95,7 @@ def test_what_a_problem_needs_is_there(tmp_path: Path) -> None:
     assert maps(plan) == [("copy", 68)]
     assert ("buffer", "copy", 0) in plan.launches[-1].arguments
     assert [entry for _, entry in render(found, odd, GPU, CONFIGURATION)] == ["copy", "move"]
-    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=Plan) == plan
 
 
 def test_what_a_problem_does_not_need_is_left_out(tmp_path: Path) -> None:
@@ -122,15 +124,9 @@ def test_a_parameter_may_decide(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("columns", "entries"), [(64, ["move"]), (65, ["copy", "move"])])
 def test_only_these_are_compiled(tmp_path: Path, columns: int, entries: list[str]) -> None:
     found = kernel(tmp_path)
-    request = {
-        "kernel_file": str(found.file),
-        "problem": found.problem({"columns": columns}).to_json(),
-        "gpu": vars(GPU),
-        "variant": "plain",
-        "parameters": {"width": 1},
-        "nvdisasm": "",
-    }
-    assert [item["entry"] for item in listings(request)] == entries
+    problem = found.problem({"columns": columns})
+    request = ListingRequest(found.file, problem, GPU, Configuration.of("plain", {"width": 1}), None)
+    assert [item.entry for item in listings(request).launches] == entries
 
 
 def test_one_launch_must_remain(tmp_path: Path) -> None:

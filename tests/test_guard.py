@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import signal
 import time
@@ -17,29 +16,44 @@ from tests.faults.fake_worker import GPU, REFERENCE_NS, STATUSES
 from tests.faults.held import hold_compilers
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.processes import gone
+from tuner.conditions import Conditions, Regime
 from tuner.devices import guard as guard_module
 from tuner.devices.base import Contestant, Outcome
-from tuner.devices.guard import Guard
+from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.local import LocalDevice
 from tuner.errors import DeviceError
 from tuner.hardware.roofline import ARCHITECTURES
+from tuner.hardware.workload import Batch, Limits
+from tuner.kernel.launches import Launch, Plan
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem, Status
+from tuner.protocol.measuring import Failed, Measure, Measured, Release, Released, Setup, SetupDone
+from tuner.protocol.problem import Candidate, ProblemSetup, ReferenceData
 
 WORKER = "tests.faults.fake_worker"
 
 
-def measure(fault: str = "ok", block: int = 32) -> dict[str, Any]:
-    return {
-        "do": "measure",
-        "entries": [f"scale__{fault}"],
-        "cubins": [base64.b64encode(f"cubin {fault}".encode()).decode()],
-        "plan": {"launches": [block], "scratch": []},
-    }
+def measure(fault: str = "ok", block: int = 32) -> Measure:
+    plan = Plan((Launch((1, 1, 1), (block, 1, 1), 0, ()),), ())
+    return Measure(Candidate(plan, (f"cubin {fault}".encode(),), (f"scale__{fault}",)))
 
 
-SETUP = {"do": "setup", "seed": 5}
+def set_up(seed: int = 5, regime: Regime = Regime.RESTED) -> Setup:
+    problem = ProblemSetup((), ReferenceData("float32"))
+    return Setup(problem, None, seed, Conditions(regime=regime), Batch(1, 1), Limits(0.0, 0.0, 0.0))
+
+
+Reply = Measured | Unanswered
+
+
+def status_of(reply: Reply) -> Status:
+    return reply.measurement.status if isinstance(reply, Measured) else reply.status
+
+
+def unanswered(reply: object) -> Unanswered:
+    assert isinstance(reply, Unanswered), reply
+    return reply
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +83,7 @@ def starts(tmp_path: Path) -> list[int]:
 
 def assert_good_afterwards(guard: Guard) -> None:
     reply = guard.call(measure("ok", 64))
-    assert reply["measurement"]["status"] == "ok", reply
+    assert isinstance(reply, Measured) and reply.measurement.status is Status.OK, reply
 
 
 def test_fake_gpu_is_the_typical_one() -> None:
@@ -77,12 +91,12 @@ def test_fake_gpu_is_the_typical_one() -> None:
 
 
 def test_hang_is_killed_after_the_time_allowed(guard: Guard, tmp_path: Path) -> None:
-    guard.call(dict(SETUP))
+    guard.call(set_up())
     (pid,) = starts(tmp_path)
     began = time.monotonic()
-    reply = guard.call(measure("hang"))
-    assert reply["failed"] == Status.HANG
-    assert "killed" in reply["error"]
+    reply = unanswered(guard.call(measure("hang")))
+    assert reply.status is Status.HANG
+    assert "killed" in reply.error
     assert 0.3 < time.monotonic() - began < 3.0
     assert gone(pid)
     assert_good_afterwards(guard)
@@ -94,14 +108,14 @@ def test_hang_is_killed_after_the_time_allowed(guard: Guard, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("code", [700, 719])
 def test_sticky_error_replaces_the_process(guard: Guard, tmp_path: Path, code: int) -> None:
-    guard.call(dict(SETUP))
-    answers: list[dict[str, Any]] = []
+    guard.call(set_up())
+    answers: list[Reply] = []
     guard.submit(measure(f"sticky{code}"), answers.append)
     for block in range(4):
         guard.submit(measure("ok", block), answers.append)
     _wait(lambda: len(answers) == 5)
-    assert [a["measurement"]["status"] for a in answers] == ["memory_fault", "ok", "ok", "ok", "ok"]
-    assert str(code) in answers[0]["measurement"]["error"]
+    assert [status_of(a) for a in answers] == ["memory_fault", "ok", "ok", "ok", "ok"]
+    assert isinstance(answers[0], Measured) and str(code) in answers[0].measurement.error
     assert guard.restarts == 1
     assert len(starts(tmp_path)) == 2
 
@@ -110,36 +124,68 @@ def test_sticky_error_replaces_the_process(guard: Guard, tmp_path: Path, code: i
     ("fault", "said"), [("die", "SIGSEGV"), ("leave", "exit status 7: last words of a library")]
 )
 def test_death_is_the_candidates(guard: Guard, fault: str, said: str) -> None:
-    guard.call(dict(SETUP))
-    reply = guard.call(measure(fault))
-    assert reply["failed"] == Status.WORKER_DIED
-    assert said in reply["error"]
+    guard.call(set_up())
+    reply = unanswered(guard.call(measure(fault)))
+    assert reply.status is Status.WORKER_DIED
+    assert said in reply.error
     assert_good_afterwards(guard)
 
 
+def test_malformed_answer_is_a_death_that_names_the_path(guard: Guard, tmp_path: Path) -> None:
+    guard.call(set_up())
+    reply = unanswered(guard.call(measure("nonsense")))
+    assert reply.status is Status.WORKER_DIED
+    assert "missing required field `status` - at `$.measurement`" in reply.error
+    assert gone(starts(tmp_path)[0])
+    assert_good_afterwards(guard)
+
+
+def test_answer_that_nothing_asked_for_is_a_death(guard: Guard, tmp_path: Path) -> None:
+    """A second answer is not taken for that of the next request."""
+    guard.call(set_up())
+    answers: list[Reply] = []
+    for fault in ("twice", "ok"):
+        guard.submit(measure(fault), answers.append)
+    _wait(lambda: len(answers) == 2)
+    assert guard.call(Release()) == Released()
+    assert len(answers) == 2
+    assert len(starts(tmp_path)) == 2
+
+
+def test_request_that_cannot_be_written_is_answered(guard: Guard) -> None:
+    guard.call(set_up())
+    huge = Plan((Launch((2**70, 1, 1), (32, 1, 1), 0, ()),), ())
+    reply = unanswered(guard.call(Measure(Candidate(huge, (b"",), ("scale__ok",)))))
+    assert "cannot be sent" in reply.error
+    assert not reply.fatal
+    assert_good_afterwards(guard)
+    assert guard.restarts == 0
+    reply = unanswered(guard.call(set_up(2**70)))
+    assert "cannot be sent" in reply.error
+
+
 def test_fault_that_comes_once_is_still_one_trial(guard: Guard) -> None:
-    guard.call(dict(SETUP))
-    assert guard.call(measure("die_once"))["failed"] == Status.WORKER_DIED
-    assert guard.call(measure("die_once"))["measurement"]["status"] == "ok"
+    guard.call(set_up())
+    assert unanswered(guard.call(measure("die_once"))).status is Status.WORKER_DIED
+    assert status_of(guard.call(measure("die_once"))) is Status.OK
 
 
 def test_death_before_it_began_is_retried_once(guard: Guard, tmp_path: Path) -> None:
-    guard.call(dict(SETUP))
-    assert guard.call(measure("unborn_once"))["measurement"]["status"] == "ok"
-    reply = guard.call(measure("unborn"))
-    assert reply["failed"] == Status.WORKER_DIED
+    guard.call(set_up())
+    assert status_of(guard.call(measure("unborn_once"))) is Status.OK
+    assert unanswered(guard.call(measure("unborn"))).status is Status.WORKER_DIED
     assert_good_afterwards(guard)
     assert guard.restarts == 3
     assert log(tmp_path).count("setup 5") == 4
 
 
 def test_every_request_is_answered_once_and_in_order(guard: Guard) -> None:
-    guard.call(dict(SETUP))
+    guard.call(set_up())
     faults = ["ok", "die", "hang", "ok", "sticky700", "leave", "unborn", "ok", "die", "die", "ok"]
     answers: list[tuple[int, str]] = []
 
-    def keep(i: int) -> Callable[[dict[str, Any]], None]:
-        return lambda reply: answers.append((i, reply.get("failed") or reply["measurement"]["status"]))
+    def keep(i: int) -> Callable[[Reply], None]:
+        return lambda reply: answers.append((i, status_of(reply)))
 
     for i, fault in enumerate(faults):
         guard.submit(measure(fault, i), keep(i))
@@ -156,16 +202,16 @@ def test_every_request_is_answered_once_and_in_order(guard: Guard) -> None:
 
 def test_innocent_that_waits_is_not_blamed(guard: Guard) -> None:
     """What waits behind two killers in a row has not been tried, however often its process was replaced."""
-    guard.call(dict(SETUP))
-    answers: list[dict[str, Any]] = []
+    guard.call(set_up())
+    answers: list[Reply] = []
     for fault in ("die", "die", "die", "die", "ok"):
         guard.submit(measure(fault), answers.append)
     _wait(lambda: len(answers) == 5)
-    assert [a.get("failed") for a in answers] == [Status.WORKER_DIED] * 4 + [None]
+    assert [status_of(a) for a in answers] == [Status.WORKER_DIED] * 4 + [Status.OK]
 
 
 def test_killed_from_outside_while_idle(guard: Guard, tmp_path: Path) -> None:
-    guard.call(dict(SETUP))
+    guard.call(set_up())
     os.kill(starts(tmp_path)[0], signal.SIGKILL)
     time.sleep(0.2)
     assert_good_afterwards(guard)
@@ -174,7 +220,7 @@ def test_killed_from_outside_while_idle(guard: Guard, tmp_path: Path) -> None:
 def test_stopped_process_that_never_begins_is_replaced(
     guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guard.call(dict(SETUP))
+    guard.call(set_up())
     monkeypatch.setattr(guard_module, "START_S", 2.0)
     os.kill(starts(tmp_path)[0], signal.SIGSTOP)
     assert_good_afterwards(guard)
@@ -182,8 +228,8 @@ def test_stopped_process_that_never_begins_is_replaced(
 
 
 def test_new_setup_is_the_one_repeated(guard: Guard, tmp_path: Path) -> None:
-    guard.call({"do": "setup", "seed": 1})
-    guard.call({"do": "setup", "seed": 2})
+    guard.call(set_up(1))
+    guard.call(set_up(2))
     guard.call(measure("die"))
     assert_good_afterwards(guard)
     assert [line for line in log(tmp_path) if line.startswith("setup")] == ["setup 1", "setup 2", "setup 2"]
@@ -194,10 +240,9 @@ def test_setup_that_kills_is_answered_and_not_repeated(monkeypatch: pytest.Monke
     guard = Guard(WORKER, [])
     try:
         guard.hello()
-        reply = guard.call(dict(SETUP))
-        assert reply["failed"] == Status.WORKER_DIED
+        assert unanswered(guard.call(set_up())).status is Status.WORKER_DIED
         monkeypatch.setenv("FAKE_SETUP", "")
-        assert guard.call(dict(SETUP))["verifiable"] is True
+        assert isinstance(guard.call(set_up()), SetupDone)
     finally:
         guard.close()
 
@@ -210,12 +255,11 @@ def test_setup_whose_reference_faults_is_not_repeated(
     guard = Guard(WORKER, [])
     try:
         guard.hello()
-        reply = guard.call(dict(SETUP))
-        assert "reference kernel failed" in reply["error"]
-        assert not reply.get("fatal")
+        reply = guard.call(set_up())
+        assert isinstance(reply, Failed) and "reference kernel failed" in reply.error
         assert gone(*starts(tmp_path))
         monkeypatch.setenv("FAKE_SETUP", "")
-        assert guard.call({"do": "setup", "seed": 6})["verifiable"] is True
+        assert isinstance(guard.call(set_up(6)), SetupDone)
         assert_good_afterwards(guard)
         assert [line for line in log(tmp_path) if "measure" not in line] == [
             "start", "setup 5", "start", "setup 6"
@@ -229,9 +273,10 @@ def test_setup_that_was_refused_is_not_repeated(tmp_path: Path, monkeypatch: pyt
     guard = Guard(WORKER, [])
     try:
         guard.hello()
-        assert "does not fit" in guard.call(dict(SETUP))["error"]
+        reply = guard.call(set_up())
+        assert isinstance(reply, Failed) and "does not fit" in reply.error
         os.kill(starts(tmp_path)[0], signal.SIGKILL)
-        assert "error" not in guard.call({"do": "release"})
+        assert guard.call(Release()) == Released()
         assert len(starts(tmp_path)) == 2
         assert log(tmp_path).count("setup 5") == 1
     finally:
@@ -242,14 +287,16 @@ def test_setup_that_was_refused_is_not_repeated(tmp_path: Path, monkeypatch: pyt
 
 
 def drifted(guard: Guard, fault: str = "ok") -> bool:
-    return bool(guard.call(measure(fault))["measurement"].get("drifted", False))
+    reply = guard.call(measure(fault))
+    assert isinstance(reply, Measured)
+    return reply.measurement.drifted
 
 
 @pytest.mark.parametrize(("factor", "told"), [(1.03, True), (0.97, True), (1.015, False), (1.0, False)])
 def test_drift_across_a_restart_is_told_once(
     guard: Guard, monkeypatch: pytest.MonkeyPatch, factor: float, told: bool
 ) -> None:
-    guard.call(dict(SETUP))
+    guard.call(set_up())
     assert not drifted(guard)
     monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * factor))
     guard.call(measure("die"))
@@ -261,24 +308,24 @@ def test_drift_across_a_restart_is_told_once(
 
 def test_drift_is_told_with_the_next_time_there_is(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed before it was timed says nothing about the GPU, and a further restart forgets nothing."""
-    guard.call(dict(SETUP))
+    guard.call(set_up())
     monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
     for fault in ("die", "hang", "sticky700"):
         reply = guard.call(measure(fault))
-        assert not reply.get("measurement", {}).get("drifted")
+        assert isinstance(reply, Unanswered) or not reply.measurement.drifted
     assert drifted(guard)
 
 
 def test_another_setup_forgets_the_drift(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
-    guard.call(dict(SETUP))
+    guard.call(set_up())
     monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
     guard.call(measure("die"))
-    guard.call({"do": "setup", "seed": 6})
+    guard.call(set_up(6))
     assert not drifted(guard)
 
 
 def test_sustained_times_know_no_drift(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
-    guard.call({**SETUP, "regime": "sustained"})
+    guard.call(set_up(regime=Regime.SUSTAINED))
     monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
     guard.call(measure("die"))
     assert not drifted(guard)
@@ -286,7 +333,7 @@ def test_sustained_times_know_no_drift(guard: Guard, monkeypatch: pytest.MonkeyP
 
 def test_drift_that_the_process_told_is_not_told_again(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on with another reference: the one of the setup is no measure for the next process."""
-    guard.call(dict(SETUP))
+    guard.call(set_up())
     monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
     assert drifted(guard, "drift")
     guard.call(measure("die"))
@@ -294,17 +341,18 @@ def test_drift_that_the_process_told_is_not_told_again(guard: Guard, monkeypatch
 
 
 def test_process_that_cannot_come_back(guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    guard.call(dict(SETUP))
+    guard.call(set_up())
     monkeypatch.setenv("FAKE_START", "die")
-    answers: list[dict[str, Any]] = []
+    answers: list[Reply] = []
     for fault in ("die", "ok", "ok", "ok"):
         guard.submit(measure(fault), answers.append)
     _wait(lambda: len(answers) == 4)
-    assert all(a["failed"] == Status.WORKER_DIED for a in answers)
-    assert all(a.get("fatal") for a in answers[1:])
-    assert "cannot be started" in answers[1]["error"]
-    assert "libfake.so" in answers[1]["error"]
-    assert guard.call(measure())["fatal"]
+    failures = [unanswered(answer) for answer in answers]
+    assert all(a.status is Status.WORKER_DIED for a in failures)
+    assert all(a.fatal for a in failures[1:])
+    assert "cannot be started" in failures[1].error
+    assert "libfake.so" in failures[1].error
+    assert unanswered(guard.call(measure())).fatal
     began = time.monotonic()
     guard.close()
     assert time.monotonic() - began < 2.0
@@ -314,12 +362,12 @@ def test_process_that_cannot_come_back(guard: Guard, tmp_path: Path, monkeypatch
 def test_setup_that_fails_after_a_restart_leaves_no_process_behind(
     guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guard.call(dict(SETUP))
+    guard.call(set_up())
     monkeypatch.setenv("FAKE_SETUP", "refuse")
     guard.call(measure("die"))
-    reply = guard.call(measure())
-    assert reply["fatal"]
-    assert "does not fit" in reply["error"]
+    reply = unanswered(guard.call(measure()))
+    assert reply.fatal
+    assert "does not fit" in reply.error
     assert len(starts(tmp_path)) == 4
     assert gone(*starts(tmp_path))
 
@@ -347,20 +395,20 @@ def test_module_that_does_not_exist() -> None:
 def test_guard_that_fails_itself_answers_everybody(guard: Guard) -> None:
     """A fault of our own must not become a wait for ever."""
 
-    def careless(reply: dict[str, Any]) -> None:
+    def careless(reply: Reply) -> None:
         raise KeyError("measurement")
 
-    guard.call(dict(SETUP))
+    guard.call(set_up())
     guard.submit(measure(), careless)
-    reply = guard.call(measure())
-    assert reply["fatal"]
-    assert "measurement" in reply["error"]
+    reply = unanswered(guard.call(measure()))
+    assert reply.fatal
+    assert "measurement" in reply.error
 
 
 def test_close_kills_a_hang_at_once(tmp_path: Path) -> None:
     guard = Guard(WORKER, [])
     guard.hello()
-    guard.call(dict(SETUP))
+    guard.call(set_up())
     guard.submit(measure("hang"), lambda reply: None)
     time.sleep(0.1)
     began = time.monotonic()

@@ -14,21 +14,23 @@ from tests.commands import Said, said_by
 from tests.faults.bench_device import remember
 from tests.faults.fake_tools import fake_sanitizer
 from tests.faults.kernels import configuration, scale_kernel
-from tuner.cli import choice as choices
+from tuner.cli import sanitize as body
 from tuner.compile.pool import CompilePool
 from tuner.database.database import Database
 from tuner.devices.choose import has_gpu
 from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.launches import Plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem
-from tuner.protocol.job import Outcome
+from tuner.protocol.job import CaseOutcome, Complaint, ToolJob, read_job, write_job
+from tuner.protocol.problem import Candidate, ProblemSetup, ReferenceData
 from tuner.space.edge_sizes import ALIGNED
 from tuner.space.space import SearchSpace
 from tuner.tools.cases import Case, Unit, as_runs, compile_cases
 from tuner.tools.checking import Checker, Settings, Verdict
 from tuner.tools.locate import ToolMissingError
 from tuner.tools.planted import FAULTS, planted
-from tuner.tools.sanitize_report import Progress
+from tuner.tools.sanitize_report import SanitizeProgress
 from tuner.tools.sanitizer import TOOLS, Record, findings_of, in_plain_words, parse_log, sanitizer_command
 from tuner.tools.small import MOST_WIDE_WORK, MOST_WORK, sample, small_problems
 from tuner.tools.watched import Watched
@@ -268,10 +270,13 @@ def pool() -> CompilePool:
 
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("cc", [75, 90, 120])
-def test_the_planted_faults_compile(pool: CompilePool, tool: str, cc: int) -> None:
+def test_the_planted_faults_compile(pool: CompilePool, tool: str, cc: int, tmp_path: Path) -> None:
     unit = planted(tool, ARCHITECTURES[cc], pool)
     assert unit.entries == (f"planted_{tool}",) and tool in FAULTS
-    json.dumps(as_runs([unit]))
+    job = ToolJob(0, "", *as_runs([unit]))
+    path, diary = write_job(job, tmp_path, "one")
+    file = read_job(path)
+    assert (file.job, file.diary, file.log) == (job, diary, None)
 
 
 def test_what_cannot_be_run_is_left_out_with_its_reason(pool: CompilePool, tmp_path: Path) -> None:
@@ -290,10 +295,10 @@ def test_what_cannot_be_run_is_left_out_with_its_reason(pool: CompilePool, tmp_p
 
 @pytest.fixture
 def units() -> list[Unit]:
-    request = {"plan": {"scratch": []}, "cubins": [], "entries": ["scale__ok"]}
-    setup = {"tensors": [], "reference": {}}
+    candidate = Candidate(Plan((), ()), (), ("scale__ok",))
+    setup = ProblemSetup((), ReferenceData("float32"))
     problem = Problem("scale", {"n": 64}, {"input": "float32"})
-    return [Unit(i, Case(problem, configuration("ok", 32, i)), dict(request), setup) for i in range(6)]
+    return [Unit(i, Case(problem, configuration("ok", 32, i)), candidate, setup) for i in range(6)]
 
 
 Check = Callable[..., list[Verdict]]
@@ -327,7 +332,7 @@ def test_clean_ones_share_one_process(check: Check, tmp_path: Path, tool: str) -
     verdicts = check(tool)
     assert not failing(verdicts) and all(verdict.ran for verdict in verdicts)
     assert [verdict.unit.number for verdict in verdicts] == list(range(6)) and processes(tmp_path) == 1
-    assert not list(tmp_path.glob("*.json*"))
+    assert not [*tmp_path.glob("*.job"), *tmp_path.glob("*.jsonl")]
 
 
 @pytest.mark.parametrize("tool", ["racecheck", "synccheck", "initcheck"])
@@ -353,15 +358,15 @@ def test_memcheck_goes_on_behind_a_crash(check: Check, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "outcome", "words"),
     [
-        ("vanish", Outcome.FAULT, "the process ended"),
-        ("fault", Outcome.FAULT, "CUDA_ERROR_ILLEGAL_ADDRESS"),
-        ("wrong", Outcome.WRONG, "y[3] is 0"),
+        ("vanish", CaseOutcome.FAULT, "the process ended"),
+        ("fault", CaseOutcome.FAULT, "CUDA_ERROR_ILLEGAL_ADDRESS"),
+        ("wrong", CaseOutcome.WRONG, "y[3] is 0"),
     ],
 )
-def test_what_the_process_says_counts_too(check: Check, word: str, outcome: Outcome, words: str) -> None:
+def test_what_the_process_says_counts_too(check: Check, word: str, outcome: CaseOutcome, words: str) -> None:
     verdicts = check(racecheck={"2": word})
     assert failing(verdicts) == [2] and verdicts[2].outcome is outcome and words in verdicts[2].error
-    assert all(verdict.outcome is Outcome.OK for verdict in verdicts if verdict.unit.number != 2)
+    assert all(verdict.outcome is CaseOutcome.OK for verdict in verdicts if verdict.unit.number != 2)
 
 
 def test_one_that_hangs_is_ended_and_the_others_run(check: Check) -> None:
@@ -399,6 +404,7 @@ def test_findings_in_words_that_nobody_knows_are_findings(check: Check) -> None:
             "before first",
         ),
         ({"no_context": "no CUDA GPU can be used"}, "no CUDA GPU can be used"),
+        ({"scribbles": True}, r"diary is malformed: Expected `int`, got `str` - at `\$\.number`"),
         ({"silent": True}, "without a summary"),
     ],
 )
@@ -441,17 +447,17 @@ def test_a_blind_tool_is_found_out(
 
 
 def test_progress_says_how_long_it_may_take(units: list[Unit], capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(12)
+    progress = SanitizeProgress(12)
     for unit in units[:4]:
-        progress("memcheck", Verdict(unit, "memcheck", Outcome.OK if unit.number else Outcome.WRONG))
+        progress("memcheck", Verdict(unit, "memcheck", CaseOutcome.OK if unit.number else CaseOutcome.WRONG))
     assert progress.line("memcheck", 45.0) == "memcheck: 4 of 12 runs, 1 with findings, about 2 min left"
 
 
 def test_the_first_verdict_says_nothing_about_the_rest(
     units: list[Unit], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    progress = Progress(12)
-    progress("racecheck", Verdict(units[0], "racecheck", Outcome.OK))
+    progress = SanitizeProgress(12)
+    progress("racecheck", Verdict(units[0], "racecheck", CaseOutcome.OK))
     assert progress.line("racecheck", 0.0) == "racecheck: 1 of 12 runs"
 
 
@@ -460,7 +466,7 @@ def test_records_without_a_place_have_no_kernel() -> None:
 
 
 def test_a_process_that_never_spoke_was_not_ready() -> None:
-    assert not Watched().ready and Watched([{"error": "no GPU"}]).complaint == "no GPU"
+    assert not Watched().ready and Watched([Complaint("no GPU")]).complaint == "no GPU"
 
 
 # -- the command
@@ -482,7 +488,7 @@ def run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", f"{fake_sanitizer(tmp_path / 'tools').parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(choices, "gpu_here", lambda device="cuda": GPU)
+    monkeypatch.setattr(body, "describe_gpu", lambda device="cuda": GPU)
 
     def call(*arguments: str, **word: object) -> Said:
         monkeypatch.setenv("FAKE_TOOL", json.dumps(word))
@@ -623,7 +629,7 @@ def test_without_the_tool_nothing_is_started(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("tuner.tools.locate._folders", lambda tool: iter([]))
-    monkeypatch.setattr(choices, "gpu_here", lambda device: pytest.fail("the GPU was asked"))
+    monkeypatch.setattr(body, "describe_gpu", lambda device: pytest.fail("the GPU was asked"))
     said = run(str(kernel.file))
     assert said.code == 1 and "Compute Sanitizer (compute-sanitizer) is not installed" in said.err
     assert "--compute-sanitizer PATH" in said.err and said.err.count("\n") == 1

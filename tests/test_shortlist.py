@@ -15,7 +15,6 @@ from tests.faults.kernels import SOURCE, scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
 from tests.sessions import only_run, plain, run, sequence
 from tests.test_search import cost, single, time_of
-from tuner.protocol.compilation import Compilation
 from tuner.database.database import Database
 from tuner.devices.base import Compiled, Outcome
 from tuner.devices.local import LocalDevice
@@ -23,6 +22,7 @@ from tuner.devices.prefetch import CompiledAhead
 from tuner.errors import DeviceError, Interrupted
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Status
+from tuner.protocol.compilation import Compilation
 from tuner.report.summary import summary
 from tuner.search.protocols import Nominee
 from tuner.search.samplers import make_search

@@ -1,14 +1,14 @@
 """Child processes that can be killed at any moment, and never outlive their parent.
 
-Messages are JSON objects behind a four-byte length, on the child's stdin and stdout: no pickle, nothing of the
-parent's memory. A child runs in a process group of its own, so that killing it takes its own children along.
+Messages are typed records of msgspec, as MessagePack behind a four-byte length, on the child's stdin and stdout: no
+pickle, nothing of the parent's memory. A child runs in a process group of its own, so that killing it takes its own
+children along.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import select
 import signal
@@ -17,17 +17,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Generic, TypeVar
+
+import msgspec
 
 MAX_MESSAGE_BYTES = 1 << 30
+"""A longer message is refused at both ends: a length beyond it is no length."""
 EXIT_S = 2.0
 """How long a child that has closed its pipe may take to end by itself."""
 _PR_SET_PDEATHSIG = 1
 
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+Message = TypeVar("Message")
+
 
 class ChildDied(Exception):  # noqa: N818 - an event, not a fault
-    """The child's end of the pipe closed; ``reason`` says how it ended."""
+    """The child's end of the pipe closed, or it sent nonsense and was killed; ``reason`` says how it ended."""
 
     def __init__(self, reason: str, max_rss_bytes: int = 0) -> None:
         self.reason = reason
@@ -35,14 +43,91 @@ class ChildDied(Exception):  # noqa: N818 - an event, not a fault
         super().__init__(reason)
 
 
-class Child:
+class UnsendableError(ValueError):
+    """A message that cannot be written: it is too long, or holds what MessagePack has no form for."""
+
+
+class Codec(Generic[Message]):
+    """Messages of one type as bytes, and back.
+
+    Args:
+        kind: a type, or a union of tagged :class:`msgspec.Struct` types.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(kind, dec_hook=_from_plain)
+
+    def decode(self, data: bytes | bytearray) -> Message:
+        """Read a message.
+
+        Raises:
+            msgspec.DecodeError: it is malformed; the text names the path, such as ``$.measurement.status``.
+        """
+        return self._decoder.decode(data)
+
+    def encode(self, message: Message) -> bytes:
+        """Write a message.
+
+        Raises:
+            UnsendableError: it is too long, or cannot be written.
+        """
+        try:
+            data = _ENCODER.encode(message)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UnsendableError(f"a message cannot be sent: {error}") from None
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise UnsendableError(f"a message of {len(data)} bytes cannot be sent")
+        return data
+
+
+def _to_plain(value: Any) -> Any:
+    """Write a path as its bytes, which need not be text, and mappings and NumPy's numbers as Python's own."""
+    if isinstance(value, Path):
+        return os.fsencode(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    for kind in (float, int, str):
+        if isinstance(value, kind):
+            return kind(value)
+    raise TypeError(f"no form for {type(value).__name__}")
+
+
+def _from_plain(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, bytes):
+        return Path(os.fsdecode(value))
+    raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_to_plain)
+
+
+class Channel(Generic[Request, Reply]):
+    """The messages that a parent sends to a child, and those that it gets back.
+
+    Args:
+        requests: their type, or a union of tagged ones.
+        replies: likewise.
+    """
+
+    def __init__(self, requests: Any, replies: Any) -> None:
+        self.requests: Codec[Request] = Codec(requests)
+        self.replies: Codec[Reply] = Codec(replies)
+
+
+class Child(Generic[Request, Reply]):
     """A Python module running in a process of its own.
 
     Start it from a thread that lives as long as the child should: Linux sends the death signal when the
     *thread* that created the child ends.
+
+    Args:
+        module: its name.
+        channel: what is said to it, and what it says.
+        arguments: its command line.
     """
 
-    def __init__(self, module: str, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, module: str, channel: Channel[Request, Reply], arguments: Sequence[str] = ()) -> None:
+        self._channel = channel
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *arguments],
@@ -64,29 +149,31 @@ class Child:
         """Process id."""
         return self._process.pid
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Request) -> None:
         """Write one message.
 
         Raises:
-            ChildDied: nobody reads any more.
+            ChildDied: the child reads no more.
+            UnsendableError: the message cannot be written; the child is as it was.
         """
+        frame = _framed(self._channel.requests.encode(message))
         try:
-            self._in.write(_frame(message))
+            self._in.write(frame)
             self._in.flush()
         except (BrokenPipeError, ValueError):
             raise self._death() from None
 
-    def receive(self, timeout_s: float | None) -> dict[str, Any] | None:
+    def receive(self, timeout_s: float | None) -> Reply | None:
         """Read one message, or give None when the time is over.
 
         Raises:
-            ChildDied: the child has ended.
+            ChildDied: the child has ended, or was killed because its message is malformed.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            message = self._take()
-            if message is not None:
-                return message
+            data = self._take()
+            if data is not None:
+                return self._decoded(data)
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             # poll and not select, which cannot watch a descriptor above 1023.
             if not self._poll.poll(None if wait is None else 1000 * wait):
@@ -96,15 +183,28 @@ class Child:
                 raise self._death()
             self._buffer += data
 
-    def _take(self) -> dict[str, Any] | None:
+    def _take(self) -> bytes | None:
+        """Return the next message's bytes once they are all there."""
         if len(self._buffer) < 4:
             return None
         (length,) = struct.unpack_from("<I", self._buffer)
+        if length > MAX_MESSAGE_BYTES:
+            raise self._nonsense(f"a message of {length} bytes")
         if len(self._buffer) < 4 + length:
             return None
-        message: dict[str, Any] = json.loads(self._buffer[4 : 4 + length])
+        data = bytes(self._buffer[4 : 4 + length])
         del self._buffer[: 4 + length]
-        return message
+        return data
+
+    def _decoded(self, data: bytes) -> Reply:
+        try:
+            return self._channel.replies.decode(data)
+        except msgspec.DecodeError as error:
+            raise self._nonsense(str(error)) from None
+
+    def _nonsense(self, what: str) -> ChildDied:
+        self.stop()
+        return ChildDied(f"killed after nonsense: {what}")
 
     def _death(self) -> ChildDied:
         rss = 0
@@ -135,7 +235,7 @@ class Child:
         return ""
 
     def stop(self) -> None:
-        """Kill the process group; whoever reads from the child finds out, and any thread may call this."""
+        """Kill the process group; a thread that reads from the child finds out, and any thread may call this."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -143,7 +243,7 @@ class Child:
         """Kill the process group, reap the child and close its pipes; only for the thread that uses the child.
 
         Returns:
-            False when the kernel holds the process even so (a driver that does not let go of it).
+            False when the kernel holds the process even so (a driver that does not release it).
         """
         self.stop()
         try:
@@ -157,18 +257,37 @@ class Child:
         return True
 
 
-def _frame(message: dict[str, Any]) -> bytes:
-    data = json.dumps(message).encode()
-    if len(data) > MAX_MESSAGE_BYTES:
-        raise ValueError(f"message of {len(data)} bytes")
+def ask_once(
+    module: str, channel: Channel[Request, Reply], request: Request, deadline_s: float
+) -> Reply | None:
+    """Return the reply of a child that answers one request and ends; None if it takes too long.
+
+    Raises:
+        ChildDied: it ended without an answer, or gave a malformed one.
+        UnsendableError: the request cannot be written.
+    """
+    child = Child(module, channel)
+    try:
+        child.send(request)
+        return child.receive(deadline_s)
+    finally:
+        child.kill()
+
+
+def _framed(data: bytes) -> bytes:
     return struct.pack("<I", len(data)) + data
 
 
-class ParentPipe:
-    """The child's side of the pipe."""
+class ParentPipe(Generic[Request, Reply]):
+    """The child's side of the pipe.
 
-    def __init__(self) -> None:
+    Args:
+        channel: as the parent has it.
+    """
+
+    def __init__(self, channel: Channel[Request, Reply]) -> None:
         _die_with_parent()
+        self._channel = channel
         self._in = os.fdopen(os.dup(0), "rb")
         self._out = os.fdopen(os.dup(1), "wb")
         # What the child or a kernel prints must not get between the messages.
@@ -179,21 +298,30 @@ class ParentPipe:
         # A Ctrl-C in the terminal is the parent's to act on.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def receive(self) -> dict[str, Any] | None:
-        """Read one message; None when the parent has closed the pipe."""
+    def receive(self) -> Request | None:
+        """Read one message; None when the parent has closed the pipe.
+
+        Raises:
+            msgspec.DecodeError: it is malformed.
+        """
         head = self._in.read(4)
         if len(head) < 4:
             return None
         (length,) = struct.unpack("<I", head)
+        if length > MAX_MESSAGE_BYTES:
+            raise msgspec.DecodeError(f"a message of {length} bytes")
         data = self._in.read(length)
         if len(data) < length:
             return None
-        message: dict[str, Any] = json.loads(data)
-        return message
+        return self._channel.requests.decode(data)
 
-    def send(self, message: dict[str, Any]) -> None:
-        """Write one message."""
-        self._out.write(_frame(message))
+    def send(self, message: Reply) -> None:
+        """Write one message.
+
+        Raises:
+            UnsendableError: it cannot be written.
+        """
+        self._out.write(_framed(self._channel.replies.encode(message)))
         self._out.flush()
 
 

@@ -14,7 +14,7 @@ from tuner import paths
 from tuner.compile.cache import CubinCache
 from tuner.compile.pool import CompilePool
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.devices.requests import Requests
+from tuner.devices.requests import Requests, candidate_of
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.candidate import Loaded, Timed, load
 from tuner.gpu.clocks import Clocks
@@ -27,6 +27,7 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, scalars_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem, Status
+from tuner.protocol.measuring import BaselineContestant
 
 PLAIN = {
     "block_size": 256,
@@ -74,20 +75,15 @@ class Lab:
         compilation = self.pool.compile(kernel.file, problem, self.gpu, configuration)
         assert compilation.status is Status.OK, compilation.error
         plan = make_plan(kernel, problem, self.gpu, configuration)
-        return load(stand.data, compilation.cubins, compilation.entries, plan.launches, plan.scratch)
+        return load(stand.data, candidate_of(plan, compilation))
 
     @contextmanager
     def torch(self, stand: Stand, kernel: KernelSpec, problem: Problem) -> Iterator[Timed]:
         """Capture the torch call that the kernel's file names."""
         scalars = {name: value for name, (_, value) in scalars_of(kernel, problem, self.gpu).items()}
-        item = {
-            "kind": BaselineKind.CALL,
-            "text": kernel.baselines["torch"][0].text,
-            "file": None,
-            "sizes": dict(problem.sizes),
-            "scalars": scalars,
-        }
-        with open_baseline(self.context, stand.data, item) as call:
+        text = kernel.baselines["torch"][0].text
+        baseline = BaselineContestant(BaselineKind.CALL, text, None, problem.sizes, scalars)
+        with open_baseline(self.context, stand.data, baseline) as call:
             assert not isinstance(call, tuple)
             yield call
 

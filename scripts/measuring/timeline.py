@@ -36,6 +36,7 @@ from tuner.gpu.sampling import SampleGraph
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
+from tuner.protocol.problem import Candidate
 from tuner.space.validity import invalid_reason
 
 MARK = re.compile(r"^(\s*)// mark: (.+?)(?: if \((.+)\))?$", re.MULTILINE)
@@ -141,7 +142,7 @@ def main() -> None:
         marked, names = with_marks(launches[0][0], blocks)
         compiled = compile_source(marked, launches[0][1], lab.gpu.arch)
         with lab.stand(kernel, problem) as stand:
-            loaded = load(stand.data, [compiled.cubin], [compiled.entry], plan.launches, plan.scratch)
+            loaded = load(stand.data, Candidate(plan, (compiled.cubin,), (compiled.entry,)))
             _, verified = stand.first_run(loaded, 0.0)
             if not verified.passed:
                 raise SystemExit(f"error: with marks the output is wrong: {verified.message}")

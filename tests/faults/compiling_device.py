@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.faults.stub_device import StubDevice, good, time_of
-from tuner.compile.pool import Compilation
 from tuner.devices.base import Compiled, Outcome
 from tuner.model import Configuration, Measurement, Resources, Status
+from tuner.protocol.compilation import Compilation
 
 COMPILE_S = 0.5
 

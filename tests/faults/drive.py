@@ -13,8 +13,9 @@ from tuner.devices.local import LocalDevice
 from tuner.errors import TunerError
 from tuner.kernel.load import load_kernel
 from tuner.model import Trial
+from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.state import Request, State
+from tuner.tuning.state import State
 
 
 class Notes:

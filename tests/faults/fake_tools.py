@@ -15,6 +15,8 @@ COMMON = """
 import json, os, subprocess, sys, time
 from pathlib import Path
 
+import msgspec
+
 WORD = json.loads(os.environ.get("FAKE_TOOL", "{}"))
 ARGUMENTS = sys.argv[1:]
 if os.environ.get("FAKE_CALLS"):
@@ -26,9 +28,14 @@ def value(option):
     return ARGUMENTS[ARGUMENTS.index(option) + 1] if option in ARGUMENTS else ""
 
 
-def note(diary, **entry):
+def read_job():
+    file = msgspec.msgpack.decode(Path(ARGUMENTS[-1]).read_bytes())
+    return file["job"], os.fsdecode(file["diary"])
+
+
+def note(diary, kind, **entry):
     with open(diary, "a") as file:
-        file.write(json.dumps(entry) + "\\n")
+        file.write(json.dumps({"type": kind, **entry}) + "\\n")
 """
 
 NCU = """
@@ -37,7 +44,7 @@ if "--import" in ARGUMENTS:
     sys.exit(WORD.get("import_status", 0))
 if WORD.get("run"):
     sys.exit(subprocess.run(ARGUMENTS[ARGUMENTS.index("-P") - 1:]).returncode)
-job = json.loads(Path(ARGUMENTS[-1]).read_text())
+job, diary = read_job()
 if WORD.get("permission"):
     print("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters")
     sys.exit(1)
@@ -46,30 +53,30 @@ for name in WORD.get("unknown", []):
         print("==ERROR== Failed to find metric regex:^" + name.split(".")[0] + "(\\\\.|$)")
         sys.exit(1)
 print("==PROF== Connected to process 1")
-note(job["diary"], ready=os.getpid())
+note(diary, "Ready", pid=os.getpid())
 number = job["runs"][0]["number"]
-note(job["diary"], waiting=True)
+note(diary, "Waiting")
 if WORD.get("locked"):
     time.sleep(600)
-note(job["diary"], began=number)
-note(job["diary"], tensors={"y": [4096, 1024]})
+note(diary, "Began", number=number)
+note(diary, "Placed", tensors={"y": [4096, 1024]})
 if WORD.get("hang"):
     time.sleep(600)
 outcome = WORD.get("outcome", "ok")
-note(job["diary"], ended=number, outcome=outcome, error=WORD.get("error", ""), log_bytes=0)
+note(diary, "Ended", number=number, outcome=outcome, error=WORD.get("error", ""), log_bytes=0)
 if WORD.get("busy"):
     print("==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no other tool is running.")
     sys.exit(1)
 if outcome == "ok":
     Path(value("--export")).write_text(Path(os.environ["FAKE_CSV"]).read_text())
-note(job["diary"], done=True)
+note(diary, "Done")
 """
 
 SANITIZER = """
 if WORD.get("run"):
     sys.exit(subprocess.run(ARGUMENTS[ARGUMENTS.index("-P") - 1:]).returncode)
 tool, log = value("--tool"), Path(value("--log-file"))
-job = json.loads(Path(ARGUMENTS[-1]).read_text())
+job, diary = read_job()
 faults = WORD.get(tool, {})          # entry or number -> what happens
 lines = ["========= COMPUTE-SANITIZER"]
 count = 0
@@ -102,25 +109,28 @@ RECORDS = {
 if WORD.get("refuses"):
     say(WORD["refuses"])
     sys.exit(1)
+if WORD.get("scribbles"):
+    Path(diary).write_text('{"type": "Began", "number": "one"}\\n')
+    sys.exit(0)
 if WORD.get("no_context"):
-    note(job["diary"], error=WORD["no_context"])
+    note(diary, "Complaint", error=WORD["no_context"])
     say("ERROR SUMMARY: 0 errors")
     sys.exit(2)
 if WORD.get("blind"):
     faults = {}
 log.write_text(lines[0] + "\\n")
-note(job["diary"], ready=os.getpid())
+note(diary, "Ready", pid=os.getpid())
 alone = len(job["runs"]) == 1
 for run in job["runs"]:
-    number, entry = run["number"], run["entries"][0]
+    number, entry = run["number"], run["candidate"]["entries"][0]
     fault = faults.get(str(number), faults.get(entry, ""))
     if number == -1:
         fault = "" if WORD.get("blind") else "finding"
-    note(job["diary"], waiting=True)
+    note(diary, "Waiting")
     if WORD.get("locked"):
         time.sleep(600)
-    note(job["diary"], began=number)
-    note(job["diary"], tensors={"y": [4096, 1024]})
+    note(diary, "Began", number=number)
+    note(diary, "Placed", tensors={"y": [4096, 1024]})
     outcome, error = "ok", ""
     if fault == "hang":
         time.sleep(600)
@@ -138,12 +148,12 @@ for run in job["runs"]:
     if fault == "unlaunchable":
         outcome, error = "unlaunchable", "CUDA_ERROR_INVALID_VALUE (1)"
     size = WORD.get("late_log") and 24 or log.stat().st_size
-    note(job["diary"], ended=number, outcome=outcome, error=error, log_bytes=size)
+    note(diary, "Ended", number=number, outcome=outcome, error=error, log_bytes=size)
     if outcome == "fault":
         say("Error: process didn't terminate successfully", "Target application returned an error")
         say("ERROR SUMMARY: %d errors" % count)
         sys.exit(3)
-note(job["diary"], done=True)
+note(diary, "Done")
 count += 3 * sum(str(run["number"]) in WORD.get("unknown_format", []) for run in job["runs"])
 if not WORD.get("silent"):
     if tool == "racecheck":

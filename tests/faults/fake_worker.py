@@ -13,18 +13,43 @@ that they are the same in every process. The environment says the rest:
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import os
 import signal
+import struct
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tuner.conditions import Calibration
-from tuner.model import Gpu
+from tuner.model import Gpu, Measurement, Status, Verification
 from tuner.processes import ParentPipe
+from tuner.protocol.measuring import (
+    MEASURING,
+    Answer,
+    BaselineContestant,
+    Calibrate,
+    Calibrated,
+    CandidateContestant,
+    Deadline,
+    Failed,
+    Hello,
+    Measure,
+    Measured,
+    MeasuringReply,
+    MeasuringRequest,
+    NoGpu,
+    Race,
+    Raced,
+    RaceFailed,
+    Release,
+    Released,
+    Setup,
+    SetupDone,
+    Started,
+)
+from tuner.protocol.problem import Candidate
 
 GPU = Gpu(
     "NVIDIA H200",
@@ -42,12 +67,15 @@ REFERENCE_NS = 150_000.0
 BASELINE_NS = 2_000_000.0
 """Of whatever is no candidate; longer than any candidate takes."""
 STATUSES = {
-    "wrong": ("wrong_result", "y[0] is 2, expected 1; 1 of 1024 elements are wrong"),
-    "oom": ("out_of_memory", "CUDA_ERROR_OUT_OF_MEMORY (2)"),
-    "launch": ("launch_error", "CUDA_ERROR_INVALID_VALUE (1)"),
-    "untrusted": ("too_fast", "faster than the hardware"),
-    "unverified": ("unverified", "no reference"),
+    "wrong": (Status.WRONG_RESULT, "y[0] is 2, expected 1; 1 of 1024 elements are wrong"),
+    "oom": (Status.OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY (2)"),
+    "launch": (Status.LAUNCH_ERROR, "CUDA_ERROR_INVALID_VALUE (1)"),
+    "untrusted": (Status.TOO_FAST, "faster than the hardware"),
+    "unverified": (Status.UNVERIFIED, "no reference"),
 }
+NONSENSE = b"\x82\xa4type\xa8Measured\xabmeasurement\x81\xa5taste\xa5sweet"
+"""An answer whose measurement has no status."""
+Pipe = ParentPipe[MeasuringRequest, MeasuringReply]
 
 
 def log(text: str) -> None:
@@ -57,16 +85,20 @@ def log(text: str) -> None:
         os.close(descriptor)
 
 
-def time_of(candidate: dict[str, Any]) -> float:
+def time_of(candidate: Candidate) -> float:
     """Return a candidate's time in nanoseconds: what it is decides it."""
-    seen = hashlib.sha256(repr(candidate["plan"]["launches"]).encode())
-    for cubin in candidate["cubins"]:
-        seen.update(base64.b64decode(cubin))
+    seen = hashlib.sha256(repr(candidate.plan.launches).encode())
+    for cubin in candidate.cubins:
+        seen.update(cubin)
     return 100_000.0 + int.from_bytes(seen.digest()[:4], "big") % 900_000
 
 
-def samples_of(time_ns: float, count: int) -> list[float]:
-    return [time_ns * (1.0 + 1e-4 * (i % 5 - 2)) for i in range(count)]
+def samples_of(time_ns: float, count: int) -> tuple[float, ...]:
+    return tuple(time_ns * (1.0 + 1e-4 * (i % 5 - 2)) for i in range(count))
+
+
+def fault_of(candidate: Candidate) -> str:
+    return candidate.entries[0].partition("__")[2]
 
 
 def first_time(name: str) -> bool:
@@ -78,89 +110,82 @@ def first_time(name: str) -> bool:
 
 
 class FakeWorker:
-    def __init__(self, pipe: ParentPipe) -> None:
+    def __init__(self, pipe: Pipe) -> None:
         self.pipe = pipe
         self.ready = False
         self.sleep_s = float(os.environ.get("FAKE_SLEEP_S", "0"))
 
     def serve(self) -> None:
         while (request := self.pipe.receive()) is not None:
-            fault = self.fault_of(request)
+            fault = fault_of(request.candidate) if isinstance(request, Measure) else ""
             if fault == "unborn" or (fault == "unborn_once" and first_time("unborn_once")):
                 os.kill(os.getpid(), signal.SIGKILL)
-            self.pipe.send({"started": request["id"]})
-            reply = getattr(self, request["do"])(request, fault)
-            self.pipe.send({"id": request["id"], **reply})
-            if reply.get("dying"):
+            self.pipe.send(Started())
+            answer = self.answer(request)
+            self.pipe.send(answer)
+            if fault == "twice":
+                self.pipe.send(answer)
+            if isinstance(answer, Measured | Failed | RaceFailed) and answer.dying:
                 os._exit(3)
 
-    @staticmethod
-    def fault_of(request: dict[str, Any]) -> str:
-        entries = request.get("entries", [""])
-        return str(entries[0]).partition("__")[2]
+    def answer(self, request: MeasuringRequest) -> Answer:
+        match request:
+            case Setup():
+                return self.setup(request)
+            case Measure():
+                return self.measure(request)
+            case Race():
+                return self.race(request)
+            case Calibrate():
+                return self.calibrate()
+            case Release():
+                self.ready = False
+                return Released()
 
-    def setup(self, request: dict[str, Any], fault: str) -> dict[str, Any]:
-        log(f"setup {request['seed']}")
-        self.pipe.send({"allow_s": 60.0})
+    def setup(self, request: Setup) -> SetupDone | Failed:
+        log(f"setup {request.seed}")
+        self.pipe.send(Deadline(60.0))
         mode = os.environ.get("FAKE_SETUP", "")
         if mode == "die" or (mode == "die_once" and first_time("setup_die_once")):
             os._exit(5)
         if mode == "refuse":
-            return {"error": "this problem does not fit on the GPU"}
+            return Failed("this problem does not fit on the GPU")
         if mode == "fault":
-            return {"error": "the reference kernel failed: CUDA_ERROR (700)", "dying": True}
+            return Failed("the reference kernel failed: CUDA_ERROR (700)", dying=True)
         self.ready = True
-        least_error = 1e-4 if request.get("truth") else None
-        reference_ns = float(os.environ.get("FAKE_REFERENCE_NS", REFERENCE_NS))
-        return {"verifiable": True, "least_error": least_error, "reference_ns": reference_ns}
+        least_error = 1e-4 if request.truth is not None else None
+        return SetupDone(True, least_error, float(os.environ.get("FAKE_REFERENCE_NS", REFERENCE_NS)))
 
-    def calibrate(self, request: dict[str, Any], fault: str) -> dict[str, Any]:
+    def calibrate(self) -> Calibrated | Failed:
         log("calibrate")
         self.ready = False
         if os.environ.get("FAKE_CALIBRATION") == "refuse":
-            return {
-                "error": "this GPU cannot be calibrated: the GPU was busy with something else",
-                "dying": False,
-            }
-        return {
-            "calibration": Calibration(
-                {"cold, rested": 0.002}, {}, REFERENCE_NS, 4.4e12, 4.2e12, 8e14
-            ).to_json()
-        }
+            return Failed("this GPU cannot be calibrated: the GPU was busy with something else")
+        return Calibrated(Calibration({"cold, rested": 0.002}, {}, REFERENCE_NS, 4.4e12, 4.2e12, 8e14))
 
-    def release(self, request: dict[str, Any], fault: str) -> dict[str, Any]:
-        self.ready = False
-        return {}
-
-    def measure(self, request: dict[str, Any], fault: str) -> dict[str, Any]:
+    def measure(self, request: Measure) -> Measured:
         assert self.ready, "measured without a setup"
-        log(f"measure {request['entries'][0]} {bool(request.get('verify_only'))}")
+        candidate = request.candidate
+        log(f"measure {candidate.entries[0]} {request.verify_only}")
+        fault = fault_of(candidate)
         began = time.monotonic()
-        self.pipe.send({"allow_s": 0.2})
+        self.pipe.send(Deadline(0.2))
         time.sleep(self.sleep_s)
         self.misbehave(fault)
-        time_ns = time_of(request)
-        if fault == "edge" and request.get("verify_only"):
+        if fault == "edge" and request.verify_only:
             fault = "wrong"
         if fault.startswith("sticky"):
-            code = int(fault.removeprefix("sticky"))
-            return {
-                "measurement": self.measurement("memory_fault", f"CUDA_ERROR ({code})", []),
-                "span": [],
-                "dying": True,
-            }
-        if fault == "nonsense":
-            return {"measurement": {"taste": "sweet"}, "span": [began, time.monotonic()], "dying": False}
-        status, error = STATUSES.get(fault, ("ok", ""))
-        samples = [] if status in ("launch_error", "out_of_memory") else samples_of(time_ns, 12)
-        return {
-            "measurement": {**self.measurement(status, error, samples), "drifted": fault == "drift"},
-            "span": [began, time.monotonic()],
-            "dying": False,
-        }
+            error = f"CUDA_ERROR ({fault.removeprefix('sticky')})"
+            return Measured(Measurement(Status.MEMORY_FAULT, error=error), dying=True)
+        status, error = STATUSES.get(fault, (Status.OK, ""))
+        measurement = Measurement(status, error=error, drifted=fault == "drift")
+        if status not in (Status.LAUNCH_ERROR, Status.OUT_OF_MEMORY):
+            verification = Verification(status.ranked, checked=status is not Status.UNVERIFIED, message=error)
+            samples = samples_of(time_of(candidate), 12)
+            measurement = replace(measurement, samples_ns=samples, verification=verification)
+        return Measured(measurement, (began, time.monotonic()))
 
-    @staticmethod
-    def misbehave(fault: str) -> None:
+    def misbehave(self, fault: str) -> None:
         if fault == "hang":
             time.sleep(1000.0)
         elif fault == "die" or (fault == "die_once" and first_time("die_once")):
@@ -168,47 +193,33 @@ class FakeWorker:
         elif fault == "leave":
             print("last words of a library", file=sys.stderr, flush=True)
             os._exit(7)
+        elif fault == "nonsense":
+            self.pipe._out.write(struct.pack("<I", len(NONSENSE)) + NONSENSE)
+            self.pipe._out.flush()
+            time.sleep(1000.0)
 
-    @staticmethod
-    def measurement(status: str, error: str, samples: list[float]) -> dict[str, Any]:
-        passed = status in ("ok", "slow")
-        checked = status != "unverified"
-        verification = {"passed": passed, "checked": checked, "message": error} if samples else None
-        return {
-            "status": status,
-            "samples_ns": samples,
-            "error": error,
-            "verification": verification,
-            "tags": [],
-            "measure_s": 0.0,
-        }
-
-    def race(self, request: dict[str, Any], fault: str) -> dict[str, Any]:
+    def race(self, request: Race) -> Raced | RaceFailed:
         assert self.ready, "raced without a setup"
         log("race")
-        began = time.monotonic()
-        for candidate in request["candidates"]:
-            if "cubins" not in candidate:
-                continue
-            fault = self.fault_of(candidate)
-            self.pipe.send({"allow_s": 0.2 if fault == "racehang" else 5.0})
-            if fault == "racehang":
-                time.sleep(1000.0)
-            if fault == "raceonce" and first_time("raceonce"):
-                os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(self.sleep_s)
-        for i, candidate in enumerate(request["candidates"]):
-            if candidate.get("baseline", {}).get("text", "").startswith("cupy"):
-                return {"error": "cupy is not installed", "candidate": i, "dying": False}
-        times = [time_of(c) if "cubins" in c else BASELINE_NS for c in request["candidates"]]
-        groups = [samples_of(time_ns, request["samples"]) for time_ns in times]
-        return {
-            "rounds": [groups] * request["rounds"],
-            "tags": [],
-            "verified": [True] * len(times),
-            "sm_clock_hz": [1.9e9] * len(times),
-            "span": [began, time.monotonic()],
-        }
+        times = []
+        for contestant in request.contestants:
+            if isinstance(contestant, CandidateContestant):
+                self.misbehave_in_race(fault_of(contestant.candidate))
+        for i, contestant in enumerate(request.contestants):
+            if isinstance(contestant, BaselineContestant) and contestant.text.startswith("cupy"):
+                return RaceFailed("cupy is not installed", i)
+            candidate = isinstance(contestant, CandidateContestant)
+            times.append(time_of(contestant.candidate) if candidate else BASELINE_NS)
+        groups = tuple(samples_of(time_ns, request.samples) for time_ns in times)
+        return Raced((groups,) * request.rounds, (), (True,) * len(times), (1.9e9,) * len(times))
+
+    def misbehave_in_race(self, fault: str) -> None:
+        self.pipe.send(Deadline(0.2 if fault == "racehang" else 5.0))
+        if fault == "racehang":
+            time.sleep(1000.0)
+        if fault == "raceonce" and first_time("raceonce"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(self.sleep_s)
 
 
 def main() -> None:
@@ -219,18 +230,11 @@ def main() -> None:
         os._exit(4)
     if mode == "hang":
         time.sleep(1000.0)
-    pipe = ParentPipe()
+    pipe: Pipe = ParentPipe(MEASURING)
     if mode == "refuse":
-        pipe.send({"error": "no CUDA GPU can be used: CUDA_ERROR_NO_DEVICE (100); run `tune doctor`"})
+        pipe.send(NoGpu("no CUDA GPU can be used: CUDA_ERROR_NO_DEVICE (100); run `tune doctor`"))
         return
-    pipe.send(
-        {
-            "gpu": GPU.to_json(),
-            "nvml": False,
-            "notes": ["NVML does not answer"],
-            "others": int(os.environ.get("FAKE_OTHERS", "0")),
-        }
-    )
+    pipe.send(Hello(GPU, ("NVML does not answer",), int(os.environ.get("FAKE_OTHERS", "0"))))
     FakeWorker(pipe).serve()
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compile.pool import Compilation
 from tuner.devices.local import LocalDevice
 from tuner.model import Configuration, Gpu, Problem
+from tuner.protocol.compilation import Compilation
 
 
 def hold_compilers(device: LocalDevice, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:

@@ -49,7 +49,7 @@ grid = ["n"]
 block = ["block_size"]
 
 """
-RUNGS = ("one warp", "more", "half", "tomorrow")
+STEPS = ("one warp", "more", "half", "tomorrow")
 LAUNCH_NS = 1000.0
 
 
@@ -113,11 +113,11 @@ class Recorder:
     def expect(self, steps: int) -> None:
         self.steps = steps
 
-    def rung(self, sizes: object, name: str) -> Recorder:
+    def step(self, sizes: object, name: str) -> Recorder:
         self.begun.append(name)
         return self
 
-    def contest(self, sizes: object, count: int) -> None:
+    def comparison(self, sizes: object, count: int) -> None:
         self.begun.append(f"contest of {count}")
 
     def done(self, steps: int = 1) -> None:

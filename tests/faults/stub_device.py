@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tuner.compile.pool import Compilation
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices.base import Contestant, Device, Outcome, RaceRound
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Resources, Status, Verification
+from tuner.protocol.compilation import Compilation
 
 PASSED = Verification(True)
 

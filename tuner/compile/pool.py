@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import itertools
 import os
@@ -11,45 +10,34 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tuner.compile.cache import CubinCache
-from tuner.model import Configuration, Gpu, Problem, Resources, Status
-from tuner.processes import Child, ChildDied
+from tuner.model import Configuration, Gpu, Problem, Status
+from tuner.processes import Child, ChildDied, UnsendableError
+from tuner.protocol.compilation import COMPILING, Compilation, CompileRequest, RenderRequest, SourceRequest
 
 DEADLINE_S = 60.0
 """The heaviest built-in kernel compiles in about a second; single instantiations of others take minutes."""
 MEMORY_LIMIT_BYTES = 8 << 30
+"""Address space of a compiling child: a template that grows without end must not take the machine's memory."""
 
-
-@dataclass(frozen=True)
-class Compilation:
-    """What became of rendering and compiling one configuration."""
-
-    status: Status
-    """``ok`` or one of the compile failures."""
-    error: str = ""
-    sources: tuple[str, ...] = ()
-    cubins: tuple[bytes, ...] = ()
-    entries: tuple[str, ...] = ()
-    resources: tuple[Resources, ...] = ()
-    log: str = ""
-    compile_s: float = 0.0
+CompileChild = Child[CompileRequest, Compilation]
 
 
 @dataclass(frozen=True, order=True)
-class _Job:
+class _QueuedCompilation:
     rank: int
     """What somebody waits for goes first."""
     number: int
     """In the order of submission."""
-    request: dict[str, Any] = field(compare=False)
+    request: CompileRequest | None = field(compare=False)
+    """None ends a thread."""
     done: Callable[[Compilation], None] = field(compare=False)
     wanted: Callable[[], bool] = field(compare=False)
 
 
 WAITED_FOR, AHEAD, END = range(3)
-"""Ranks of jobs."""
+"""Ranks of tasks."""
 
 
 class CompilePool:
@@ -73,9 +61,9 @@ class CompilePool:
         self._cache = cache
         self._deadline_s = deadline_s
         self._limit = memory_limit_bytes
-        self._queue: queue.PriorityQueue[_Job] = queue.PriorityQueue()
+        self._queue: queue.PriorityQueue[_QueuedCompilation] = queue.PriorityQueue()
         self._numbers = itertools.count()
-        self._children: set[Child] = set()
+        self._children: set[CompileChild] = set()
         self._closing = False
         self._lock = threading.Lock()
         self._threads = [
@@ -107,25 +95,17 @@ class CompilePool:
             ahead: nobody waits for it, so that everything else goes first; when its turn comes, this says whether it is
                 still wanted, and if not ``done`` is never called.
         """
-        request = {
-            "id": 0,
-            "kernel_file": str(kernel_file),
-            "problem": problem.to_json(),
-            "gpu": gpu.to_json(),
-            "variant": configuration.variant,
-            "parameters": configuration.values,
-            "reference": reference,
-        }
+        request = RenderRequest(kernel_file, problem, gpu, configuration, reference)
         self._put(request, done, ahead)
 
     def _put(
         self,
-        request: dict[str, Any],
+        request: CompileRequest,
         done: Callable[[Compilation], None],
         ahead: Callable[[], bool] | None = None,
     ) -> None:
         rank = WAITED_FOR if ahead is None else AHEAD
-        self._queue.put(_Job(rank, next(self._numbers), request, done, ahead or _always))
+        self._queue.put(_QueuedCompilation(rank, next(self._numbers), request, done, ahead or _always))
 
     def compile(
         self,
@@ -144,15 +124,14 @@ class CompilePool:
     def compile_text(self, source: str, entry: str, gpu: Gpu, include: Path) -> Compilation:
         """Compile somebody's source as it is and wait for it; ``include`` is the folder of its own headers."""
         reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
-        request = {"id": 0, "source": source, "entry": entry, "gpu": gpu.to_json(), "include": str(include)}
-        self._put(request, reply.put)
+        self._put(SourceRequest(source, entry, gpu, include), reply.put)
         return reply.get()
 
     def close(self) -> None:
         """Kill the children, finished or not."""
         self._closing = True
         for number in range(len(self._threads)):
-            self._queue.put(_Job(END, number, {}, lambda _: None, _always))
+            self._queue.put(_QueuedCompilation(END, number, None, lambda _: None, _always))
         with self._lock:
             for child in self._children:
                 child.stop()
@@ -162,69 +141,67 @@ class CompilePool:
             CubinCache(self._cache).trim()
 
     def _serve(self) -> None:
-        child: Child | None = None
+        child: CompileChild | None = None
         try:
-            with contextlib.suppress(OSError):  # the first job says so
+            with contextlib.suppress(OSError):  # the first task says so
                 child = self._spawn()
-            while (job := self._queue.get()).rank != END and not self._closing:
-                if job.wanted():
-                    child, compilation = self._run(child, job)
-                    job.done(compilation)
+            while (task := self._queue.get()).request is not None and not self._closing:
+                if task.wanted():
+                    child, compilation = self._run(child, task.request)
+                    task.done(compilation)
         finally:
             if child is not None:
                 self._discard(child)
 
-    def _run(self, child: Child | None, job: _Job) -> tuple[Child | None, Compilation]:
-        """Compile; give also the child that the next job can have."""
+    def _run(
+        self, child: CompileChild | None, request: CompileRequest
+    ) -> tuple[CompileChild | None, Compilation]:
+        """Compile; give also the child that the next task can have."""
         try:
-            child = self._hand_over(child, job)
+            child = self._hand_over(child, request)
         except (OSError, ChildDied) as error:
             return None, Compilation(Status.COMPILE_ERROR, f"no compiler process can be started: {error}")
+        except UnsendableError as error:
+            return child, Compilation(Status.COMPILE_ERROR, str(error))
         try:
-            reply = child.receive(self._deadline_s)
-        except ValueError as error:  # not JSON
-            self._discard(child)
-            return None, Compilation(Status.COMPILE_ERROR, f"the compiler process gave nonsense: {error!r}")
+            compilation = child.receive(self._deadline_s)
         except ChildDied as death:
             self._discard(child)
             memory = death.max_rss_bytes > self._limit // 2 or "MemoryError" in death.reason
             status = Status.COMPILE_OOM if memory else Status.COMPILE_ERROR
             return None, Compilation(status, f"the compiler process died ({death.reason})")
-        if reply is None:
+        if compilation is None:
             self._discard(child)
             late = f"not compiled after {self._deadline_s:g} s"
             return None, Compilation(Status.COMPILE_TIMEOUT, late, compile_s=self._deadline_s)
-        try:
-            return child, _compilation(reply)
-        except (KeyError, TypeError, ValueError) as error:  # a lost answer would block the search for ever
-            self._discard(child)
-            return None, Compilation(Status.COMPILE_ERROR, f"the compiler process gave nonsense: {error!r}")
+        return child, compilation
 
-    def _hand_over(self, child: Child | None, job: _Job) -> Child:
-        """Send the request; a child that has died since its last job is replaced, for this job is not to blame."""
+    def _hand_over(self, child: CompileChild | None, request: CompileRequest) -> CompileChild:
+        """Send the request; a child that has died since its last task is replaced, for this one is not to blame."""
         if child is not None:
             try:
-                child.send(job.request)
+                child.send(request)
                 return child
             except ChildDied:
                 self._discard(child)
         child = self._spawn()
         try:
-            child.send(job.request)
-        except ChildDied:
+            child.send(request)
+        except (ChildDied, UnsendableError):
             self._discard(child)
             raise
         return child
 
-    def _spawn(self) -> Child:
-        child = Child("tuner.compile.worker", [str(self._cache) if self._cache else "-", str(self._limit)])
+    def _spawn(self) -> CompileChild:
+        arguments = [str(self._cache) if self._cache else "-", str(self._limit)]
+        child = Child("tuner.compile.worker", COMPILING, arguments)
         with self._lock:
             self._children.add(child)
             if self._closing:
                 child.stop()
         return child
 
-    def _discard(self, child: Child) -> None:
+    def _discard(self, child: CompileChild) -> None:
         child.kill()
         with self._lock:
             self._children.discard(child)
@@ -232,16 +209,3 @@ class CompilePool:
 
 def _always() -> bool:
     return True
-
-
-def _compilation(reply: dict[str, Any]) -> Compilation:
-    return Compilation(
-        Status(reply["status"]),
-        reply.get("error", ""),
-        tuple(reply["sources"]),
-        tuple(base64.b64decode(cubin) for cubin in reply["cubins"]),
-        tuple(reply["entries"]),
-        tuple(Resources(**resources) for resources in reply["resources"]),
-        reply["log"],
-        reply["compile_s"],
-    )

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tuner.compile.pool import Compilation
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.kernel.baselines import Baseline
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Measurement, Problem, Resources
+from tuner.protocol.compilation import Compilation
 from tuner.space.space import SearchSpace
 
 DEFAULT_NOISE_FLOOR = 0.005

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.compile.pool import Compilation
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices.base import Outcome
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import RecordingError, UsageError
-from tuner.formats.as_kernel import Others, read_others
+from tuner.formats.as_kernel import ForeignResults, read_foreign
 from tuner.formats.recording import Row
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Status, Verification
+from tuner.protocol.compilation import Compilation
 from tuner.space.space import SearchSpace
 
 NOT_RECORDED = "not recorded"
@@ -25,15 +25,15 @@ class ForeignDevice(ReplayDevice):
     A configuration that the space allows and the file does not have counts as a failure.
     """
 
-    def __init__(self, others: Others) -> None:
-        super().__init__(others.recording)
-        self.others = others
-        rows = others.recording.problems[0].rows
+    def __init__(self, results: ForeignResults) -> None:
+        super().__init__(results.recording)
+        self.results = results
+        rows = results.recording.problems[0].rows
         self._by_values: dict[frozenset[tuple[str, object]], Row] = {
             frozenset(configuration.parameters): row for configuration, row in rows.items()
         }
-        rate = f"{others.objective} is what counts: a time is that of 10^9 of them at the recorded rate"
-        self.note = "; ".join([*others.notes, *([rate] if others.objective != "time" else [])])
+        rate = f"{results.objective} is what counts: a time is that of 10^9 of them at the recorded rate"
+        self.note = "; ".join([*results.notes, *([rate] if results.objective != "time" else [])])
 
     def noise_floor(self, time_ns: float) -> float:
         """Return none: nothing is known of the noise of these times, so that the least of them is the best."""
@@ -54,7 +54,7 @@ class ForeignDevice(ReplayDevice):
 
     def restrict(self, space: SearchSpace) -> SearchSpace:
         """Leave the space as it is, and say how it and the recording differ."""
-        there = sum(map(space.contains, self.others.rows))
+        there = sum(map(space.contains, self.results.rows))
         if lacking := len(space) - there:
             self.say(
                 f"{lacking} of {len(space)} valid configurations are not recorded, and count as failures"
@@ -87,7 +87,7 @@ class ForeignDevice(ReplayDevice):
         return Measurement(row.status, row.samples_ns, row.error, verified, tags=("replayed", "foreign"))
 
 
-def open_others(kernel: str | None, device: str, space: Path | None) -> ForeignDevice | None:
+def open_foreign(kernel: str | None, device: str, space: Path | None) -> ForeignDevice | None:
     """Open another tool's file if that is what the command line means: it names no kernel.
 
     Args:
@@ -117,4 +117,4 @@ def open_others(kernel: str | None, device: str, space: Path | None) -> ForeignD
         raise UsageError(
             f"there is no file {file!r}", "name a T4 or a Kernel Tuner cache file, or add --kernel"
         )
-    return ForeignDevice(read_others(Path(file), space))
+    return ForeignDevice(read_foreign(Path(file), space))

@@ -11,39 +11,78 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, overload
+
+from msgspec import structs
 
 from tuner.conditions import Regime
 from tuner.errors import DeviceError
 from tuner.model import Status
-from tuner.processes import Child, ChildDied
+from tuner.processes import Child, ChildDied, UnsendableError
+from tuner.protocol.measuring import (
+    ANSWERS,
+    MEASURING,
+    Answer,
+    Calibrate,
+    Calibrated,
+    Deadline,
+    Failed,
+    Hello,
+    Measure,
+    Measured,
+    MeasuringReply,
+    MeasuringRequest,
+    NoGpu,
+    Race,
+    Raced,
+    RaceFailed,
+    Release,
+    Released,
+    Setup,
+    SetupDone,
+    Started,
+)
 
 START_S = 120.0
-"""Allowed for a new process up to its first word: a context takes half a second, but a cold disk may not."""
+"""Allowed for a new process up to its first message: a context takes half a second, but a cold disk may not."""
 SETUP_S = 600.0
 """Allowed for repeating the setup: the reference of a large problem takes its time."""
 GRACE_S = 1.0
+"""Beyond a step's deadline: what the process and this thread need to say and to read that it is done."""
 TICK_S = 0.02
+"""How often the thread looks for new requests while it waits for the process."""
 IN_FLIGHT = 2
 """Requests that the process holds: one it works on, one so that it never waits for the next."""
 MAX_START_FAILURES = 3
 DRIFT = 0.02
 """By how much the reference kernel may differ in a new process: as much as the measuring process (``tuner.gpu.drift``)
-allows from one of its own looks to the next."""
+allows from one of its own probes to the next."""
+
+MeasuringChild = Child[MeasuringRequest, MeasuringReply]
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """What a request gets whose process ended or hung: the guard's word in place of an answer."""
+
+    status: Status
+    error: str
+    fatal: bool = False
+    """Whether no process can be started any more: every further request gets the same."""
 
 
 @dataclass
-class _Job:
-    request: dict[str, Any]
-    done: Callable[[dict[str, Any]], None]
+class _Pending:
+    request: MeasuringRequest
+    done: Callable[[Any], None]
     lost: int = 0
     """How often a process ended that had not begun with it, though it was the next."""
 
 
 @dataclass
 class _State:
-    in_flight: deque[_Job] = field(default_factory=deque)
+    in_flight: deque[_Pending] = field(default_factory=deque)
     started: bool = False
     """Whether the process has begun with the first one in flight."""
     deadline: float = float("inf")
@@ -60,51 +99,58 @@ class Guard:
     def __init__(self, module: str, arguments: list[str]) -> None:
         self._module = module
         self._arguments = arguments
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
         self._state = _State()
-        self._setup: dict[str, Any] | None = None
+        self._setup: Setup | None = None
         """The last, unless it failed; repeated in a new process."""
         self._reference_ns: float | None = None
         """What the reference kernel took when a process last spoke of it."""
         self._drifted = False
-        """Whether it takes another time since a restart, which no reply has said yet."""
-        self._child: Child | None = None
-        self._hello: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        """Whether it takes another time since a restart, which no answer has said yet."""
+        self._child: MeasuringChild | None = None
+        self._hello: queue.SimpleQueue[Hello | str] = queue.SimpleQueue()
         self._closing = threading.Event()
-        self._next_id = 0
         self.restarts = 0
         """How often the process had to be replaced."""
         self._thread = threading.Thread(target=self._serve, daemon=True, name="guard")
         self._thread.start()
 
-    def hello(self) -> dict[str, Any]:
-        """Wait for the process's first word.
+    def hello(self) -> Hello:
+        """Wait for the process's first message.
 
         Raises:
             DeviceError: it has no GPU to offer.
         """
-        word = self._hello.get()
-        if "error" in word:
-            raise DeviceError(word["error"])
-        return word
+        hello = self._hello.get()
+        if isinstance(hello, str):
+            raise DeviceError(hello)
+        return hello
 
-    def submit(self, request: dict[str, Any], done: Callable[[dict[str, Any]], None]) -> None:
-        """Queue a request; ``done`` is called from the guard's thread with the reply.
+    def submit(self, request: Measure, done: Callable[[Measured | Unanswered], None]) -> None:
+        """Queue a request; ``done`` is called from the guard's thread with the answer."""
+        self._requests.put(_Pending(request, done))
 
-        A reply that the process could not give has ``failed`` (a status) and ``error``.
-        """
-        self._jobs.put(_Job(request, done))
+    @overload
+    def call(self, request: Setup) -> SetupDone | Failed | Unanswered: ...
+    @overload
+    def call(self, request: Measure) -> Measured | Unanswered: ...
+    @overload
+    def call(self, request: Race) -> Raced | RaceFailed | Unanswered: ...
+    @overload
+    def call(self, request: Calibrate) -> Calibrated | Failed | Unanswered: ...
+    @overload
+    def call(self, request: Release) -> Released | Unanswered: ...
 
-    def call(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send a request and wait for its reply."""
-        reply: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self.submit(request, reply.put)
-        return reply.get()
+    def call(self, request: MeasuringRequest) -> Answer | Unanswered:
+        """Send a request and wait for its answer."""
+        answer: queue.SimpleQueue[Answer | Unanswered] = queue.SimpleQueue()
+        self._requests.put(_Pending(request, answer.put))
+        return answer.get()
 
     def close(self) -> None:
         """Kill the process and end the thread."""
         self._closing.set()
-        self._jobs.put(None)
+        self._requests.put(None)
         self._thread.join(timeout=15)
 
     # -- in the thread --------------------------------------------------------------------------------------------
@@ -116,40 +162,47 @@ class Guard:
                 self._fill()
                 if self._state.in_flight:
                     self._listen()
-        except Exception as error:  # noqa: BLE001 - whoever waits for an answer would wait for ever
+        except Exception as error:  # noqa: BLE001 - a caller that waits for an answer would wait for ever
             problem = f"the guard of the measuring process failed: {error!r}"
-            self._hello.put({"error": problem})
+            self._hello.put(problem)
             self._give_up(problem)
         finally:
             if self._child is not None:
                 self._child.kill()
 
     def _fill(self) -> None:
-        """Hand over waiting jobs; block only when there is nothing else to do."""
+        """Hand over waiting requests; block only when there is nothing else to do."""
         state = self._state
         while len(state.in_flight) < IN_FLIGHT and not self._closing.is_set():
             try:
-                job = self._jobs.get(block=not state.in_flight)
+                pending = self._requests.get(block=not state.in_flight)
             except queue.Empty:
                 return
-            if job is None:
+            if pending is None:
                 return
             # A setup is remembered and repeated after a restart, so it must not overtake what is still running.
-            self._next_id += 1
-            job.request["id"] = self._next_id
-            state.in_flight.append(job)
+            state.in_flight.append(pending)
             if len(state.in_flight) == 1:
                 state.deadline = time.monotonic() + START_S
-            self._send(job)
+            self._send(pending)
 
-    def _send(self, job: _Job) -> None:
-        if job.request["do"] == "setup":
-            self._setup = job.request
+    def _send(self, pending: _Pending) -> None:
+        if isinstance(pending.request, Setup):
+            self._setup = pending.request
         if self._child is None:
             self._restart()
             return
-        with contextlib.suppress(ChildDied):  # listening will notice, after reading what it still said
-            self._child.send(job.request)
+        self._hand_over(self._child, pending)
+
+    def _hand_over(self, child: MeasuringChild, pending: _Pending) -> None:
+        try:
+            with contextlib.suppress(ChildDied):  # listening will notice, after reading what it still said
+                child.send(pending.request)
+        except UnsendableError as error:
+            self._state.in_flight.remove(pending)
+            if pending.request is self._setup:
+                self._setup = None
+            pending.done(Unanswered(Status.WORKER_DIED, str(error)))
 
     def _listen(self) -> None:
         state = self._state
@@ -159,51 +212,69 @@ class Guard:
         except ChildDied as death:
             self._bury(Status.WORKER_DIED, f"the measuring process ended: {death.reason}")
             return
-        if message is None:
-            if time.monotonic() > state.deadline:
-                self._bury(Status.HANG, "no answer within the time allowed; the process was killed")
+        match message:
+            case None:
+                if time.monotonic() > state.deadline:
+                    self._bury(Status.HANG, "no answer within the time allowed; the process was killed")
+            case Started():
+                state.started, state.deadline = True, time.monotonic() + START_S
+            case Deadline(seconds=seconds):
+                state.deadline = time.monotonic() + seconds + GRACE_S
+            case Hello() | NoGpu():
+                self._refuse(message)
+            case _:
+                self._pass_on(message)
+
+    def _pass_on(self, answer: Answer) -> None:
+        """Give an answer to the request that it belongs to, the first in flight."""
+        state = self._state
+        if not state.started or not isinstance(answer, ANSWERS[type(state.in_flight[0].request)]):
+            self._refuse(answer)
             return
-        if "started" in message:
-            state.started = True
-            state.deadline = time.monotonic() + START_S
-        elif "allow_s" in message:
-            state.deadline = time.monotonic() + message["allow_s"] + GRACE_S
-        else:
-            job = state.in_flight.popleft()
-            state.started, state.deadline = False, time.monotonic() + START_S
-            if job.request["do"] == "setup":
-                self._note_setup(job.request, message)
-            elif "measurement" in message:
-                self._note_drift(message)
-            job.done(message)
-            if message.get("dying"):
-                self._replace()
+        pending = state.in_flight.popleft()
+        state.started, state.deadline = False, time.monotonic() + START_S
+        match answer:
+            case SetupDone() | Failed() if isinstance(pending.request, Setup):
+                self._note_setup(pending.request, answer)
+            case Measured():
+                answer = self._with_drift(answer)
+        pending.done(answer)
+        if isinstance(answer, Measured | RaceFailed | Failed) and answer.dying:
+            self._replace()
 
-    def _note_setup(self, request: dict[str, Any], reply: dict[str, Any]) -> None:
+    def _refuse(self, message: MeasuringReply) -> None:
+        """Replace a process that says what nothing asked for, such as a second answer."""
+        name = type(message).__name__
+        self._bury(Status.WORKER_DIED, f"the measuring process was killed after nonsense: {name} out of turn")
+
+    def _note_setup(self, request: Setup, answer: SetupDone | Failed) -> None:
         """Forget a setup that failed: repeating it would fail again, and end this guard for all problems to come."""
-        if "error" in reply and request is self._setup:
+        if isinstance(answer, Failed) and request is self._setup:
             self._setup = None
-        self._reference_ns, self._drifted = reply.get("reference_ns"), False
+        self._reference_ns = answer.reference_ns if isinstance(answer, SetupDone) else None
+        self._drifted = False
 
-    def _note_drift(self, reply: dict[str, Any]) -> None:
-        """Say in a reply what was seen at a restart before it; only in one for which something was timed."""
-        measurement = reply["measurement"]
-        if measurement.get("drifted"):  # the process goes on with another reference, which only it knows
+    def _with_drift(self, answer: Measured) -> Measured:
+        """Say in an answer what was seen at a restart before it; only in one for which something was timed."""
+        if answer.measurement.drifted:  # the process goes on with another reference, which only it knows
             self._reference_ns, self._drifted = None, False
-        elif self._drifted and reply.get("span"):
-            measurement["drifted"], self._drifted = True, False
-        self._reference_ns = reply.get("reference_ns", self._reference_ns)
+        elif self._drifted and answer.span is not None:
+            answer = structs.replace(answer, measurement=replace(answer.measurement, drifted=True))
+            self._drifted = False
+        if answer.reference_ns is not None:
+            self._reference_ns = answer.reference_ns
+        return answer
 
     def _bury(self, status: Status, error: str) -> None:
         """The process is gone or hangs: answer for the request it worked on, and go on with the rest."""
         state = self._state
-        job = state.in_flight[0]
-        job.lost += not state.started
-        if state.started or job.lost >= 2:
+        pending = state.in_flight[0]
+        pending.lost += not state.started
+        if state.started or pending.lost >= 2:
             state.in_flight.popleft()
-            if job.request is self._setup:
+            if pending.request is self._setup:
                 self._setup = None
-            job.done({"failed": status, "error": error})
+            pending.done(Unanswered(status, error))
         self._replace()
 
     def _replace(self) -> None:
@@ -220,14 +291,14 @@ class Guard:
         """Start a process, repeat the setup, and hand over again what was in flight."""
         error = ""
         for _ in range(MAX_START_FAILURES):
-            error = self._start().get("error", "") or self._repeat_setup()
+            hello = self._start()
+            error = hello if isinstance(hello, str) else self._repeat_setup()
             if self._closing.is_set():
                 return
             if not error:
                 assert self._child is not None
-                for job in self._state.in_flight:
-                    with contextlib.suppress(ChildDied):
-                        self._child.send(job.request)
+                for pending in list(self._state.in_flight):
+                    self._hand_over(self._child, pending)
                 self._state.deadline = time.monotonic() + START_S
                 return
             if self._child is not None:
@@ -237,50 +308,55 @@ class Guard:
     def _repeat_setup(self) -> str:
         """Set the new process up like the last one; give what went wrong."""
         assert self._child is not None
-        if self._setup is None or any(job.request is self._setup for job in self._state.in_flight):
+        if self._setup is None or any(pending.request is self._setup for pending in self._state.in_flight):
             return ""
         try:
             self._child.send(self._setup)
             deadline = time.monotonic() + SETUP_S
             while time.monotonic() < deadline and not self._closing.is_set():
-                message = self._child.receive(TICK_S)
-                if message is not None and "id" in message:
-                    self._compare(message.get("reference_ns"))
-                    return str(message.get("error", ""))
+                match self._child.receive(TICK_S):
+                    case SetupDone(reference_ns=reference_ns):
+                        self._compare(reference_ns)
+                        return ""
+                    case Failed(error=error):
+                        return error
         except ChildDied as death:
             return f"it ended during its setup: {death.reason}"
         return "its setup takes too long"
 
-    def _compare(self, reference_ns: float | None) -> None:
+    def _compare(self, reference_ns: float) -> None:
         """Find out whether the GPU is another than before the restart: a new process cannot know that."""
         before, self._reference_ns = self._reference_ns, reference_ns or self._reference_ns
         # In the sustained regime the process does not look either: there the GPU warms up on purpose.
-        rested = self._setup is not None and self._setup.get("regime") != Regime.SUSTAINED
+        rested = self._setup is not None and self._setup.conditions.regime is not Regime.SUSTAINED
         if rested and before and reference_ns and abs(reference_ns / before - 1.0) > DRIFT:
             self._drifted = True
 
-    def _start(self) -> dict[str, Any]:
+    def _start(self) -> Hello | str:
+        """Start a process; give its first message, or what went wrong."""
         try:
-            self._child = Child(self._module, self._arguments)
+            self._child = Child(self._module, MEASURING, self._arguments)
         except OSError as error:
-            return {"error": f"the measuring process cannot be started: {error}"}
+            return f"the measuring process cannot be started: {error}"
         deadline = time.monotonic() + START_S
         try:
             while time.monotonic() < deadline and not self._closing.is_set():
-                word = self._child.receive(TICK_S)
-                if word is not None:
-                    return word
+                match self._child.receive(TICK_S):
+                    case Hello() as hello:
+                        return hello
+                    case NoGpu(error=refusal):
+                        return refusal
         except ChildDied as death:
-            return {"error": f"the measuring process ended while starting: {death.reason}"}
-        return {"error": "the measuring process does not start"}
+            return f"the measuring process ended while starting: {death.reason}"
+        return "the measuring process does not start"
 
     def _give_up(self, error: str) -> None:
         """Answer everything, now and later, with the same bad news."""
-        failed = {"failed": Status.WORKER_DIED, "error": error, "fatal": True}
+        failed = Unanswered(Status.WORKER_DIED, error, fatal=True)
         while self._state.in_flight:
             self._state.in_flight.popleft().done(failed)
         while not self._closing.is_set():
-            job = self._jobs.get()
-            if job is None:
+            pending = self._requests.get()
+            if pending is None:
                 return
-            job.done(failed)
+            pending.done(failed)

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tuner.compile.pool import Compilation
 from tuner.devices.base import Compiled
 from tuner.model import Configuration
+from tuner.protocol.compilation import Compilation
 
 GoOn = Callable[[Compilation], None]
 """What happens to a compilation whose configuration has been submitted."""

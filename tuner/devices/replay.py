@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from tuner.compile.pool import Compilation
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices.base import Contestant, Device, Outcome, RaceRound
 from tuner.errors import KernelError, RecordingError
@@ -18,6 +17,7 @@ from tuner.formats.recording import RecordedProblem, Recording, Row, read_record
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Resources, Status, Value, Verification
+from tuner.protocol.compilation import Compilation
 from tuner.space.space import SearchSpace
 
 SHORT_FROM = 16

@@ -6,18 +6,20 @@ import math
 
 from tuner.compile.pool import CompilePool
 from tuner.conditions import Conditions, Mode
-from tuner.errors import DeviceError
+from tuner.devices.base import Contestant
+from tuner.errors import CompileError, DeviceError
 from tuner.hardware.batching import batch_of
 from tuner.hardware.roofline import Roof, roof_of
 from tuner.hardware.workload import Limits
-from tuner.kernel.baselines import Baseline, settle_baseline
+from tuner.kernel.baselines import Baseline, BaselineKind, launch_of, launch_spec, settle_baseline
 from tuner.kernel.launches import Plan
-from tuner.kernel.plan import reference_launch, scalars_of, tensors_of
+from tuner.kernel.plan import make_plan, reference_launch, scalars_of, tensors_of
 from tuner.kernel.reference import settle_reference
+from tuner.kernel.render import source_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Status, Value
 from tuner.protocol.compilation import Compilation
-from tuner.protocol.measuring import BaselineContestant, Setup
+from tuner.protocol.measuring import BaselineContestant, CandidateContestant, RaceContestant, Setup
 from tuner.protocol.problem import Candidate, CudaReference, ProblemSetup, ReferenceData
 
 CLOCK_TOLERANCE = 1.02
@@ -92,16 +94,64 @@ class Requests:
         )
         return ProblemSetup(tensors_of(kernel, problem, gpu), reference)
 
-    def baseline(self, baseline: Baseline, problem: Problem) -> BaselineContestant:
+    def compile(self, problem: Problem, configuration: Configuration) -> tuple[Candidate | None, Compilation]:
+        """Compile a configuration for a problem; None in place of what does not compile.
+
+        Raises:
+            UnlaunchableError: it cannot be launched on this GPU.
+        """
+        plan = make_plan(self._kernel, problem, self._gpu, configuration)
+        compilation = self._pool.compile(self._kernel.file, problem, self._gpu, configuration)
+        if compilation.status is not Status.OK:
+            return None, compilation
+        return candidate_of(plan, compilation), compilation
+
+    def contestant(self, contestant: Contestant, problem: Problem) -> RaceContestant:
+        """Describe a contestant of a race: compiled, if there is something to compile.
+
+        Raises:
+            TunerError: it does not compile, or cannot be launched.
+        """
+        if contestant.configuration is not None:
+            candidate, compilation = self.compile(problem, contestant.configuration)
+            if candidate is None:
+                raise CompileError(compilation.error)
+            return CandidateContestant(candidate, contestant.time_ns, required=True)
+        baseline = contestant.baseline
+        assert baseline is not None
+        if baseline.kind is not BaselineKind.LAUNCH:
+            return self._library_baseline(baseline, problem, contestant.time_ns)
+        return CandidateContestant(
+            self._launched_baseline(baseline, problem), contestant.time_ns, required=False
+        )
+
+    def _library_baseline(
+        self, baseline: Baseline, problem: Problem, estimate_ns: float
+    ) -> BaselineContestant:
         """Describe a baseline that needs no compiler.
 
         Raises:
             UsageError: none of its calls fits the problem.
         """
         baseline = settle_baseline(baseline, self._kernel, problem)
+        scalars = self._scalars(problem)
         return BaselineContestant(
-            baseline.kind, baseline.text, baseline.file, problem.sizes, self._scalars(problem)
+            baseline.kind, baseline.text, baseline.file, problem.sizes, scalars, estimate_ns
         )
+
+    def _launched_baseline(self, baseline: Baseline, problem: Problem) -> Candidate:
+        """Compile a user's own kernel, unless it is a cubin already."""
+        assert baseline.file is not None
+        launch = launch_of(baseline, self._kernel, problem, self._gpu)
+        if baseline.file.suffix == ".cubin":
+            cubin = baseline.file.read_bytes()
+            compilation = Compilation(Status.OK, cubins=(cubin,), entries=(launch_spec(baseline).entry,))
+        else:
+            source, entry = source_of(baseline, self._kernel, problem, self._gpu)
+            compilation = self._pool.compile_text(source, entry, self._gpu, baseline.file.parent)
+        if compilation.status is not Status.OK:
+            raise CompileError(f"{baseline.name}: {compilation.error}")
+        return candidate_of(Plan((launch,), ()), compilation)
 
     def _scalars(self, problem: Problem) -> dict[str, Value]:
         return {name: value for name, (_, value) in scalars_of(self._kernel, problem, self._gpu).items()}

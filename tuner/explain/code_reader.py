@@ -8,13 +8,13 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tuner.errors import CompileError
 from tuner.explain.code_facts import CodeFacts, ptx_facts, sass_facts
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Resources
-from tuner.processes import Child, ChildDied
+from tuner.processes import ChildDied, UnsendableError, ask_once
+from tuner.protocol.code import LISTING, LaunchListing, ListingRefused, ListingRequest, Listings
 
 DEADLINE_S = 120.0
 """For all launches of a configuration: twice what a search gives each."""
@@ -57,19 +57,10 @@ def read_code(
         CompileError: it does not render or compile, or takes too long.
     """
     tool = find_nvdisasm() if sass else None
-    reply = _ask(
-        {
-            "kernel_file": str(kernel.file),
-            "problem": problem.to_json(),
-            "gpu": gpu.to_json(),
-            "variant": configuration.variant,
-            "parameters": configuration.values,
-            "nvdisasm": str(tool) if tool else "",
-        }
-    )
-    if "problem" in reply:
-        raise CompileError(f"{configuration} does not compile: {reply['problem']}", reply["remedy"])
-    return tuple(_launch(found) for found in reply["launches"])
+    listings = _ask(ListingRequest(kernel.file, problem, gpu, configuration, tool))
+    if isinstance(listings, ListingRefused):
+        raise CompileError(f"{configuration} does not compile: {listings.problem}", listings.remedy)
+    return tuple(_read_launch(listing) for listing in listings.launches)
 
 
 def find_nvdisasm() -> Path | None:
@@ -77,10 +68,10 @@ def find_nvdisasm() -> Path | None:
     on_path = shutil.which("nvdisasm")
     if on_path:
         return Path(on_path)
-    return next((path for path in _places() if path.is_file() and os.access(path, os.X_OK)), None)
+    return next((path for path in _candidates() if path.is_file() and os.access(path, os.X_OK)), None)
 
 
-def _places() -> Iterator[Path]:
+def _candidates() -> Iterator[Path]:
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if os.environ.get(name):
             yield Path(os.environ[name]) / "bin" / "nvdisasm"
@@ -88,39 +79,31 @@ def _places() -> Iterator[Path]:
     yield Path(sysconfig.get_paths()["purelib"]) / "nvidia" / "cu13" / "bin" / "nvdisasm"
 
 
-def _ask(request: dict[str, Any]) -> dict[str, Any]:
-    child = Child("tuner.explain.code_worker")
+def _ask(request: ListingRequest) -> Listings | ListingRefused:
     try:
-        child.send(request)
-        reply = child.receive(DEADLINE_S)
+        listings = ask_once("tuner.explain.code_worker", LISTING, request, DEADLINE_S)
     except ChildDied as death:
         raise CompileError(f"the compiler process died ({death.reason})") from None
-    finally:
-        child.kill()
-    if reply is None:
+    except UnsendableError as error:
+        raise CompileError(str(error)) from None
+    if listings is None:
         raise CompileError(f"not compiled after {DEADLINE_S:g} s")
-    return reply
+    return listings
 
 
-def _launch(found: dict[str, Any]) -> LaunchCode:
-    notes = [found["sass_note"]] if found["sass_note"] else []
-    facts: dict[str, CodeFacts | None] = {}
-    readers: dict[str, Callable[[str, str], CodeFacts]] = {"ptx": ptx_facts, "sass": sass_facts}
-    for language, reader in readers.items():
-        text = found[language]
-        facts[language] = None
+def _read_launch(listing: LaunchListing) -> LaunchCode:
+    notes = [listing.sass_note] if listing.sass_note else []
+
+    def read(language: str, text: str, reader: Callable[[str, str], CodeFacts]) -> CodeFacts | None:
         if len(text) > MAX_TEXT_BYTES:
-            notes.append(f"{len(text) >> 20} MiB of {language.upper()} are too long to be read")
+            notes.append(f"{len(text) >> 20} MiB of {language} are too long to be read")
         elif text:
             try:
-                facts[language] = reader(text, found["entry"])
+                return reader(text, listing.entry)
             except ValueError as error:
                 notes.append(str(error))
-    return LaunchCode(
-        found["entry"],
-        Resources(**found["resources"]),
-        found["barriers"],
-        facts["ptx"],
-        facts["sass"],
-        tuple(notes),
-    )
+        return None
+
+    ptx = read("PTX", listing.ptx, ptx_facts)
+    sass = read("SASS", listing.sass, sass_facts)
+    return LaunchCode(listing.entry, listing.resources, listing.barriers, ptx, sass, tuple(notes))

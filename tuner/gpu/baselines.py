@@ -30,6 +30,7 @@ from tuner.gpu.driver import Context, DriverFailure, check
 from tuner.gpu.functions import arguments_for, first_line, load_function
 from tuner.gpu.graph import Graph
 from tuner.kernel.baselines import BaselineKind
+from tuner.model import Value
 
 WARM_UPS = 3
 """Calls before a capture. In the first of them libraries compile, choose algorithms and set up their workspaces, which
@@ -56,7 +57,7 @@ def make_call(
     text: str,
     file: Path | None,
     views: Mapping[str, TensorView],
-    scalars: Mapping[str, int | float],
+    scalars: Mapping[str, Value],
     sizes: Mapping[str, int] | None = None,
     stream: int = 0,
 ) -> Call:

@@ -25,6 +25,7 @@ from tuner.hardware.workload import Batch, Limits
 from tuner.kernel.launches import Buffer
 from tuner.kernel.render import render_ceilings
 from tuner.model import Gpu
+from tuner.protocol.problem import ReferenceData
 from tuner.stats import paired_ratio
 
 MEMORY_FLOATS = 1 << 27
@@ -152,7 +153,7 @@ class Calibrator:
         with ExitStack() as undo:
             data = ProblemData(self._helpers, tensors, 0, gpu.l2_bytes, gpu.sm_count, batch.copies)
             undo.callback(data.close)
-            verifier = Verifier(data, {"reduction": 1, "accumulate": "float32", "tolerance": 1.0})
+            verifier = Verifier(data, ReferenceData("float32"))
             data.seal()
             conditions, limits = Conditions(mode, Regime.RESTED), Limits(0.0, 0.0, 0.0)
             stand = assemble(data, verifier, gpu, self._timer, limits, conditions, batch, self._allow)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +11,7 @@ from tuner.gpu.buffers import Memory, ProblemData
 from tuner.gpu.cluster_order import Places
 from tuner.gpu.driver import check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
-from tuner.kernel.launches import Buffer
+from tuner.protocol.problem import Candidate
 
 LOOK_BYTES = 1 << 20
 """Of scratch that are looked at in one piece."""
@@ -81,19 +80,13 @@ class Loaded:
             self.memory.free(name)
 
 
-def load(
-    data: ProblemData,
-    cubins: Sequence[bytes],
-    entries: Sequence[str],
-    launches: Sequence[Any],
-    scratch: Sequence[Buffer],
-) -> Loaded:
+def load(data: ProblemData, candidate: Candidate) -> Loaded:
     """Load a candidate's cubins and bind its arguments, once for each copy of the tensors."""
     loaded = Loaded(data.memory)
     own: dict[str, int] = {}
     places = Places(data.helpers).of
     try:
-        for buffer in scratch:
+        for buffer in candidate.plan.scratch:
             loaded.scratch.append(data.memory.unused(f"scratch {buffer.name}"))
             address = data.memory.allocate_guarded(loaded.scratch[-1], buffer.size_bytes)
             # What the candidate before left there could be the right partial sums.
@@ -103,13 +96,15 @@ def load(
                 loaded.zeroed.append((address, buffer.size_bytes))
             if buffer.zeroed_once:
                 loaded.kept_zero.append((buffer.name, address, buffer.size_bytes))
-        loaded.modules += [check(cu.cuModuleLoadData(cubin)) for cubin in cubins]
+        loaded.modules += [check(cu.cuModuleLoadData(cubin)) for cubin in candidate.cubins]
         for copy in range(data.copies):
             addresses = {**data.addresses(copy), **own}
             loaded.kernels.append(
                 [
                     Kernel(module, entry, launch, addresses, places)
-                    for module, entry, launch in zip(loaded.modules, entries, launches, strict=True)
+                    for module, entry, launch in zip(
+                        loaded.modules, candidate.entries, candidate.plan.launches, strict=True
+                    )
                 ]
             )
     except BaseException:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,8 @@ from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.driver import Context
 from tuner.kernel.baselines import BaselineKind
+from tuner.model import Value
+from tuner.protocol.measuring import BaselineContestant
 
 HOST_DTYPES = {"float16": np.float32, "bfloat16": np.float32}
 """NumPy computes in these at a fraction of its speed, or not at all; it is timed in float32 instead."""
@@ -27,38 +28,37 @@ ENOUGH_S = 0.5
 
 @contextmanager
 def open_baseline(
-    context: Context, data: ProblemData, item: Mapping[str, Any]
+    context: Context, data: ProblemData, baseline: BaselineContestant
 ) -> Iterator[Timed | tuple[float, ...]]:
     """Make a baseline ready; NumPy's is timed at once, alone, and gives its times in nanoseconds.
 
     Args:
         context: of the GPU.
         data: the tensors.
-        item: ``kind``, ``text``, ``file`` (or None), ``scalars`` and ``sizes`` by name.
+        baseline: what is run.
 
     Raises:
         TunerError: a library is missing, or the call fails.
     """
-    kind, text = BaselineKind(item["kind"]), str(item["text"])
+    kind, text = BaselineKind(baseline.kind), baseline.text
     if kind is BaselineKind.NUMPY:
         arrays = {tensor.name: data.download(tensor) for tensor in data.tensors}
         dtypes = {tensor.name: tensor.dtype for tensor in data.tensors}
-        yield tuple(numpy_time_ns(text, {**arrays, **item["sizes"], **item["scalars"]}, dtypes=dtypes))
+        yield tuple(numpy_time_ns(text, {**arrays, **baseline.sizes, **baseline.scalars}, dtypes=dtypes))
         return
-    file = Path(item["file"]) if item["file"] else None
     calls = [
         make_call(
             kind,
             text,
-            file,
+            baseline.file,
             {
                 tensor.name: TensorView(
                     data.address(tensor.name, copy), tensor.shape, tensor.dtype, tensor.transposed
                 )
                 for tensor in data.tensors
             },
-            item["scalars"],
-            item["sizes"],
+            baseline.scalars,
+            baseline.sizes,
             int(context.stream),
         )
         for copy in range(data.copies)
@@ -72,7 +72,7 @@ def open_baseline(
 
 def numpy_time_ns(
     text: str,
-    arrays: Mapping[str, npt.NDArray[Any] | float],
+    arrays: Mapping[str, npt.NDArray[Any] | Value],
     dtypes: Mapping[str, str] | None = None,
     least: int = 3,
     limit_s: float = 10.0,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
 
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.conditions import Conditions, Mode
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, Timed
 from tuner.gpu.clocks import Stamps
@@ -16,8 +15,8 @@ from tuner.gpu.sampling import SampleGraph, run_once
 from tuner.gpu.timing import MOST_WAITING_S, Samples, Timer, group_size
 from tuner.gpu.verify import Truth, Verifier
 from tuner.hardware.workload import Batch, Limits
-from tuner.kernel.plan import buffer_from_json
 from tuner.model import Gpu, Verification
+from tuner.protocol.measuring import Setup
 
 FIRST_LAUNCH_S = 30.0
 FIRST_LAUNCH_FLOORS = 2000.0
@@ -121,7 +120,7 @@ class Stand:
 
 
 def build_stand(
-    request: Mapping[str, Any], helpers: Helpers, gpu: Gpu, timer: Timer, allow: Callable[[float], None]
+    setup: Setup, helpers: Helpers, gpu: Gpu, timer: Timer, allow: Callable[[float], None]
 ) -> tuple[Stand, float | None]:
     """Make a problem ready, as a setup request describes it.
 
@@ -133,22 +132,22 @@ def build_stand(
         DriverFailure: no memory, or the reference kernel failed.
         ClockMismatchError: something else keeps the GPU busy.
     """
-    tensors = tuple(buffer_from_json(tensor) for tensor in request["tensors"])
-    conditions = Conditions(Mode(request["mode"]), Regime(request["regime"]))
-    batch = Batch(**request["batch"])
+    batch = setup.batch
     with ExitStack() as undo:
-        data = ProblemData(helpers, tensors, request["seed"], gpu.l2_bytes, gpu.sm_count, batch.copies)
+        data = ProblemData(
+            helpers, setup.problem.tensors, setup.seed, gpu.l2_bytes, gpu.sm_count, batch.copies
+        )
         undo.callback(data.close)
-        verifier = Verifier(data, request["reference"])
+        verifier = Verifier(data, setup.problem.reference)
         least_error = None
-        if request["truth"]:
-            truth = Truth(helpers, request["truth"], request["seed"], gpu)
+        if setup.truth is not None:
+            truth = Truth(helpers, setup.truth, setup.seed, gpu)
             data.memory.adopt(truth.memory)
             least_error = verifier.hold_against(truth.addresses)
         data.seal()
-        limits = Limits(**request["limits"])
-        timed = bool(request["timed"])
-        stand = assemble(data, verifier, gpu, timer, limits, conditions, batch, allow, timed=timed)
+        stand = assemble(
+            data, verifier, gpu, timer, setup.limits, setup.conditions, batch, allow, timed=setup.timed
+        )
         undo.pop_all()
         return stand, least_error
 

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.errors import DeviceError
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Nothing
 from tuner.gpu.clocks import SLOWDOWNS, Clocks, Stamps
 from tuner.gpu.driver import Context
 from tuner.gpu.sampling import SampleGraph
-from tuner.hardware.conditions import HEAVY_SHARE, Batch
-from tuner.model import Conditions, Mode, Regime
+from tuner.hardware.workload import Batch
 
 GROUP_NS = 8e6
 """Back-to-back GPU time of a group: below some 10 ms the power cap of an H200 is not reached from rest."""
@@ -43,20 +43,6 @@ WAIT_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Pauses while the hardware slows down by itself; after the last the group is taken as it is, and tagged."""
 MOST_WAITING_S = TRIES * (sum(WAIT_S) + WARM_UP_S)
 """What the takes of one group can add to the time of its own work: waiting, and load ahead of it."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the hardware allows for one problem."""
-
-    floor_ns: float
-    """No kernel can be faster: the speed of light, less what the L2 can hold and a tolerance for clocks."""
-    flops: float
-    peak_flops: float
-
-    def heavy(self, time_ns: float) -> bool:
-        """Whether a kernel of this time works hard enough to be slowed by the power cap."""
-        return self.peak_flops > 0 and self.flops > HEAVY_SHARE * self.peak_flops * time_ns * 1e-9
 
 
 @dataclass

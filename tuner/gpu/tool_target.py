@@ -1,13 +1,7 @@
 """Runs configurations a few times and ends: what Nsight Compute and Compute Sanitizer watch.
 
-The tool starts this process, so its pipes are the tool's. It reads what to do from a file
-(:mod:`tuner.protocol.job` says what is in it) and writes what it does to another, its diary, one JSON object a line:
-
-- ``{"ready": pid}`` once there is a context;
-- ``{"waiting": true}`` before each configuration, for other tuners on this GPU to end their turn;
-- ``{"began": number}``, then ``{"tensors": {name: [address, bytes]}}`` when its data is ready;
-- ``{"ended": number, "outcome": ..., "error": ..., "log_bytes": ...}`` with the length of the tool's log by then;
-- ``{"done": true}`` as the last line.
+The tool starts this process, so its pipes are the tool's. It reads what to do from a file and writes what it does to
+another, its diary (:mod:`tuner.protocol.job` says what is in both).
 
 Each configuration gets tensors of its own, each in an allocation of its own, without guard zones where a tool is to see
 what lies beyond them. After an error that ruins the context the process ends; whoever started the tool starts it again
@@ -16,15 +10,12 @@ with what is left.
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import sys
 import threading
 import time
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 from cuda.bindings import driver as cu
 
@@ -37,10 +28,23 @@ from tuner.gpu.driver import Context, DriverFailure, check
 from tuner.gpu.graph import Graph
 from tuner.gpu.timing import Timer
 from tuner.gpu.verify import Verifier
-from tuner.kernel.launches import Plan
-from tuner.kernel.plan import buffer_from_json
 from tuner.model import Status, Verification
-from tuner.protocol.job import Outcome
+from tuner.protocol.job import (
+    Began,
+    CaseOutcome,
+    CaseRun,
+    Complaint,
+    Done,
+    Ended,
+    Entry,
+    JobFile,
+    Placed,
+    Ready,
+    Waiting,
+    entry_line,
+    read_job,
+)
+from tuner.protocol.problem import Candidate
 
 SETTLE_S = 0.05
 """A tool's log that has not grown for so long after a synchronisation has been written."""
@@ -48,14 +52,14 @@ MOST_SETTLING_S = 1.0
 
 
 class Diary:
-    """What this process has done, for whoever started the tool."""
+    """What this process has done, for the process that started the tool."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("ab")
 
-    def write(self, **entry: Any) -> None:
+    def write(self, entry: Entry) -> None:
         """Add a line that is there even if the next step kills the process."""
-        self._file.write(json.dumps(entry) + "\n")
+        self._file.write(entry_line(entry))
         self._file.flush()
 
 
@@ -63,16 +67,15 @@ class Runner:
     """Does what a job says.
 
     Args:
-        job: as :class:`tuner.protocol.job.Job` writes it.
+        file: the job, and the tool's log.
         diary: told about every step.
     """
 
-    def __init__(self, job: dict[str, Any], diary: Diary) -> None:
-        self._job, self._diary = job, diary
-        self._log = Path(job["log"]) if job["log"] else None
-        self._context = Context(job["gpu"])
+    def __init__(self, file: JobFile, diary: Diary) -> None:
+        self._job, self._log, self._diary = file.job, file.log, diary
+        self._context = Context(self._job.gpu)
         self._gpu = self._context.describe()
-        cache = CubinCache(Path(job["cache"])) if job["cache"] else None
+        cache = CubinCache(Path(self._job.cache)) if self._job.cache else None
         self._helpers = Helpers(self._context, self._gpu.arch, cache)
         self._timer = Timer(self._context, Clocks(self._gpu.uuid), self._gpu.uuid)
         self._loaded = False
@@ -80,63 +83,63 @@ class Runner:
 
     def run(self) -> None:
         """Run everything in order; does not come back from an error that ruins the context."""
-        for item in self._job["runs"]:
-            self._diary.write(waiting=True)
+        for run in self._job.runs:
+            self._diary.write(Waiting())
             with self._timer.exclusive():
-                sticky = self._attempt(item)
+                sticky = self._attempt(run)
             if sticky:
                 os._exit(3)  # every later call would only repeat the error
 
-    def _attempt(self, item: dict[str, Any]) -> bool:
+    def _attempt(self, run: CaseRun) -> bool:
         """Run one configuration, and write down what became of it; gives whether the context is ruined."""
-        self._diary.write(began=item["number"])
+        self._diary.write(Began(run.number))
         self._loaded = sticky = False
-        outcome, error = Outcome.OK, ""
+        outcome, error = CaseOutcome.OK, ""
         try:
-            verification = self._once(item)
+            verification = self._once(run)
             if verification.checked and not verification.passed:
-                outcome, error = Outcome.WRONG, verification.message
+                outcome, error = CaseOutcome.WRONG, verification.message
             elif not verification.checked:
-                outcome, error = Outcome.UNVERIFIED, verification.message
+                outcome, error = CaseOutcome.UNVERIFIED, verification.message
         except DriverFailure as failure:
             sticky, error = failure.sticky, str(failure)
             outcome = self._outcome_of(failure)
         except TunerError as problem:
-            outcome, error = Outcome.UNPREPARED, str(problem)
-        self._diary.write(ended=item["number"], outcome=outcome, error=error, log_bytes=self._log_bytes())
+            outcome, error = CaseOutcome.UNPREPARED, str(problem)
+        self._diary.write(Ended(run.number, outcome, error, self._log_bytes()))
         return sticky
 
-    def _once(self, item: dict[str, Any]) -> Verification:
+    def _once(self, run: CaseRun) -> Verification:
         """Run one configuration as often as the job says, and compare what it computes."""
-        setup = self._job["setups"][item["setup"]]
-        tensors = tuple(buffer_from_json(tensor) for tensor in setup["tensors"])
-        guarded = self._job["guarded"]
+        job, setup = self._job, self._job.setups[run.setup]
         with closing(
-            ProblemData(self._helpers, tensors, self._job["seed"], 0, self._gpu.sm_count, guarded=guarded)
+            ProblemData(self._helpers, setup.tensors, job.seed, 0, self._gpu.sm_count, guarded=job.guarded)
         ) as data:
-            verifier = Verifier(data, setup["reference"])
+            verifier = Verifier(data, setup.reference)
             data.seal()
-            plan = Plan.from_json(item["plan"])
-            cubins = [base64.b64decode(cubin) for cubin in item["cubins"]]
             self._loaded = True
-            with closing(load(data, cubins, item["entries"], plan.launches, plan.scratch)) as loaded:
+            with closing(load(data, run.candidate)) as loaded:
                 check(cu.cuCtxSynchronize())  # what fills the scratch runs on another stream
-                sizes = {tensor.name: tensor.size_bytes for tensor in tensors}
-                sizes |= {f"scratch {buffer.name}": buffer.size_bytes for buffer in plan.scratch}
-                addresses = data.memory.addresses
-                self._diary.write(tensors={name: [addresses[name], size] for name, size in sizes.items()})
-                found = Verification(False, checked=False)
-                for _ in range(self._job["calls"]):
-                    found = self._call(data, loaded, verifier)
-                    if found.checked and not found.passed:
-                        return found
-                if self._job["profiled"]:
+                self._note_tensors(data, run.candidate)
+                verification = Verification(False, checked=False)
+                for _ in range(job.calls):
+                    verification = self._call(data, loaded, verifier)
+                    if verification.checked and not verification.passed:
+                        return verification
+                if job.profiled:
                     self._profiled(data, loaded)
-                return found
+                return verification
+
+    def _note_tensors(self, data: ProblemData, candidate: Candidate) -> None:
+        """Write down where tensors and scratch lie, for findings that name an address."""
+        sizes = {tensor.name: tensor.size_bytes for tensor in data.tensors}
+        sizes |= {f"scratch {buffer.name}": buffer.size_bytes for buffer in candidate.plan.scratch}
+        addresses = data.memory.addresses
+        self._diary.write(Placed({name: (addresses[name], size) for name, size in sizes.items()}))
 
     def _call(self, data: ProblemData, loaded: Loaded, verifier: Verifier) -> Verification:
         """Run it once, on restored and (unless the tool watches for that) poisoned tensors."""
-        if self._job["poisoned"]:
+        if self._job.poisoned:
             data.poison()
         self._launch(data, loaded, restore=True)
         damage = data.damage()
@@ -184,12 +187,12 @@ class Runner:
             time.sleep(SETTLE_S)
         return length
 
-    def _outcome_of(self, failure: DriverFailure) -> Outcome:
+    def _outcome_of(self, failure: DriverFailure) -> CaseOutcome:
         if failure.status is Status.OUT_OF_MEMORY:
-            return Outcome.OUT_OF_MEMORY
+            return CaseOutcome.OUT_OF_MEMORY
         if not self._loaded:
-            return Outcome.UNPREPARED
-        return Outcome.FAULT if failure.sticky else Outcome.UNLAUNCHABLE
+            return CaseOutcome.UNPREPARED
+        return CaseOutcome.FAULT if failure.sticky else CaseOutcome.UNLAUNCHABLE
 
 
 def _end_with(process: int) -> None:
@@ -210,17 +213,17 @@ def _end_with(process: int) -> None:
 
 def main() -> None:
     """Do what the job in the file that is the only argument says."""
-    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    diary = Diary(Path(job["diary"]))
-    _end_with(job["head"])
+    file = read_job(Path(sys.argv[1]))
+    diary = Diary(file.diary)
+    _end_with(file.head)
     try:
-        runner = Runner(job, diary)
+        runner = Runner(file, diary)
     except (TunerError, DriverFailure) as error:
-        diary.write(error=str(error))
+        diary.write(Complaint(str(error)))
         sys.exit(2)
-    diary.write(ready=os.getpid())
+    diary.write(Ready(os.getpid()))
     runner.run()
-    diary.write(done=True)
+    diary.write(Done())
     with suppress(OSError):
         sys.stdout.flush()
 

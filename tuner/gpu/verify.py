@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import struct
 from collections.abc import Mapping
@@ -20,9 +19,9 @@ from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
 from tuner.kernel.launches import Buffer
-from tuner.kernel.plan import buffer_from_json, launch_from_json
 from tuner.kernel.tolerance import Tolerance, norm_allowance, tolerance
 from tuner.model import Gpu, Verification
+from tuner.protocol.problem import CudaReference, ProblemSetup, ReferenceData
 
 _COMPARISON = struct.Struct("<QQddd")
 CROSS_CHECK_ELEMENTS = 1 << 20
@@ -37,44 +36,42 @@ class Verifier:
 
     Args:
         data: the tensors.
-        request: ``numpy`` (texts by output), ``cuda`` (launch, cubin, entry), ``golden`` (files by output),
-            ``scalars`` and ``sizes`` by name, ``reduction``, ``accumulate``, ``tolerance``, ``operand_rounding``,
-            ``flops``.
+        reference: how to find out what they are.
 
     Raises:
         KernelError: the references contradict each other, one does not fit its output, or gives no numbers.
     """
 
-    def __init__(self, data: ProblemData, request: Mapping[str, Any]) -> None:
+    def __init__(self, data: ProblemData, reference: ReferenceData) -> None:
         self._data = data
         self._context = data.helpers.context
         self._expected: set[str] = set()
         self._truth: dict[str, int] = {}
         self._tolerances: dict[str, Tolerance] = {
             tensor.name: tolerance(
-                request["reduction"],
-                request["accumulate"],
+                reference.reduction,
+                reference.accumulate,
                 tensor.dtype,
-                request["tolerance"],
-                request.get("operand_rounding", 0.0),
+                reference.tolerance,
+                reference.operand_rounding,
             )
             for tensor in data.outputs
         }
         self._result = data.memory.allocate("verifier result", _COMPARISON.size)
-        if request.get("cuda"):
-            self._run_cuda(request["cuda"])
-        if request.get("golden"):
-            self._load_golden(request["golden"])
-        if request.get("numpy"):
+        if reference.cuda is not None:
+            self._run_cuda(reference.cuda)
+        if reference.golden:
+            self._load_golden(reference.golden)
+        if reference.numpy:
             small = (
                 max(t.count for t in data.tensors) <= CROSS_CHECK_ELEMENTS
-                and request["flops"] <= CROSS_CHECK_WORK
+                and reference.flops <= CROSS_CHECK_WORK
             )
             if small or not self._expected:
-                self._run_numpy(request)
+                self._run_numpy(reference)
         for tensor in data.outputs:
             if tensor.name in self._expected:
-                self._insist_on_numbers(tensor)
+                self._require_numbers(tensor)
 
     @property
     def possible(self) -> bool:
@@ -199,7 +196,7 @@ class Verifier:
         magnitude = self._data.memory.allocate(f"{tensor.name} magnitude", tensor.count * 4)
         return expected, magnitude
 
-    def _insist_on_numbers(self, tensor: Buffer) -> None:
+    def _require_numbers(self, tensor: Buffer) -> None:
         """Refuse a reference that says nothing: not a number, or elements whose value rounding alone decides.
 
         Raises:
@@ -226,7 +223,7 @@ class Verifier:
                 "there is no right answer to compare with: change the expression, or the inputs' init",
             )
 
-    def _run_cuda(self, request: Mapping[str, Any]) -> None:
+    def _run_cuda(self, reference: CudaReference) -> None:
         addresses = dict(self._data.memory.addresses)
         for tensor in self._data.outputs:
             expected, magnitude = self._allocate(tensor)
@@ -234,27 +231,27 @@ class Verifier:
             fill_bytes(expected, 0xFF, tensor.count * 8)
             fill_bytes(magnitude, 0xFF, tensor.count * 4)
             self._expected.add(tensor.name)
-        module = check(cu.cuModuleLoadData(base64.b64decode(request["cubin"])))
+        module = check(cu.cuModuleLoadData(reference.cubin))
         graph = Graph(self._context)
         try:
-            Kernel(module, request["entry"], launch_from_json(request["launch"]), addresses).add_to(graph)
+            Kernel(module, reference.entry, reference.launch, addresses).add_to(graph)
             graph.launch()
             self._context.synchronize()
         finally:
             graph.close()
             cu.cuModuleUnload(module)
 
-    def _run_numpy(self, request: Mapping[str, Any]) -> None:
-        names: dict[str, Any] = {**request["sizes"], **request["scalars"]}
+    def _run_numpy(self, reference: ReferenceData) -> None:
+        names: dict[str, Any] = {**reference.sizes, **reference.scalars}
         for tensor in self._data.tensors:
             if tensor.role != "output":
                 names[tensor.name] = self._data.download(
                     tensor, f"{tensor.name}_initial" if tensor.role == "inout" else None
                 )
         for tensor in self._data.outputs:
-            if tensor.name not in request["numpy"]:
+            if tensor.name not in reference.numpy:
                 continue
-            value, magnitude = ArrayExpression(request["numpy"][tensor.name]).evaluate(names)
+            value, magnitude = ArrayExpression(reference.numpy[tensor.name]).evaluate(names)
             if tensor.transposed:
                 value, magnitude = value.T, magnitude.T
             if value.shape != tensor.shape:
@@ -287,12 +284,12 @@ class Verifier:
                 "correct [reference] in the kernel's file",
             )
 
-    def _load_golden(self, files: Mapping[str, str]) -> None:
+    def _load_golden(self, files: Mapping[str, Path]) -> None:
         for tensor in self._data.outputs:
             if tensor.name not in files:
                 continue
             try:
-                value = np.load(Path(files[tensor.name]), allow_pickle=False).astype(np.float64)
+                value = np.load(files[tensor.name], allow_pickle=False).astype(np.float64)
             except (OSError, ValueError) as error:
                 raise KernelError(f"golden file {files[tensor.name]}: {error}") from None
             value = value.T if tensor.transposed else value
@@ -325,7 +322,7 @@ class Truth:
 
     Args:
         helpers: the tuner's own kernels.
-        request: ``tensors`` and ``reference`` of the wider problem, as in a setup.
+        wider: the wider problem.
         seed: of the inputs.
         gpu: for its size.
 
@@ -333,13 +330,12 @@ class Truth:
         KernelError: it has no reference, or one that fails.
     """
 
-    def __init__(self, helpers: Helpers, request: dict[str, Any], seed: int, gpu: Gpu) -> None:
-        tensors = tuple(buffer_from_json(tensor) for tensor in request["tensors"])
-        data = ProblemData(helpers, tensors, seed, gpu.l2_bytes, gpu.sm_count)
+    def __init__(self, helpers: Helpers, wider: ProblemSetup, seed: int, gpu: Gpu) -> None:
+        data = ProblemData(helpers, wider.tensors, seed, gpu.l2_bytes, gpu.sm_count)
         self.memory = Memory()
         self.addresses: dict[str, int] = {}
         try:
-            _insist_on_answers(Verifier(data, request["reference"]))
+            _require_answers(Verifier(data, wider.reference))
             for tensor in data.outputs:
                 name = f"{tensor.name} expected"
                 self.addresses[tensor.name] = self.memory.take(data.memory, name, "truth ")
@@ -350,7 +346,7 @@ class Truth:
             data.close()
 
 
-def _insist_on_answers(verifier: Verifier) -> None:
+def _require_answers(verifier: Verifier) -> None:
     if not verifier.possible:
         raise KernelError(
             "there is no reference to count errors from", "add [reference] to the kernel's file"

@@ -1,25 +1,23 @@
 """The measuring process: owns the GPU, verifies and times one candidate after another, and may die at any moment.
 
-It speaks JSON over its pipes. Before each step that a bad kernel could block for ever, it says how long the step may
-take; the guard (``tuner.devices.guard``) kills it after that. After an error that ruins the context it reports and
-ends, and the guard starts a new one.
+It speaks the messages of ``tuner.protocol.measuring``. Before each step that a bad kernel could block for ever, it says
+how long the step may take; the guard (``tuner.devices.guard``) kills it after that. After an error that ruins the
+context it reports and ends, and the guard starts a new one.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from cuda.bindings import driver as cu
 
 from tuner.compile.cache import CubinCache
@@ -27,7 +25,7 @@ from tuner.conditions import Regime
 from tuner.errors import TunerError
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator
-from tuner.gpu.candidate import Loaded, load
+from tuner.gpu.candidate import load
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.drift import DriftWatch, Reference
 from tuner.gpu.driver import Context, DriverFailure, check
@@ -37,10 +35,35 @@ from tuner.gpu.open_baseline import open_baseline
 from tuner.gpu.problem import Stand, build_stand
 from tuner.gpu.timing import ClockMismatchError, Timer
 from tuner.kernel.baselines import BaselineKind
-from tuner.kernel.launches import Plan
-from tuner.kernel.plan import buffer_from_json
 from tuner.model import Measurement, Status
 from tuner.processes import ParentPipe
+from tuner.protocol.measuring import (
+    MEASURING,
+    Answer,
+    Calibrate,
+    Calibrated,
+    CandidateContestant,
+    Deadline,
+    Failed,
+    Hello,
+    Measure,
+    Measured,
+    MeasuringReply,
+    MeasuringRequest,
+    NoGpu,
+    Race,
+    RaceContestant,
+    Raced,
+    RaceFailed,
+    Release,
+    Released,
+    Setup,
+    SetupDone,
+    Started,
+)
+
+Pipe = ParentPipe[MeasuringRequest, MeasuringReply]
+Requests = queue.SimpleQueue[MeasuringRequest | None]
 
 LOCK_S = 600.0
 """Allowed for another tuner on the same GPU to end its turn."""
@@ -57,78 +80,77 @@ LIBRARY_S = 180.0
 class Worker:
     """Answers the guard's requests."""
 
-    def __init__(self, pipe: ParentPipe, index: int, cache: CubinCache | None) -> None:
+    def __init__(self, pipe: Pipe, index: int, cache: CubinCache | None) -> None:
         self._pipe = pipe
-        self.requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self.requests: Requests = queue.SimpleQueue()
         uuid = _uuid(index)
         clocks = Clocks(uuid)
-        self.others = clocks.processes()  # before there is a context of our own
+        others = clocks.processes()  # before there is a context of our own
         self._context = Context(index)
         self.gpu = self._context.describe()
-        self.notes = _notes(self.gpu.name, clocks, self.others)
+        self.hello = Hello(self.gpu, _notes(self.gpu.name, clocks, others), others)
         self._cache = cache
         self._helpers = Helpers(self._context, self.gpu.arch, cache)
         self._timer = Timer(self._context, clocks, uuid)
         self._stand: Stand | None = None
         self._judge: Judge | None = None
         self._drift: DriftWatch | None = None
-        self.nvml = clocks.available
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: MeasuringRequest) -> Answer:
         """Do what a request asks for."""
-        handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            "setup": self._setup,
-            "measure": self._measure,
-            "race": self._race,
-            "calibrate": self._calibrate,
-            "release": self._release,
-        }
         self._allow(LOCK_S)
         with self._timer.exclusive():
             self._allow(LOAD_S)
-            return handlers[request["do"]](request)
+            match request:
+                case Setup():
+                    return self._setup(request)
+                case Measure():
+                    return self._measure(request)
+                case Race():
+                    return self._race(request)
+                case Calibrate():
+                    return self._calibrate()
+                case Release():
+                    self._release()
+                    return Released()
 
     def _allow(self, seconds: float) -> None:
-        self._pipe.send({"allow_s": seconds})
+        self._pipe.send(Deadline(seconds))
 
     # -- setup ------------------------------------------------------------------------------------------------
 
-    def _setup(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._release(request)
+    def _setup(self, setup: Setup) -> SetupDone | Failed:
+        self._release()
         self._allow(SETUP_S)
         try:
-            return self._set_up(request)
+            return self._set_up(setup)
         except TunerError as error:
-            return {"error": str(error)}
+            return Failed(str(error))
         except ClockMismatchError as mismatch:
-            return {"error": f"this GPU cannot be timed: {mismatch}"}
+            return Failed(f"this GPU cannot be timed: {mismatch}")
         except DriverFailure as failure:
             if failure.sticky:
-                return {"error": f"the reference kernel failed: {failure}", "dying": True}
+                return Failed(f"the reference kernel failed: {failure}", dying=True)
             if failure.status is not Status.OUT_OF_MEMORY:
-                return {"error": f"the reference cannot be launched: {failure}"}
-            return {"error": f"this problem does not fit on the GPU: {failure}; {_needs(request)}"}
+                return Failed(f"the reference cannot be launched: {failure}")
+            return Failed(f"this problem does not fit on the GPU: {failure}; {_needs(setup)}")
 
-    def _set_up(self, request: dict[str, Any]) -> dict[str, Any]:
-        stand, least_error = build_stand(request, self._helpers, self.gpu, self._timer, self._allow)
+    def _set_up(self, setup: Setup) -> SetupDone:
+        stand, least_error = build_stand(setup, self._helpers, self.gpu, self._timer, self._allow)
         self._stand = stand
-        self._drift = DriftWatch(Reference(stand, self._helpers, self.gpu)) if request["timed"] else None
+        self._drift = DriftWatch(Reference(stand, self._helpers, self.gpu)) if setup.timed else None
         self._judge = Judge(stand, self.requests.empty)
-        return {
-            "verifiable": stand.verifier.possible,
-            "least_error": least_error,
-            "reference_ns": self._drift.reference_ns if self._drift is not None else 0.0,
-        }
+        reference_ns = self._drift.reference_ns if self._drift is not None else 0.0
+        return SetupDone(stand.verifier.possible, least_error, reference_ns)
 
-    def _release(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - a handler's signature
-        """Return back the problem's memory, so that another process has room for the same problem."""
+    def _release(self) -> None:
+        """Free the problem's memory, so that another process has room for the same problem."""
         if self._stand is not None:
             self._stand.close()
         self._stand = self._judge = self._drift = None
-        return {}
 
-    def _calibrate(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._release(request)
+    def _calibrate(self) -> Calibrated | Failed:
+        self._release()
         self._allow(CALIBRATION_S)
 
         def allow(seconds: float) -> None:
@@ -136,26 +158,26 @@ class Worker:
 
         calibrator = Calibrator(self._context, self.gpu, self._helpers, self._timer, allow, self._cache)
         try:
-            return {"calibration": calibrator.measure().to_json()}
+            return Calibrated(calibrator.measure())
         except (DriverFailure, ClockMismatchError, TunerError) as error:
             dying = isinstance(error, DriverFailure) and error.sticky
-            return {"error": f"this GPU cannot be calibrated: {error}", "dying": dying}
+            return Failed(f"this GPU cannot be calibrated: {error}", dying)
 
     # -- one candidate ------------------------------------------------------------------------------------------
 
-    def _measure(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _measure(self, request: Measure) -> Measured:
         assert self._stand is not None and self._judge is not None
         candidate = None
         began = 0.0
         drifted = dying = False
         try:
-            candidate = self._load(request)
+            candidate = load(self._stand.data, request.candidate)
             began = time.monotonic()
             measurement = self._judge.judge(
                 candidate,
-                request.get("incumbent_ns") or 0.0,
-                thorough=bool(request.get("thorough")),
-                verify_only=bool(request.get("verify_only")),
+                request.incumbent_ns or 0.0,
+                thorough=request.thorough,
+                verify_only=request.verify_only,
             )
             drifted = self._has_drifted()
         except DriverFailure as failure:
@@ -166,14 +188,14 @@ class Worker:
         end = time.monotonic()
         if candidate is not None and not dying:
             candidate.close()
-        return {
-            "measurement": {**asdict(measurement), "drifted": drifted},
-            "span": [began, end] if began else [],
-            "refined_s": self._judge.refined_s if began else 0.0,
-            "dying": dying or self._stand.damaged,
+        return Measured(
+            replace(measurement, drifted=drifted),
+            (began, end) if began else None,
+            self._judge.refined_s if began else 0.0,
             # The guard compares the next process's with it, should this one not live.
-            **({"reference_ns": self._drift.reference_ns} if self._drift is not None else {}),
-        }
+            self._drift.reference_ns if self._drift is not None else None,
+            dying or self._stand.damaged,
+        )
 
     def _has_drifted(self) -> bool:
         assert self._stand is not None
@@ -185,58 +207,48 @@ class Worker:
         except ClockMismatchError:  # says nothing about the candidate; the next one brings another look
             return False
 
-    def _load(self, request: dict[str, Any]) -> Loaded:
-        assert self._stand is not None
-        plan = Plan.from_json(request["plan"])
-        return load(self._stand.data, request["cubins"], request["entries"], plan.launches, plan.scratch)
-
     # -- several in turn ------------------------------------------------------------------------------------------
 
-    def _race(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _race(self, race: Race) -> Raced | RaceFailed:
         """Time candidates and baselines in turn, in shuffled rounds; each round gives one group of each."""
         stand = self._stand
         assert stand is not None
-        began = time.monotonic()
         contest = Contest(stand)
         with ExitStack() as loaded:
             entrants: list[Entrant] = []
             try:
-                for item in request["candidates"]:
+                for contestant in race.contestants:
                     contest.current = len(entrants)
-                    entrants.append(self._entrant(item, loaded))
-                outcome = contest.run(entrants, request["rounds"], request["samples"], request["seed"])
+                    entrants.append(self._entrant(contestant, stand, loaded))
+                outcome = contest.run(entrants, race.rounds, race.samples, race.seed)
             except (DriverFailure, ClockMismatchError, Lost, TunerError) as failure:
                 dying = stand.damaged or (isinstance(failure, DriverFailure) and failure.sticky)
                 if dying:
                     loaded.pop_all()  # every call would only repeat the error
-                return {"error": str(failure), "candidate": contest.current, "dying": dying}
+                return RaceFailed(str(failure), contest.current, dying)
         tags = set().union(*(seen.tags for seen in outcome.seen)) if outcome.seen else set()
-        return {
-            "rounds": outcome.rounds,
-            "tags": sorted(tags),
-            "verified": outcome.verified,
-            "sm_clock_hz": [seen.sm_clock_hz for seen in outcome.seen],
-            "span": [began, time.monotonic()],
-        }
+        return Raced(
+            tuple(tuple(tuple(group) for group in groups) for groups in outcome.rounds),
+            tuple(sorted(tags)),
+            tuple(outcome.verified),
+            tuple(seen.sm_clock_hz for seen in outcome.seen),
+        )
 
-    def _entrant(self, item: dict[str, Any], loaded: ExitStack) -> Entrant:
-        assert self._stand is not None
-        estimate_ns = float(item["estimate_ns"])
-        if "cubins" in item:
-            candidate = self._load(item)
+    def _entrant(self, contestant: RaceContestant, stand: Stand, loaded: ExitStack) -> Entrant:
+        if isinstance(contestant, CandidateContestant):
+            candidate = load(stand.data, contestant.candidate)
             loaded.callback(candidate.close)
-            return Entrant(candidate, estimate_ns, insist=bool(item["insist"]))
-        self._allow(NUMPY_S if item["baseline"]["kind"] == BaselineKind.NUMPY else LIBRARY_S)
-        baseline = loaded.enter_context(open_baseline(self._context, self._stand.data, item["baseline"]))
+            return Entrant(candidate, contestant.estimate_ns, insist=contestant.required)
+        self._allow(NUMPY_S if contestant.kind == BaselineKind.NUMPY else LIBRARY_S)
+        baseline = loaded.enter_context(open_baseline(self._context, stand.data, contestant))
         if isinstance(baseline, tuple):
             return Entrant(None, host_ns=baseline)
-        return Entrant(baseline, estimate_ns, insist=False)
+        return Entrant(baseline, contestant.estimate_ns, insist=False)
 
 
-def _needs(request: dict[str, Any]) -> str:
+def _needs(setup: Setup) -> str:
     """Say how much memory a setup asks for."""
-    tensors = [buffer_from_json(tensor) for tensor in request["tensors"]]
-    copies = request["batch"]["copies"]
+    tensors, copies = setup.problem.tensors, setup.batch.copies
     size_bytes = sum(tensor.size_bytes for tensor in tensors) * copies
     size_bytes += sum(12 * tensor.count for tensor in tensors if tensor.role != "input")
     text = f"its tensors and what is expected of them take {size_bytes / 2**30:.1f} GiB"
@@ -252,7 +264,7 @@ def _uuid(index: int) -> str:
         return ""  # the context says it better
 
 
-def _notes(name: str, clocks: Clocks, others: int) -> list[str]:
+def _notes(name: str, clocks: Clocks, others: int) -> tuple[str, ...]:
     """Say what a reader of the times should know about this GPU."""
     notes = []
     if others:
@@ -262,17 +274,18 @@ def _notes(name: str, clocks: Clocks, others: int) -> list[str]:
         notes.append("a MIG slice: the other slices share its memory bandwidth and power")
     if not clocks.available:
         notes.append("NVML does not answer: power caps and slow-downs cannot be told from slow kernels")
-    return notes
+    return tuple(notes)
 
 
-def _read_requests(pipe: ParentPipe, requests: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+def _read_requests(pipe: Pipe, requests: Requests) -> None:
     """Empty the pipe at once, so that the guard never blocks on it, and decode while the GPU works."""
+    request: MeasuringRequest | None
     while True:
-        request = pipe.receive()
-        if request is not None:
-            for item in (request, *request.get("candidates", ())):
-                if "cubins" in item:
-                    item["cubins"] = [base64.b64decode(cubin) for cubin in item["cubins"]]
+        try:
+            request = pipe.receive()
+        except msgspec.DecodeError as error:
+            sys.stderr.write(f"malformed request: {error}\n")
+            request = None
         requests.put(request)
         if request is None:
             # The tuner is gone; a hung kernel must not keep this process.
@@ -282,22 +295,20 @@ def _read_requests(pipe: ParentPipe, requests: queue.SimpleQueue[dict[str, Any] 
 
 def main() -> None:
     """Serve until the guard closes the pipe. Arguments: GPU number, cache folder or ``-``."""
-    pipe = ParentPipe()
+    pipe: Pipe = ParentPipe(MEASURING)
     cache = None if sys.argv[2] == "-" else CubinCache(Path(sys.argv[2]))
     try:
         worker = Worker(pipe, int(sys.argv[1]), cache)
     except (TunerError, DriverFailure) as error:
-        pipe.send({"error": str(error)})
+        pipe.send(NoGpu(str(error)))
         return
-    pipe.send(
-        {"gpu": worker.gpu.to_json(), "nvml": worker.nvml, "notes": worker.notes, "others": worker.others}
-    )
+    pipe.send(worker.hello)
     threading.Thread(target=_read_requests, args=(pipe, worker.requests), daemon=True).start()
     while (request := worker.requests.get()) is not None:
-        pipe.send({"started": request["id"]})
-        reply = worker.answer(request)
-        pipe.send({"id": request["id"], **reply})
-        if reply.get("dying"):
+        pipe.send(Started())
+        answer = worker.answer(request)
+        pipe.send(answer)
+        if isinstance(answer, Measured | RaceFailed | Failed) and answer.dying:
             # The context is ruined: every later call would only repeat the error.
             with contextlib.suppress(OSError):
                 sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What is launched, with everything settled but addresses: records that other processes get, and nothing heavy."""
+"""Launches and buffers as plain records for other processes: everything but device addresses."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tuner.model import Value
 
 @dataclass(frozen=True)
 class Buffer:
-    """Device memory: a tensor of the problem, or scratch of a variant."""
+    """Device memory: a tensor of the problem, or scratch memory of a variant."""
 
     name: str
     shape: tuple[int, ...]
-    """As it lies in memory, row-major."""
+    """In memory order, row-major."""
     dtype: str
     role: str
     init: str = "normal"
     transposed: bool = False
-    """Whether memory holds the transpose of what the kernel means by this tensor."""
+    """Whether the memory holds the tensor's transpose."""
     zeroed: bool = False
-    """Cleared before every run, inside the timing."""
+    """Whether it is set to zero before every run, inside the timing."""
     zeroed_once: bool = False
-    """Zero before its first use; each run leaves it zero."""
+    """Whether it is zero before the first run, and every run leaves it zero."""
 
     @property
     def count(self) -> int:
@@ -39,7 +39,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What the tensor memory accelerator is told of a matrix, but for its address."""
+    """A tensor map for the tensor memory accelerator, without the matrix's address."""
 
     dtype: str
     rows: int
@@ -49,28 +49,28 @@ class TensorMap:
     swizzle: int
     """Bytes; 0 for none."""
     promotion: int
-    """Bytes that the L2 fetches at a time; 0 for the least."""
+    """L2 promotion in bytes; 0 for none."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch with everything settled but the addresses."""
+    """One kernel launch, without addresses."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
     arguments: tuple[tuple[str, str, Value], ...]
-    """Triples (kind, name or dtype, value): ``("buffer", "a", 0)`` or ``("scalar", "int64", 4096)``. A tensor that
-    the problem does not have is a null pointer, ``("scalar", "int64", 0)``. A tensor map is ``("map", "a", text)`` with
-    the text of a :class:`TensorMap`. A table of places is ``("places", "uint8", 8)`` with how many clusters share what
-    they read."""
+    """Triples (kind, name or dtype, value): ``("buffer", "a", 0)`` or ``("scalar", "int64", 4096)``. A tensor that the
+    problem lacks is a null pointer, ``("scalar", "int64", 0)``. A tensor map is ``("map", "a", text)`` with the JSON of
+    a :class:`TensorMap`. A table of cluster numbers (``tuner.kernel.cluster_order``) is ``("places", "uint8", 8)`` if 8
+    clusters read the same data."""
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False
     carveout: int | None = None
     alignment: int = 1
     """Bytes of which every tensor's address must be a multiple."""
     resident: bool = False
-    """Whether blocks wait for others, so that all must be on the GPU at once."""
+    """Whether blocks wait for each other, so that all must be resident at once."""
 
     @property
     def threads(self) -> int:
@@ -79,12 +79,12 @@ class Launch:
 
     @property
     def clusters(self) -> int:
-        """Clusters in the grid; its blocks where it has none."""
+        """Clusters in the grid; its blocks if it has none."""
         return math.prod(self.grid) // math.prod(self.cluster or (1,))
 
     @property
     def needs_cluster_order(self) -> bool:
-        """Whether it takes a table of places."""
+        """Whether an argument is a table of cluster numbers."""
         return any(kind == "places" for kind, _, _ in self.arguments)
 
 

@@ -1,20 +1,26 @@
-"""What a process that a tool watches is to do, as a file; and what it says about each configuration.
+"""What a process that a tool watches is to do, as a file; and its diary, in which it says how far it is.
 
-The other side is ``tuner.gpu.tool_target``.
+The other side is ``tuner.gpu.tool_target``. The diary has one JSON object a line: :class:`Ready` once there is a
+context; :class:`Waiting` before each configuration, for other tuners on this GPU to end their turn; :class:`Began`,
+then :class:`Placed` when its data is ready, then :class:`Ended`; :class:`Done` as the last line. :class:`Complaint`
+says why there is no context.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+
+import msgspec
+
+from tuner.processes import Codec
+from tuner.protocol.problem import Candidate, ProblemSetup
+from tuner.protocol.record import Message, Record
 
 
-class Outcome(StrEnum):
+class CaseOutcome(StrEnum):
     """What became of one configuration, as far as the process itself can tell."""
 
     OK = "ok"
@@ -30,18 +36,24 @@ class Outcome(StrEnum):
     """Its inputs or its reference could not be made ready; it never ran."""
 
 
-@dataclass(frozen=True)
-class Job:
+class CaseRun(Record, frozen=True):
+    """One configuration to be run."""
+
+    number: int
+    setup: int
+    """Index of its problem in the job."""
+    candidate: Candidate
+
+
+class ToolJob(Record, frozen=True):
     """Configurations to be run one after the other."""
 
     gpu: int
     """Number of the GPU."""
     cache: str
     """Folder of the cubin cache; empty for none."""
-    setups: Sequence[Mapping[str, Any]]
-    """``tensors`` and ``reference`` of each problem, as in a setup request of ``tuner.devices.requests``."""
-    runs: Sequence[Mapping[str, Any]]
-    """For each configuration its ``number``, the place of its ``setup``, ``plan``, ``cubins`` and ``entries``."""
+    setups: tuple[ProblemSetup, ...]
+    runs: tuple[CaseRun, ...]
     calls: int = 1
     """How often each is called and compared."""
     seed: int = 0
@@ -53,16 +65,104 @@ class Job:
     profiled: bool = False
     """Whether one further call lies between the two calls of the driver that switch a profiler on and off."""
 
-    def write(self, folder: Path, name: str, log: Path | None = None) -> tuple[Path, Path]:
-        """Write it into a folder; give its file and that of the diary, which does not exist yet.
 
-        Args:
-            folder: an existing one.
-            name: of the files.
-            log: the tool's, whose length the diary tells.
-        """
-        path, diary = folder / f"{name}.job.json", folder / f"{name}.diary.jsonl"
-        data = {**asdict(self), "diary": str(diary), "log": str(log or ""), "head": os.getpid()}
-        path.write_text(json.dumps(data), encoding="utf-8")
-        diary.unlink(missing_ok=True)
-        return path, diary
+class JobFile(Record, frozen=True):
+    """A job on its way to the process."""
+
+    job: ToolJob
+    diary: Path
+    log: Path | None
+    """The tool's, whose length the diary tells."""
+    head: int
+    """The process that waits for the tool."""
+
+
+_JOB_FILE: Codec[JobFile] = Codec(JobFile)
+
+
+def write_job(job: ToolJob, folder: Path, name: str, log: Path | None = None) -> tuple[Path, Path]:
+    """Write a job into a folder; give its file and that of the diary, which does not exist yet.
+
+    Args:
+        job: the job.
+        folder: an existing one.
+        name: of the files.
+        log: the tool's.
+    """
+    path, diary = folder / f"{name}.job", folder / f"{name}.diary.jsonl"
+    path.write_bytes(_JOB_FILE.encode(JobFile(job, diary, log, os.getpid())))
+    diary.unlink(missing_ok=True)
+    return path, diary
+
+
+def read_job(path: Path) -> JobFile:
+    """Read what :func:`write_job` wrote.
+
+    Raises:
+        msgspec.DecodeError: it is something else.
+    """
+    return _JOB_FILE.decode(path.read_bytes())
+
+
+# -- the diary --------------------------------------------------------------------------------------------------------
+
+
+class Ready(Message, frozen=True):
+    """There is a context."""
+
+    pid: int
+
+
+class Waiting(Message, frozen=True):
+    """The process waits for its turn on the GPU."""
+
+
+class Began(Message, frozen=True):
+    """A configuration's turn begins."""
+
+    number: int
+
+
+class Placed(Message, frozen=True):
+    """Its tensors are in the GPU's memory."""
+
+    tensors: Mapping[str, tuple[int, int]]
+    """Address and bytes of each."""
+
+
+class Ended(Message, frozen=True):
+    """Its turn is over."""
+
+    number: int
+    outcome: CaseOutcome
+    error: str
+    log_bytes: int
+    """Length of the tool's log by then."""
+
+
+class Done(Message, frozen=True):
+    """Everything was run."""
+
+
+class Complaint(Message, frozen=True):
+    """The process could not begin, or its diary cannot be read."""
+
+    error: str
+
+
+Entry = Ready | Waiting | Began | Placed | Ended | Done | Complaint
+_ENTRIES: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+
+
+def entry_line(entry: Entry) -> bytes:
+    """Return an entry as a line of a diary."""
+    return msgspec.json.encode(entry) + b"\n"
+
+
+def read_entry(line: bytes) -> Entry:
+    """Read a line of a diary.
+
+    Raises:
+        msgspec.DecodeError: it is malformed; the text names the path.
+    """
+    return _ENTRIES.decode(line)

@@ -6,16 +6,19 @@ import queue
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from tuner.compile.pool import Compilation, CompilePool
-from tuner.conditions import Conditions
-from tuner.devices.requests import Requests, candidate_request
+from msgspec import structs
+
+from tuner.compile.pool import CompilePool
+from tuner.devices.requests import Requests, candidate_of
 from tuner.errors import DeviceError, TunerError
 from tuner.kernel.launches import Plan
 from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Resources, Status
+from tuner.protocol.compilation import Compilation
+from tuner.protocol.job import CaseRun
+from tuner.protocol.problem import Candidate, ProblemSetup
 
 
 @dataclass(frozen=True)
@@ -36,17 +39,15 @@ class Unit:
 
     number: int
     case: Case
-    request: dict[str, Any]
-    """``plan``, ``cubins`` and ``entries``."""
-    setup: dict[str, Any]
-    """``tensors`` and ``reference``."""
+    candidate: Candidate
+    setup: ProblemSetup
     resources: tuple[Resources, ...] = ()
     """Of each launch."""
 
     @property
     def entries(self) -> tuple[str, ...]:
         """Its kernels' names in the cubins."""
-        return tuple(self.request["entries"])
+        return self.candidate.entries
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def compile_cases(
         done = partial(_answer, answers, number)
         pool.submit(kernel.file, case.problem, gpu, case.configuration, done)
     requests = Requests(kernel, gpu, pool)
-    setups: dict[str, dict[str, Any] | str] = {}
+    setups: dict[str, ProblemSetup | str] = {}
     units = []
     for _ in plans:
         number, compilation = answers.get()
@@ -99,8 +100,8 @@ def compile_cases(
         if isinstance(setup, str):
             left_out.append(LeftOut(case, setup))
             continue
-        request = candidate_request(plans[number], compilation)
-        units.append(Unit(number, case, request, setup, compilation.resources))
+        candidate = candidate_of(plans[number], compilation)
+        units.append(Unit(number, case, candidate, setup, compilation.resources))
     return sorted(units, key=lambda unit: unit.number), left_out
 
 
@@ -110,28 +111,27 @@ def _answer(
     answers.put((number, compilation))
 
 
-def _setup(requests: Requests, problem: Problem, *, with_golden: bool) -> dict[str, Any] | str:
+def _setup(requests: Requests, problem: Problem, *, with_golden: bool) -> ProblemSetup | str:
     """Describe tensors and reference of a problem, or say why there are none."""
     try:
-        request = requests.setup(problem, 0, Conditions(), timed=False)
+        setup = requests.problem_setup(problem)
     except DeviceError:
         raise
     except TunerError as error:
         return str(error)
-    reference = dict(request["reference"])
-    if not with_golden:
-        reference["golden"] = {}
-    return {"tensors": request["tensors"], "reference": reference}
+    if with_golden:
+        return setup
+    return structs.replace(setup, reference=structs.replace(setup.reference, golden={}))
 
 
-def as_runs(units: Sequence[Unit]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def as_runs(units: Sequence[Unit]) -> tuple[tuple[ProblemSetup, ...], tuple[CaseRun, ...]]:
     """Return units as ``setups`` and ``runs`` of a job; units of one problem share its setup."""
-    setups: list[dict[str, Any]] = []
-    places: dict[int, int] = {}
+    setups: list[ProblemSetup] = []
+    indices: dict[int, int] = {}
     runs = []
     for unit in units:
-        if id(unit.setup) not in places:
-            places[id(unit.setup)] = len(setups)
+        if id(unit.setup) not in indices:
+            indices[id(unit.setup)] = len(setups)
             setups.append(unit.setup)
-        runs.append({"number": unit.number, "setup": places[id(unit.setup)], **unit.request})
-    return setups, runs
+        runs.append(CaseRun(unit.number, indices[id(unit.setup)], unit.candidate))
+    return tuple(setups), tuple(runs)

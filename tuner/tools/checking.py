@@ -10,12 +10,11 @@ hangs is replaced, and goes on behind the configuration that ended it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from tuner.protocol.job import Job, Outcome
+from tuner.protocol.job import Began, CaseOutcome, Ended, Placed, ToolJob
 from tuner.tools.cases import Unit, as_runs
 from tuner.tools.locate import SANITIZER, ToolMissingError
 from tuner.tools.planted import FAULTS
@@ -42,7 +41,7 @@ class Verdict:
 
     unit: Unit
     tool: str
-    outcome: Outcome
+    outcome: CaseOutcome
     error: str = ""
     findings: tuple[Finding, ...] = ()
     log: Path = Path()
@@ -55,13 +54,17 @@ class Verdict:
     @property
     def failed(self) -> bool:
         """Whether anything is wrong; a configuration that cannot be launched here is only left out."""
-        wrong = self.outcome in (Outcome.WRONG, Outcome.FAULT, Outcome.UNPREPARED)
+        wrong = self.outcome in (CaseOutcome.WRONG, CaseOutcome.FAULT, CaseOutcome.UNPREPARED)
         return bool(self.findings) or wrong or self.late
 
     @property
     def ran(self) -> bool:
         """Whether the tool has seen its kernels at all."""
-        return self.outcome not in (Outcome.UNLAUNCHABLE, Outcome.OUT_OF_MEMORY, Outcome.UNPREPARED)
+        return self.outcome not in (
+            CaseOutcome.UNLAUNCHABLE,
+            CaseOutcome.OUT_OF_MEMORY,
+            CaseOutcome.UNPREPARED,
+        )
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,9 @@ class _Turn:
     """One configuration's turn in a process."""
 
     unit: Unit
-    outcome: Outcome = Outcome.FAULT
+    outcome: CaseOutcome = CaseOutcome.FAULT
     error: str = "the process ended"
-    tensors: dict[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     log_bytes: int | None = None
     """Length of the log behind it; None if it did not come to its end."""
     records: tuple[Record, ...] = ()
@@ -105,7 +108,7 @@ class _Session:
     @property
     def fault(self) -> bool:
         """Whether a configuration ended the process."""
-        return any(turn.outcome is Outcome.FAULT for turn in self.turns)
+        return any(turn.outcome is CaseOutcome.FAULT for turn in self.turns)
 
     @property
     def reliable(self) -> bool:
@@ -221,8 +224,8 @@ class Checker:
         setups, runs = as_runs(units)
         # What a kernel leaves in its scratch memory may matter to the next call of it, so that is called twice. A
         # poisoned output counts as written, so initcheck gets none.
-        scratch = any(unit.request["plan"]["scratch"] for unit in units)
-        job = Job(
+        scratch = any(unit.candidate.plan.scratch for unit in units)
+        job = ToolJob(
             settings.gpu,
             settings.cache,
             setups,
@@ -266,13 +269,14 @@ def _turns(seen: Watched, units: Sequence[Unit]) -> list[_Turn]:
     by_number = {unit.number: unit for unit in units}
     turns: list[_Turn] = []
     for entry in seen.entries:
-        if "began" in entry:
-            turns.append(_Turn(by_number[entry["began"]]))
-        elif "tensors" in entry:
-            turns[-1].tensors = entry["tensors"]
-        elif "ended" in entry:
-            turns[-1].outcome, turns[-1].error = Outcome(entry["outcome"]), entry["error"]
-            turns[-1].log_bytes = entry["log_bytes"]
+        match entry:
+            case Began():
+                turns.append(_Turn(by_number[entry.number]))
+            case Placed():
+                turns[-1].tensors = entry.tensors
+            case Ended():
+                turns[-1].outcome, turns[-1].error = entry.outcome, entry.error
+                turns[-1].log_bytes = entry.log_bytes
     return turns
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import TunerError
-from tuner.protocol.job import Job, Outcome
+from tuner.protocol.job import CaseOutcome, ToolJob
 from tuner.tools.locate import NCU, ToolMissingError
 from tuner.tools.watched import Watched, watch
 
@@ -68,7 +68,7 @@ def ncu_command(ncu: Path, report: Path, metrics: Sequence[str], *, warm: bool) 
     return [*command, "--force-overwrite", "--export", str(report)]
 
 
-def profile(ncu: Path, job: Job, report: Path, step_s: float, *, warm: bool) -> list[LaunchMetrics]:
+def profile(ncu: Path, job: ToolJob, report: Path, step_s: float, *, warm: bool) -> list[LaunchMetrics]:
     """Profile the only configuration of a job; the report lies in its file then.
 
     Args:
@@ -95,7 +95,7 @@ def profile(ncu: Path, job: Job, report: Path, step_s: float, *, warm: bool) -> 
     return launches
 
 
-def _run(ncu: Path, job: Job, report: Path, step_s: float, *, warm: bool) -> None:
+def _run(ncu: Path, job: ToolJob, report: Path, step_s: float, *, warm: bool) -> None:
     metrics = list(EXTRA_METRICS)
     while True:
         command = ncu_command(ncu, report, metrics, warm=warm)
@@ -238,11 +238,15 @@ def _complain(seen: Watched, report: Path, step_s: float) -> None:
         raise TunerError(
             f"ncu did not end within {step_s:g} s", "allow more with --deadline, or take a smaller --size"
         )
-    ended = next((entry for entry in seen.entries if "ended" in entry), None)
-    if ended is not None and ended["outcome"] not in (Outcome.OK, Outcome.WRONG, Outcome.UNVERIFIED):
-        raise TunerError(f"the configuration cannot be run: {ended['outcome']}: {ended['error']}")
-    if ended is not None and ended["outcome"] == Outcome.WRONG:
-        raise TunerError(f"the configuration is wrong, so its profile says nothing: {ended['error']}")
+    ended = seen.ended
+    if ended is not None and ended.outcome not in (
+        CaseOutcome.OK,
+        CaseOutcome.WRONG,
+        CaseOutcome.UNVERIFIED,
+    ):
+        raise TunerError(f"the configuration cannot be run: {ended.outcome}: {ended.error}")
+    if ended is not None and ended.outcome is CaseOutcome.WRONG:
+        raise TunerError(f"the configuration is wrong, so its profile says nothing: {ended.error}")
     if seen.complaint:
         raise TunerError(f"the process to be profiled could not begin: {seen.complaint}", "run `tune doctor`")
     error = _first_error(seen.output)

@@ -5,14 +5,13 @@ A compute-sanitizer that does not fit the driver can end with a clean summary wi
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
-from typing import Any
 
 from tuner.compile.pool import CompilePool
 from tuner.errors import CompileError
 from tuner.kernel.launches import Buffer, Launch, Plan
 from tuner.model import Configuration, Gpu, Problem, Status
+from tuner.protocol.problem import Candidate, ProblemSetup, ReferenceData
 from tuner.tools.cases import Case, Unit
 
 THREADS = 64
@@ -58,22 +57,6 @@ def planted(tool: str, gpu: Gpu, pool: CompilePool) -> Unit:
         )
     out = Buffer("out", (THREADS,), "float32", "output")
     launch = Launch((1, 1, 1), (THREADS, 1, 1), 0, (("buffer", "out", 0),))
-    request = {
-        "plan": Plan((launch,), ()).to_json(),
-        "cubins": [base64.b64encode(cubin).decode() for cubin in compilation.cubins],
-        "entries": list(compilation.entries),
-    }
-    reference: dict[str, Any] = {
-        "numpy": {},
-        "cuda": None,
-        "golden": {},
-        "sizes": {},
-        "scalars": {},
-        "reduction": 1,
-        "accumulate": "float32",
-        "tolerance": 1.0,
-        "flops": 1.0,
-    }
-    tensors = [{**vars(out), "shape": list(out.shape)}]
+    candidate = Candidate(Plan((launch,), ()), compilation.cubins, compilation.entries)
     case = Case(Problem("planted", {"n": THREADS}, {"input": "float32"}), Configuration(tool, ()))
-    return Unit(NUMBER, case, request, {"tensors": tensors, "reference": reference})
+    return Unit(NUMBER, case, candidate, ProblemSetup((out,), ReferenceData("float32")))

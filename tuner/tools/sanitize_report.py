@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tuner.model import Gpu, Problem
-from tuner.protocol.job import Outcome
+from tuner.protocol.job import CaseOutcome
 from tuner.report.tables import printable, problem_text, say, show, show_pairs
 from tuner.tools.cases import LeftOut
 from tuner.tools.checking import Verdict
@@ -53,7 +53,7 @@ class Checked:
         return self.ran and not self.failed
 
 
-class Progress:
+class SanitizeProgress:
     """One line on stderr: rewritten on a terminal, now and then elsewhere.
 
     Args:
@@ -171,11 +171,11 @@ def _other(verdict: Verdict) -> str:
     """Say what is wrong besides the tool's own findings."""
     if verdict.late:
         return f"{verdict.error}: it hangs, or needs more (--deadline)"
-    if verdict.outcome is Outcome.WRONG:
+    if verdict.outcome is CaseOutcome.WRONG:
         return f"its result is wrong: {verdict.error}"
-    if verdict.outcome is Outcome.FAULT and not verdict.findings:
+    if verdict.outcome is CaseOutcome.FAULT and not verdict.findings:
         return f"it ends the process: {verdict.error}"
-    return f"it could not be checked: {verdict.error}" if verdict.outcome is Outcome.UNPREPARED else ""
+    return f"it could not be checked: {verdict.error}" if verdict.outcome is CaseOutcome.UNPREPARED else ""
 
 
 def checked_as_json(found: Checked) -> dict[str, Any]:

@@ -4,7 +4,6 @@ long."""
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -14,9 +13,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from tuner.protocol.job import Job
+import msgspec
+
+from tuner.protocol.job import (
+    Complaint,
+    Done,
+    Ended,
+    Entry,
+    Ready,
+    ToolJob,
+    Waiting,
+    read_entry,
+    write_job,
+)
 
 START_S = 180.0
 """Allowed up to a context: the tool's own start, Python's imports from a cold disk, patched driver libraries."""
@@ -33,7 +43,7 @@ MAX_OUTPUT = 20_000
 class Watched:
     """What was seen of one process of a tool."""
 
-    entries: list[dict[str, Any]] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
     """The diary of the watched process (``tuner.gpu.tool_target``)."""
     status: int | None = None
     """The tool's exit status; None when it had to be killed."""
@@ -45,19 +55,22 @@ class Watched:
     @property
     def ready(self) -> bool:
         """Whether the process came as far as having a context."""
-        return any("ready" in entry for entry in self.entries)
+        return any(isinstance(entry, Ready) for entry in self.entries)
 
     @property
     def locked_out(self) -> bool:
         """Whether it was still waiting for another tuner to leave the GPU."""
-        return self.late and bool(self.entries) and "waiting" in self.entries[-1]
+        return self.late and bool(self.entries) and isinstance(self.entries[-1], Waiting)
 
     @property
     def complaint(self) -> str:
         """Why the process could not begin, in its own words; empty if it did not say."""
-        return next(
-            (str(entry["error"]) for entry in self.entries if "error" in entry and "ended" not in entry), ""
-        )
+        return next((entry.error for entry in self.entries if isinstance(entry, Complaint)), "")
+
+    @property
+    def ended(self) -> Ended | None:
+        """The end of the first configuration's turn."""
+        return next((entry for entry in self.entries if isinstance(entry, Ended)), None)
 
 
 def command_of(job: Path) -> list[str]:
@@ -67,7 +80,7 @@ def command_of(job: Path) -> list[str]:
 
 def watch(
     tool: Sequence[str],
-    job: Job,
+    job: ToolJob,
     folder: Path,
     name: str,
     step_s: float,
@@ -86,7 +99,7 @@ def watch(
     Raises:
         OSError: the tool cannot be started.
     """
-    path, diary = job.write(folder, name, log)
+    path, diary = write_job(job, folder, name, log)
     seen = Watched()
     try:
         with tempfile.TemporaryFile() as output:
@@ -133,13 +146,19 @@ def _follow(process: subprocess.Popen[bytes], diary: Path, seen: Watched, step_s
         time.sleep(TICK_S)
 
 
-def _allowed(entry: dict[str, Any], step_s: float) -> float:
+def _allowed(entry: Entry, step_s: float) -> float:
     """Return the seconds up to the next entry."""
-    return END_S if "done" in entry else LOCK_S if "waiting" in entry else step_s
+    match entry:
+        case Done():
+            return END_S
+        case Waiting():
+            return LOCK_S
+        case _:
+            return step_s
 
 
-def _read(diary: Path, start: int) -> tuple[list[dict[str, Any]], int]:
-    """Return the whole lines behind a place, and the place behind them."""
+def _read(diary: Path, start: int) -> tuple[list[Entry], int]:
+    """Return the whole lines behind a position, and the position behind them; a malformed one is a complaint."""
     try:
         with diary.open("rb") as file:
             file.seek(start)
@@ -147,7 +166,14 @@ def _read(diary: Path, start: int) -> tuple[list[dict[str, Any]], int]:
     except FileNotFoundError:
         return [], start
     whole = data[: data.rfind(b"\n") + 1]
-    return [json.loads(line) for line in whole.splitlines()], start + len(whole)
+    return [_entry(line) for line in whole.splitlines()], start + len(whole)
+
+
+def _entry(line: bytes) -> Entry:
+    try:
+        return read_entry(line)
+    except msgspec.DecodeError as error:
+        return Complaint(f"its diary is malformed: {error}")
 
 
 def _end(process: subprocess.Popen[bytes], job: Path, seen: Watched) -> None:
@@ -155,7 +181,7 @@ def _end(process: subprocess.Popen[bytes], job: Path, seen: Watched) -> None:
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-    for pid in [entry["ready"] for entry in seen.entries if "ready" in entry]:
+    for pid in [entry.pid for entry in seen.entries if isinstance(entry, Ready)]:
         if _runs(pid, job):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

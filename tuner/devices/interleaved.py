@@ -1,0 +1,74 @@
+"""A race in a measuring process: its contestants, and the one at fault when the process ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from tuner.devices.base import Contestant, RaceRound
+from tuner.devices.guard import Guard, Unanswered
+from tuner.devices.requests import Requests
+from tuner.errors import DeviceError, TunerError
+from tuner.model import Problem
+from tuner.protocol.measuring import Race, RaceContestant, Raced, RaceFailed
+
+
+def race(
+    guard: Guard,
+    requests: Requests,
+    problem: Problem,
+    contestants: Sequence[Contestant],
+    rounds: int,
+    samples: int,
+    seed: int,
+) -> RaceRound:
+    """Time contestants in turn, in a process that is set up for the problem.
+
+    Args:
+        guard: of the process.
+        requests: describe the contestants.
+        problem: what is computed.
+        contestants: configurations and baselines.
+        rounds: groups of each.
+        samples: of a group, at most.
+        seed: of the order within the rounds.
+
+    Raises:
+        DeviceError: the process ends again and again.
+    """
+    described: list[RaceContestant] = []
+    for i, contestant in enumerate(contestants):
+        try:
+            described.append(requests.contestant(contestant, problem))
+        except TunerError as error:
+            return RaceRound([], lost=i, error=str(error))
+    request = Race(tuple(described), rounds, samples, seed)
+    answer = guard.call(request)
+    if isinstance(answer, Unanswered):  # it does not say at which contestant the process ended
+        answer = _culprit(guard, request) or guard.call(request)
+    match answer:
+        case Raced():
+            return RaceRound(
+                answer.rounds, answer.tags, verified=answer.verified, sm_clock_hz=answer.sm_clock_hz
+            )
+        case RaceFailed():
+            return RaceRound([], lost=answer.contestant, error=answer.error)
+        case Unanswered(fatal=True):
+            raise DeviceError(answer.error)
+        case Unanswered():
+            raise DeviceError(f"the measuring process ended twice in a race: {answer.error}")
+
+
+def _culprit(guard: Guard, request: Race) -> RaceFailed | Unanswered | None:
+    """Let each contestant run alone, and give the answer of the first that fails, under its index."""
+    for i, contestant in enumerate(request.contestants):
+        answer = guard.call(structs.replace(request, contestants=(contestant,), rounds=1))
+        match answer:
+            case RaceFailed():
+                return structs.replace(answer, contestant=i)
+            case Unanswered(fatal=True):
+                return answer
+            case Unanswered():
+                return RaceFailed(answer.error, i)
+    return None
