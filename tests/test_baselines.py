@@ -29,11 +29,11 @@ from tuner.kernel.baselines import (
     launch_of,
     parse_baseline,
     settle_baseline,
-    source_of,
 )
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import UnlaunchableError
 from tuner.kernel.reference import numpy_of
+from tuner.kernel.render import source_of
 from tuner.model import Gpu, Problem
 
 GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)

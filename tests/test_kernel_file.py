@@ -351,22 +351,22 @@ WRONG_MAP: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "tolerance of an unknown name": ("2 if input ==", "2 if inptu ==", ("tolerance", "did you mean input")),
     "unknown key of a rung": ('doc = "first"', 'docs = "first"', ("ladder[0]", "unknown key 'docs'")),
-    "rung without a name": ('name = "plain, small"', 'name = " "', ("ladder[0]: name = ' '", "one line")),
-    "rung of two lines": ('name = "plain, small"', 'name = "a\\nb"', ("ladder[0]: name", "one line")),
-    "two rungs of one name": ('name = "product"', 'name = "plain, small"', ("two rungs 'plain, small'",)),
-    "rung of no variant": ('variant = "half"', 'variant = "hafl"', ("ladder[1]: variant = 'hafl'", "mean half?")),
-    "rung with an unknown parameter": ("{ block_size = 64 }", "{ block = 64 }", ("parameters sets 'block'",)),
-    "rung with another value": ("{ block_size = 64 }", "{ block_size = 65 }", ("block_size = 65", "64, 128")),
-    "rung with a value of another type": ("{ block_size = 64 }", "{ block_size = 64.0 }", ("block_size = 64.0",)),
-    "rung with nothing to choose from": ("{ block_size = 64 }", "{ block_size = [] }", ("block_size is empty",)),
-    "rung in a strange dtype": (
+    "step without a name": ('name = "plain, small"', 'name = " "', ("ladder[0]: name = ' '", "one line")),
+    "step of two lines": ('name = "plain, small"', 'name = "a\\nb"', ("ladder[0]: name", "one line")),
+    "two steps of one name": ('name = "product"', 'name = "plain, small"', ("2 steps 'plain, small'",)),
+    "step of no variant": ('variant = "half"', 'variant = "hafl"', ("ladder[1]: variant = 'hafl'", "mean half?")),
+    "step with an unknown parameter": ("{ block_size = 64 }", "{ block = 64 }", ("parameters sets 'block'",)),
+    "step with another value": ("{ block_size = 64 }", "{ block_size = 65 }", ("block_size = 65", "64, 128")),
+    "step with a value of another type": ("{ block_size = 64 }", "{ block_size = 64.0 }", ("block_size = 64.0",)),
+    "step with nothing to choose from": ("{ block_size = 64 }", "{ block_size = [] }", ("block_size is empty",)),
+    "step in a strange dtype": (
         'dtypes = { input = "float16" }', 'dtypes = { input = "int8" }', ("dtypes.input = 'int8'",),
     ),
-    "rung in an unknown role": (
+    "step in an unknown role": (
         'dtypes = { input = "float16" }', 'dtypes = { inptu = "float16" }', ("dtypes sets 'inptu'", "mean input?"),
     ),
-    "rung with a strange option": ('(y)", order = "down"', '(y)", order = "dwon"', ("options.order = 'dwon'",)),
-    "rung with a wrong expression": ('op = "x * (y)"', 'op = "x * q"', ("options.op: unknown name 'q'",)),
+    "step with a strange option": ('(y)", order = "down"', '(y)", order = "dwon"', ("options.order = 'dwon'",)),
+    "step with a wrong expression": ('op = "x * (y)"', 'op = "x * q"', ("options.op: unknown name 'q'",)),
 }  # fmt: skip
 
 
@@ -568,26 +568,26 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
         '[terms]\nhalf = "n.real"\n[work]',
         ("half", "'n.real'", "use"),
     ),
-    "term that grows without bound": (
+    "definition that grows without bound": (
         "[work]",
         "[terms]\n" + "".join(f't{i + 1} = "t{i} + t{i}"\n' for i in range(12)).replace("t0", "n") + "[work]",
         ("terms", "characters", "keep it under"),
     ),
-    "term of terms that come later": (
+    "definition of terms that come later": (
         "[work]",
         '[terms]\nhalf = "whole // 2"\nwhole = "n"\n[work]',
         ("terms: half = 'whole // 2' uses 'whole'", "those before it"),
     ),
-    "term of itself": ("[work]", '[terms]\nhalf = "half // 2"\n[work]', ("half = 'half // 2' uses 'half'",)),
-    "term of what is nowhere": (
+    "definition of itself": ("[work]", '[terms]\nhalf = "half // 2"\n[work]', ("half = 'half // 2' uses 'half'",)),
+    "definition of what is nowhere": (
         "[work]",
         '[terms]\nhalf = "block_sise // 2"\n[work]',
         ("terms: half uses unknown name 'block_sise'", "did you mean block_size"),
     ),
-    "term of what is not known there": (
+    "definition of what is not known there": (
         '[work]\nbytes = "2',
         '[terms]\nblocks = "n // block_size"\n[work]\nbytes = "blocks',
-        ("bytes = 'blocks * n * itemsize(input)' uses unknown name 'block_size', by the term 'blocks'",),
+        ("bytes = 'blocks * n * itemsize(input)' uses unknown name 'block_size', by the definition 'blocks'",),
     ),
     "missing include folder": ("[work]", '[compile]\ninclude = ["inc"]\n[work]', ("'inc' does not exist",)),
 }
@@ -692,8 +692,8 @@ def test_unknown_names_of_kernels(tmp_path: Path) -> None:
     ("arguments", "part"),
     [
         ({"sizes": {"m": 4}}, "no size 'm'"),
-        ({"sizes": {"n": 0}}, "sizes start at 1"),
-        ({"sizes": {"n": 2**62 + 1}}, "and end at 2"),
+        ({"sizes": {"n": 0}}, "size n=0"),
+        ({"sizes": {"n": 2**62 + 1}}, "size n=4611686018427387905"),
         ({"dtypes": {"": "int8"}}, "no dtype of input 'int8'"),
         ({"dtypes": {"output": "float16"}}, "fixes output to float32"),
         ({"options": {"order": "sideways"}}, "value of option order"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.faults.kernels import configuration, write_kernel
@@ -61,7 +61,7 @@ def test_launch_is_settled(tmp_path: Path) -> None:
     assert launch.arguments == (("buffer", "x", 0), ("buffer", "y", 0), ("scalar", "int64", 1000))
 
 
-def test_plan_survives_json(tmp_path: Path) -> None:
+def test_a_plan_can_be_sent_to_another_process(tmp_path: Path) -> None:
     kernel = changed(
         tmp_path,
         (BLOCK, 'block = ["block_size"]\ncluster = ["2"]\ncooperative = true\nresident = "n > 1"\n'
@@ -77,7 +77,7 @@ def test_plan_survives_json(tmp_path: Path) -> None:
     assert plan.launches[0].resident
     assert (plan.scratch[1].zeroed, plan.scratch[1].zeroed_once) == (False, True)
     assert (plan.scratch[0].shape, plan.scratch[0].size_bytes, plan.scratch[0].zeroed) == ((4, 7), 56, True)
-    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=Plan) == plan
 
 
 @pytest.mark.parametrize("name", builtin_kernels())
@@ -191,7 +191,7 @@ def test_alignment_is_settled(tmp_path: Path) -> None:
     assert [plan_of(kernel, items=items).launches[0].alignment for items in (1, 2, 4)] == [4, 8, 16]
     assert plan_of(changed(tmp_path)).launches[0].alignment == 1
     with pytest.raises(
-        KernelError, match=r"alignment: items \* itemsize\(input\) = 12; it is a power of two"
+        KernelError, match=r"alignment: items \* itemsize\(input\) = 12.* power of two"
     ):
         plan_of(kernel, items=3)
     large = changed(tmp_path, (BLOCK, 'block = ["block_size"]\nalignment = "512"'))

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tuner.cli.commands.show import show
 
 from tests.test_kernel_file import MAP, write
 from tuner.cli.history import problem_filter
-from tuner.cli.inspect import show
 from tuner.cli.problems import assignments, make_problems, whole_number
 from tuner.errors import UsageError
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.kernel.baselines import baselines_of, launch_of, parse_baseline, settle_baseline, source_of
+from tuner.kernel.baselines import baselines_of, launch_of, parse_baseline, settle_baseline
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import NULL_POINTER
+from tuner.kernel.render import source_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem
 

@@ -12,26 +12,26 @@ class Mode(StrEnum):
     """What the caches hold when a timed kernel starts."""
 
     COLD = "cold"
-    """Nothing of its data: a sweep has read other memory. One kernel between two events."""
+    """None of its data: other memory was read in between. One call between two events."""
     ROTATING = "rotating"
-    """Nothing of its data: many calls between two events, each on other copies of the tensors. For kernels so short
-    that the events would be a part of the figure."""
+    """None of its data: many calls between two events, each on other copies of the tensors. For kernels so short that
+    the events' own time would show."""
     WARM = "warm"
-    """Whatever the call before has left: many calls on the same tensors between two events."""
+    """What the previous call left: many calls on the same tensors between two events."""
 
 
 class Regime(StrEnum):
-    """How hot the card is."""
+    """Whether the power limit may slow the kernels."""
 
     RESTED = "rested"
-    """Kernels that draw much power get pauses, so that the power limit does not slow them."""
+    """Pauses between calls of power-hungry kernels, so that the power limit does not slow them."""
     SUSTAINED = "sustained"
-    """No pauses, and a warm-up before: the clock is what the power limit leaves."""
+    """A warm-up and no pauses: the clock is what the power limit leaves."""
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """How times are taken; times under different conditions are never compared."""
+    """The conditions of a timing; times under different conditions are never compared."""
 
     mode: Mode = Mode.COLD
     regime: Regime = Regime.RESTED
@@ -41,51 +41,51 @@ class Conditions:
 
 
 SUSTAINED_NOISE = 0.01
-"""Under sustained load the power limit's control loop moves the clock by some percent within tens of milliseconds."""
+"""Share of a time. The power limit's control loop moves the clock by some percent within tens of milliseconds."""
 ABOUT_A_LAUNCH = 1.25
-"""Times the least kernel up to which a time is the launch's: no configuration can change four fifths of it. The least
-kernel is not an empty one, because no kernel of use is: on an H200 in rotation an empty kernel takes 0.71 us, an
-addition of 2^10 floats 1.28 us, and one of 16 times as many 1.80 us."""
+"""A time of up to this many times a minimal kernel's is mostly launch overhead: no configuration can change four fifths
+of it. The minimal kernel (:attr:`Calibration.launch_ns`) moves some data, as every useful kernel does: on an H200 in
+rotation an empty kernel takes 0.71 us, an addition of 2^10 floats 1.28 us, and one of 16 times as many 1.80 us."""
 TIED_AT_LAUNCH = 2.0
-"""The same where the fastest cannot be told apart: with half of the time alike for all of them that is no wonder, and
-which of them comes out first is chance."""
+"""The same if the fastest are statistically tied: half of their time is the same overhead, and chance decides their
+order."""
 LAUNCH_NOISE = 0.05
-"""How far a time that is a launch's may be from itself in another process. On an H200 winners among additions of 2^10
-and 2^16 floats, timed again in turn with the default configuration, were 3 and 5 % slower than it."""
+"""Share by which a time that is mostly launch overhead may differ in another process. On an H200 the winners among
+additions of 2^10 and 2^16 floats, timed again interleaved with the default configuration, were 3 and 5 % slower."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a GPU reached with the tuner's own kernels, for orientation, and how well it can be timed."""
+    """What a GPU reaches with the tuner's own kernels, and the noise of its times."""
 
     noise: Mapping[str, float]
-    """How far from 1 the ratio of a kernel to itself gets when both are timed in turn, by conditions (as text)."""
+    """How far from 1 the ratio of a kernel's interleaved times to its own gets, by conditions (as text)."""
     short_noise_ns: Mapping[str, float] = field(default_factory=dict)
-    """The same as a time, by mode, of a kernel of a few microseconds: where its code happens to lie."""
+    """The same as a time, by mode, of a kernel of a few microseconds: it depends on the address of the code."""
     reference_ns: float = 0.0
-    """Time of the kernel that watches for drift."""
+    """Time of the kernel that detects drift."""
     read_bytes_per_s: float = 0.0
     copy_bytes_per_s: float = 0.0
     """Bytes read and bytes written."""
     matrix_flops: float = 0.0
-    """Of the tensor cores on 16-bit inputs, without any memory traffic, rested."""
+    """FLOP/s of the tensor cores on 16-bit inputs, without memory traffic, rested."""
     vector_flops: float = 0.0
-    """Of float32 fused multiply-adds."""
+    """FLOP/s of float32 fused multiply-adds."""
     event_ns: float = 0.0
-    """An empty kernel between two events: what a cold time of a short kernel contains of the measurement itself."""
+    """An empty kernel between two events: the overhead in the cold time of a short kernel."""
     launch_ns: Mapping[str, float] = field(default_factory=dict)
-    """The least kernel that moves anything, a warp that copies 512 bytes, by mode: a launch, and one trip to memory."""
+    """By mode, a minimal kernel, one warp that copies 512 bytes: the launch and one round trip to memory."""
     sm_clock_hz: float = 0.0
-    """Seen by a kernel that draws little power."""
+    """As a kernel sees it that draws little power."""
     measured: str = ""
     """Date and time."""
     notes: tuple[str, ...] = ()
-    """What a reader of any time on this GPU should know: clocks held by their owner, other users, no NVML."""
+    """What affects every time on this GPU: clocks that are locked, other users, no NVML."""
 
     def noise_floor(self, conditions: Conditions, time_ns: float) -> float:
-        """Return the noise of a kernel of this time under some conditions.
+        """Return the noise of a kernel of this time, as a share of it.
 
-        A regime that was not calibrated counts as :data:`SUSTAINED_NOISE`.
+        Conditions that were not calibrated count as :data:`SUSTAINED_NOISE`.
         """
         share = self.noise.get(str(conditions), SUSTAINED_NOISE)
         if self.launch_decides(conditions, time_ns, tied=True):
@@ -93,12 +93,12 @@ class Calibration:
         return max(share, self.short_noise_ns.get(str(conditions.mode), 0.0) / time_ns)
 
     def launch_decides(self, conditions: Conditions, time_ns: float, *, tied: bool = False) -> bool:
-        """Return whether a time is the launch's more than the kernel's; never where no launch was calibrated.
+        """Return whether a time is mostly launch overhead; False if that was not calibrated.
 
         Args:
             conditions: under which it was taken.
             time_ns: of the fastest.
-            tied: whether others cannot be told from it.
+            tied: whether others are statistically tied with it.
         """
         factor = TIED_AT_LAUNCH if tied else ABOUT_A_LAUNCH
         return time_ns <= factor * self.launch_ns.get(str(conditions.mode), 0.0)
@@ -110,5 +110,5 @@ class Calibration:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:
-        """Rebuild what :meth:`to_json` gave."""
+        """Rebuild what :meth:`to_json` returned."""
         return cls(**{**data, "notes": tuple(data["notes"])})

@@ -1,4 +1,4 @@
-"""One tree of errors. Each says what is wrong and what to do about it, in one line."""
+"""The tuner's errors. Each says in one line what is wrong and what to do about it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TunerError(Exception):
 
 
 class UsageError(TunerError):
-    """A name or a value on the command line that does not exist or does not fit."""
+    """A name or value on the command line does not exist or does not fit."""
 
     exit_code = 2
 
@@ -35,11 +35,11 @@ class KernelError(TunerError):
 
 
 class ExpressionError(KernelError):
-    """An expression that cannot be parsed, or has no value for these names."""
+    """An expression cannot be parsed, or has no value for these names."""
 
 
 class DivisionByZeroError(ExpressionError):
-    """An expression that divides by zero for these names."""
+    """An expression divides by zero for these names."""
 
 
 class SpaceError(TunerError):
@@ -49,11 +49,11 @@ class SpaceError(TunerError):
 
 
 class TooInaccurateError(TunerError):
-    """No kernel of the dtype can come as close to the true result as was asked; nothing was tried."""
+    """No kernel of the dtype can be as accurate as required; nothing was tried."""
 
 
 class CompileError(TunerError):
-    """NVRTC is missing, or refused a kernel that must compile (a reference, a helper)."""
+    """NVRTC is missing, or rejected a kernel that must compile (a reference, a helper)."""
 
 
 class DeviceError(TunerError):
@@ -65,14 +65,14 @@ class NoGpuError(DeviceError):
 
 
 class RecordingError(DeviceError):
-    """A recording cannot be read, or does not hold what was asked for."""
+    """A recording cannot be read, or lacks what is needed."""
 
 
 class DatabaseError(TunerError):
     """The database cannot be read or written."""
 
 
-class Interrupted(TunerError):  # noqa: N818 - an event, not a fault
+class Interrupted(TunerError):  # noqa: N818 - an event, not an error
     """The user pressed Ctrl-C; everything measured so far is kept."""
 
     exit_code = 130

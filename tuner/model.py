@@ -1,4 +1,4 @@
-"""The nouns of tuning, as frozen records without behaviour that costs anything.
+"""The records that all packages share: problems, configurations, GPUs, measurements, trials, runs.
 
 Times are nanoseconds where the name ends in ``_ns`` and seconds where it ends in ``_s``; sizes are bytes.
 """
@@ -15,55 +15,55 @@ from typing import Any
 from tuner.conditions import Calibration, Conditions
 
 Value = int | float | bool | str
-"""What a parameter, a size or an option can be."""
+"""The value of a parameter, a size or an option."""
 
 
 class Status(StrEnum):
-    """How a trial ended; one word for each cause, so that failures can be counted by kind."""
+    """How a trial ended, one status for each cause."""
 
     OK = "ok"
     SLOW = "slow"
-    """Verified, but so far behind the incumbent that only a few samples were taken."""
+    """Verified, but so much slower than the incumbent that only a few samples were taken."""
     INVALID_CONFIG = "invalid_config"
-    """Refused without the GPU: a constraint on what the compiler reported does not hold."""
+    """Rejected before measuring: a constraint on what the compiler reported does not hold."""
     COMPILE_ERROR = "compile_error"
     COMPILE_TIMEOUT = "compile_timeout"
     COMPILE_OOM = "compile_oom"
     LAUNCH_ERROR = "launch_error"
     OUT_OF_MEMORY = "out_of_memory"
     MEMORY_FAULT = "memory_fault"
-    """The kernel destroyed its context: illegal or misaligned address, trap, illegal instruction."""
+    """The kernel destroyed its CUDA context: illegal or misaligned address, trap, illegal instruction."""
     HANG = "hang"
     WORKER_DIED = "worker_died"
     CRASHED = "crashed"
-    """The whole tuner died on this configuration twice; it is not tried again."""
+    """The tuner itself died on this configuration twice; it is not tried again."""
     WRONG_RESULT = "wrong_result"
     UNVERIFIED = "unverified"
-    """There was nothing to compare the output with; timed, but never best."""
+    """Timed, but never best: there was no reference to compare the output with."""
     TOO_FAST = "too_fast"
-    """The hardware cannot be so fast: something was measured, but not this kernel's work."""
+    """Faster than the hardware allows, so the kernel cannot have done its work."""
     CLOCK_MISMATCH = "clock_mismatch"
-    """The events contradict the clock on the wall, or the one on the GPU."""
+    """The events' time contradicts the host's clock, or the GPU's."""
     WRONG_AFTER_TIMING = "wrong_after_timing"
-    """Right when it was checked, wrong when it was timed."""
+    """Correct when verified before timing, wrong afterwards."""
     UNSTABLE = "unstable"
-    """A finalist that a fresh process could not reproduce."""
+    """A finalist whose time a fresh process could not reproduce."""
     INACCURATE = "inaccurate"
-    """Right for its dtype, but further from the true result than the user allows."""
+    """Correct for its dtype, but further from the true result than the user allows."""
 
     @property
     def ranked(self) -> bool:
-        """Whether a trial with this status may compete to be the best."""
+        """Whether a trial with this status can be the best."""
         return self in (Status.OK, Status.SLOW)
 
 
 def canonical_json(value: Any) -> str:
-    """Serialise with sorted keys and no spaces, so that equal values give equal text."""
+    """Return JSON with sorted keys and no spaces, so that equal values have equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def digest(value: Any) -> str:
-    """Hash text, bytes or anything JSON can hold; 32 hexadecimal digits of SHA-256."""
+    """Return the first 32 hexadecimal digits of the SHA-256 of text, bytes, or a value's canonical JSON."""
     data = (
         value
         if isinstance(value, bytes)
@@ -74,7 +74,7 @@ def digest(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be computed: a kernel's name with every size, dtype role and option settled."""
+    """What is computed: a kernel's name, and a value for each of its sizes, dtype roles and options."""
 
     kernel: str
     sizes: Mapping[str, int]
@@ -92,17 +92,17 @@ class Problem:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Problem:
-        """Rebuild what :meth:`to_json` gave."""
+        """Rebuild what :meth:`to_json` returned."""
         return cls(data["kernel"], dict(data["sizes"]), dict(data["dtypes"]), dict(data.get("options", {})))
 
     @property
     def key(self) -> str:
-        """Text that is equal exactly when the problems are."""
+        """Text that is equal for equal problems only."""
         return canonical_json(self.to_json())
 
     @property
     def dtype(self) -> str:
-        """The dtype of the first role, which is the one a user names with ``--dtype``; empty where none is known."""
+        """The dtype of the first role, which ``--dtype`` sets; empty if the kernel has no roles."""
         return next(iter(self.dtypes.values()), "")
 
     def __str__(self) -> str:
@@ -113,14 +113,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Configuration:
-    """One point of a search space: a variant and a value for each of its tunable parameters."""
+    """A point of a search space: a variant and a value for each of its parameters."""
 
     variant: str
     parameters: tuple[tuple[str, Value], ...]
 
     @classmethod
     def of(cls, variant: str, parameters: Mapping[str, Value]) -> Configuration:
-        """Build one from a mapping; the order of its names is kept."""
+        """Return the configuration with these parameters, in the mapping's order."""
         return cls(variant, tuple(parameters.items()))
 
     @property
@@ -130,7 +130,7 @@ class Configuration:
 
     @property
     def key(self) -> str:
-        """Text that is equal exactly when the configurations are."""
+        """Text that is equal for equal configurations only."""
         return canonical_json({"variant": self.variant, **self.values})
 
     def __str__(self) -> str:
@@ -143,7 +143,7 @@ def _plain(value: Value) -> str:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU and its limits, as the driver reports them (or as the architecture fixes them)."""
+    """A GPU and its limits, as the driver or the architecture's specification states them."""
 
     name: str
     cc: int
@@ -152,14 +152,14 @@ class Gpu:
     l2_bytes: int
     memory_bytes: int
     shared_bytes_optin: int
-    """The most dynamic shared memory one block can ask for."""
+    """The most dynamic shared memory of a block."""
     shared_bytes_per_sm: int
     registers_per_sm: int = 65536
     max_threads_per_sm: int = 2048
     max_blocks_per_sm: int = 32
     max_threads_per_block: int = 1024
     reserved_shared_bytes: int = 1024
-    """Shared memory that the system takes from each block."""
+    """Shared memory of each block that the system reserves."""
     clock_hz: float = 0.0
     """Highest SM clock."""
     memory_bytes_per_s: float = 0.0
@@ -173,13 +173,13 @@ class Gpu:
 
     @property
     def arch(self) -> str:
-        """The NVRTC target: architecture-specific (``a``) where that unlocks instructions."""
+        """The NVRTC target; architecture-specific (``a``) where more instructions exist then."""
         return f"sm_{self.cc}" + ("a" if self.cc in (90, 100, 103) else "")
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What the compiler said of a launch, or of all launches of a candidate."""
+    """What the compiler reports of one launch, or of all launches of a candidate."""
 
     registers: int = 0
     static_shared_bytes: int = 0
@@ -187,11 +187,11 @@ class Resources:
     stack_bytes: int = 0
     spill_bytes: int = 0
     active_blocks: int = 0
-    """Blocks that fit on one SM, the least over the launches."""
+    """Blocks that fit on one SM: the minimum over the launches."""
 
     @classmethod
     def of(cls, launches: Sequence[Resources]) -> Resources:
-        """Combine those of several launches: the largest of each, spills added up, the fewest active blocks."""
+        """Combine several launches: the maximum of each, the sum of spills, the minimum of active blocks."""
         return cls(
             registers=max(r.registers for r in launches),
             static_shared_bytes=max(r.static_shared_bytes for r in launches),
@@ -215,12 +215,12 @@ class Verification:
     """Norm of the error over the norm of the reference."""
     message: str = ""
     true_error: float | None = None
-    """Norm of the difference from the result of unrounded inputs, over the norm of that; None where nobody asked."""
+    """Norm of the difference from the result of unrounded inputs, over that result's norm; None if not requested."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What the measuring process found out about one candidate."""
+    """What the measuring process reports of one candidate."""
 
     status: Status
     samples_ns: tuple[float, ...] = ()
@@ -228,18 +228,18 @@ class Measurement:
     verification: Verification | None = None
     tags: tuple[str, ...] = ()
     measure_s: float = 0.0
-    """Seconds for which this candidate occupied the GPU: verifying, timing, resting on purpose."""
+    """Seconds for which this candidate occupied the GPU: verification, timing and deliberate pauses."""
     sm_clock_hz: float = 0.0
-    """Mean over the timed groups, counted on the GPU itself; 0 when it was not."""
+    """Mean over the timed groups, counted on the GPU; 0 if not counted."""
     capped_samples: int = 0
-    """Samples of groups in which the power limit held the clock down."""
+    """Samples of groups in which the power limit lowered the clock."""
     drifted: bool = False
-    """The reference kernel took another time after this candidate than before it: what came since then is suspect."""
+    """Whether the drift reference kernel's time changed during this candidate; times since its last run are suspect."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One configuration with all that became of it; a row of the database."""
+    """One configuration and its results; a row of the database."""
 
     number: int
     configuration: Configuration
@@ -261,11 +261,11 @@ class Trial:
     sm_clock_hz: float = 0.0
     capped_samples: int = 0
     id: int | None = None
-    """Row number in the database, once it is there."""
+    """Row number in the database; None if not stored yet."""
 
 
 FOREIGN = "format"
-"""Among the versions of a run: whose file its times come from."""
+"""Key in a run's versions: the format of another tool's file that the times come from."""
 
 
 @dataclass(frozen=True)
@@ -332,12 +332,12 @@ class Run:
     sampler: str
     trials: int
     lookahead: int
-    """How many configurations may be asked for before the first of them is told."""
+    """How many configurations may be asked for before the first result is told."""
     options: RunOptions = RunOptions()
     kernel_digest: str = ""
     kernel_file: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-    conditions: Conditions = Conditions()
+    conditions: Conditions = field(default_factory=Conditions)
     calibration: Calibration | None = None
 
     @property
@@ -347,5 +347,5 @@ class Run:
 
     @property
     def foreign(self) -> str:
-        """The format of another tool's file that the times come from; empty where they are ours."""
+        """The format of another tool's file that the times come from; empty if this tuner measured them."""
         return self.versions.get(FOREIGN, "") if self.replayed else ""

@@ -1,4 +1,4 @@
-"""Where the package's own data lies: in a checkout beside the package, in a wheel inside it."""
+"""The folders of the package's data: beside the package in a checkout, inside it in a wheel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 DATABASE = Path("results/tuning.db")
-"""The database, if none is named: below the working folder."""
+"""The default database, relative to the working folder."""
 
 _PACKAGE = Path(__file__).resolve().parent
 

@@ -1,7 +1,7 @@
-"""Medians, how sure they are, and whether one kernel is faster than another.
+"""Medians with confidence intervals, and whether one kernel is faster than another.
 
-Timings of a kernel are skewed, with outliers to one side; so everything here rests on the median and makes no
-assumption about the distribution. Outliers are counted, never removed.
+Times of a kernel are skewed, with outliers to one side; so all statistics here use the median and assume no
+distribution. Outliers are counted, never removed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ MIN_SAMPLES = 6
 """Fewest samples that can say anything with 95 % confidence: all of n lie on one side of the median with
 probability 2 / 2**n, which is 3 % for 6."""
 RESAMPLES = 2000
-"""Bootstrap draws; the ends of a 95 % interval then rest on 50 of them each."""
+"""Bootstrap draws: beyond each end of a 95 % interval lie 50 of them."""
 TAIL_DRAWS = 10
-"""Draws on which the ends of a surer interval rest at least: as many more are drawn."""
-OUTLIER_MADS = 5.0
+"""The fewest draws beyond each end of an interval; a higher confidence takes more draws in all."""
+OUTLIER_SIGMAS = 5.0
+"""Standard deviations from the median beyond which a sample is an outlier: far enough for skewed samples."""
 MAD_TO_SIGMA = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation."""
 OUTLIER_FLOOR = 0.005
-"""Deviation, relative to the median, below which nothing is an outlier: a GPU's timer ticks so coarsely
-that more than half of the samples of a short kernel can be equal, and their median absolute deviation
-zero."""
+"""Deviation, relative to the median, below which no sample is an outlier: a GPU's timer is so coarse that more than
+half of the samples of a short kernel can be equal, and their median absolute deviation zero."""
 
 
 def median(samples: Sequence[float]) -> float:
@@ -36,11 +36,11 @@ def median(samples: Sequence[float]) -> float:
 
 
 def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Bound the median of what the samples were drawn from, whatever its distribution.
+    """Return a confidence interval of the median, for samples of any distribution.
 
     The k-th smallest and the k-th largest sample enclose it unless fewer than k samples fall on one of its
-    sides, and the number that do is binomial(n, 1/2). With fewer than :data:`MIN_SAMPLES` samples this
-    gives the smallest and the largest, which enclose it with a probability of only 1 - 2**(1 - n).
+    sides, and the number that do is binomial(n, 1/2). With fewer than :data:`MIN_SAMPLES` samples it is the
+    smallest and the largest, which enclose the median with a probability of only 1 - 2**(1 - n).
     """
     ordered = np.sort(np.asarray(samples, dtype=float))
     rank = _interval_rank(len(ordered), confidence)
@@ -58,19 +58,20 @@ def _interval_rank(count: int, confidence: float) -> int:
 
 
 def fewest_samples(confidence: float) -> int:
-    """Return how many samples are needed to say anything about their median with this confidence.
+    """Return the fewest samples whose median has an interval of this confidence.
 
-    The smallest and the largest of n enclose it with a probability of 1 - 2**(1 - n); :data:`MIN_SAMPLES` for 95 %.
+    The smallest and the largest of n enclose the median with a probability of 1 - 2**(1 - n): 95 % needs
+    :data:`MIN_SAMPLES`.
     """
     return math.ceil(1 - math.log2(1 - confidence) - 1e-9)
 
 
 def outlier_count(samples: Sequence[float]) -> int:
-    """Count the samples further from the median than five standard deviations, estimated robustly."""
+    """Return how many samples are more than five standard deviations, estimated robustly, from the median."""
     values = np.asarray(samples, dtype=float)
     middle = np.median(values)
     deviations = np.abs(values - middle)
-    limit = OUTLIER_MADS * MAD_TO_SIGMA * np.median(deviations)
+    limit = OUTLIER_SIGMAS * MAD_TO_SIGMA * np.median(deviations)
     return int(np.count_nonzero(deviations > max(limit, OUTLIER_FLOOR * abs(middle))))
 
 
@@ -82,7 +83,7 @@ class Verdict(StrEnum):
     SAME = "same"
     """Any difference is below the noise."""
     AMBIGUOUS = "ambiguous"
-    """The samples do not say; more of them might."""
+    """The samples do not decide; more of them might."""
 
 
 @dataclass(frozen=True)
@@ -95,18 +96,21 @@ class Ratio:
 
 
 def paired_ratio(a: Sequence[float], b: Sequence[float], seed: int, confidence: float = 0.95) -> Ratio:
-    """Compare two kernels that were timed in turn: the median of a[i] / b[i], and how sure it is.
+    """Return the median of a[i] / b[i] with its interval, for two kernels timed interleaved.
 
-    Pairs that were measured side by side share the drift of the clock, which cancels. The interval is the
+    Pairs measured side by side share the drift of the clock, which cancels. The interval is the
     wider of the percentile bootstrap's and :func:`median_interval`'s: with few pairs the bootstrap alone is
-    too narrow (from 7 pairs it called 6 % of 3,000 equal kernels faster, and 7 % slower). Fewer than
-    :func:`fewest_samples` pairs bound nothing: the interval is then infinite.
+    too narrow (from 7 pairs it called 6 % of 3,000 equal kernels faster, and 7 % slower). With
+    fewer than :func:`fewest_samples` pairs the interval is infinite.
 
     Args:
         a: times of the candidate.
         b: times of the reference, each taken next to the one in ``a``.
         seed: of the resampling.
         confidence: of the interval.
+
+    Raises:
+        ValueError: the lists are empty or of different lengths.
     """
     if len(a) != len(b) or not len(a):
         raise ValueError(f"{len(a)} and {len(b)} samples do not pair up")
@@ -116,7 +120,7 @@ def paired_ratio(a: Sequence[float], b: Sequence[float], seed: int, confidence: 
     rng, count = np.random.default_rng(seed), len(ratios)
     tail = (1 - confidence) / 2
     resamples = max(RESAMPLES, math.ceil(TAIL_DRAWS / tail))
-    at_once = max(1, 1_000_000 // count)  # 8 MB of indices, and as much of what they pick
+    at_once = max(1, 1_000_000 // count)  # 8 MB of indices, and as many samples
     medians = [
         np.median(ratios[rng.integers(0, count, (min(at_once, resamples - start), count))], axis=1)
         for start in range(0, resamples, at_once)
@@ -127,10 +131,10 @@ def paired_ratio(a: Sequence[float], b: Sequence[float], seed: int, confidence: 
 
 
 def verdict(ratio: Ratio, noise_floor: float) -> Verdict:
-    """Judge a ratio.
+    """Return whether the candidate is faster than the reference.
 
-    Faster: the whole interval is below 1, and the median by more than the noise floor. Slower: the mirror
-    image. Same: the whole interval is within the noise floor of 1. Anything else is ambiguous.
+    Faster: the whole interval is below 1, and the median by more than the noise floor. Slower: the reverse. Same: the
+    whole interval is within the noise floor of 1. Anything else is ambiguous.
 
     Args:
         ratio: of the candidate to the reference.

@@ -1,10 +1,10 @@
-"""What a tuned kernel is compared with: a library's call, a user's own kernel or Python function, NumPy."""
+"""Baselines of a tuned kernel: a library's call, a user's kernel or Python function, NumPy."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,7 @@ from tuner.kernel.plan import UnlaunchableError, settle_launch
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import CallSpec, KernelSpec
 from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec
-from tuner.model import Configuration, Gpu, Problem
+from tuner.model import Gpu, Problem
 
 NUMPY = "numpy"
 FORMS = (
@@ -51,46 +51,46 @@ class BaselineKind(StrEnum):
 
 @dataclass(frozen=True)
 class Baseline:
-    """One of them."""
+    """A baseline."""
 
     name: str
-    """As tables show it: ``torch``, ``numpy``, ``mine.cu``."""
+    """As shown in tables: ``torch``, ``numpy``, ``mine.cu``."""
     kind: BaselineKind
     text: str
-    """The call; the function's name, behind its module and a colon where there is no file; the launch; the reference,
-    one line for each output."""
+    """The call; the function's name, after its module and a colon if there is no file; the launch; or the reference, a
+    line for each output."""
     file: Path | None = None
     calls: tuple[CallSpec, ...] = ()
-    """Of a library: the first that fits a problem is made; ``text`` shows all of them."""
+    """A library's calls, all shown in ``text``; the first that fits a problem is used."""
 
     @property
     def line(self) -> str:
-        """Its text on one line."""
+        """The text on one line."""
         return "; ".join(self.text.splitlines())
 
     @property
     def on_host(self) -> bool:
-        """Whether it does not run on the GPU."""
+        """Whether it runs on the CPU."""
         return self.kind is BaselineKind.NUMPY
 
     @property
     def library(self) -> str:
-        """What must be importable for it: ``torch``, ``cupy``, or nothing."""
+        """The Python package that it needs: ``torch``, ``cupy``, or empty."""
         if self.kind is not BaselineKind.CALL:
             return ""
         return LibraryCall(self.calls[0].text if self.calls else self.text).library
 
 
 def baselines_of(kernel: KernelSpec) -> list[Baseline]:
-    """Return those of the kernel's file, and NumPy where it has such a reference."""
-    found = [
+    """Return the baselines of a kernel's file, and NumPy if the kernel has such a reference."""
+    baselines = [
         Baseline(name, BaselineKind.CALL, "\n".join(map(_shown, calls)), calls=calls)
         for name, calls in kernel.baselines.items()
     ]
     if kernel.reference.numpy:
         lines = (" ".join(expression.text.split()) for expression in kernel.reference.numpy.values())
-        found.append(Baseline(NUMPY, BaselineKind.NUMPY, "\n".join(lines)))
-    return found
+        baselines.append(Baseline(NUMPY, BaselineKind.NUMPY, "\n".join(lines)))
+    return baselines
 
 
 def _shown(call: CallSpec) -> str:
@@ -98,10 +98,10 @@ def _shown(call: CallSpec) -> str:
 
 
 def settle_baseline(baseline: Baseline, kernel: KernelSpec, problem: Problem) -> Baseline:
-    """Return a baseline of the kernel's file as it is for one problem: the call that fits, the settled reference.
+    """Return a baseline of the kernel's file for one problem: with the call that fits, or the problem's reference.
 
     Raises:
-        UsageError: no call fits, or the one that does needs a tensor that the problem does not have.
+        UsageError: no call fits, or the one that does needs a tensor that the problem lacks.
     """
     if baseline.kind is BaselineKind.NUMPY:
         lines = (" ".join(expression.text.split()) for expression in numpy_of(kernel, problem).values())
@@ -119,16 +119,16 @@ def settle_baseline(baseline: Baseline, kernel: KernelSpec, problem: Problem) ->
     if absent:
         raise UsageError(
             f"{baseline.name}: {call.text} needs {min(absent)}, which {problem} does not have",
-            "give the call a when",
+            "give the call a condition with when",
         )
     return replace(baseline, text=call.text, calls=())
 
 
 def parse_baseline(text: str) -> Baseline:
-    """Read what the command line names: a user's kernel or Python function.
+    """Return the user's kernel or Python function that the command line names.
 
     Raises:
-        UsageError: it is neither, its file is not there, or its launch cannot be understood.
+        UsageError: it is neither, its file is missing, or its launch cannot be parsed.
     """
     text = text.strip()
     if (match := _KERNEL_FILE.fullmatch(text)) is not None:
@@ -152,11 +152,11 @@ def parse_baseline(text: str) -> Baseline:
 
 
 def launch_spec(baseline: Baseline) -> LaunchSpec:
-    """Parse the launch of a user's kernel.
+    """Return the launch of a user's kernel.
 
-    ``NAME<<<GRID, BLOCK, SHARED_BYTES>>>(ARGUMENTS)``: grid and block are an expression each, or up to three in
-    parentheses (``dim3`` before them is allowed). An argument is the name of a tensor, scalar or size, or an
-    expression, which is an ``int32`` unless a dtype stands around it: ``int64(n)``.
+    The syntax is ``NAME<<<GRID, BLOCK, SHARED_BYTES>>>(ARGUMENTS)``. Grid and block are one expression, or up to three
+    in parentheses, with ``dim3`` before them or not. An argument is the name of a tensor, scalar or size, or an
+    expression, which is an ``int32`` unless a dtype is written around it: ``int64(n)``.
 
     Raises:
         UsageError: the text is something else.
@@ -184,20 +184,20 @@ def launch_spec(baseline: Baseline) -> LaunchSpec:
 
 
 def launch_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch:
-    """Settle the launch of a user's kernel for a problem.
+    """Return the launch of a user's kernel for a problem.
 
     Raises:
-        UsageError: it uses a name that the kernel does not have, or a grid that is no whole number.
+        UsageError: it uses a name that the kernel lacks, or its grid is no whole number.
         UnlaunchableError: its grid, block or shared memory is beyond the device.
     """
     spec = launch_spec(baseline)
-    known = kernel.environment(problem, gpu)
+    constants = kernel.environment(problem, gpu)
     expressions = (*spec.grid, *spec.block, spec.shared_bytes)
     values = (argument.value for argument in spec.arguments if argument.value is not None)
     for expression in (*expressions, *values):
-        _insist(baseline, expression.names, known)
+        _check_names(baseline, expression.names, constants)
     names = {argument.name for argument in spec.arguments if argument.value is None}
-    _insist(baseline, names, [*kernel.tensors, *kernel.scalars, *known])
+    _check_names(baseline, names, [*kernel.tensors, *kernel.scalars, *constants])
     try:
         return settle_launch(spec, kernel, problem, gpu)
     except UnlaunchableError as error:
@@ -210,30 +210,18 @@ def launch_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu
         raise UsageError(f"{baseline.name}: {error.problem}", remedy) from None
 
 
-def source_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[str, str]:
-    """Return source and entry of a user's ``.cu``, with the options and ``<role>_type`` as macros before it.
-
-    Raises:
-        KernelError: the file cannot be read.
-    """
-    from tuner.kernel.render import render_launch  # Jinja is only loaded where it is used
-
-    return render_launch(kernel, launch_spec(baseline), problem, gpu, Configuration("", ()))
-
-
 def _existing(name: str) -> Path:
     path = Path(name).expanduser()
     try:
-        found = path.is_file()
-    except (OSError, ValueError):  # too long, or with a zero in it
-        found = False
-    if not found:
-        raise UsageError(f"no file {name}", FORMS)
-    return path.resolve()
+        if path.is_file():
+            return path.resolve()
+    except (OSError, ValueError):  # too long for a file's name, or with a zero byte
+        pass
+    raise UsageError(f"no file {name}", FORMS)
 
 
 def _launch_in(file: Path) -> str:
-    """Find the launch that a source file names itself."""
+    """Return the launch in the source file's ``// tune:`` comment."""
     remedy = f"write {file.name}:KERNEL<<<GRID, BLOCK>>>(ARGUMENTS)"
     if file.suffix == ".cubin":
         raise UsageError(f"{file.name} does not say how to launch it", remedy)
@@ -279,8 +267,8 @@ def _expression(node: ast.expr) -> Expression:
     return parse(ast.unparse(node))
 
 
-def _insist(baseline: Baseline, names: Iterable[str], known: Iterable[str] | Mapping[str, object]) -> None:
-    choices = sorted(known)
+def _check_names(baseline: Baseline, names: Iterable[str], allowed: Iterable[str]) -> None:
+    choices = sorted(allowed)
     for name in sorted(set(names) - set(choices)):
         raise UsageError(
             f"{baseline.name}: {baseline.text!r} uses unknown name {name!r}", suggestion(name, choices)

@@ -1,9 +1,9 @@
-"""Which cluster of a launch gets which work, so that clusters which read the same end up near each other.
+"""Numbers for the clusters of a launch, so that clusters that read the same data run in the same GPC.
 
-A GPU's SMs come in groups (GPCs). We take it that of what SMs of one group ask the L2 for at about the same time, a
-line is fetched once and handed to all, and across groups as often as there are groups: NVIDIA does not say, and the
-counters in ``results/evidence/deep-k.txt`` agree. Which group a cluster gets is settled by the hardware, differs from
-card to card, and is the same in each launch of a grid that the GPU holds at once.
+A GPU's SMs form groups, the GPCs. This module assumes that the L2 delivers a line once for all SMs of a GPC that ask
+for it at about the same time, and once for each GPC otherwise: NVIDIA does not document it, and the counters in
+``results/evidence/deep-k.txt`` agree with it. The hardware decides in which GPC a cluster runs; that differs from card
+to card, and is the same in each launch of a grid whose blocks are all resident at once.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 MAX_CLUSTERS = 256
-"""Length of the table, and most clusters that can be placed."""
+"""Length of the table of cluster numbers, and so the most clusters of a launch that takes one."""
 USUAL_GPCS = 8
-"""Of a whole Hopper GPU, which get clusters in turn: what is taken for granted where nobody has looked."""
+"""GPCs of a whole Hopper GPU. Clusters are assumed to go to them in turn where nothing was measured."""
 
 
-def gpcs_of_sms(together: Iterable[Sequence[int]]) -> dict[int, int]:
-    """Return each SM that was seen a group's number, the same for all that were seen to be of one.
-
-    SMs are counted as ``%smid`` does, which may leave numbers out.
+def gpcs_of_sms(clusters: Iterable[Sequence[int]]) -> dict[int, int]:
+    """Return the number of each SM's GPC: SMs that shared a cluster are in one GPC.
 
     Args:
-        together: of each cluster that was seen, the SMs of its blocks.
+        clusters: the SMs of each observed cluster's blocks, as ``%smid`` numbers them, which may leave numbers out.
     """
     parent: dict[int, int] = {}
 
@@ -33,40 +31,39 @@ def gpcs_of_sms(together: Iterable[Sequence[int]]) -> dict[int, int]:
             sm = parent[sm]
         return sm
 
-    for first, *others in together:
+    for first, *others in clusters:
         for sm in (first, *others):
             parent[root(sm)] = root(first)
     return {sm: root(sm) for sm in parent}
 
 
-def cluster_order(groups: Sequence[int], size: int) -> tuple[int, ...]:
-    """Number clusters so that ``size`` successive numbers, from a multiple of it, are of one group if they can be.
+def cluster_order(gpcs: Sequence[int], size: int) -> tuple[int, ...]:
+    """Return a number for each cluster: ``size`` consecutive numbers, from a multiple of it, share a GPC if possible.
 
     Args:
-        groups: of each cluster, in the order in which the hardware begins them, the group that it is in.
-        size: clusters that share what they read.
+        gpcs: each cluster's GPC, in the order in which the hardware starts the clusters.
+        size: clusters that read the same data.
 
     Returns:
-        The number of each cluster: a permutation.
+        A permutation of the clusters' indices.
     """
     members: dict[int, list[int]] = {}
-    for cluster, group in enumerate(groups):
-        members.setdefault(group, []).append(cluster)
+    for cluster, gpc in enumerate(gpcs):
+        members.setdefault(gpc, []).append(cluster)
     order: list[int] = []
-    left: list[list[int]] = []
+    rests: list[list[int]] = []
     for clusters in members.values():
         cut = len(clusters) // size * size
         order += clusters[:cut]
-        left.append(clusters[cut:])
-    # What is left of a group stays together if it can: a part gets the longest that fits, and of the shortest a piece
-    # where none does.
-    while any(left):
-        left = sorted(filter(None, left), key=len, reverse=True)
+        rests.append(clusters[cut:])
+    # The rest of a GPC stays together if it can: a part gets the longest rest that fits, else a piece of the shortest.
+    while any(rests):
+        rests = sorted(filter(None, rests), key=len, reverse=True)
         room = size - len(order) % size
-        best = next((clusters for clusters in left if len(clusters) <= room), left[-1])
+        best = next((clusters for clusters in rests if len(clusters) <= room), rests[-1])
         order += best[:room]
         del best[:room]
-    numbers = [0] * len(groups)
+    numbers = [0] * len(gpcs)
     for number, cluster in enumerate(order):
         numbers[cluster] = number
     return tuple(numbers)

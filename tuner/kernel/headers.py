@@ -1,4 +1,4 @@
-"""The headers of a kernel's own: files beside it, or below its include folders, that its sources name."""
+"""A kernel's own headers: files beside its sources, or in its include folders, that the sources include."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\
 
 
 def own_headers(sources: Iterable[str], folders: Sequence[Path]) -> list[Path]:
-    """Return the files that sources include, directly or through each other, wherever a preprocessor might take them.
+    """Return all files that sources include, directly or through each other, in any branch of the preprocessor.
 
     Args:
-        sources: CUDA C++, or templates of it: a name that a template fills in is not followed.
-        folders: where included names are looked for; in what is found, beside it first. CUDA's are not among them.
+        sources: CUDA C++, or templates of it; names that a template fills in are not followed.
+        folders: include folders, without CUDA's. A header's own folder comes before them.
     """
-    found: dict[Path, None] = {}
-    left = [(source, tuple(folders)) for source in sources]
-    while left:
-        text, places = left.pop()
+    headers: set[Path] = set()
+    pending = [(source, tuple(folders)) for source in sources]
+    while pending:
+        text, searched = pending.pop()
         for quoted, angled, _ in _INCLUDE.findall(text):
-            path = _first_file(quoted or angled, places)
-            if path is not None and path not in found:
-                found[path] = None
-                left.append((path.read_text(errors="replace"), (path.parent, *folders)))
-    return sorted(found)
+            path = _first_file(quoted or angled, searched)
+            if path is not None and path not in headers:
+                headers.add(path)
+                pending.append((path.read_text(errors="replace"), (path.parent, *folders)))
+    return sorted(headers)
 
 
 def _first_file(name: str, folders: Sequence[Path]) -> Path | None:
@@ -35,18 +35,18 @@ def _first_file(name: str, folders: Sequence[Path]) -> Path | None:
         try:
             if (path := folder / name).is_file() and os.access(path, os.R_OK):
                 return path.resolve()
-        except (OSError, ValueError):  # too long to be a file's name, or with a zero in it
+        except (OSError, ValueError):  # too long for a file's name, or with a zero byte
             continue
     return None
 
 
 def headers_digest(source: str, folders: Sequence[Path]) -> str | None:
-    """Hash the names and contents of a source's own headers; None where a macro names one, which nobody can follow."""
+    """Return a hash of the names and contents of a source's own headers; None if a macro names an included file."""
     paths = own_headers([source], folders)
     texts = [source, *(path.read_text(errors="replace") for path in paths)]
     if any(macro for text in texts for _, _, macro in _INCLUDE.findall(text)):
         return None
-    seen = hashlib.sha256()
+    content = hashlib.sha256()
     for path in paths:
-        seen.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
-    return seen.hexdigest()
+        content.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
+    return content.hexdigest()

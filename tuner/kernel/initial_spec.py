@@ -11,33 +11,33 @@ from tuner.model import Value
 
 @dataclass(frozen=True)
 class InitialSpec:
-    """A configuration that is worth trying first, for the problems and GPUs for which it holds."""
+    """A configuration to try first, for the problems and GPUs for which ``when`` is true."""
 
     variant: str
     parameters: Mapping[str, Value | Expression | tuple[Value, ...]]
-    """Values, several to choose from, or expressions over the problem, the device's limits and the parameters before
-    them; the defaults for those that are not named."""
+    """A value, several to choose from, or an expression over the problem, the device's limits and the parameters
+    before it; a parameter that is not named has its default."""
     when: Expression | None = None
-    """Over the problem, the limits and all parameters, as the seed sets them."""
+    """Condition over the problem, the limits and all parameters, as set here; None for always."""
     minimize: Expression | None = None
-    """Of several choices that is taken which has the least of this, an expression over the same."""
+    """Among several choices, the combination that minimizes this expression over the same names is taken."""
     doc: str = ""
 
 
 @dataclass(frozen=True)
 class ProposalSpec:
-    """How a library's proposal for a product becomes a configuration of a variant."""
+    """How a library's proposal for a matrix product becomes a configuration of a variant."""
 
     variant: str
     parameters: Mapping[str, Value | Expression]
-    """Values, or expressions over the problem, the device's limits and the proposal, the most important first; where
-    no configuration has all of them, the last ones give way."""
+    """Values, or expressions over the problem, the device's limits and the proposal, the most important first: the
+    nearest valid configuration gives up the last ones first."""
     when: Expression | None = None
 
 
 @dataclass(frozen=True)
 class MatmulSpec:
-    """In what way a kernel is a product of matrices, and what becomes of the proposals for one."""
+    """How a kernel is a matrix product, and how proposals for one become its configurations."""
 
     sizes: Mapping[str, Expression]
     """``m``, ``n`` and ``k`` of C[m, n] = A[m, k] B[k, n], each row-major unless it is transposed."""
@@ -46,5 +46,5 @@ class MatmulSpec:
     dtypes: Mapping[str, str]
     """Role or dtype of ``input``, ``accumulate`` and ``output``."""
     into: tuple[ProposalSpec, ...]
-    """The first that holds for a proposal takes it."""
+    """The first whose ``when`` is true for a proposal takes it."""
     when: Expression | None = None

@@ -1,6 +1,6 @@
-"""TOML -> :class:`KernelSpec`, refusing what it does not know with the file, the key and a remedy.
+"""Read a kernel's TOML file into a :class:`KernelSpec`; an error names the file, the key and a remedy.
 
-What is computed is read by ``tuner.kernel.toml.problem``, how by ``tuner.kernel.toml.variants``.
+``tuner.kernel.toml`` has a reader for each table.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import KernelSpec, WorkSpec
 from tuner.kernel.toml.baselines import read_baselines
 from tuner.kernel.toml.initial import read_initial, read_matmul
+from tuner.kernel.toml.ladder import read_ladder
 from tuner.kernel.toml.problem import read_problem
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import (
@@ -30,7 +31,7 @@ from tuner.kernel.toml.values import (
     identifier,
     read_definitions,
 )
-from tuner.kernel.toml.variants import read_ladder, read_variants
+from tuner.kernel.toml.variants import read_variants
 from tuner.model import digest
 
 COMPILE_OPTIONS = (
@@ -59,10 +60,11 @@ COMPILE_OPTIONS = (
     "define-macro",
     "undefine-macro",
 )
-"""NVRTC's options that only change the code: others write files, or change the target."""
+"""NVRTC's options that change only the code; others write files, or change the target."""
 MAX_FILE_BYTES = 1 << 20
 WITHOUT_RESULTS = ("baselines", "ladder", "seeds", "heuristics")
-"""Tables that change no result: adding one must not separate earlier results from later ones."""
+"""Tables that change no result, and are left out of the digest: results from before and after an edit are
+compatible."""
 
 
 def builtin_kernels() -> list[str]:
@@ -71,11 +73,11 @@ def builtin_kernels() -> list[str]:
 
 
 def load_kernel(name_or_file: str) -> KernelSpec:
-    """Find a built-in kernel by name or read the user's own TOML file, and check all of it.
+    """Return a built-in kernel by its name, or the kernel of a user's TOML file.
 
     Raises:
         UsageError: there is no such kernel or file.
-        KernelError: the file says something that cannot be.
+        KernelError: the file is wrong.
     """
     if name_or_file.endswith(".toml") or "/" in name_or_file:
         path = Path(name_or_file).expanduser()
@@ -90,7 +92,11 @@ def load_kernel(name_or_file: str) -> KernelSpec:
 
 
 def read_kernel(path: Path) -> KernelSpec:
-    """Read one kernel file."""
+    """Return the kernel of a TOML file.
+
+    Raises:
+        KernelError: the file cannot be read, or is wrong.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
@@ -105,22 +111,23 @@ def read_kernel(path: Path) -> KernelSpec:
 
 
 def _digest(data: Mapping[str, Any]) -> str:
-    """Hash what a file says, in its order, which is that of parameters and values; not how it says it."""
-    said = {key: value for key, value in data.items() if key not in WITHOUT_RESULTS}
-    if isinstance(variants := said.get("variants"), dict):
-        said["variants"] = {name: _without_what_is_searched(variant) for name, variant in variants.items()}
-    return digest(json.dumps(said, separators=(",", ":"), default=str))
+    """Return a digest of a file's data in its order, which is that of parameters and values."""
+    kept = {key: value for key, value in data.items() if key not in WITHOUT_RESULTS}
+    if isinstance(variants := kept.get("variants"), dict):
+        kept["variants"] = {name: _without_pruning_rules(variant) for name, variant in variants.items()}
+    return digest(json.dumps(kept, separators=(",", ":"), default=str))
 
 
-def _without_what_is_searched(variant: Any) -> Any:
-    """Leave out what decides only which of a variant's results are looked for."""
+def _without_pruning_rules(variant: Any) -> Any:
+    """Return a variant without its pruning rules, which decide only what is tried."""
     if not isinstance(variant, dict):
         return variant
     return {key: value for key, value in variant.items() if key != "worthwhile"}
 
 
 def content_digest(kernel: KernelSpec) -> str:
-    """Hash the TOML file and all that its templates may include: results of equal digests can be put together."""
+    """Return a digest of a kernel and all files that its templates may include: equal digests have comparable
+    results."""
     templates = {launch.template for variant in kernel.variants.values() for launch in variant.launches}
     folders = {template.parent for template in templates} | {paths.templates() / "common"}
     templates |= {path for folder in folders for path in folder.glob("*.j2")}
@@ -130,52 +137,57 @@ def content_digest(kernel: KernelSpec) -> str:
 
 
 def _kernel(path: Path, top: Table, file_digest: str) -> KernelSpec:
-    head = top.table("kernel")
-    name = identifier(head, head.get("name", str))
-    summary = head.get("summary", str, "")
-    head.done()
+    name, summary = _head(top.table("kernel"))
     problem = read_problem(top, path.parent)
     names = read_definitions(top, problem.names)
     work = _work(top.table("work"), names)
     baselines = read_baselines(top.table("baselines"), problem.tensors, names)
-    compiling = top.table("compile")
-    compile_options = tuple(_compile_option(compiling, item) for item in compiling.get("options", list, []))
-    include = tuple(_folder(compiling, path.parent, item) for item in compiling.get("include", list, []))
-    compiling.done()
+    compile_options, include = _compile(top.table("compile"), path.parent)
     variants = read_variants(top, path.parent, names)
     check_definitions(top, names, {name for variant in variants.values() for name in variant.parameters})
-    ladder = read_ladder(top, names, variants)
-    seeds = read_initial(top, names, variants)
-    matmul = read_matmul(top, names, variants)
-    top.done()
     kernel = KernelSpec(
-        name,
-        summary,
-        path,
-        file_digest,
-        names.sizes,
-        names.dtypes,
-        names.options,
-        problem.presets,
-        problem.tensors,
-        problem.scalars,
-        problem.reference,
-        work,
-        variants,
-        compile_options,
-        include,
-        baselines,
-        names.elements,
-        ladder,
-        seeds,
-        matmul,
+        name=name,
+        summary=summary,
+        file=path,
+        digest=file_digest,
+        sizes=names.sizes,
+        dtypes=names.dtypes,
+        options=names.options,
+        presets=problem.presets,
+        tensors=problem.tensors,
+        scalars=problem.scalars,
+        reference=problem.reference,
+        work=work,
+        variants=variants,
+        compile_options=compile_options,
+        include=include,
+        baselines=baselines,
+        elements=names.elements,
+        ladder=read_ladder(top, names, variants),
+        initial=read_initial(top, names, variants),
+        matmul=read_matmul(top, names, variants),
     )
+    top.done()
     for preset in (None, *problem.presets):
         try:
             numpy_of(kernel, kernel.problem(preset=preset))
         except (KernelError, UsageError) as error:
             top.fail(f"reference: {error.problem}", error.remedy)
     return kernel
+
+
+def _head(table: Table) -> tuple[str, str]:
+    name = identifier(table, table.get("name", str))
+    summary = table.get("summary", str, "")
+    table.done()
+    return name, summary
+
+
+def _compile(table: Table, folder: Path) -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    options = tuple(_compile_option(table, item) for item in table.get("options", list, []))
+    include = tuple(_folder(table, folder, item) for item in table.get("include", list, []))
+    table.done()
+    return options, include
 
 
 def _work(table: Table, names: Names) -> WorkSpec:

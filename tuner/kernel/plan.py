@@ -1,4 +1,4 @@
-"""A kernel, a problem and a configuration -> concrete launches and buffers, as plain data for another process."""
+"""Compute the launches and buffers of a kernel for a problem and a configuration, as plain data for other processes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from tuner.model import Configuration, Gpu, Problem, Value, canonical_json
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
+CLUSTER_LIMITS = (16, 16, 16)
 MAP_DTYPES = ("float32", "float16", "bfloat16")
-"""Of matrices that the tensor memory accelerator is asked for here."""
+"""Dtypes of matrices that may have a tensor map."""
 ALIGNMENT = 256
-"""Bytes of which the address of every tensor and scratch is a multiple, as cuMemAlloc gives them."""
+"""Bytes of which the address of every tensor and scratch memory is a multiple: cuMemAlloc guarantees it."""
 NULL_POINTER = ("scalar", "int64", 0)
 INTEGER_RANGES = {
     "int32": (-(2**31), 2**31 - 1),
@@ -34,19 +35,19 @@ INTEGER_RANGES = {
 
 
 class UnlaunchableError(TunerError):
-    """This configuration cannot be launched on this device; known before anything is compiled."""
+    """The GPU cannot launch this configuration; raised before compiling."""
 
 
 def tensors_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[Buffer, ...]:
-    """Settle shape, dtype and layout of the tensors that the problem has.
+    """Return the problem's tensors with shape, dtype and layout.
 
     Raises:
-        KernelError: a shape is not one, or none of them is an output.
+        KernelError: a dimension is no whole number above 0, or no tensor is an output.
     """
     names = kernel.environment(problem, gpu)
     buffers = []
     for tensor in kernel.present(problem).values():
-        shape = tuple(_whole(dim, names, f"shape of {tensor.name}", least=1) for dim in tensor.shape)
+        shape = tuple(_whole(dim, names, f"shape of {tensor.name}", minimum=1) for dim in tensor.shape)
         transposed = tensor.transposed is not None and bool(tensor.transposed.evaluate(names))
         buffers.append(
             Buffer(
@@ -64,7 +65,7 @@ def tensors_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[Buffer, 
 
 
 def scalars_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, tuple[str, Value]]:
-    """Settle dtype and value of the kernel's scalars, the value as the dtype holds it."""
+    """Return dtype and value of the kernel's scalars by name, each value rounded to its dtype."""
     names = kernel.environment(problem, gpu)
     return {
         scalar.name: (dtype, _rounded(_fits(scalar.value.evaluate(names), dtype, scalar.name), dtype))
@@ -74,17 +75,17 @@ def scalars_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, tupl
 
 
 def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> Plan:
-    """Settle the launches of one configuration.
+    """Return the launches and scratch memory of one configuration.
 
     Raises:
-        UnlaunchableError: a grid, block or amount of shared memory is beyond the device.
+        UnlaunchableError: a grid, block or amount of shared memory is beyond the GPU's limits.
     """
     variant = kernel.variants[configuration.variant]
     names = {**kernel.environment(problem, gpu), **configuration.values}
     scratch = tuple(
         Buffer(
             item.name,
-            tuple(_whole(dim, names, f"shape of {item.name}", least=1) for dim in item.shape),
+            tuple(_whole(dim, names, f"shape of {item.name}", minimum=1) for dim in item.shape),
             problem.dtypes.get(item.dtype, item.dtype),
             "scratch",
             zeroed=item.zeroed,
@@ -94,8 +95,11 @@ def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
         if item.when is None or item.when.evaluate(names)
     )
     scalars = scalars_of(kernel, problem, gpu)
-    here = {item.name for item in scratch}
-    buffers = {**_pointers(kernel, problem), **{item.name: item.name in here for item in variant.scratch}}
+    allocated = {item.name for item in scratch}
+    buffers = {
+        **_pointers(kernel, problem),
+        **{item.name: item.name in allocated for item in variant.scratch},
+    }
     matrices = {buffer.name: buffer for buffer in (*tensors_of(kernel, problem, gpu), *scratch)}
     specs = kernel.launches(problem, gpu, configuration)
     launches = tuple(_launch(launch, names, buffers, scalars, gpu, matrices) for launch in specs)
@@ -103,13 +107,13 @@ def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
 
 
 def _pointers(kernel: KernelSpec, problem: Problem) -> dict[str, bool]:
-    """Return the kernel's tensors by name, with whether the problem has them."""
+    """Return for each of the kernel's tensors by name whether the problem has it."""
     present = kernel.present(problem)
     return {name: name in present for name in kernel.tensors}
 
 
 def reference_launch(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch | None:
-    """Settle the launch of the CUDA reference, if the kernel has one."""
+    """Return the launch of the CUDA reference; None if the kernel has none."""
     spec = kernel.reference.cuda
     if spec is None:
         return None
@@ -122,10 +126,10 @@ def reference_launch(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch |
 
 
 def settle_launch(spec: LaunchSpec, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch:
-    """Settle a launch that belongs to no variant: its arguments are tensors, scalars and sizes.
+    """Return a launch that belongs to no variant: its arguments are tensors, scalars and sizes.
 
     Raises:
-        UnlaunchableError: a grid, block or amount of shared memory is beyond the device.
+        UnlaunchableError: a grid, block or amount of shared memory is beyond the GPU's limits.
     """
     names = kernel.environment(problem, gpu)
     return _launch(spec, names, _pointers(kernel, problem), scalars_of(kernel, problem, gpu), gpu)
@@ -151,106 +155,139 @@ def _launch(
         raise UnlaunchableError(
             f"{shared} bytes of shared memory", f"this GPU allows {gpu.shared_bytes_optin}"
         )
-    cluster = _triple(spec.cluster, names, "cluster", (16, 16, 16)) if spec.cluster else None
-    if cluster is not None and gpu.cc < 90:
+    launch = Launch(
+        grid,
+        block,
+        shared,
+        _arguments(spec, names, buffers, scalars, gpu, matrices or {}),
+        _cluster(spec, names, grid, gpu),
+        spec.cooperative,
+        _whole(spec.carveout, names, "carveout") if spec.carveout is not None else None,
+        _alignment(spec, names),
+        spec.resident is not None and bool(spec.resident.evaluate(names)),
+    )
+    if launch.needs_cluster_order and launch.clusters > MAX_CLUSTERS:
+        raise UnlaunchableError(
+            f"a table of numbers for {launch.clusters} clusters", f"such a table has {MAX_CLUSTERS}"
+        )
+    return launch
+
+
+def _cluster(
+    spec: LaunchSpec, names: Mapping[str, Any], grid: tuple[int, int, int], gpu: Gpu
+) -> tuple[int, int, int] | None:
+    """Return the blocks of a cluster; None without clusters, or if each block is one."""
+    if not spec.cluster:
+        return None
+    cluster = _triple(spec.cluster, names, "cluster", CLUSTER_LIMITS)
+    if gpu.cc < 90:
         raise UnlaunchableError("a launch in clusters", "clusters need compute capability 9.0")
-    if cluster is not None and any(g % c for g, c in zip(grid, cluster, strict=True)):
+    if any(g % c for g, c in zip(grid, cluster, strict=True)):
         raise UnlaunchableError(f"grid {grid} is no multiple of cluster {cluster}")
-    if cluster == (1, 1, 1):
-        cluster = None  # every block is one
+    return None if cluster == (1, 1, 1) else cluster
+
+
+def _alignment(spec: LaunchSpec, names: Mapping[str, Any]) -> int:
+    if spec.alignment is None:
+        return 1
+    alignment = _whole(spec.alignment, names, "alignment", minimum=1)
+    if ALIGNMENT % alignment:
+        raise KernelError(
+            f"{spec.alignment.where or 'alignment'}: {spec.alignment.text} = {alignment}",
+            f"it must be a power of two up to {ALIGNMENT}, the alignment of all tensors",
+        )
+    return alignment
+
+
+def _arguments(
+    spec: LaunchSpec,
+    names: Mapping[str, Any],
+    buffers: Mapping[str, bool],
+    scalars: Mapping[str, tuple[str, Value]],
+    gpu: Gpu,
+    matrices: Mapping[str, Buffer],
+) -> tuple[tuple[str, str, Value], ...]:
     arguments: list[tuple[str, str, Value]] = []
     for argument in spec.arguments:
         if argument.value is not None:
-            found = _fits(argument.value.evaluate(names), argument.dtype, argument.value.text)
-            arguments.append(("scalar", argument.dtype, found))
+            number = _fits(argument.value.evaluate(names), argument.dtype, argument.value.text)
+            arguments.append(("scalar", argument.dtype, number))
         elif argument.cluster_order is not None:
             size = _whole(argument.cluster_order, names, "places")
             arguments += [("places", "uint8", size)] if size else []
         elif argument.map is not None:
-            arguments.append(("map", *_map(argument, names, matrices or {}, gpu)))
+            arguments.append(("map", *_map(argument, names, matrices, gpu)))
         elif argument.name in buffers:
-            here = buffers[argument.name]
-            arguments.append(("buffer", argument.name, 0) if here else NULL_POINTER)
+            present = buffers[argument.name]
+            arguments.append(("buffer", argument.name, 0) if present else NULL_POINTER)
         elif argument.name in scalars:
             arguments.append(("scalar", *scalars[argument.name]))
         else:
             value = names[argument.name]
             dtype = "float32" if isinstance(value, float) else "int32"
             arguments.append(("scalar", dtype, _fits(value, dtype, argument.name)))
-    carveout = _whole(spec.carveout, names, "carveout") if spec.carveout is not None else None
-    alignment = _whole(spec.alignment, names, "alignment", least=1) if spec.alignment is not None else 1
-    if spec.alignment is not None and ALIGNMENT % alignment:
-        raise KernelError(
-            f"{spec.alignment.where or 'alignment'}: {spec.alignment.text} = {alignment}",
-            f"it is a power of two up to {ALIGNMENT}, of which all tensors here start at a multiple",
-        )
-    resident = spec.resident is not None and bool(spec.resident.evaluate(names))
-    launch = Launch(
-        grid, block, shared, tuple(arguments), cluster, spec.cooperative, carveout, alignment, resident
-    )
-    if launch.needs_cluster_order and launch.clusters > MAX_CLUSTERS:
-        raise UnlaunchableError(f"places for {launch.clusters} clusters", f"a table of them has {MAX_CLUSTERS}")
-    return launch
+    return tuple(arguments)
 
 
 def _map(
     argument: ArgumentSpec, names: Mapping[str, Any], matrices: Mapping[str, Buffer], gpu: Gpu
 ) -> tuple[str, str]:
-    """Settle a tensor map, and refuse what cuTensorMapEncodeTiled would refuse, or read wrongly.
+    """Return the name of the first matrix that is present, and its tensor map as JSON.
 
-    Gives the name of the matrix, the first that there is, and the text of the map.
+    Raises an error for what cuTensorMapEncodeTiled would reject, or would read wrongly.
     """
     spec = argument.map
     assert spec is not None
-    there = [matrices[name] for name in (argument.name, *spec.instead) if name in matrices]
-    matrix = there[0] if there else None
+    matrix = next((matrices[name] for name in (argument.name, *spec.instead) if name in matrices), None)
     what = f"tensor map of {matrix.name if matrix else argument.name}"
     if gpu.cc < 90:
         raise UnlaunchableError(what, "tensor maps need compute capability 9.0")
     if matrix is None or len(matrix.shape) != 2 or matrix.dtype not in MAP_DTYPES:
         raise KernelError(what, f"maps are of matrices of {', '.join(MAP_DTYPES)}")
-    box_rows, box_columns = (_whole(side, names, f"box of the {what}", least=1) for side in spec.box)
+    box_rows, box_columns = (_whole(side, names, f"box of the {what}", minimum=1) for side in spec.box)
     swizzle = _whole(spec.swizzle, names, f"swizzle of the {what}")
     promotion = _whole(spec.promotion, names, f"promotion of the {what}")
     if swizzle not in (0, 32, 64, 128) or promotion not in (0, 64, 128, 256):
         raise KernelError(
             f"{what}: swizzle {swizzle}, promotion {promotion}",
-            "they are bytes: 0, 32, 64 or 128, and 0, 64, 128 or 256",
+            "swizzle is 0, 32, 64 or 128 bytes, promotion 0, 64, 128 or 256",
         )
     width = box_columns * ITEMSIZE[matrix.dtype]
     if max(box_rows, box_columns) > 256 or width % 16 or (swizzle and width > swizzle):
         raise UnlaunchableError(
             f"{what}: a box of {box_rows} x {box_columns}",
-            "a side has at most 256 elements, a row whole 16 bytes and no more than the swizzle",
+            "a side has at most 256 elements; a row is a multiple of 16 bytes, and at most the swizzle",
         )
     if matrix.shape[1] * ITEMSIZE[matrix.dtype] % 16:
-        raise UnlaunchableError(f"{what}: rows of {matrix.shape[1]} elements", "they must be whole 16 bytes")
-    found = TensorMap(matrix.dtype, *matrix.shape, box_rows, box_columns, swizzle, promotion)
-    return matrix.name, canonical_json(asdict(found))
+        raise UnlaunchableError(
+            f"{what}: rows of {matrix.shape[1]} elements", "they must be a multiple of 16 bytes"
+        )
+    tensor_map = TensorMap(matrix.dtype, *matrix.shape, box_rows, box_columns, swizzle, promotion)
+    return matrix.name, canonical_json(asdict(tensor_map))
 
 
 def _triple(
     items: tuple[Expression, ...], names: Mapping[str, Any], what: str, limits: tuple[int, int, int]
 ) -> tuple[int, int, int]:
-    sizes = [_whole(item, names, what, least=1) for item in items] + [1, 1]
+    sizes = [_whole(item, names, what, minimum=1) for item in items] + [1, 1]
     for size, limit in zip(sizes, limits, strict=False):
         if size > limit:
             raise UnlaunchableError(f"{what} of {size}", f"the limit in this dimension is {limit}")
     return sizes[0], sizes[1], sizes[2]
 
 
-def _whole(expression: Expression, names: Mapping[str, Any], what: str, least: int = 0) -> int:
+def _whole(expression: Expression, names: Mapping[str, Any], what: str, minimum: int = 0) -> int:
     value = expression.evaluate(names)
-    if isinstance(value, str) or not math.isfinite(value) or value != int(value) or value < least:
+    if isinstance(value, str) or not math.isfinite(value) or value != int(value) or value < minimum:
         raise KernelError(
             f"{expression.where or what}: {expression.text} = {value}",
-            f"it must be a whole number from {least} up",
+            f"it must be a whole number from {minimum} up",
         )
     return int(value)
 
 
 def _rounded(value: Value, dtype: str) -> Value:
-    """Return a scalar as its dtype holds it: the reference must not know it better than the kernel."""
+    """Return a scalar rounded to its dtype: the reference must use the same value as the kernel."""
     if dtype == "bfloat16":
         bits = int(np.float32(value).view(np.uint32))
         bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
@@ -260,7 +297,7 @@ def _rounded(value: Value, dtype: str) -> Value:
 
 def _fits(value: Any, dtype: str, what: str) -> Value:
     if isinstance(value, str):
-        raise KernelError(f"argument {what} is the text {value!r}", "only numbers can be passed to a kernel")
+        raise KernelError(f"argument {what} is the text {value!r}", "a kernel takes numbers only")
     if dtype.startswith("float") or dtype == "bfloat16":
         return float(value)
     if not math.isfinite(value) or value != int(value):

@@ -1,4 +1,4 @@
-"""What the outputs of a problem must be, and how exact: a kernel's reference settled for one problem."""
+"""A kernel's reference for one problem: the correct outputs, and how far a kernel's may be off."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.model import Gpu, Problem
 
 @dataclass(frozen=True)
 class SettledReference:
-    """A settled reference."""
+    """The reference for one problem."""
 
     numpy: Mapping[str, ArrayExpression]
     """Expression for each output that the problem has."""
@@ -26,14 +26,14 @@ class SettledReference:
 
 
 def numpy_of(kernel: KernelSpec, problem: Problem) -> dict[str, ArrayExpression]:
-    """Settle the NumPy expressions of a problem's outputs: options compared, element expressions put in.
+    """Return the NumPy expression of each output, with options and element expressions replaced by the problem's.
 
     Raises:
-        KernelError: an expression uses a tensor that this problem does not have.
+        KernelError: an expression uses a tensor that the problem lacks.
     """
     present = kernel.present(problem)
     texts = {name: str(problem.options[name]) for name in kernel.elements}
-    found = {}
+    expressions = {}
     for output, expression in kernel.reference.numpy.items():
         if output not in present:
             continue
@@ -43,19 +43,18 @@ def numpy_of(kernel: KernelSpec, problem: Problem) -> dict[str, ArrayExpression]
                 f"the numpy reference of {output} uses {name}, which is absent for {problem}",
                 f"correct {name}'s when, or the reference",
             )
-        found[output] = settled
-    return found
+        expressions[output] = settled
+    return expressions
 
 
 def settle_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> SettledReference:
-    """Settle a kernel's reference for a problem.
+    """Return a kernel's reference for a problem.
 
     Raises:
-        KernelError: a figure in it is not what it must be.
+        KernelError: the tolerance or the rounding is out of range.
     """
     reference = kernel.reference
     names = kernel.environment(problem, gpu)
-
     tolerance = reference.tolerance.number(names)
     if tolerance <= 0.0:
         raise KernelError(

@@ -1,10 +1,9 @@
-"""Configuration -> source text: Jinja templates, and plain ``.cu`` files that take ``#define``s.
+"""Render the sources of a configuration: Jinja templates, and plain ``.cu`` files with ``#define`` lines before them.
 
-A template sees its parameters, the dtype roles, the options, ``cc`` and ``problem`` (the sizes), and the filters
-``c_type`` (the type's name in the common header, ``templates/common/types.cuh.j2``) and ``itemsize``; of an option that
-is an element expression ``cuda``, ``cuda_double``, ``cuda_magnitude``, ``uses`` and ``operations``. The sandbox keeps a
-template from touching Python; it does not bound the output, so rendering belongs into a child process wherever a
-template may be hostile.
+A template sees its parameters, the dtype roles, the options, ``cc`` and ``problem`` (the sizes). Its filters are
+``c_type`` (the type's name in the common header, ``templates/common/types.cuh.j2``) and ``itemsize``; for an option
+that is an element expression ``cuda``, ``cuda_double``, ``cuda_magnitude``, ``uses`` and ``operations``. The sandbox
+denies templates access to Python, but does not bound their output: render untrusted templates in a child process.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from tuner.errors import ExpressionError, KernelError
 from tuner.expressions.arithmetic import ceil_div, operations, round_up, uses
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude
+from tuner.kernel.baselines import Baseline, launch_spec
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Gpu, Problem, Value, digest
@@ -110,7 +110,7 @@ def render_launch(
     """Return the source text and the entry's name of one launch.
 
     Raises:
-        KernelError: the template does not parse or does not render.
+        KernelError: the template cannot be parsed or rendered.
     """
     names = context(problem, gpu, configuration.values)
     try:
@@ -120,11 +120,12 @@ def render_launch(
             source = _with_defines(kernel, launch.template, problem, configuration)
         entry = _environment(kernel.folder).from_string(launch.entry).render(names)
     except jinja2.TemplateSyntaxError as error:
-        place = f"{error.name or launch.template.name} line {error.lineno}"
-        raise KernelError(f"{place}: {error.message}", "correct the template") from None
+        line = f"{error.name or launch.template.name} line {error.lineno}"
+        raise KernelError(f"{line}: {error.message}", "correct the template") from None
     except jinja2.TemplateNotFound as error:
         raise KernelError(
-            f"{launch.template.name} includes {error}", "which is not beside the kernel"
+            f"{launch.template.name} includes {error}",
+            "put that file beside the kernel's, or correct the name",
         ) from None
     except jinja2.TemplateError as error:
         line = _template_line(error, launch.template)
@@ -145,22 +146,31 @@ def render_launch(
 def render(
     kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
 ) -> list[tuple[str, str]]:
-    """Return source and entry of every launch of a configuration, in order."""
+    """Return source and entry of each launch of a configuration, in order."""
     launches = kernel.launches(problem, gpu, configuration)
     return [render_launch(kernel, launch, problem, gpu, configuration) for launch in launches]
 
 
-def _with_defines(kernel: KernelSpec, template: Path, problem: Problem, configuration: Configuration) -> str:
-    """Put the parameters before a plain ``.cu``, and each dtype role as ``<role>_type`` of CUDA's own headers.
+def source_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[str, str]:
+    """Return source and entry of a user's ``.cu``, with the options and ``<role>_type`` as macros before it.
 
-    An option that is an element expression becomes a macro of its names, with ``<option>_uses_<name>`` as 1 or 0.
+    Raises:
+        KernelError: the file cannot be read.
+    """
+    return render_launch(kernel, launch_spec(baseline), problem, gpu, Configuration("", ()))
+
+
+def _with_defines(kernel: KernelSpec, template: Path, problem: Problem, configuration: Configuration) -> str:
+    """Return a plain ``.cu`` file with macros before it: parameters, options, and ``<role>_type`` for each dtype role.
+
+    An option that is an element expression becomes a macro with parameters, and ``<option>_uses_<name>`` is 1 or 0.
     """
     lines = []
     for name, value in (*problem.options.items(), *configuration.parameters):
         if name in kernel.elements:
-            of = kernel.elements[name]
-            lines.append(cuda_macro(name, str(value), of))
-            lines += [f"#define {name}_uses_{item} {uses(value, item)}" for item in of]
+            arguments = kernel.elements[name]
+            lines.append(cuda_macro(name, str(value), arguments))
+            lines += [f"#define {name}_uses_{item} {uses(value, item)}" for item in arguments]
         else:
             lines.append(f"#define {name} {_literal(value)}")
     lines += [f"#define {role}_type {CUDA_HEADER_TYPES[dtype]}" for role, dtype in problem.dtypes.items()]
@@ -184,7 +194,7 @@ _TOKENS = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\\n])*')|(?:\s|//[^\n]*|
 
 
 def source_digest(source: str) -> str:
-    """Hash what the compiler would see: comments and the amount of white space make no difference."""
+    """Return a digest of a source without its comments and the amount of its white space."""
     return digest(_TOKENS.sub(lambda m: m.group(1) or " ", source).strip())
 
 
@@ -194,5 +204,5 @@ def render_helpers() -> str:
 
 
 def render_ceilings(cc: int) -> str:
-    """Return the source of the kernels that show what a GPU of this compute capability can do."""
+    """Return the source of the kernels that measure the ceilings of a GPU of this compute capability."""
     return _environment(paths.templates()).get_template("common/ceilings.cu.j2").render(cc=cc)

@@ -1,8 +1,8 @@
-"""Rules of thumb about block sizes, as constraints that a user can switch on: the funnel of the element-wise texts.
+"""Rules of thumb about block sizes that a user can switch on: pruning rules, or constraints checked after compiling.
 
-None of them is a law: a kernel that keeps enough bytes under way with few threads, or its operands in registers, breaks
-them and wins. They are conditions in the language of kernels, over the threads of a launch's block and, where the
-compiler must have spoken first, its registers.
+They do not always hold: a kernel with enough bytes in flight from few threads, or with its operands in registers, can
+break them and be the fastest. They are conditions in the language of kernel files, over the threads of a launch's block
+and, for those checked after compiling, its registers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tuner.model import digest
 
 ALL = "all"
 PREFIX = "rule of thumb"
-"""How the reason of such a constraint begins."""
+"""The first words of the reason of such a condition."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,19 @@ class Rule:
 
     name: str
     doc: str
-    """What it demands of a block."""
+    """What it requires of a block."""
     why: str
     condition: str
-    """With ``{threads}`` where the number of a block's threads belongs."""
+    """An expression, with ``{threads}`` for the number of a block's threads."""
     compiled: bool = False
-    """Whether it can be judged only after compiling."""
+    """Whether it can be checked only after compiling."""
 
     def of(self, threads: str) -> Expression:
-        """Return the condition for a block of so many threads, as an expression or a number."""
+        """Return the condition for a block.
+
+        Args:
+            threads: the number of its threads, as an expression.
+        """
         return parse(self.condition.format(threads=f"({threads})"))
 
 
@@ -61,13 +65,13 @@ RULES = {
         Rule(
             "divides_sm",
             "whole blocks fill the threads of an SM",
-            "what is left over when the threads of an SM are no multiple of the block's stays empty",
+            "the remainder stays empty if the threads of an SM are no multiple of the block's",
             "max_threads_per_sm % {threads} == 0",
         ),
         Rule(
             "registers",
             "the registers allow as many blocks as the threads do",
-            "registers are handed out by warps, and run out before the threads of the SM do",
+            "registers are allocated by warps, and may run out before the threads of the SM do",
             # Warps that the registers of an SM's four parts allow, against blocks that its threads and slots allow.
             "registers_per_sm // 4 // (32 * round_up(max(registers, 1), 8)) * 4 // ceil_div({threads}, 32)"
             " >= min(max_threads_per_sm // (32 * ceil_div({threads}, 32)), max_blocks_per_sm)",
@@ -75,29 +79,27 @@ RULES = {
         ),
     )
 }
-"""In the order of the funnel."""
+"""In the order in which they are applied."""
 
 
 def parse_rules(texts: Iterable[str]) -> tuple[str, ...]:
-    """Read names of rules: several with commas between, or ``all``.
+    """Return the rules that texts name, each several with commas between, or ``all``.
 
     Raises:
         UsageError: there is no such rule.
     """
-    asked = [name.strip() for text in texts for name in text.split(",")]
-    for name in asked:
+    chosen = [name.strip() for text in texts for name in text.split(",")]
+    for name in chosen:
         if name not in (*RULES, ALL):
             raise UsageError(f"there is no rule of thumb {name!r}", suggestion(name, [*RULES, ALL]))
-    return tuple(name for name in RULES if name in asked or ALL in asked)
+    return tuple(name for name in RULES if name in chosen or ALL in chosen)
 
 
 def with_rules(kernel: KernelSpec, names: Sequence[str]) -> KernelSpec:
-    """Return the kernel with some rules as further conditions of each variant, one for each of its launches.
+    """Return the kernel with rules added to each variant, one condition for each of its launches.
 
-    They say what is worth trying; one that is judged after compiling is a constraint.
-
-    A rule that is judged after compiling makes failures of configurations that are none without it: such a kernel has
-    another digest, so that a later run without the rule does not believe them.
+    A rule becomes a pruning rule, or a constraint if it is checked after compiling. With the latter, configurations
+    fail that are valid without it; so the kernel gets another digest, and later runs without the rule ignore them.
     """
     if not names:
         return kernel
@@ -128,7 +130,7 @@ def _conditions(variant: VariantSpec, names: Sequence[str]) -> list[tuple[str, E
 
 
 def _condition(name: str, launch: LaunchSpec) -> Expression:
-    """Return what a rule demands of a launch: nothing where there is no such launch."""
+    """Return a rule's condition on a launch; it is true where the launch is left out."""
     condition = RULES[name].of(threads_of(launch))
     if launch.when is None:
         return condition
@@ -142,23 +144,23 @@ def threads_of(launch: LaunchSpec) -> str:
 
 @dataclass(frozen=True)
 class Excluded:
-    """What rules exclude of a variant's valid configurations."""
+    """How many of a variant's valid configurations the rules exclude."""
 
     by: Mapping[str, int | None]
-    """Each rule by itself; None for one that is judged after compiling."""
+    """By rule, each by itself; None for one that is checked after compiling."""
     left: int
-    """What all of them together leave, before compiling."""
+    """Configurations that meet all rules that can be checked before compiling."""
 
 
 def excluded(
     variant: VariantSpec, matrix: NDArray[Any], constants: Mapping[str, Any], names: Sequence[str]
 ) -> Excluded:
-    """Count what rules exclude.
+    """Return how many of a variant's valid configurations rules exclude.
 
     Args:
         variant: without the rules.
-        matrix: its valid rows, as :class:`tuner.space.enumeration.Valid` has them.
-        constants: the names that are the same for all of them.
+        matrix: its valid rows, as in :class:`tuner.space.enumeration.Valid`.
+        constants: values of names that are the same for all rows.
         names: of the rules.
     """
     values = {
@@ -176,8 +178,9 @@ def excluded(
             continue
         holds = np.ones(len(matrix), dtype=bool)
         for launch in variant.launches:
-            found = _condition(name, launch).holds_many({**constants, **columns})
-            holds &= np.broadcast_to(found, holds.shape)
+            holds &= np.broadcast_to(
+                _condition(name, launch).holds_many({**constants, **columns}), holds.shape
+            )
         by[name] = int(len(matrix) - np.count_nonzero(holds))
         kept &= holds
     return Excluded(by, int(np.count_nonzero(kept)))

@@ -1,12 +1,12 @@
-"""What a kernel is: the problem it solves, and the variants that solve it.
+"""A kernel as its TOML file describes it: the problem, and the variants that compute it.
 
-A :class:`KernelSpec` is what a TOML file says (``tuner.kernel.load`` reads it; ``docs/adding-a-kernel.md``
-describes the language). Expressions stay unevaluated here; ``tuner.kernel.plan`` settles them for one configuration.
+``tuner.kernel.load`` reads the file; ``docs/adding-a-kernel.md`` describes the language. Expressions stay unevaluated
+here; ``tuner.kernel.plan`` evaluates them for one configuration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ from tuner.kernel.variant_spec import DEVICE_LIMITS, LaunchSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 
 MAX_SIZE = 2**62
-"""So that arithmetic with a size, for a million configurations at once, stays within 64 bits."""
+"""Arithmetic with sizes, on NumPy arrays of 64-bit integers, must not overflow too easily."""
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An array that the kernel reads or writes, in row-major order unless ``transposed`` holds."""
+    """An array that the kernel reads or writes, row-major unless ``transposed`` is true."""
 
     name: str
     shape: tuple[Expression, ...]
@@ -34,7 +34,7 @@ class TensorSpec:
     init: str = "normal"
     transposed: Expression | None = None
     when: Expression | None = None
-    """Where it does not hold, the problem has no such tensor, and kernels get a null pointer."""
+    """Where it is false, the problem has no such tensor, and kernels get a null pointer."""
 
 
 @dataclass(frozen=True)
@@ -48,35 +48,35 @@ class ScalarSpec:
 
 @dataclass(frozen=True)
 class ReferenceSpec:
-    """Where the right answer comes from, and how exact an answer must be."""
+    """How the correct outputs are computed, and how far a kernel's may be off."""
 
     numpy: Mapping[str, ArrayExpression] = field(default_factory=dict)
     """Expression for each output."""
     cuda: LaunchSpec | None = None
     golden: Mapping[str, Path] = field(default_factory=dict)
     reduction: Expression | None = None
-    """Terms that are added up for one output element; the allowed error grows with it."""
+    """Number of terms summed for one output element; the allowed error grows with it."""
     accumulate: str = "float32"
-    """Role or dtype in which they are added."""
+    """Role or dtype in which they are summed."""
     tolerance: Expression = field(default_factory=lambda: parse("1"))
-    """Factor on the allowed error, for kernels that round more often than once."""
+    """Factor on the allowed error, for kernels that round more than once."""
     operand_rounding: Expression = field(default_factory=lambda: parse("0"))
     """Largest relative error with which the kernel may round each factor of a product."""
 
 
 @dataclass(frozen=True)
 class WorkSpec:
-    """What the problem costs at least, for the roofline."""
+    """The minimum work of the problem, for the roofline."""
 
     flops: Expression
     bytes: Expression
     pipe: str = "vector"
-    """``vector`` or ``matrix``: the units whose peak is the roof."""
+    """``vector`` or ``matrix``: the units whose peak rate is the ceiling."""
 
 
 @dataclass(frozen=True)
 class CallSpec:
-    """A library's call that computes the same, perhaps only for some problems."""
+    """A library call that computes the same, for all problems or for those that meet ``when``."""
 
     text: str
     when: Expression | None = None
@@ -84,15 +84,16 @@ class CallSpec:
 
 @dataclass(frozen=True)
 class StepSpec:
-    """A step of the kernel's story: a variant, perhaps narrowed, and what it shows."""
+    """An optimisation step of the kernel's ladder: a variant, with all or some values of its parameters."""
 
     name: str
     variant: str
     parameters: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
-    """The values that a parameter may take; any where it is not named."""
+    """The values allowed of a parameter; all of them if it is not named."""
     dtypes: Mapping[str, str] = field(default_factory=dict)
-    """What the rung sets of the problem, whatever else is asked for; by role."""
+    """Dtypes by role that the step sets in every problem."""
     options: Mapping[str, Value] = field(default_factory=dict)
+    """Options that the step sets in every problem."""
     doc: str = ""
 
 
@@ -104,12 +105,12 @@ class KernelSpec:
     summary: str
     file: Path
     digest: str
-    """Of what the TOML file says, without its baselines, ladder, seeds and heuristics, which change no result."""
+    """Of the TOML file's content, without the tables that change no result."""
     sizes: Mapping[str, int]
     dtypes: Mapping[str, tuple[str, ...] | str]
-    """Role to its choices, or to the role or dtype that it follows."""
+    """Each role with its choices, the default first, or with the role or dtype that it equals."""
     options: Mapping[str, tuple[Value, ...]]
-    """The values to choose from, the default first; of an element expression the default alone."""
+    """Each option with its values, the default first; for an element expression the default alone."""
     presets: Mapping[str, Mapping[str, Value]]
     tensors: Mapping[str, TensorSpec]
     scalars: Mapping[str, ScalarSpec]
@@ -119,24 +120,24 @@ class KernelSpec:
     compile_options: tuple[str, ...] = ()
     include: tuple[Path, ...] = ()
     baselines: Mapping[str, tuple[CallSpec, ...]] = field(default_factory=dict)
-    """Calls of libraries that compute the same, by the names that tables show; the first that fits a problem counts."""
+    """Library calls that compute the same, by the name shown in tables; the first that fits a problem is used."""
     elements: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The options that are element expressions, with the names that each may use."""
     ladder: tuple[StepSpec, ...] = ()
-    """The kernel's story as its file tells it; see :attr:`steps`."""
+    """The optimisation steps that the file names; see :attr:`steps`."""
     initial: tuple[InitialSpec, ...] = ()
-    """What a search tries first, where it holds."""
+    """Configurations that a search tries first."""
     matmul: MatmulSpec | None = None
-    """For kernels that are a product of matrices: how a library's proposals become seeds, too."""
+    """For matrix products: how a library's proposals become initial configurations, too."""
 
     @property
     def folder(self) -> Path:
-        """Where its relative paths start."""
+        """The folder that relative paths start from."""
         return self.file.parent
 
     @property
     def steps(self) -> tuple[StepSpec, ...]:
-        """The steps of the kernel's story in order: its ladder, or each variant as it is."""
+        """The optimisation steps in order: the file's ladder, or each variant as a step."""
         return self.ladder or tuple(
             StepSpec(variant.name, variant.name, doc=variant.summary) for variant in self.variants.values()
         )
@@ -145,11 +146,11 @@ class KernelSpec:
         """Return an option's value as a problem holds it: one of its values, or a canonical element expression.
 
         Raises:
-            UsageError: this kernel has no such option, or the option no such value.
+            UsageError: the kernel has no such option, or the option no such value.
         """
-        values = self.options[_known(name, self.options, "option", self.name)]
+        values = self.options[_member(name, self.options, "option", self.name)]
         if name not in self.elements:
-            return _known(value, values, f"value of option {name}", self.name)  # type: ignore[no-any-return]
+            return _member(value, values, f"value of option {name}", self.name)  # type: ignore[no-any-return]
         try:
             return self.element(name, str(value))
         except ExpressionError as error:
@@ -159,33 +160,33 @@ class KernelSpec:
         """Return the canonical text of an option that is an element expression.
 
         Raises:
-            ExpressionError: the text is none, or uses a name that it may not, or no name at all.
+            ExpressionError: the text is no element expression, uses a name that is not allowed, or no name at all.
         """
-        of = self.elements[name]
-        found = parse_element(text, of)
-        if not found.names:
+        allowed = self.elements[name]
+        expression = parse_element(text, allowed)
+        if not expression.names:
             raise ExpressionError(
-                f"{found.text!r} uses none of {', '.join(of)}", "an element expression needs one"
+                f"{expression.text!r} uses none of {', '.join(allowed)}", "an element expression needs one"
             )
-        return found.text
+        return expression.text
 
     def launches(self, problem: Problem, gpu: Gpu, configuration: Configuration) -> tuple[LaunchSpec, ...]:
-        """Return the launches that a configuration has for a problem, in order.
+        """Return a configuration's launches for a problem, in order.
 
         Raises:
-            KernelError: it has none.
+            KernelError: there is none.
         """
         variant = self.variants[configuration.variant]
         if all(launch.when is None for launch in variant.launches):
             return variant.launches
         names = {**self.environment(problem, gpu), **configuration.values}
-        found = tuple(item for item in variant.launches if item.when is None or item.when.evaluate(names))
-        if not found:
+        launches = tuple(item for item in variant.launches if item.when is None or item.when.evaluate(names))
+        if not launches:
             raise KernelError(
                 f"variant {variant.name} has no launch for {problem}",
-                "one launch's when must hold wherever the variant's requires does",
+                "at least one launch's when must be true wherever the variant's requires is",
             )
-        return found
+        return launches
 
     def present(self, problem: Problem) -> dict[str, TensorSpec]:
         """Return the tensors that a problem has."""
@@ -203,21 +204,21 @@ class KernelSpec:
         options: Mapping[str, Value] | None = None,
         preset: str | None = None,
     ) -> Problem:
-        """Settle a problem: the defaults, then the preset, then what is named here.
+        """Return the problem with these values; the preset and then the defaults supply the others.
 
         Args:
-            sizes: problem sizes by name.
-            dtypes: dtype by role; the empty role stands for the first one.
-            options: options by name.
+            sizes: by name.
+            dtypes: by role; the empty role stands for the first.
+            options: by name.
             preset: name of one of the kernel's presets.
 
         Raises:
-            UsageError: a name or value that this kernel does not have.
+            UsageError: the kernel has no such name or value.
         """
         chosen_sizes, chosen_options = dict(self.sizes), {n: values[0] for n, values in self.options.items()}
         chosen_dtypes: dict[str, str] = {}
         if preset is not None:
-            for name, value in self.presets[_known(preset, self.presets, "preset", self.name)].items():
+            for name, value in self.presets[_member(preset, self.presets, "preset", self.name)].items():
                 if name in self.sizes:
                     chosen_sizes[name] = int(value)
                 elif name in self.options:
@@ -226,14 +227,13 @@ class KernelSpec:
                     chosen_dtypes[name] = str(value)
         for name, size in (sizes or {}).items():
             if not 1 <= size <= MAX_SIZE:
-                raise UsageError(f"size {name}={size}", "sizes start at 1, and end at 2**62")
-            chosen_sizes[_known(name, self.sizes, "size", self.name)] = size
+                raise UsageError(f"size {name}={size}", "a size is from 1 to 2**62")
+            chosen_sizes[_member(name, self.sizes, "size", self.name)] = size
         for name, value in (options or {}).items():
             chosen_options[name] = self.option(name, value)
         for role, dtype in (dtypes or {}).items():
-            chosen_dtypes[
-                _known(role or next(iter(self.dtypes), ""), self.dtypes, "dtype role", self.name)
-            ] = dtype
+            role = _member(role or next(iter(self.dtypes), ""), self.dtypes, "dtype role", self.name)
+            chosen_dtypes[role] = dtype
         return Problem(self.name, chosen_sizes, self._settle_dtypes(chosen_dtypes), chosen_options)
 
     def _settle_dtypes(self, chosen: Mapping[str, str]) -> dict[str, str]:
@@ -246,27 +246,28 @@ class KernelSpec:
                         f"dtype {role}={chosen[role]}", f"{self.name} fixes {role} to {settled[role]}"
                     )
             else:
-                settled[role] = _known(chosen.get(role, choices[0]), choices, f"dtype of {role}", self.name)
+                settled[role] = _member(chosen.get(role, choices[0]), choices, f"dtype of {role}", self.name)
         return settled
 
     def environment(self, problem: Problem, gpu: Gpu) -> dict[str, Any]:
-        """Return the names that every expression may use: sizes, dtype roles, options and device limits."""
+        """Return values by name for expressions: sizes, dtype roles, options and device limits."""
         limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
         return {**problem.sizes, **problem.dtypes, **problem.options, **limits}
 
     def usable_variants(self, problem: Problem, gpu: Gpu) -> tuple[list[VariantSpec], dict[str, str]]:
-        """Split the variants into those that the device and the problem allow, and reasons for the others."""
+        """Return the variants that the GPU and the problem allow, and the reasons against the others by name."""
         names = self.environment(problem, gpu)
-        usable, refused = [], {}
+        usable, rejected = [], {}
         for variant in self.variants.values():
             if variant.requires is None or variant.requires.evaluate(names):
                 usable.append(variant)
             else:
-                refused[variant.name] = f"requires {variant.requires.text}"
-        return usable, refused
+                rejected[variant.name] = f"requires {variant.requires.text}"
+        return usable, rejected
 
 
-def _known(value: Any, choices: Iterable[Any], what: str, kernel: str) -> Any:
+def _member(value: Any, choices: Iterable[Any], what: str, kernel: str) -> Any:
+    """Return a value that is one of the choices; anything else is a usage error."""
     choices = list(choices)
     if value in choices:
         return value

@@ -1,4 +1,4 @@
-"""How far a kernel's answer may be from the right one: bounds that follow from dtypes and reduction length."""
+"""The allowed error of a kernel's outputs: bounds derived from dtypes and reduction length."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tuner.errors import KernelError
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Largest relative error of rounding to nearest."""
 SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
-"""Smallest positive number: an error of rounding below it has no relative bound."""
+"""Smallest positive number: rounding errors of smaller results have no relative bound."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far an output may be from the reference.
+    """The allowed error of an output.
 
     An element passes when ``|error| <= coefficient * magnitude + unit * |expected| + tiny``, and the output as a whole
     when ``norm(error) <= norm_coefficient * norm(scale)`` with ``scale^2 = expected^2 + magnitude^2 / reduction``,
@@ -32,28 +32,30 @@ class Tolerance:
 def tolerance(
     reduction: int, accumulate: str, output: str, factor: float = 1.0, operand_rounding: float = 0.0
 ) -> Tolerance:
-    """Derive the allowed error from the number of terms added and the dtypes.
+    """Return the allowed error, derived from the number of terms summed and the dtypes.
 
-    With ``n`` terms and unit roundoff ``u`` of the accumulating dtype, an element may be off by
-    ``u (min(n, 8 sqrt(n)) + n/8 + 2)`` magnitudes. ``min(n, 8 sqrt(n))`` is the worst case for few terms and the
-    probabilistic bound for many (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019, with lambda = 8). ``n/8`` covers
-    tensor cores, which truncate once for every 16 terms; the 2 covers rounding inputs and products.
-    The norm is far tighter, because errors of many elements average out: ``2 sqrt(n) + n/16 + 2`` of ``u``; it is what
-    tells tf32 from float32. The output's own rounding adds its unit roundoff to the first, and 0.6 of it (the root
-    mean square of a uniform error, 1/sqrt(3)) to the second. Where the kernel may round both factors of a product by
-    ``r``, each term may be off by ``2r`` of itself, always in the same direction if it truncates: ``2r`` is added to
-    both. Integers must be exact.
+    With ``n`` terms and unit roundoff ``u`` of the accumulating dtype, an element may be off by ``u (min(n, 8 sqrt(n))
+    + n/8 + 2)`` magnitudes. ``min(n, 8 sqrt(n))`` is the worst case for few terms and the probabilistic bound for many
+    (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019, with lambda = 8). ``n/8`` covers tensor cores, which truncate
+    once for every 16 terms; the 2 covers rounding inputs and products. The norm is far tighter, because errors of many
+    elements average out: ``2 sqrt(n) + n/16 + 2`` of ``u``; it distinguishes tf32 from float32. The output's own
+    rounding adds its unit roundoff to the first, and 0.6 of it (the root mean square of a uniform error, 1/sqrt(3)) to
+    the second. Where the kernel may round both factors of a product by ``r``, each term may be off by ``2r`` of itself,
+    always in the same direction if it truncates: ``2r`` is added to both. Integers must be exact.
 
     Args:
-        reduction: terms added up for one output element.
-        accumulate: dtype they are added in.
+        reduction: terms summed for one output element.
+        accumulate: dtype they are summed in.
         output: dtype of the output.
         factor: the kernel's own ``tolerance``.
         operand_rounding: largest relative error with which each factor of a product may be rounded.
+
+    Raises:
+        KernelError: the reduction is below 1.
     """
     if reduction < 1:
         raise KernelError(
-            f"reduction is {reduction}", "it is the number of terms of one output element, from 1 up"
+            f"reduction is {reduction}", "it is the number of terms of one output element, at least 1"
         )
     if output not in UNIT_ROUNDOFF:
         return Tolerance(0.0, 0.0, 0.5, 0.0, float(reduction))
@@ -71,5 +73,5 @@ def tolerance(
 
 
 def norm_allowance(count: int) -> float:
-    """Return the factor by which few elements may exceed the norm's bound: their errors have not averaged out yet."""
+    """Return the factor on the norm's bound for an output of few elements, whose errors average out less."""
     return 1.0 + 4.0 / math.sqrt(count)

@@ -1,4 +1,4 @@
-"""Values of a tunable parameter: how one that comes from a file or a command line is found in the parameter's list."""
+"""Look up values from a file or the command line in a parameter's list of values."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 from tuner.model import Value
 
 Typed = tuple[type, Value]
-"""A value as a key: ``True == 1 == 1.0`` in Python, but only the last two are the same value of a parameter."""
+"""A value as a dictionary's key: ``True == 1 == 1.0`` in Python, but as values of a parameter only 1 and 1.0 are
+equal."""
 
 
 def typed(value: Value) -> Typed:
-    """Return a value as a key. A number may change its type on its way through a file, a boolean may not."""
+    """Return a value as a key: a file may turn an integer into a float, but not a boolean into a number."""
     return (type(value) if isinstance(value, bool | str) else float, value)
 
 

@@ -23,7 +23,7 @@ DEVICE_LIMITS = (
     "max_blocks_per_sm",
     "max_threads_per_block",
 )
-"""Names of the device's limits in expressions."""
+"""The GPU's limits that expressions may use: fields of :class:`tuner.model.Gpu`."""
 
 RESOURCE_NAMES = (
     "registers",
@@ -33,12 +33,13 @@ RESOURCE_NAMES = (
     "spill_bytes",
     "active_blocks",
 )
-"""Names of what the compiler reports; only constraints may use them, and those are checked after compiling."""
+"""What the compiler reports: fields of :class:`tuner.model.Resources`. Only constraints may use them, and those are
+checked after compiling."""
 
 
 @dataclass(frozen=True)
 class ParameterSpec:
-    """A tunable parameter: an ordered list of values."""
+    """A tunable parameter: its values in order."""
 
     name: str
     values: tuple[Value, ...]
@@ -54,25 +55,25 @@ class ScratchSpec:
     shape: tuple[Expression, ...]
     dtype: str
     zeroed: bool = False
-    """Cleared before every run, inside the timing."""
+    """Whether it is set to zero before every run, inside the timing."""
     zeroed_once: bool = False
-    """Zero before its first use only; the kernel leaves it zero when it ends."""
+    """Whether it is zero before the first run, and every run leaves it zero."""
     when: Expression | None = None
-    """Where it does not hold, there is none; None for always."""
+    """Where it is false, the memory is not allocated; None for always."""
 
 
 @dataclass(frozen=True)
 class MapSpec:
-    """How the tensor memory accelerator cuts a matrix into boxes; the argument's name says which matrix."""
+    """How the tensor memory accelerator cuts a matrix, which the argument names, into boxes."""
 
     box: tuple[Expression, ...]
-    """Rows and columns of a box, as the matrix lies in memory."""
+    """Rows and columns of a box, in memory order."""
     swizzle: Expression
-    """Bytes of a row of the box within which 16-byte pieces change places: 0, 32, 64 or 128."""
+    """Swizzle width in bytes: 0, 32, 64 or 128."""
     promotion: Expression
-    """Bytes that the L2 fetches at a time: 0, 64, 128 or 256."""
+    """L2 promotion in bytes: 0, 64, 128 or 256."""
     instead: tuple[str, ...] = ()
-    """What to take where there is no matrix of the argument's name: the first of these that there is."""
+    """Other matrices: if the one that the argument names is absent, the first of these that is present is mapped."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,9 @@ class ArgumentSpec:
     value: Expression | None = None
     dtype: str = "int32"
     map: MapSpec | None = None
-    """Pass a tensor map of the matrix of that name, and not its address."""
+    """Pass a tensor map of the matrix of that name instead of its address."""
     cluster_order: Expression | None = None
-    """Pass a table of places by value; so many clusters of the launch share what they read. 0: pass no argument."""
+    """Pass a table of cluster numbers by value; so many consecutive numbers share what they read. 0: no argument."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,13 @@ class LaunchSpec:
     cluster: tuple[Expression, ...] = ()
     cooperative: bool = False
     carveout: Expression | None = None
-    """Percentage of the L1 to be used as shared memory; the driver's choice when absent."""
+    """Percentage of the L1 to use as shared memory; None leaves it to the driver."""
     alignment: Expression | None = None
-    """Bytes of which every tensor's address must be a multiple; 1 when absent."""
+    """Bytes of which every tensor's address must be a multiple; None for 1."""
     when: Expression | None = None
-    """Where it does not hold, the launch is left out; None for always."""
+    """Where it is false, the launch is left out; None for always."""
     resident: Expression | None = None
-    """Where it holds, blocks wait for others, and all must be on the GPU at once; None for nowhere."""
+    """Where it is true, blocks wait for each other, so that all must be resident at once; None for never."""
 
 
 @dataclass(frozen=True)
@@ -119,22 +120,23 @@ class VariantSpec:
     requires: Expression | None
     parameters: Mapping[str, ParameterSpec]
     constraints: tuple[tuple[str, Expression], ...]
-    """Pairs of the reason that a user reads and the condition that must hold."""
+    """Pairs of the reason shown to users and the condition that must be true."""
     scratch: tuple[ScratchSpec, ...]
     launches: tuple[LaunchSpec, ...]
     listed: Sequence[Sequence[int]] | None = field(default=None, compare=False)
-    """The only combinations that there are, as places of the values, where they are listed and not described."""
+    """All valid combinations, as indices of the values, if they are listed instead of described."""
     pruning_rules: tuple[tuple[str, Expression], ...] = ()
-    """The same of what is left out of a search though it is right: a winner is verified where they do not hold."""
+    """Pairs of reason and condition, too: where a condition is false, a configuration is valid, but no search tries
+    it."""
 
     @property
     def constraints_before(self) -> tuple[tuple[str, Expression], ...]:
-        """The constraints that parameters and limits decide: where they hold, a configuration may be run."""
+        """The constraints that can be checked before compiling."""
         return tuple(c for c in self.constraints if c[1].names.isdisjoint(RESOURCE_NAMES))
 
     @property
     def search_conditions(self) -> tuple[tuple[str, Expression], ...]:
-        """What must hold of a configuration that a search may try."""
+        """The conditions on configurations that a search may try, checked before compiling."""
         return (*self.constraints_before, *self.pruning_rules)
 
     @property

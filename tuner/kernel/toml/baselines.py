@@ -1,4 +1,4 @@
-"""``[baselines]`` of a kernel's file: the libraries' calls that compute the same, perhaps for some problems only."""
+"""Read ``[baselines]`` of a kernel's file: library calls that compute the same."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import Names, checked, identifier
 
 OTHER_CONTESTANTS = ("best", "default", "none", "numpy")
-"""Words that `tune bench` has another meaning for."""
+"""Names that have another meaning for ``tune bench``."""
 
 
 def read_baselines(
     table: Table, tensors: Mapping[str, TensorSpec], names: Names
 ) -> dict[str, tuple[CallSpec, ...]]:
-    """Read the table.
+    """Return the calls by baseline.
 
-    ``NAME = "call"``, ``NAME = { call = "...", when = "condition" }``, or a list of such tables: the first whose
-    condition holds is the call for a problem.
+    The syntax is ``NAME = "call"``, ``NAME = { call = "...", when = "condition" }``, or a list of such tables: the
+    first whose condition is true for a problem is used.
     """
-    found: dict[str, tuple[CallSpec, ...]] = {}
+    baselines: dict[str, tuple[CallSpec, ...]] = {}
     for name in list(table.data):
         if identifier(table, name) in OTHER_CONTESTANTS:
             table.fail(f"{name!r} cannot name a baseline", "name it after its library, such as torch")
         given = table.get(name, (str, dict, list))
         if isinstance(given, str):
-            found[name] = (CallSpec(_call(table, name, given, tensors, names)),)
+            baselines[name] = (CallSpec(_call(table, name, given, tensors, names)),)
             continue
         alternatives = table.tables(name) if isinstance(given, list) else [table.table(name)]
         if not alternatives:
             table.fail(f"{name} is empty", 'for example torch = "torch.add(a, b, out=c)"')
-        found[name] = tuple(_alternative(item, tensors, names) for item in alternatives)
-        libraries = sorted({LibraryCall(call.text).library for call in found[name]})
+        baselines[name] = tuple(_alternative(item, tensors, names) for item in alternatives)
+        libraries = sorted({LibraryCall(call.text).library for call in baselines[name]})
         if len(libraries) > 1:
             table.fail(f"{name} mixes {' and '.join(libraries)}", "give each library a name of its own")
     table.done()
-    return found
+    return baselines
 
 
 def _alternative(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> CallSpec:

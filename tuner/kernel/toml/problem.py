@@ -1,4 +1,4 @@
-"""What a kernel's file says is computed: problem, tensors, scalars and the right answer."""
+"""Read what a kernel computes: ``[problem]``, ``[tensors]``, ``[scalars]`` and ``[reference]`` of its file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INITS = ("normal", "uniform", "zeros", "ones", "index")
 
 @dataclass(frozen=True)
 class ProblemTables:
-    """What they say."""
+    """The content of these tables."""
 
     names: Names
     presets: Mapping[str, Mapping[str, Value]]
@@ -47,7 +47,7 @@ class ProblemTables:
 
 
 def read_problem(top: Table, folder: Path) -> ProblemTables:
-    """Read ``[problem]``, ``[tensors]``, ``[scalars]`` and ``[reference]``.
+    """Return the content of ``[problem]``, ``[tensors]``, ``[scalars]`` and ``[reference]``.
 
     Args:
         top: the whole file.
@@ -60,11 +60,11 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIZE:
             problem.fail(f"sizes.{size} = {value!r}", "a size's default is a whole number from 1 up to 2**62")
     dtypes = _dtypes(problem)
-    options, of = _options(problem)
+    options, elements = _options(problem)
     presets = problem.get("presets", dict, {})
     problem.done()
     unique(problem, sizes, dtypes, options, RESERVED)
-    names = Names(sizes, dtypes, options, of)
+    names = Names(sizes, dtypes, options, elements)
     _check_presets(problem, presets, names)
 
     tensors = {name: _tensor(name, table, names) for name, table in top.table("tensors").children().items()}
@@ -72,7 +72,7 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
         top.fail("no tensor has role output or inout", 'give one role = "output"')
     scalars = {name: _scalar(name, table, names) for name, table in top.table("scalars").children().items()}
     unique(top, sizes, dtypes, options, tensors, scalars, RESERVED)
-    _check_elements(problem, of, tensors, scalars)
+    _check_elements(problem, elements, tensors, scalars)
     names = replace(names, arguments=frozenset({*sizes, *tensors, *scalars}))
     reference = _reference(top.table("reference"), names, tensors, folder)
     return ProblemTables(names, presets, tensors, scalars, reference)
@@ -99,9 +99,9 @@ def _dtypes(problem: Table) -> dict[str, tuple[str, ...] | str]:
 
 
 def _options(problem: Table) -> tuple[dict[str, tuple[Value, ...]], dict[str, tuple[str, ...]]]:
-    """Read the options: lists of values, and element expressions with the names that they may use."""
+    """Return the options with their values, and of element expressions the names that they may use."""
     options: dict[str, tuple[Value, ...]] = {}
-    names_of: dict[str, tuple[str, ...]] = {}
+    elements: dict[str, tuple[str, ...]] = {}
     table = problem.table("options")
     for name, given in table.data.items():
         identifier(problem, name)
@@ -117,21 +117,22 @@ def _options(problem: Table) -> tuple[dict[str, tuple[Value, ...]], dict[str, tu
             if identifier(inner, item) in elementwise.FUNCTIONS:
                 inner.fail(f"of names the function {item!r}", "rename the tensor")
         inner.done()
-        names_of[name] = tuple(of)
-        options[name] = (_element(inner, "expression", text, names_of[name]),)
-    return options, names_of
+        elements[name] = tuple(of)
+        options[name] = (_element(inner, "expression", text, elements[name]),)
+    return options, elements
 
 
 def _element(table: Table, key: str, text: object, of: tuple[str, ...]) -> str:
+    """Return the canonical text of an element expression that uses at least one of some names."""
     if not isinstance(text, str):
         table.fail(f"{key} = {text!r} is not text", "write an element expression in quotes")
     try:
-        found = elementwise.ElementExpression(text, of)
+        element = elementwise.ElementExpression(text, of)
     except ExpressionError as error:
         table.fail(f"{key}: {error.problem}", error.remedy)
-    if not found.names:
+    if not element.names:
         table.fail(f"{key} = {text!r} uses none of its names", f"use at least one of {', '.join(of)}")
-    return found.text
+    return element.text
 
 
 def _check_presets(problem: Table, presets: Mapping[str, Any], names: Names) -> None:
@@ -160,7 +161,7 @@ def _check_presets(problem: Table, presets: Mapping[str, Any], names: Names) -> 
 def _tensor(name: str, table: Table, names: Names) -> TensorSpec:
     when = None
     if table.has("when"):
-        # A tensor belongs to the problem: whether it is there must not depend on the GPU.
+        # A tensor belongs to the problem, so its presence must not depend on the GPU.
         when = checked(table, "when", str(table.get("when", str)), names, names.of_problem)
     tensor = TensorSpec(
         identifier(table, name),
@@ -185,13 +186,13 @@ def _scalar(name: str, table: Table, names: Names) -> ScalarSpec:
 
 def _check_elements(
     problem: Table,
-    names_of: Mapping[str, tuple[str, ...]],
+    elements: Mapping[str, tuple[str, ...]],
     tensors: Mapping[str, TensorSpec],
     scalars: Mapping[str, ScalarSpec],
 ) -> None:
-    """Insist that element expressions are of inputs."""
+    """Raise an error if an element expression may use anything but inputs and scalars."""
     usable = [*(name for name, tensor in tensors.items() if tensor.role != "output"), *scalars]
-    for option, of in names_of.items():
+    for option, of in elements.items():
         for name in of:
             if name not in usable:
                 problem.fail(
@@ -217,9 +218,8 @@ def _reference(table: Table, names: Names, tensors: Mapping[str, TensorSpec], fo
         if name not in tensors:
             table.fail(f"golden.{name} is not a tensor", suggestion(name, tensors))
         golden[name] = folder / str(file)
-    accumulate = table.get("accumulate", str, "accumulate" if "accumulate" in names.dtypes else "float32")
-    if accumulate not in ITEMSIZE and accumulate not in names.dtypes:
-        table.fail(f"accumulate = {accumulate!r}", suggestion(accumulate, [*names.dtypes, *ITEMSIZE]))
+    default = "accumulate" if "accumulate" in names.dtypes else "float32"
+    accumulate = dtype(table, names.dtypes, "accumulate", default)
     tolerance = expression(table, "tolerance", names, 1)
     if (factor := _number(tolerance)) is not None and not 0.0 < factor < math.inf:
         table.fail(f"tolerance = {factor}", "it is a factor above 0 on the allowed error")
@@ -239,9 +239,9 @@ def _reference(table: Table, names: Names, tensors: Mapping[str, TensorSpec], fo
     return reference
 
 
-def _number(found: Expression) -> float | None:
-    """Return the value of an expression without names."""
-    return None if found.names else found.number({})
+def _number(constant: Expression) -> float | None:
+    """Return the value of an expression without names; None if it has names."""
+    return None if constant.names else constant.number({})
 
 
 def _numpy(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> dict[str, ArrayExpression]:
@@ -253,29 +253,29 @@ def _numpy(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> dic
                 "numpy is one expression", f"write numpy = {{ {outputs[0]} = ..., {outputs[1]} = ... }}"
             )
         texts = {outputs[0]: texts}
-    found = {}
+    arrays = {}
     usable = sorted({*names.arguments, *names.elements})
     for output, text in texts.items():
         if output not in outputs:
             table.fail(f"numpy.{output} is not an output", suggestion(output, outputs))
         try:
-            found[output] = ArrayExpression(str(text))
+            arrays[output] = ArrayExpression(str(text))
         except ExpressionError as error:
             table.fail(f"numpy: {error}")
         except RecursionError:
             table.fail("numpy is nested too deeply", "simplify it")
-        unknown = found[output].names - set(usable)
+        unknown = arrays[output].names - set(usable)
         if unknown:
             table.fail(
                 f"numpy = {text!r} uses unknown name {min(unknown)!r}", suggestion(min(unknown), usable)
             )
-        for name, compared in found[output].compared.items():
+        for name, compared in arrays[output].compared.items():
             _check_comparison(table, name, compared, names)
-    return found
+    return arrays
 
 
 def _check_comparison(table: Table, name: str, texts: frozenset[str], names: Names) -> None:
-    """Insist that an ``if`` of the reference compares an option or dtype role with what it can be."""
+    """Raise an error unless an ``if`` of the reference compares an option or dtype role with one of its values."""
     comparable = [*(option for option in names.options if option not in names.elements), *names.dtypes]
     if name not in comparable:
         table.fail(f"numpy compares {name!r}, which is no option or dtype role", suggestion(name, comparable))

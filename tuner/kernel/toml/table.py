@@ -1,4 +1,4 @@
-"""A TOML table that knows its place in the file, checks the types it gives, and complains about unknown keys."""
+"""A TOML table that checks the types of its values and rejects unknown keys, with errors that locate it in the file."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ from tuner.errors import KernelError, suggestion
 
 
 class Table:
-    """A TOML table that knows its place in the file and which of its keys have been read."""
+    """A TOML table, with its location in the file and the keys that have not been read.
+
+    Args:
+        data: its values.
+        where: the file and the keys above it, for errors.
+    """
 
     def __init__(self, data: Mapping[str, Any], where: str) -> None:
         self.data = data
         self.where = where
         self._unread = dict.fromkeys(data)
-        self._asked: list[str] = []
+        self._allowed: dict[str, None] = {}
 
     def fail(self, problem: str, remedy: str = "") -> NoReturn:
         """Raise an error that names this table."""
         raise KernelError(" ".join(f"{self.where}: {problem}".split()), " ".join(remedy.split()))
 
     def get(self, key: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
-        """Return a key's value after checking its type; without a default the key must be there."""
-        self._asked.append(key)
+        """Return a key's value after checking its type; without a default the key must be present."""
+        self._allowed[key] = None
         self._unread.pop(key, None)
         if key not in self.data:
             if default is ...:
@@ -40,29 +45,29 @@ class Table:
         return value
 
     def has(self, key: str) -> bool:
-        """Whether a key is there that need not be; errors about unknown keys then name it as one to choose."""
-        self._asked.append(key)
+        """Return whether an optional key is present; errors about unknown keys then suggest it."""
+        self._allowed[key] = None
         return key in self.data
 
     def table(self, key: str) -> Table:
-        """Return a table below this one, empty when absent."""
+        """Return a table below this one; an empty one if it is absent."""
         return Table(self.get(key, dict, {}), f"{self.where}: {key}")
 
     def tables(self, key: str) -> list[Table]:
         """Return an array of tables below this one."""
-        found = self.get(key, list, [])
-        if not all(isinstance(item, dict) for item in found):
+        items = self.get(key, list, [])
+        if not all(isinstance(item, dict) for item in items):
             self.fail(f"{key} must be an array of tables", f"write [[...{key}]]")
-        return [Table(item, f"{self.where}: {key}[{i}]") for i, item in enumerate(found)]
+        return [Table(item, f"{self.where}: {key}[{i}]") for i, item in enumerate(items)]
 
     def children(self) -> dict[str, Table]:
-        """Return every key as a table, for tables whose keys are names."""
+        """Return the tables below this one by key, for tables whose keys are names."""
         return {name: self.table(name) for name in list(self.data)}
 
     def done(self) -> None:
-        """Complain about the first key that nobody asked for."""
+        """Raise an error for the first key that was not read."""
         for key in self._unread:
-            self.fail(f"unknown key {key!r}", suggestion(key, dict.fromkeys(self._asked)))
+            self.fail(f"unknown key {key!r}", suggestion(key, self._allowed))
 
 
 _TOML_NAMES = {

@@ -1,4 +1,4 @@
-"""The terms of a kernel's file: names, dtypes, lists of values, expressions; each wrong one is refused in one line."""
+"""Read the values of a kernel's file: names, dtypes, lists of values, expressions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.model import Value
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 RESERVED = (*DEVICE_LIMITS, *RESOURCE_NAMES, "problem")
-"""Names that expressions or templates already know; nothing else may have them."""
+"""Names with a meaning in expressions or templates; nothing in a kernel's file may have them."""
 CPP_KEYWORDS = frozenset(
     (
         "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break",
@@ -37,12 +37,12 @@ CPP_KEYWORDS = frozenset(
     )
 )  # fmt: skip
 INTEGERS = range(-(2**63), 2**63)
-"""What a parameter or option may be: NumPy and the database have 64 bits for it."""
+"""The integers that a parameter or option may be: NumPy and the database store 64 bits."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """What a kernel's file has named so far."""
+    """The names that a kernel's file has defined so far."""
 
     sizes: Mapping[str, int]
     dtypes: Mapping[str, tuple[str, ...] | str]
@@ -50,25 +50,25 @@ class Names:
     elements: Mapping[str, tuple[str, ...]]
     """The options that are element expressions, with the names that each may use."""
     arguments: frozenset[str] = frozenset()
-    """What a kernel can be given by name: sizes, tensors and scalars; in a variant its scratch and parameters, too."""
-    more: frozenset[str] = field(default_factory=frozenset)
+    """Names of kernel arguments: sizes, tensors and scalars; in a variant also its scratch memory and parameters."""
+    extra: frozenset[str] = frozenset()
     """Further names that expressions may use, such as a variant's parameters."""
-    terms: Mapping[str, str] = field(default_factory=dict)
-    """Names for parts of expressions, and what stands for each: no term in it any more."""
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    """Names of parts of expressions, each with its text, in which other definitions are replaced by theirs."""
 
     @property
     def of_problem(self) -> frozenset[str]:
-        """What a problem settles by itself, on any GPU."""
+        """Names whose values a problem decides, on any GPU."""
         return frozenset({*self.sizes, *self.dtypes, *self.options})
 
     @property
-    def known(self) -> frozenset[str]:
-        """What expressions may use."""
-        return frozenset({*self.of_problem, *DEVICE_LIMITS, *self.more})
+    def usable(self) -> frozenset[str]:
+        """Names that expressions may use, besides the definitions."""
+        return frozenset({*self.of_problem, *DEVICE_LIMITS, *self.extra})
 
 
 def identifier(table: Table, name: str) -> str:
-    """Return a name back if it can be one."""
+    """Return a name if it is valid in expressions, templates and C++."""
     if not IDENTIFIER.match(name) or name in FUNCTION_NAMES:
         table.fail(
             f"{name!r} cannot be a name", "use letters, digits and _, at most 64, and no function's name"
@@ -80,7 +80,7 @@ def identifier(table: Table, name: str) -> str:
 
 
 def unique(table: Table, *groups: Iterable[str]) -> None:
-    """Insist that no name is in two of the groups."""
+    """Raise an error if a name is in two of the groups."""
     seen: set[str] = set()
     for group in groups:
         for name in group:
@@ -90,7 +90,7 @@ def unique(table: Table, *groups: Iterable[str]) -> None:
 
 
 def value_list(table: Table, key: str) -> tuple[Value, ...]:
-    """Read a list of different values of one type."""
+    """Return a list of distinct values of one type."""
     values = table.get(key, list)
     kinds = {type(value) for value in values}
     if not values or len(kinds) != 1 or kinds.pop() not in (int, float, bool, str):
@@ -107,16 +107,16 @@ def value_list(table: Table, key: str) -> tuple[Value, ...]:
     return tuple(values)
 
 
-def dtype(table: Table, dtypes: Mapping[str, Any]) -> str:
-    """Read a dtype, or the role that has one."""
-    found: str = table.get("dtype", str)
-    if found not in dtypes and found not in ITEMSIZE:
-        table.fail(f"dtype = {found!r}", suggestion(found, [*dtypes, *ITEMSIZE]))
-    return found
+def dtype(table: Table, dtypes: Mapping[str, Any], key: str = "dtype", default: Any = ...) -> str:
+    """Return a dtype, or a role that has one."""
+    name: str = table.get(key, str, default)
+    if name not in dtypes and name not in ITEMSIZE:
+        table.fail(f"{key} = {name!r}", suggestion(name, [*dtypes, *ITEMSIZE]))
+    return name
 
 
 def choice(table: Table, key: str, choices: tuple[str, ...], default: str) -> str:
-    """Read one of a few words."""
+    """Return one of the choices."""
     value: str = table.get(key, str, default)
     if value not in choices:
         table.fail(f"{key} = {value!r}", suggestion(value, choices))
@@ -124,7 +124,7 @@ def choice(table: Table, key: str, choices: tuple[str, ...], default: str) -> st
 
 
 def expressions(table: Table, key: str, names: Names) -> tuple[Expression, ...]:
-    """Read an expression, or a list of them."""
+    """Return an expression, or each of a list."""
     items = table.get(key, (list, str, int))
     items = items if isinstance(items, list) else [items]
     if not items:
@@ -133,109 +133,111 @@ def expressions(table: Table, key: str, names: Names) -> tuple[Expression, ...]:
 
 
 def expression(table: Table, key: str, names: Names, default: Any = ...) -> Expression:
-    """Read an expression; a number is one, too."""
+    """Return an expression, which may be a number."""
     return checked(table, key, str(table.get(key, (str, int, float), default)), names)
 
 
 def optional(table: Table, key: str, names: Names) -> Expression | None:
-    """Read an expression that may be absent."""
+    """Return an expression, or None if it is absent."""
     return expression(table, key, names) if table.has(key) else None
 
 
 def checked(
-    table: Table, key: str, text: str, names: Names, known: frozenset[str] | None = None
+    table: Table, key: str, text: str, names: Names, usable: frozenset[str] | None = None
 ) -> Expression:
-    """Parse an expression that uses nothing but what is known here: all of the names, unless fewer are given."""
-    known = names.known if known is None else known
-    found = _parsed(table, key, text, names.terms)
-    unknown = found.names - known
-    if unknown:
+    """Return an expression that uses only names that it may: all of ``names``, or fewer if they are given."""
+    usable = names.usable if usable is None else usable
+    parsed = _parsed(table, key, text, names.definitions)
+    if unknown := parsed.names - usable:
         name = min(unknown)
-        said = parse(text).names
-        using = [term for term in sorted(said & names.terms.keys()) if name in parse(names.terms[term]).names]
-        by = f", by the term {using[0]!r}" if name not in said else ""
-        choices = sorted(known | (set() if by else names.terms.keys()))
+        written = parse(text).names
+        using = [
+            other
+            for other in sorted(written & names.definitions.keys())
+            if name in parse(names.definitions[other]).names
+        ]
+        by = f", by the definition {using[0]!r}" if name not in written else ""
+        choices = sorted(usable | (set() if by else names.definitions.keys()))
         table.fail(f"{key} = {text!r} uses unknown name {name!r}{by}", suggestion(name, choices))
-    for option, wanted in found.element_queries:
+    for option, used in parsed.element_queries:
         if option not in names.elements:
             table.fail(
                 f"{key} = {text!r}: {option!r} is no element expression", suggestion(option, names.elements)
             )
-        if wanted is not None and wanted not in names.elements[option]:
+        if used is not None and used not in names.elements[option]:
             table.fail(
-                f"{key} = {text!r}: {option} has no name {wanted!r}",
-                suggestion(wanted, names.elements[option]),
+                f"{key} = {text!r}: {option} has no name {used!r}", suggestion(used, names.elements[option])
             )
-    return found
+    return parsed
 
 
 def read_definitions(top: Table, names: Names) -> Names:
-    """Read ``[terms]``, names for parts of expressions, of which each may use those before it.
+    """Return the names with the definitions of ``[terms]``: parts of expressions, each of which may use those before
+    it.
 
-    What else a term uses is known where it is used: the same term may be of several variants' parameters.
+    Whether a definition's other names are known is checked where it is used: several variants' parameters may occur.
 
     Args:
         top: the whole file.
-        names: what the problem's tables have named.
-
-    Returns:
-        The same, and the terms.
+        names: those of the problem's tables.
     """
     table = top.table("terms")
-    unique(table, table.data, names.known | names.arguments | set(RESERVED))
-    terms: dict[str, str] = {}
+    unique(table, table.data, names.usable | names.arguments | set(RESERVED))
+    definitions: dict[str, str] = {}
     for name in table.data:
         text = str(table.get(identifier(table, name), (str, int, float)))
-        found = _parsed(table, name, text, terms)
-        if later := found.names & (table.data.keys() - terms.keys()):
+        parsed = _parsed(table, name, text, definitions)
+        if later := parsed.names & (table.data.keys() - definitions.keys()):
             table.fail(
-                f"{name} = {text!r} uses {min(later)!r}", "a term uses those before it; change their order"
+                f"{name} = {text!r} uses {min(later)!r}",
+                "a definition uses those before it; change their order",
             )
-        terms[name] = found.text
-    return replace(names, terms=terms)
+        definitions[name] = parsed.text
+    return replace(names, definitions=definitions)
 
 
 def check_definitions(top: Table, names: Names, parameters: Iterable[str]) -> None:
-    """Insist that each term may be used somewhere: it uses nothing that no variant knows.
+    """Raise an error for a definition that uses a name unknown to all variants.
 
     Args:
         top: the whole file.
-        names: with the terms.
+        names: with the definitions.
         parameters: of all variants.
     """
-    everywhere = {*names.known, *parameters, *RESOURCE_NAMES}
-    for name, text in names.terms.items():
-        if unknown := parse(text).names - everywhere:
+    usable = {*names.usable, *parameters, *RESOURCE_NAMES}
+    for name, text in names.definitions.items():
+        if unknown := parse(text).names - usable:
             missing = min(unknown)
             top.table("terms").fail(
-                f"{name} uses unknown name {missing!r}", suggestion(missing, sorted(everywhere))
+                f"{name} uses unknown name {missing!r}", suggestion(missing, sorted(usable))
             )
 
 
-def _parsed(table: Table, key: str, text: str, terms: Mapping[str, str]) -> Expression:
-    """Parse an expression, with what a term stands for in the place of each."""
+def _parsed(table: Table, key: str, text: str, definitions: Mapping[str, str]) -> Expression:
+    """Return an expression in which the names of definitions are replaced by their texts."""
     where = f"{table.where}: {key}"
     try:
-        found = parse(text, where)
-        if found.names & terms.keys():  # put in as trees, so that they need no parentheses
-            tree = _WritingOut(terms).visit(ast.parse(found.text, mode="eval"))
-            found = parse(ast.unparse(tree), where)
+        parsed = parse(text, where)
+        if parsed.names & definitions.keys():  # replaced as trees, so that they need no parentheses
+            tree = _Replaced(definitions).visit(ast.parse(parsed.text, mode="eval"))
+            parsed = parse(ast.unparse(tree), where)
     except ExpressionError as error:
         table.fail(f"{key}: {error}")
-    return found
+    return parsed
 
 
-class _WritingOut(ast.NodeTransformer):
-    def __init__(self, terms: Mapping[str, str]) -> None:
-        self.terms = terms
+class _Replaced(ast.NodeTransformer):
+    def __init__(self, definitions: Mapping[str, str]) -> None:
+        self._definitions = definitions
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.parse(self.terms[node.id], mode="eval").body if node.id in self.terms else node
+        text = self._definitions.get(node.id)
+        return node if text is None else ast.parse(text, mode="eval").body
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file or folder; a name that cannot be one is none."""
+    """Return whether there is such a file or folder; False for a name that no file can have."""
     try:
         return path.exists()
-    except (OSError, ValueError):  # too long, or with a zero in it
+    except (OSError, ValueError):  # too long, or with a zero byte
         return False

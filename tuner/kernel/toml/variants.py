@@ -1,4 +1,4 @@
-"""How a kernel's file says it is computed: variants, their launches, and the ladder that tells their story."""
+"""Read ``[variants]`` of a kernel's file, with their launches."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner import paths
-from tuner.errors import ExpressionError, KernelError, suggestion
+from tuner.errors import KernelError, suggestion
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.dtypes import ITEMSIZE
-from tuner.expressions.elementwise import ElementExpression
-from tuner.kernel.spec import StepSpec
+from tuner.kernel.render import undeclared_names
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import (
     RESERVED,
@@ -37,18 +36,15 @@ from tuner.kernel.variant_spec import (
     ScratchSpec,
     VariantSpec,
 )
-from tuner.model import Value
-
-MAX_RUNG_NAME = 64
 
 
 def read_variants(top: Table, folder: Path, names: Names) -> dict[str, VariantSpec]:
-    """Read ``[variants]``.
+    """Return the variants by name.
 
     Args:
         top: the whole file.
         folder: where relative paths start.
-        names: what the problem's tables have named.
+        names: those of the problem's tables.
     """
     variants = {
         identifier(top, name): _variant(name, table, folder, names)
@@ -66,13 +62,13 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
         identifier(table, parameter): _parameter(parameter, spec)
         for parameter, spec in table.table("parameters").children().items()
     }
-    taken = names.known | names.arguments | names.terms.keys() | set(RESERVED)
+    taken = names.usable | names.arguments | names.definitions.keys() | set(RESERVED)
     unique(table, parameters, taken)
-    inner = replace(names, more=frozenset(parameters))
+    inner = replace(names, extra=frozenset(parameters))
     scratch = {n: _scratch(n, t, inner) for n, t in table.table("scratch").children().items()}
     unique(table, parameters, scratch, taken)
     reasons = table.table("constraints")
-    compiled = replace(inner, more=inner.more | set(RESOURCE_NAMES))
+    compiled = replace(inner, extra=inner.extra | set(RESOURCE_NAMES))
     constraints = tuple((reason, expression(reasons, reason, compiled)) for reason in list(reasons.data))
     reasons = table.table("worthwhile")
     pruning_rules = tuple((reason, expression(reasons, reason, inner)) for reason in list(reasons.data))
@@ -114,13 +110,13 @@ def _scratch(name: str, table: Table, names: Names) -> ScratchSpec:
 
 
 def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bool = False) -> LaunchSpec:
-    """Read a launch.
+    """Return a launch.
 
     Args:
         table: the launch.
         folder: where relative paths start.
-        names: what it may use, and give as arguments.
-        allow_magnitude: whether it is the reference's, which also gets magnitudes and first values.
+        names: those that it may use in expressions and as arguments.
+        allow_magnitude: whether it is the reference's, whose arguments may be magnitudes and initial values, too.
     """
     arguments = names.arguments
     if allow_magnitude:
@@ -144,26 +140,24 @@ def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bo
 
 
 def _dimensions(table: Table, key: str, names: Names) -> tuple[Expression, ...]:
-    found = expressions(table, key, names)
-    if len(found) > 3:
-        table.fail(f"{key} has {len(found)} dimensions", "give one to three expressions")
-    return found
+    dimensions = expressions(table, key, names)
+    if len(dimensions) > 3:
+        table.fail(f"{key} has {len(dimensions)} dimensions", "give one to three expressions")
+    return dimensions
 
 
 def _entry(table: Table, folder: Path, names: Names) -> str:
-    """Read an entry's name, which may be a Jinja template of what the source's template sees."""
+    """Return an entry's name, which may be a Jinja template with the names of the source's template."""
     entry: str = table.get("entry", str)
     if "{" not in entry:
         return entry
-    from tuner.kernel.render import undeclared_names  # Jinja is only loaded where it is used
-
-    known = (names.known - set(DEVICE_LIMITS) - set(names.sizes)) | {"cc", "problem"}
+    usable = (names.usable - set(DEVICE_LIMITS) - set(names.sizes)) | {"cc", "problem"}
     try:
         unknown = undeclared_names(entry, folder)
     except KernelError as error:
         table.fail(f"entry = {entry!r}: {error}", "write NAME, or NAME_{{ parameter }}")
-    for name in sorted(unknown - known):
-        table.fail(f"entry = {entry!r} uses unknown name {name!r}", suggestion(name, sorted(known)))
+    for name in sorted(unknown - usable):
+        table.fail(f"entry = {entry!r} uses unknown name {name!r}", suggestion(name, sorted(usable)))
     return entry
 
 
@@ -193,95 +187,44 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
 
 def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentSpec:
     given = table.get("tensor_map", (str, list))
-    of = [given] if isinstance(given, str) else given
-    matrices = sorted(arguments - names.known)
-    for name in of:
+    wanted = [given] if isinstance(given, str) else given
+    matrices = sorted(arguments - names.usable)
+    for name in wanted:
         if not isinstance(name, str) or name not in matrices:
             table.fail(f"tensor_map {name!r} is not a tensor or scratch", suggestion(str(name), matrices))
-    if not of:
+    if not wanted:
         table.fail("tensor_map is empty", "name a tensor or scratch, or several in the order of preference")
-    found = MapSpec(
+    spec = MapSpec(
         expressions(table, "box", names),
         expression(table, "swizzle", names, "0"),
         expression(table, "promotion", names, "0"),
-        tuple(of[1:]),
+        tuple(wanted[1:]),
     )
-    if len(found.box) != 2:
-        table.fail(f"box has {len(found.box)} sides", "give rows and columns, as the matrix lies in memory")
+    if len(spec.box) != 2:
+        table.fail(f"box has {len(spec.box)} sides", "give rows and columns, in memory order")
     table.done()
-    return ArgumentSpec(name=of[0], map=found)
+    return ArgumentSpec(name=wanted[0], map=spec)
 
 
 def _template(table: Table, folder: Path) -> Path:
     name = table.get("template", str)
     candidates: list[Path] = [start / name for start in (folder, paths.templates())]
-    found = next((path for path in candidates if exists(path) and path.is_file()), None)
-    if found is None:
+    template = next((path for path in candidates if exists(path) and path.is_file()), None)
+    if template is None:
         file = table.where.partition(":")[0]
         table.fail(f"template {name!r} does not exist", f"put it beside {file}, or correct the name")
-    return found.resolve()
+    return template.resolve()
 
 
-def read_ladder(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> tuple[StepSpec, ...]:
-    """Read ``[[ladder]]``, and hold each rung against the variants and the problem."""
-    rungs = tuple(_rung(table, names, variants) for table in top.tables("ladder"))
-    found = [rung.name for rung in rungs]
-    for name in found:
-        if found.count(name) > 1:
-            top.fail(f"ladder has two rungs {name!r}", "rename one of them")
-    return rungs
+def named_variant(table: Table, variants: Mapping[str, VariantSpec]) -> VariantSpec:
+    """Return the variant that a table's ``variant`` names."""
+    name: str = table.get("variant", str)
+    if name not in variants:
+        table.fail(f"variant = {name!r}", suggestion(name, variants))
+    return variants[name]
 
 
-def _rung(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> StepSpec:
-    name = table.get("name", str)
-    if not name.strip() or not name.isprintable() or len(name) > MAX_RUNG_NAME:
-        table.fail(f"name = {name[:80]!r}", f"give one line of at most {MAX_RUNG_NAME} characters")
-    variant = table.get("variant", str)
-    if variant not in variants:
-        table.fail(f"variant = {variant!r}", suggestion(variant, variants))
-    parameters = {
-        parameter: _narrowed(table, parameter, given, variants[variant])
-        for parameter, given in table.get("parameters", dict, {}).items()
-    }
-    dtypes = table.get("dtypes", dict, {})
-    for role, given in dtypes.items():
-        if role not in names.dtypes:
-            table.fail(f"dtypes sets {role!r}", suggestion(role, names.dtypes))
-        choices = names.dtypes[role]
-        if given not in ([choices] if isinstance(choices, str) else choices):
-            table.fail(f"dtypes.{role} = {given!r}", suggestion(str(given), choices))
-    options = {
-        option: _option(table, option, given, names)
-        for option, given in table.get("options", dict, {}).items()
-    }
-    doc = " ".join(table.get("doc", str, "").split())
-    table.done()
-    return StepSpec(name.strip(), variant, parameters, dict(dtypes), options, doc)
-
-
-def _narrowed(table: Table, name: str, given: Any, variant: VariantSpec) -> tuple[Value, ...]:
+def check_parameter(table: Table, name: str, variant: VariantSpec) -> None:
+    """Raise an error unless a variant has a parameter."""
     if name not in variant.parameters:
         table.fail(f"parameters sets {name!r}", suggestion(name, variant.parameters))
-    known = {(type(value), value) for value in variant.parameters[name].values}
-    values = given if isinstance(given, list) else [given]
-    if not values:
-        table.fail(f"parameters.{name} is empty", "name a value, or leave it out")
-    for value in values:
-        if isinstance(value, list | dict) or (type(value), value) not in known:
-            choices = [str(item) for item in variant.parameters[name].values]
-            table.fail(f"parameters.{name} = {value!r}", suggestion(str(value), choices))
-    return tuple(values)
-
-
-def _option(table: Table, name: str, given: Any, names: Names) -> Value:
-    if name not in names.options:
-        table.fail(f"options sets {name!r}", suggestion(name, names.options))
-    if name in names.elements:
-        try:
-            return ElementExpression(str(given), names.elements[name]).text
-        except ExpressionError as error:
-            table.fail(f"options.{name}: {error.problem}", error.remedy)
-    if given not in names.options[name]:
-        table.fail(f"options.{name} = {given!r}", suggestion(str(given), map(str, names.options[name])))
-    found: Value = given
-    return found
