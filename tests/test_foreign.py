@@ -18,10 +18,9 @@ from tuner.database import database as database_module
 from tuner.database.database import Database, Filters
 from tuner.devices.foreign_replay import NOT_RECORDED
 from tuner.errors import ExpressionError
-from tuner.formats.as_kernel import read_others, read_results
+from tuner.formats.as_kernel import read_foreign, read_results
 from tuner.formats.importing import UNVERIFIED
-from tuner.formats.t1 import t1_of
-from tuner.formats.t1_reader import read_t1
+from tuner.formats.t1 import read_t1, t1_of
 from tuner.formats.t1_values import parse_values
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
@@ -130,8 +129,8 @@ def written(path: Path, data: Any, cut: int = 0) -> Path:
 
 def trajectory(said: tuple[int, str, str]) -> list[dict[str, Any]]:
     assert said[0] == 0, said
-    found: list[dict[str, Any]] = json.loads(said[1])[0]["trajectory"]
-    return found
+    trajectory: list[dict[str, Any]] = json.loads(said[1])[0]["trajectory"]
+    return trajectory
 
 
 @pytest.mark.parametrize(("name", "cut"), [("a.json", 2), ("a.json.gz", 0), ("a_T4.json.gz", 0)])
@@ -187,10 +186,10 @@ def test_a_parameter_that_the_recording_lacks(tmp_path: Path) -> None:
     data["ConfigurationSpace"]["TuningParameters"].append(
         {"Name": "use_pad", "Type": "int", "Values": "[0, 1]", "Default": 1}
     )
-    others = read_others(written(tmp_path / "a.json", cache()), written(tmp_path / "a.T1.json", data))
-    assert others.problem.options == {"n": 15, "use_pad": 1}
-    assert "use_pad=1" in others.notes[0]
-    space = SearchSpace.from_kernel(others.kernel, others.problem, others.recording.gpu)
+    foreign = read_foreign(written(tmp_path / "a.json", cache()), written(tmp_path / "a.T1.json", data))
+    assert foreign.problem.options == {"n": 15, "use_pad": 1}
+    assert "use_pad=1" in foreign.notes[0]
+    space = SearchSpace.from_kernel(foreign.kernel, foreign.problem, foreign.recording.gpu)
     assert {c.values["bx"] for c in space.configurations()} == {16, 32, 64}
 
 
@@ -261,8 +260,8 @@ def test_round_trip_of_theirs(tune: Tune, tmp_path: Path, kind: str) -> None:
     }
     assert (before.kernel, before.gpu) == (after.kernel, after.gpu)
     assert {**before.parameters} == {**after.parameters}
-    others = read_others(tmp_path / "b.json.gz")
-    assert dict(others.problem.sizes) == {"x": 512, "y": 256}
+    foreign = read_foreign(tmp_path / "b.json.gz")
+    assert dict(foreign.problem.sizes) == {"x": 512, "y": 256}
 
 
 @pytest.fixture
@@ -282,15 +281,15 @@ def test_round_trip_of_ours(tune: Tune, ours: Path, tmp_path: Path, kind: str) -
     (tmp_path / "b.json").write_text(out)
     with Database.open(tmp_path / "results/tuning.db", write=False) as database:
         trials = {s.trial.configuration.parameters: s.trial for s in database.query(Filters()).rows}
-    others = read_others(tmp_path / "b.json")
-    assert len(others.rows) == len(trials) > 1
-    for configuration, row in others.rows.items():
+    foreign = read_foreign(tmp_path / "b.json")
+    assert len(foreign.rows) == len(trials) > 1
+    for configuration, row in foreign.rows.items():
         trial = trials[configuration.parameters]
         assert (row.time_ns or 0) == pytest.approx(trial.time_ns or 0)
         assert row.status.ranked == trial.status.ranked
     if kind == "t4":
-        assert others.problem.to_json() == load_kernel(str(ours)).problem().to_json()
-        assert str(others.recording.conditions) == "cold, rested"
+        assert foreign.problem.to_json() == load_kernel(str(ours)).problem().to_json()
+        assert str(foreign.recording.conditions) == "cold, rested"
         for result in json.loads(out)["results"]:
             assert result.keys() >= {"configuration", "times", "invalidity", "correctness"}
 
@@ -465,7 +464,7 @@ def test_a_bomb_is_refused(tune: Tune, tmp_path: Path, monkeypatch: pytest.Monke
     ("arguments", "word"),
     [
         ((), "--kernel"),
-        (("--device", "replay:nobody"), "there is no file"),
+        (("--device", "replay:nothing"), "there is no file"),
         (("--device", "cuda"), "--kernel"),
         (("--kernel", "gemm", "--space", "a.json"), "leave out --kernel"),
         (("--kernel", "gemm", "--device", "replay:a.json"), "leave out --kernel"),
@@ -506,20 +505,20 @@ def test_a_study_in_the_dashboard(tune: Tune, ours: Path, tmp_path: Path) -> Non
         app = wsgi(storage)
 
         def get(path: str, app: Callable[..., Iterable[bytes]] = app) -> bytes:
-            asked: dict[str, object] = {}
-            setup_testing_defaults(asked)
-            asked.update(PATH_INFO=path, REQUEST_METHOD="GET")
+            environ: dict[str, object] = {}
+            setup_testing_defaults(environ)
+            environ.update(PATH_INFO=path, REQUEST_METHOD="GET")
             answered = []
-            body = b"".join(app(asked, lambda status, headers, info=None: answered.append(status)))
+            body = b"".join(app(environ, lambda status, headers, info=None: answered.append(status)))
             assert answered == ["200 OK"], (path, answered)
             return body
 
         assert b"<html" in get("/dashboard")
-        (found,) = json.loads(get("/api/studies"))["study_summaries"]
-        study = json.loads(get(f"/api/studies/{found['study_id']}"))
+        (listed,) = json.loads(get("/api/studies"))["study_summaries"]
+        study = json.loads(get(f"/api/studies/{listed['study_id']}"))
         states = [trial["state"] for trial in study["trials"]]
         assert states.count("Complete") > 0
         assert set(states) <= {"Complete", "Fail"}
         best = min(trial["values"][0] for trial in study["trials"] if trial["state"] == "Complete")
         assert [trial["values"] for trial in study["best_trials"]] == [[best]]
-        assert json.loads(get(f"/api/studies/{found['study_id']}/param_importances"))["param_importances"]
+        assert json.loads(get(f"/api/studies/{listed['study_id']}/param_importances"))["param_importances"]

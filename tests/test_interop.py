@@ -6,9 +6,9 @@ import json
 import pytest
 
 from tuner.errors import ExpressionError, RecordingError, SpaceError
-from tuner.formats.kernel_tuner_cache_reader import read_cache
-from tuner.formats.t1_reader import read_t1
-from tuner.formats.t4_reader import read_t4
+from tuner.formats.kernel_tuner_cache import read_cache
+from tuner.formats.t1 import read_t1
+from tuner.formats.t4 import read_t4
 
 CACHE = {
     "device_name": "X",
@@ -84,8 +84,8 @@ def test_t1(tmp_path):
     path = tmp_path / "k.T1.json"
     path.write_text(json.dumps(t1(["32 <= bx * by <= 64", "by > 1 or bx == 32"])))
     space = read_t1(path).space()
-    found = {tuple(c.values.values()) for c in space.configurations()}
-    assert found == {(32, 1), (16, 2), (32, 2), (16, 4)}
+    valid = {tuple(c.values.values()) for c in space.configurations()}
+    assert valid == {(32, 1), (16, 2), (32, 2), (16, 4)}
     assert space.default.values == {"bx": 32, "by": 2}
 
 

@@ -1,7 +1,7 @@
 """Another tool's recording as a kernel and a recording of ours, which a session can search like any other.
 
-The kernel has no launches: nothing of it can be rendered. What it has is parameters and the valid set, which is either
-listed (what was recorded) or described by the conditions of a T1 file.
+The kernel has parameters and a valid set, which is either the recorded configurations or what the conditions of a T1
+file allow. It has no launches, and nothing to render.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from tuner.conditions import Conditions, Mode, Regime
 from tuner.errors import RecordingError
 from tuner.expressions.arithmetic import parse
 from tuner.formats.foreign_recording import VARIANT, ForeignRecording, ForeignRow, read_json
-from tuner.formats.kernel_tuner_cache_reader import is_cache, read_cache
+from tuner.formats.kernel_tuner_cache import is_cache, read_cache
 from tuner.formats.recording import FORMAT, RecordedProblem, Recording, Row
-from tuner.formats.t1_reader import T1Space, is_t1, read_t1
-from tuner.formats.t4_reader import is_t4, read_t4
+from tuner.formats.t1 import T1Space, is_t1, read_t1
+from tuner.formats.t4 import is_t4, read_t4
 from tuner.kernel.spec import KernelSpec, ReferenceSpec, WorkSpec
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import FOREIGN, Configuration, Gpu, Problem, Value, digest
 
 UNKNOWN_GPU = "unknown GPU"
 CONDITIONS = Conditions(Mode.WARM, Regime.SUSTAINED)
-"""How other tools time unless a file says more: calls in a row, on the same data, without a pause."""
+"""How other tools time, unless a file says more: calls in a row, on the same data, without pauses."""
 
 
 @dataclass(frozen=True)
-class Others:
-    """What a file of another tool holds, in our terms.
+class ForeignResults:
+    """The results in a file of another tool, as a kernel and a recording.
 
     Args:
         kernel: its parameters and valid set.
         recording: its results.
-        rows: the same as they were read.
-        notes: what a user should know about how the file was understood.
-        objective: what the file was ranked by.
+        rows: the same as they are in the file.
+        notes: for the user, on how the file was read.
+        objective: what was minimized.
     """
 
     kernel: KernelSpec
@@ -48,12 +48,12 @@ class Others:
 
     @property
     def problem(self) -> Problem:
-        """The only problem that there is."""
+        """The only problem of the recording."""
         return self.recording.problems[0].problem
 
 
 def read_results(path: Path) -> ForeignRecording:
-    """Read a T4 or cache file.
+    """Return the content of a T4 or cache file.
 
     Raises:
         RecordingError: it is neither.
@@ -73,71 +73,71 @@ def read_results(path: Path) -> ForeignRecording:
     raise RecordingError(f"{path}: neither a T4 file nor a Kernel Tuner cache", "name one of those")
 
 
-def read_others(
+def read_foreign(
     path: Path,
     space: Path | None = None,
     *,
     kernel: str = "",
     gpu: str = "",
     sizes: Mapping[str, int] | None = None,
-) -> Others:
-    """Read a T4 or cache file, with a T1 file that describes the valid set or without.
+) -> ForeignResults:
+    """Return the results in a T4 or cache file as a kernel and a recording.
 
     Args:
         path: of the results.
-        space: of the T1 file.
-        kernel: a name, in place of the one that the file gives.
+        space: a T1 file that describes the valid set; without it, what was recorded is valid.
+        kernel: a name that overrides the file's.
         gpu: the same for the device.
-        sizes: of the problem, in place of what the file says.
+        sizes: of the problem; they override the file's.
 
     Raises:
         RecordingError: a file cannot be read, or the two do not fit each other.
         ExpressionError: a condition is beyond what expressions may contain.
     """
-    found = read_results(path)
-    found = replace(
-        found,
-        kernel=kernel or _plain(found.kernel),
-        gpu=gpu or _plain(found.gpu) or UNKNOWN_GPU,
-        sizes=sizes or found.sizes,
+    results = read_results(path)
+    results = replace(
+        results,
+        kernel=kernel or _plain(results.kernel),
+        gpu=gpu or _plain(results.gpu) or UNKNOWN_GPU,
+        sizes=sizes or results.sizes,
     )
     t1 = read_t1(space) if space is not None else None
     notes: list[str] = []
     constants: dict[str, Value] = {}
     if t1 is None:
-        specs = {spec.name: spec for spec in found.specs}
-        variant = VariantSpec(VARIANT, "", None, specs, (), (), (), found.places())
+        specs = {spec.name: spec for spec in results.specs}
+        variant = VariantSpec(VARIANT, "", None, specs, (), (), (), results.indices())
     else:
-        constants = _constants(found, t1, path, notes)
-        found = _aligned(found, t1)
-        specs = {name: t1.parameters[name] for name in found.parameters}
+        constants = _constants(results, t1, path, notes)
+        results = _aligned(results, t1)
+        specs = {name: t1.parameters[name] for name in results.parameters}
         variant = VariantSpec(VARIANT, "", None, specs, t1.conditions, (), ())
-    problem, conditions = _described(found, constants)
-    rows = {found.configuration(key): row for key, row in found.rows.items()}
+    problem, conditions = _described(results, constants)
+    rows = {results.configuration(key): row for key, row in results.rows.items()}
     spec = KernelSpec(
-        found.kernel, f"recorded by another tool ({found.format})", path.absolute(), _digest(found, t1),
+        results.kernel, f"recorded by another tool ({results.format})", path.absolute(), _digest(results, t1),
         problem.sizes, problem.dtypes, {name: (value,) for name, value in problem.options.items()}, {}, {}, {},
         ReferenceSpec(), WorkSpec(parse("0"), parse("0")), {VARIANT: variant},
     )  # fmt: skip
     recording = Recording(
-        found.name, found.kernel, Gpu(found.gpu, 0, 0, 0, 0, 0, 0), "", {FOREIGN: found.format},
+        results.name, results.kernel, Gpu(results.gpu, 0, 0, 0, 0, 0, 0), "", {FOREIGN: results.format},
         (RecordedProblem(problem, {configuration: _row(row) for configuration, row in rows.items()}),), conditions,
     )  # fmt: skip
-    return Others(spec, recording, rows, tuple(notes), found.objective)
+    return ForeignResults(spec, recording, rows, tuple(notes), results.objective)
 
 
 def _plain(text: str) -> str:
     return "".join(c for c in text if c.isprintable())[:200]
 
 
-def _constants(found: ForeignRecording, t1: T1Space, path: Path, notes: list[str]) -> dict[str, Value]:
-    """Return the parameters of the T1 file that the recording does not have: they were the same all the time."""
-    if missing := [name for name in found.parameters if name not in t1.parameters]:
+def _constants(results: ForeignRecording, t1: T1Space, path: Path, notes: list[str]) -> dict[str, Value]:
+    """Return the parameters of the T1 file that the recording lacks, as they had one value throughout."""
+    if missing := [name for name in results.parameters if name not in t1.parameters]:
         raise RecordingError(
             f"{path}: its parameters {', '.join(missing)} are not in the space file",
             "name the T1 file it was made from",
         )
-    constants = {name: p.default for name, p in t1.parameters.items() if name not in found.parameters}
+    constants = {name: p.default for name, p in t1.parameters.items() if name not in results.parameters}
     if len(constants) == len(t1.parameters):
         raise RecordingError(
             f"{path} and the space file have no parameter in common", "name the right T1 file"
@@ -148,42 +148,45 @@ def _constants(found: ForeignRecording, t1: T1Space, path: Path, notes: list[str
     return constants
 
 
-def _aligned(found: ForeignRecording, t1: T1Space) -> ForeignRecording:
-    """Return the values the types that they have in the T1 file, where a writer has made 1 of True, or 2.0 of 2."""
-    tables = [{value: value for value in t1.parameters[name].values} for name in found.parameters]
+def _aligned(results: ForeignRecording, t1: T1Space) -> ForeignRecording:
+    """Return the values with their types in the T1 file, as some writers make 1 of True, or 2.0 of 2."""
+    tables = [{value: value for value in t1.parameters[name].values} for name in results.parameters]
     rows = {
         tuple(table.get(value, value) for table, value in zip(tables, key, strict=True)): row
-        for key, row in found.rows.items()
+        for key, row in results.rows.items()
     }
-    return replace(found, rows=rows)
+    return replace(results, rows=rows)
 
 
-def _described(found: ForeignRecording, constants: Mapping[str, Value]) -> tuple[Problem, Conditions]:
-    """Return the problem and the conditions, with what a file of our own says of them."""
-    problem = Problem(found.kernel, dict(found.sizes), {}, dict(constants))
+def _described(results: ForeignRecording, constants: Mapping[str, Value]) -> tuple[Problem, Conditions]:
+    """Return the problem and the conditions; a file that this tool has written names both."""
+    problem = Problem(results.kernel, dict(results.sizes), {}, dict(constants))
     try:
-        ours = Problem.from_json(found.about["problem"])
+        ours = Problem.from_json(results.metadata["problem"])
         sound = all(isinstance(size, int) for size in ours.sizes.values()) and ours.key
-        if sound and not found.sizes:
-            problem = replace(ours, kernel=found.kernel, options={**ours.options, **constants})
+        if sound and not results.sizes:
+            problem = replace(ours, kernel=results.kernel, options={**ours.options, **constants})
     except (KeyError, TypeError, ValueError, AttributeError):
         pass
     try:
-        return problem, Conditions(Mode(found.about["mode"]), Regime(found.about["regime"]))
+        return problem, Conditions(Mode(results.metadata["mode"]), Regime(results.metadata["regime"]))
     except (KeyError, TypeError, ValueError):
         return problem, CONDITIONS
 
 
 def _row(row: ForeignRow) -> Row:
-    # The one time that the file ranks by: its median is itself, while that of the samples is another figure.
+    # The one time that the file ranks by; the median of its samples may differ.
     ranked = row.ranked_ns
     return Row(row.status, () if ranked is None else (ranked,), None, row.error, "")
 
 
-def _digest(found: ForeignRecording, t1: T1Space | None) -> str:
-    """Hash all that a search could see: a run goes on only with the same."""
-    described: list[Any] = [found.format, {name: list(values) for name, values in found.parameters.items()}]
-    described.append([[list(key), str(row.status), row.ranked_ns] for key, row in found.rows.items()])
+def _digest(results: ForeignRecording, t1: T1Space | None) -> str:
+    """Hash all that a search sees: only with the same can a run be resumed."""
+    described: list[Any] = [
+        results.format,
+        {name: list(values) for name, values in results.parameters.items()},
+    ]
+    described.append([[list(key), str(row.status), row.ranked_ns] for key, row in results.rows.items()])
     if t1 is not None:
         described.append([text for text, _ in t1.conditions])
         described.append({name: list(p.values) for name, p in t1.parameters.items()})

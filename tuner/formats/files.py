@@ -16,7 +16,7 @@ from tuner.errors import DatabaseError
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Return a path beside the target to write to; it takes the target's place when all went well.
+    """Return a path beside the target to write to; without an error, it is linked to the target's name.
 
     Raises:
         DatabaseError: there is something of that name, or it cannot be written.
@@ -27,7 +27,7 @@ def new_file(path: Path) -> Iterator[Path]:
             raise DatabaseError(f"{path} exists already", "remove it, or name a new file with -o")
         path.parent.mkdir(parents=True, exist_ok=True)
         yield partial
-        os.link(partial, path)  # unlike a rename, it fails where somebody else was faster
+        os.link(partial, path)  # unlike a rename, it fails where another process was faster
     except OSError as error:
         raise DatabaseError(f"{path}: {error.strerror or error}", "name another file with -o") from error
     finally:

@@ -1,4 +1,4 @@
-"""What the readers of other tools' recordings have in common."""
+"""Another tool's recording, and the checks that the readers of all formats share."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from tuner.model import Configuration, Status, Value
 from tuner.space.space import SearchSpace, VariantSpace
 
 MAX_BYTES = 256 << 20
+"""Of JSON, unpacked; reading it takes several times as much memory."""
 MAX_VALUES = 10_000
-"""Values of one parameter; more are a measurement or a name, and nothing to choose from."""
+"""Values of one parameter; with more it is a measurement or a name, not a parameter."""
 MAX_TEXT = 200
+"""Characters of a value; longer texts are messages."""
 NO_TIME_MS = 1e15
-"""Times from here on (11 days are 1e9 ms) stand for a failure: some tools write 1e20 or the largest number there is."""
+"""Times from here on (11 days are 1e9 ms) mean a failure: some tools write 1e20 or the largest float."""
 VARIANT = "kernel"
-"""The name of the only variant: other tools do not have any."""
+"""The name of the only variant, as other tools have none."""
 
 Key = tuple[Value, ...]
 
@@ -35,13 +37,13 @@ class ForeignRow:
     """What another tool recorded of one configuration.
 
     Args:
-        status: how it ended, in our words.
+        status: how it ended, as one of ours.
         time_ns: None for a failure.
-        samples_ns: the single times, where there are any; their median need not be the time.
+        samples_ns: the single times, if there are any; their median need not be the time.
         compile_s: 0 where it is not known.
         measure_s: of timing and of checking the result.
-        error: in the other tool's words.
-        objective: what the other tool ranked by where that is no time; the less, the better.
+        error: as the other tool wrote it.
+        objective: what the other tool minimized if that is not the time.
     """
 
     status: Status
@@ -54,7 +56,7 @@ class ForeignRow:
 
     @property
     def ranked_ns(self) -> float | None:
-        """What a search is to make small: the objective, else the time."""
+        """What a search minimizes: the objective, else the time."""
         return self.time_ns if self.objective is None else self.objective
 
 
@@ -66,13 +68,13 @@ class ForeignRecording:
         name: of the file, without its endings.
         parameters: names with their values, in the file's order.
         rows: what was recorded, by the values of the parameters.
-        defaults: values to begin with, where somebody has said so.
+        defaults: values of a default configuration, as far as they are given.
         format: the name of the file's format.
-        kernel: what was tuned; the file's name where it does not say.
+        kernel: what was tuned; the file's name if it does not say.
         gpu: the device's name; empty where it is not known.
         sizes: of the problem, as far as they are known.
-        about: what else the file says of itself, for :mod:`tuner.interop.described`.
-        objective: the name of what was ranked by.
+        metadata: what else the file says of itself.
+        objective: the name of what was minimized.
     """
 
     name: str
@@ -83,17 +85,17 @@ class ForeignRecording:
     kernel: str = ""
     gpu: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    about: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "time"
 
     @cached_property
     def times_ns(self) -> dict[Key, float | None]:
-        """For each recorded configuration what it is ranked by, or None for a failure."""
+        """What each recorded configuration is ranked by, or None for a failure."""
         return {key: row.ranked_ns for key, row in self.rows.items()}
 
     @property
     def specs(self) -> list[ParameterSpec]:
-        """The parameters, as those of a kernel."""
+        """The parameters as those of a kernel."""
         return [
             ParameterSpec(name, values, self.defaults.get(name, values[len(values) // 2]))
             for name, values in self.parameters.items()
@@ -103,20 +105,20 @@ class ForeignRecording:
         """Return a recorded row as a configuration."""
         return Configuration(VARIANT, tuple(zip(self.parameters, values, strict=True)))
 
-    def places(self) -> list[list[int]]:
-        """Return each recorded configuration as the places of its values."""
+    def indices(self) -> list[list[int]]:
+        """Return each recorded configuration as the indices of its values."""
         tables = [{value: i for i, value in enumerate(values)} for values in self.parameters.values()]
         return [[table[v] for table, v in zip(tables, key, strict=True)] for key in self.rows]
 
     def space(self) -> SearchSpace:
         """Return what was recorded as the valid set."""
         specs = self.specs
-        matrix = np.array(self.places(), dtype=np.int16).reshape(len(self.rows), len(specs))
+        matrix = np.array(self.indices(), dtype=np.int16).reshape(len(self.rows), len(specs))
         return SearchSpace([VariantSpace(VARIANT, specs, matrix)], math.prod(len(s.values) for s in specs))
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON, gzipped or not, and also what ends without its closing brackets.
+    """Return the content of a JSON file, gzipped or not, also if its last closing brackets are missing.
 
     Raises:
         RecordingError: it cannot be read, is too large, or is not JSON.
@@ -146,17 +148,17 @@ def read_json(path: Path) -> Any:
 
 
 def _unpacked(path: Path, data: bytes) -> bytes:
-    """Unpack gzip, of any number of members; no more than is allowed is ever in memory."""
-    found = b""
+    """Return the unpacked bytes of a gzip file with any number of members; never reads more than is allowed."""
+    unpacked = b""
     while data[:2] == b"\x1f\x8b":
         unpacker = zlib.decompressobj(wbits=31)
-        found += unpacker.decompress(data, MAX_BYTES + 1 - len(found))
-        if len(found) > MAX_BYTES:
+        unpacked += unpacker.decompress(data, MAX_BYTES + 1 - len(unpacked))
+        if len(unpacked) > MAX_BYTES:
             raise _too_large(path)
         if not unpacker.eof:
             raise RecordingError(f"{path}: the compressed file is cut off", "fetch it again")
         data = unpacker.unused_data
-    return found
+    return unpacked
 
 
 def _too_large(path: Path) -> RecordingError:
@@ -166,11 +168,11 @@ def _too_large(path: Path) -> RecordingError:
 
 
 def damaged(path: Path, error: Exception, advice: str) -> RecordingError:
-    """Say of a file that was half read what is wrong with it.
+    """Return the error for a file whose content is not of its format.
 
     Args:
         path: of the file.
-        error: a ``KeyError``, or whatever a value of another kind has led to.
+        error: a ``KeyError``, or what a value of another type has led to.
         advice: what to do about it.
     """
     if isinstance(error, KeyError):
@@ -179,14 +181,14 @@ def damaged(path: Path, error: Exception, advice: str) -> RecordingError:
 
 
 def storable_value(value: object) -> bool:
-    """Whether a parameter can have this value: a number, a truth value, or text that UTF-8 can hold."""
+    """Return whether a parameter can have this value: a number, a truth value, or text that UTF-8 can hold."""
     if isinstance(value, str):
         return value.isprintable() and len(value) <= MAX_TEXT
     return isinstance(value, int | float) and abs(value) < 2**63
 
 
 def checked_key(path: Path, values: Sequence[Any]) -> Key:
-    """Return names or values if each is a plain number, a truth value, or text that can be stored.
+    """Return names or values, each a plain number, a truth value, or text that can be stored.
 
     Raises:
         RecordingError: one is not.
@@ -203,7 +205,7 @@ def checked_key(path: Path, values: Sequence[Any]) -> Key:
 def checked_parameters(
     path: Path, parameters: Mapping[str, tuple[Value, ...]], rows: Mapping[Key, ForeignRow]
 ) -> None:
-    """Refuse what is no space.
+    """Refuse a recording that is not a space.
 
     Raises:
         RecordingError: nothing was recorded, or a parameter has too many values.
@@ -218,22 +220,22 @@ def checked_parameters(
 
 
 def milliseconds(value: object) -> float | None:
-    """Return a time in nanoseconds; what is not a positive number is a failure, whatever else it says."""
+    """Return milliseconds in nanoseconds; None for a failure, which is anything but a positive number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) * 1e6 if 0 < value < NO_TIME_MS else None
 
 
 def seconds(value: object) -> float:
-    """Return a duration in milliseconds in seconds; 0 where it is none."""
-    found = milliseconds(value)
-    return 0.0 if found is None else found / 1e9
+    """Return milliseconds in seconds; 0 for anything but a positive number."""
+    time_ns = milliseconds(value)
+    return 0.0 if time_ns is None else time_ns / 1e9
 
 
 def samples(values: object) -> tuple[float, ...]:
-    """Return single times in milliseconds in nanoseconds; nothing where one of them is none."""
-    found = [milliseconds(value) for value in values] if isinstance(values, list) else []
-    return tuple(time for time in found if time is not None) if None not in found else ()
+    """Return a list of milliseconds in nanoseconds; nothing if one of them is no time."""
+    times = [milliseconds(value) for value in values] if isinstance(values, list) else []
+    return tuple(time for time in times if time is not None) if None not in times else ()
 
 
 def stem(path: Path) -> str:
@@ -246,9 +248,9 @@ FAILURES = {
     "RuntimeFailedConfig": Status.LAUNCH_ERROR,
     "InvalidConfig": Status.INVALID_CONFIG,
 }
-"""What Kernel Tuner writes in the place of a time."""
+"""What Kernel Tuner writes instead of a time."""
 
 
 def failure_named(value: object) -> Status:
-    """Return the status of what stands in the place of a time."""
+    """Return the status for what was written instead of a time."""
     return FAILURES.get(str(value), Status.LAUNCH_ERROR)

@@ -1,4 +1,4 @@
-"""Another tool's results as rows of the database: a run that is marked as theirs, and is never ranked with ours."""
+"""Another tool's results as rows of the database: a run marked as foreign, which is never ranked with ours."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tuner import __version__
 from tuner.database.database import Database
 from tuner.database.records import Winner
 from tuner.errors import DatabaseError
-from tuner.formats.as_kernel import Others
+from tuner.formats.as_kernel import ForeignResults
 from tuner.model import Configuration, Run, Trial, digest
 
 SAMPLER = "import"
-"""What stands in the place of a sampler."""
+"""The sampler of such a run."""
 TAG = "foreign"
 UNVERIFIED = "another tool's result, which nothing here has verified"
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of a file."""
+    """The outcome of importing a file."""
 
     run: Run
     trials: int
@@ -28,22 +28,22 @@ class Imported:
     best: Configuration | None
     best_ns: float | None
     added: bool
-    """False where the same results were there already."""
+    """False if the same results were there already."""
 
 
-def import_others(database: Database, others: Others) -> Imported:
-    """Add all results of a file as one run, or nothing of it; the same results are not added twice.
+def import_foreign(database: Database, results: ForeignResults) -> Imported:
+    """Add all results of a file as one run, in one transaction; the same results are not added twice.
 
     Raises:
         DatabaseError: the database cannot be written.
     """
-    run = _run(others)
+    run = _run(results)
     trials = [
         Trial(
             number, configuration, row.status, row.time_ns, samples_ns=row.samples_ns, error=row.error,
             compile_s=row.compile_s, measure_s=row.measure_s, tags=("replayed", TAG),
         )
-        for number, (configuration, row) in enumerate(others.rows.items())
+        for number, (configuration, row) in enumerate(results.rows.items())
     ]  # fmt: skip
     ranked = [trial for trial in trials if trial.time_ns is not None]
     best = min(ranked, key=lambda trial: trial.time_ns or 0.0, default=None)
@@ -63,17 +63,17 @@ def import_others(database: Database, others: Others) -> Imported:
     return Imported(run, len(trials), failures, best.configuration, best.time_ns, added)
 
 
-def _run(others: Others) -> Run:
-    recording, kernel = others.recording, others.kernel
-    what = digest([kernel.digest, others.problem.to_json(), recording.gpu.name, str(recording.conditions)])
+def _run(results: ForeignResults) -> Run:
+    recording, kernel = results.recording, results.kernel
+    what = digest([kernel.digest, results.problem.to_json(), recording.gpu.name, str(recording.conditions)])
     return Run(
         id=str(uuid.uuid5(uuid.NAMESPACE_OID, what)),
-        problem=others.problem,
+        problem=results.problem,
         gpu=recording.gpu,
         device=f"replay:{recording.name}",
         seed=0,
         sampler=SAMPLER,
-        trials=len(others.rows),
+        trials=len(results.rows),
         lookahead=1,
         kernel_digest=kernel.digest,
         kernel_file=str(kernel.file),

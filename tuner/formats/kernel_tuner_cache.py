@@ -1,12 +1,97 @@
-"""Trials as a cache file of Kernel Tuner, which its simulation mode can search."""
+"""Cache files of Kernel Tuner: reading them, and writing trials so that its simulation mode can search them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tuner.database.records import StoredTrial
+from tuner.errors import RecordingError
+from tuner.formats.foreign_recording import (
+    ForeignRecording,
+    ForeignRow,
+    checked_key,
+    checked_parameters,
+    damaged,
+    failure_named,
+    milliseconds,
+    read_json,
+    samples,
+    seconds,
+    stem,
+)
 from tuner.formats.results import Results
-from tuner.formats.t4 import FAILED, invalidity
+from tuner.formats.t4 import failure, invalidity
+from tuner.model import Status, Value
+
+FORMAT = "Kernel Tuner cache"
+AXES = ("x", "y", "z")
+"""Names for the numbers of a ``problem_size``."""
+
+
+def is_cache(data: object) -> bool:
+    """Return whether this is the content of a cache file."""
+    return isinstance(data, dict) and "cache" in data and "tune_params_keys" in data
+
+
+def read_cache(path: Path, data: Any = None, defaults: Mapping[str, Value] | None = None) -> ForeignRecording:
+    """Return the results in a cache file.
+
+    Raises:
+        RecordingError: it is not one, or its objective is neither a time nor a rate.
+    """
+    data = read_json(path) if data is None else data
+    if not is_cache(data):
+        raise RecordingError(f"{path}: not a Kernel Tuner cache", "name a T4 or cache file")
+    objective = str(data.get("objective") or "time")
+    if objective != "time" and not objective.endswith("/s"):
+        raise RecordingError(
+            f"{path}: its objective {objective} is neither time nor a rate", "record it with one of them"
+        )
+    try:
+        names = [str(name) for name in data["tune_params_keys"]]
+        checked_key(path, names)
+        rows = {
+            checked_key(path, [row[name] for name in names]): _row(row, objective)
+            for row in data["cache"].values()
+        }
+        parameters = {
+            name: tuple(dict.fromkeys([*data["tune_params"][name], *(key[j] for key in rows)]))
+            for j, name in enumerate(names)
+        }
+        for values in parameters.values():
+            checked_key(path, values)
+        gpu, kernel = str(data.get("device_name") or ""), str(data.get("kernel_name") or "")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise damaged(path, error, "fetch it again") from None
+    checked_parameters(path, parameters, rows)
+    return ForeignRecording(
+        stem(path), parameters, rows, dict(defaults or {}), FORMAT, kernel or stem(path), gpu,
+        _sizes(data.get("problem_size")), {}, objective,
+    )  # fmt: skip
+
+
+def _row(row: Mapping[str, Any], objective: str) -> ForeignRow:
+    time_ns = milliseconds(row.get("time"))
+    compile_s = seconds(row.get("compile_time"))
+    measure_s = seconds(row.get("benchmark_time")) + seconds(row.get("verification_time"))
+    # A GFLOP at 2 GFLOP/s takes half a second: the rate as a time, so that less is better.
+    rate = None if objective == "time" else milliseconds(row.get(objective))
+    if time_ns is None or (objective != "time" and rate is None):
+        error = row.get("time") if time_ns is None else f"no {objective}"
+        return ForeignRow(failure_named(error), None, (), compile_s, measure_s, str(error))
+    return ForeignRow(
+        Status.OK, time_ns, samples(row.get("times")), compile_s, measure_s,
+        objective=None if rate is None else 1e15 / rate,
+    )  # fmt: skip
+
+
+def _sizes(problem_size: object) -> dict[str, int]:
+    sizes = problem_size if isinstance(problem_size, list) else [problem_size]
+    if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes):
+        return {}
+    return dict(zip(AXES, sizes, strict=False))
 
 
 def cache_of(results: Results) -> dict[str, Any]:
@@ -29,17 +114,16 @@ def cache_of(results: Results) -> dict[str, Any]:
 
 def _measured(stored: StoredTrial) -> dict[str, Any]:
     trial = stored.trial
-    word = invalidity(trial.status)
-    found: dict[str, Any] = {"time": FAILED.get(word, "RuntimeFailedConfig")}
-    if word == "correct" and trial.time_ns is not None:
-        found["time"] = trial.time_ns / 1e6
-        found["times"] = [sample / 1e6 for sample in trial.samples_ns or (trial.time_ns,)]
+    measured: dict[str, Any] = {"time": failure(trial.status)}
+    if invalidity(trial.status) == "correct" and trial.time_ns is not None:
+        measured["time"] = trial.time_ns / 1e6
+        measured["times"] = [sample / 1e6 for sample in trial.samples_ns or (trial.time_ns,)]
         if stored.metrics.tflops:
-            found["GFLOP/s"] = stored.metrics.tflops * 1e3
+            measured["GFLOP/s"] = stored.metrics.tflops * 1e3
         if stored.metrics.gbytes_per_s:
-            found["GB/s"] = stored.metrics.gbytes_per_s
+            measured["GB/s"] = stored.metrics.gbytes_per_s
     return {
-        **found,
+        **measured,
         "compile_time": trial.compile_s * 1e3,
         "verification_time": 0,
         "benchmark_time": trial.measure_s * 1e3,

@@ -1,4 +1,4 @@
-"""Trials as an Optuna study, for optuna-dashboard and for whatever else reads Optuna's storages."""
+"""Trials as an Optuna study, for optuna-dashboard and all else that reads Optuna's storages."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tuner.model import Value
 
 METRIC = "time (us)"
 JOURNALS = (".log", ".journal")
-"""Endings of a file that becomes Optuna's journal; any other becomes an SQLite storage."""
+"""Endings of names that mean Optuna's journal; any other file is an SQLite storage."""
 EVERY = 500
-"""Trials between two words about how far it is."""
+"""Trials between two notes on the progress."""
 
 
 def write_study(path: Path, results: Results, say: Callable[[str], None] = lambda _: None) -> str:
-    """Write a study of its own storage; give its name.
+    """Write a study with a storage of its own, and return its name.
 
-    The objective is the time in microseconds. What failed is a failed trial, with the status among its attributes.
+    The objective is the time in microseconds. A failure is a failed trial, with the status among its attributes.
 
     Args:
         path: the new file.
         results: the trials.
-        say: told how far it is, when there are many.
+        say: called with notes on the progress, if there are many.
 
     Raises:
         DatabaseError: there is something of that name, or it cannot be written.
@@ -86,14 +86,14 @@ def _about(results: Results) -> dict[str, Any]:
 
 
 def _distributions(results: Results) -> dict[str, BaseDistribution]:
-    """Return each parameter the values that occur; Optuna wants those of a name to be the same in all trials."""
-    found: dict[str, dict[Value, None]] = {}
+    """Return each parameter's values that occur; for Optuna, they must be the same in all trials."""
+    occurring: dict[str, dict[Value, None]] = {}
     for stored in results.trials:
         for name, value in results.flat(stored, pad=False).items():
-            found.setdefault(name, {})[value] = None
+            occurring.setdefault(name, {})[value] = None
     return {
         name: CategoricalDistribution(sorted(values, key=lambda v: (isinstance(v, str), v)))
-        for name, values in found.items()
+        for name, values in occurring.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Recorded spaces: what a GPU answered for every configuration of a sub-lattice, as gzipped JSON.
+"""Recorded spaces: a GPU's results for every configuration of a sub-lattice, as gzipped JSON.
 
 A recording names the GPU and the problem, and for each row the digest of the rendered source (comments and white
 space aside), so that a changed comment does not orphan it and a changed kernel does. Times are whole nanoseconds.
@@ -18,7 +18,7 @@ from tuner import paths
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.errors import RecordingError
 from tuner.formats import recorded_data
-from tuner.formats.recorded_data import Unfit
+from tuner.formats.recorded_data import Invalid
 from tuner.kernel.render import render, source_digest
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import RESOURCE_NAMES
@@ -29,8 +29,9 @@ VERSION = 1
 OF_FILE = ("format", "version", "kernel", "gpu", "recorded", "versions", "mode", "regime", "problems")
 OF_PROBLEM = ("problem", "resources", "variants")
 OF_VARIANT = ("parameters", "values", "status", "samples_ns", "resources", "error", "source")
-"""The keys of a recording and of its parts; others are refused."""
+"""The keys of a recording, and of each problem and variant in it; others are refused."""
 MAX_BYTES = 256 << 20
+"""Of JSON, unpacked; reading it takes several times as much memory."""
 DIGEST_LENGTH = 12
 GZIP = b"\x1f\x8b"
 AGAIN = "fetch it again, or record it anew"
@@ -39,7 +40,7 @@ OTHERS = "leave out --kernel if it is a T4 or a Kernel Tuner cache file"
 
 @dataclass(frozen=True)
 class Row:
-    """What was recorded of one configuration."""
+    """The recorded result of one configuration."""
 
     status: Status
     samples_ns: tuple[float, ...]
@@ -84,8 +85,7 @@ def short_digest(sources: Iterable[str]) -> str:
 
 def find_recording(kernel: str) -> Path | None:
     """Return the recording of a built-in kernel that comes with the package."""
-    found = sorted(paths.recordings().glob(f"{kernel}-*.json.gz"))
-    return found[0] if found else None
+    return next(iter(sorted(paths.recordings().glob(f"{kernel}-*.json.gz"))), None)
 
 
 def recorded_kernel(path: Path, kernel: str) -> str:
@@ -131,7 +131,7 @@ def read_recording(path: Path) -> Recording:
         if version != VERSION:
             raise RecordingError(f"{path}: version {version}, this is {VERSION}", "update kernel-tune")
         return _decode(path.name.removesuffix(".json.gz"), data)
-    except Unfit as finding:
+    except Invalid as finding:
         raise RecordingError(f"{path}: damaged: {finding}", AGAIN) from None
 
 
@@ -194,10 +194,10 @@ def _loaded(path: Path) -> Any:
 
 
 def _decode(name: str, data: Mapping[str, Any]) -> Recording:
-    recorded_data.known(data, OF_FILE, "a recording")
-    problems = recorded_data.listed(recorded_data.member(data, "problems"), "problems")
+    recorded_data.refuse_unknown(data, OF_FILE, "a recording")
+    problems = recorded_data.json_list(recorded_data.member(data, "problems"), "problems")
     if not problems:
-        raise Unfit("problems is empty")
+        raise Invalid("problems is empty")
     # The first recordings do not say how they were timed; they were all taken so.
     mode, regime = data.get("mode", Mode.COLD), data.get("regime", Regime.RESTED)
     return Recording(
@@ -207,25 +207,25 @@ def _decode(name: str, data: Mapping[str, Any]) -> Recording:
         recorded_data.text(recorded_data.member(data, "recorded"), "recorded", 0),
         recorded_data.versions(recorded_data.member(data, "versions")),
         tuple(_decode_problem(problem, f"problems[{i}]") for i, problem in enumerate(problems)),
-        Conditions(recorded_data.word(Mode, mode, "mode"), recorded_data.word(Regime, regime, "regime")),
+        Conditions(recorded_data.choice(Mode, mode, "mode"), recorded_data.choice(Regime, regime, "regime")),
     )
 
 
-def _decode_problem(found: object, where: str) -> RecordedProblem:
-    data = recorded_data.mapping(found, where)
-    recorded_data.known(data, OF_PROBLEM, where)
+def _decode_problem(value: object, where: str) -> RecordedProblem:
+    data = recorded_data.json_object(value, where)
+    recorded_data.refuse_unknown(data, OF_PROBLEM, where)
     problem = recorded_data.problem(recorded_data.member(data, "problem", where), f"{where}.problem")
     names = recorded_data.resource_names(recorded_data.member(data, "resources", where), f"{where}.resources")
-    variants = recorded_data.mapping(recorded_data.member(data, "variants", where), f"{where}.variants")
+    variants = recorded_data.json_object(recorded_data.member(data, "variants", where), f"{where}.variants")
     rows: dict[Configuration, Row] = {}
     for variant, columns in variants.items():
         rows.update(_decode_rows(variant, columns, names, f"{where}.variants.{variant}"))
     return RecordedProblem(problem, rows)
 
 
-def _decode_rows(variant: str, found: object, names: list[str], where: str) -> dict[Configuration, Row]:
-    data = recorded_data.mapping(found, where)
-    recorded_data.known(data, OF_VARIANT, where)
+def _decode_rows(variant: str, value: object, names: list[str], where: str) -> dict[Configuration, Row]:
+    data = recorded_data.json_object(value, where)
+    recorded_data.refuse_unknown(data, OF_VARIANT, where)
     parameters = recorded_data.names(recorded_data.member(data, "parameters", where), f"{where}.parameters")
     columns = recorded_data.columns(data, where, len(parameters), len(names))
     rows: dict[Configuration, Row] = {}
@@ -234,5 +234,5 @@ def _decode_rows(variant: str, found: object, names: list[str], where: str) -> d
         report = Resources(**dict(zip(names, resources, strict=True))) if resources else None
         rows[configuration] = Row(Status(status), tuple(map(float, samples)), report, error, source)
     if len(rows) < len(columns[0]):
-        raise Unfit(f"{where}.values has a configuration twice")
+        raise Invalid(f"{where}.values has a configuration twice")
     return rows

@@ -1,7 +1,7 @@
-"""Which trials go into another tool's file: those of one kernel, problem, GPU and way of timing, as a flat table.
+"""The trials for another tool's file: those of one kernel, problem, GPU and conditions, as a flat table.
 
-Other formats know one list of parameters. The variant becomes one of them, and a parameter that a variant does not
-have is :data:`NONE` there; a kernel with one variant loses nothing but its name.
+Other formats have one list of parameters. The variant becomes one of them, and a parameter that a variant does not
+have is :data:`NONE`; of a kernel with one variant only that variant's name is lost.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Results:
     @cached_property
     def parameters(self) -> dict[str, list[Value]]:
         """The names of the flat table, each with the values that occur; numbers in order."""
-        found: dict[str, dict[Value, None]] = {}
+        occurring: dict[str, dict[Value, None]] = {}
         for stored in self.trials:
             for name, value in self.flat(stored, pad=False).items():
-                found.setdefault(name, {})[value] = None
+                occurring.setdefault(name, {})[value] = None
         several = len(self.variants) > 1
-        for name, values in found.items():
+        for name, values in occurring.items():
             if several and name != VARIANT and any(name not in self.flat(t, pad=False) for t in self.trials):
                 values[NONE] = None
-        return {name: _ordered(list(values)) for name, values in found.items()}
+        return {name: _ordered(list(values)) for name, values in occurring.items()}
 
     def flat(self, stored: StoredTrial, *, pad: bool = True) -> dict[str, Value]:
         """Return a configuration as a row of the table.
@@ -71,9 +71,9 @@ def _ordered(values: list[Value]) -> list[Value]:
 
 
 def results_of(database: Database, filters: Filters) -> Results:
-    """Choose the newest run that fits, and give its trials with those of the runs like it.
+    """Return the trials of the newest run that fits, with those of the runs like it.
 
-    Where a run is named, its trials alone.
+    If the filters name a run, its trials alone.
 
     Raises:
         DatabaseError: nothing fits.
@@ -88,15 +88,15 @@ def results_of(database: Database, filters: Filters) -> Results:
             filters, kernel=run.problem.kernel, problem_key=run.problem.key, replayed=run.replayed,
             mode=str(run.conditions.mode), regime=str(run.conditions.regime),
         )  # fmt: skip
-    found = database.query(filters)
+    selection = database.query(filters)
     same = [
         stored
-        for stored in found.rows
+        for stored in selection.rows
         if (stored.run.kernel_digest, stored.run.gpu.name, stored.run.foreign)
         == (run.kernel_digest, run.gpu.name, run.foreign)
         and SUSPECT not in stored.trial.tags
     ]
     last = {stored.trial.configuration: stored for stored in same}
     if not last:
-        raise DatabaseError(f"no trial of run {run.id} is without doubt", "tune it again")
-    return Results(run, list(last.values()), found.damaged)
+        raise DatabaseError(f"all trials of run {run.id} are suspect", "tune it again")
+    return Results(run, list(last.values()), selection.damaged)

@@ -1,37 +1,132 @@
-"""The search space of a variant in the T1 format, its conditions as the plain Python that others evaluate."""
+"""The T1 format for search spaces: reading those of other tools, and writing a variant's.
+
+Conditions are written as plain Python, which other tools evaluate; those of a file are parsed, and never run.
+"""
 
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tuner.errors import DatabaseError, ExpressionError
+import numpy as np
+
+from tuner.errors import DatabaseError, ExpressionError, RecordingError, SpaceError
 from tuner.expressions.arithmetic import Expression, parse
+from tuner.formats.foreign_recording import VARIANT, damaged, read_json
+from tuner.formats.t1_values import parse_values
 from tuner.kernel.plan import make_plan, tensors_of
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
+from tuner.kernel.variant_spec import LaunchSpec, ParameterSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.space.enumeration import enumerate_valid
+from tuner.space.space import SearchSpace, VariantSpace
 
 TYPES = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "half"}
-"""T1's words; it has none for bfloat16, whose size at least is right then."""
+"""Types in T1, by dtype; it has none for bfloat16, which gets one of its size."""
 ACCESS = {"input": "ReadOnly", "output": "WriteOnly", "inout": "ReadWrite"}
 PYTHON = {
     "ceil_div": "-(-({0}) // ({1}))",
     "round_up": "(-(-({0}) // ({1})) * ({1}))",
     "is_pow2": "(({0}) > 0 and (({0}) & (({0}) - 1)) == 0)",
 }
-"""Our functions of parameters in the words of any Python; those of constants are settled."""
-EVERYWHERE = ("min", "max", "abs")
+"""Functions of expressions as plain Python; those of constants alone are written as their value."""
+BUILT_IN = ("min", "max", "abs")
+"""Functions of expressions that Python has, too."""
+
+
+@dataclass(frozen=True)
+class T1Space:
+    """Parameters and conditions of a T1 file."""
+
+    kernel: str
+    parameters: dict[str, ParameterSpec]
+    conditions: tuple[tuple[str, Expression], ...]
+
+    @property
+    def defaults(self) -> dict[str, Value]:
+        """The default value of each parameter."""
+        return {name: parameter.default for name, parameter in self.parameters.items()}
+
+    def space(self, seed: int = 0) -> SearchSpace:
+        """Return all configurations that the conditions allow, or a sample if they are too many.
+
+        Raises:
+            SpaceError: they allow nothing.
+        """
+        variant = VariantSpec(VARIANT, "", None, self.parameters, self.conditions, (), ())
+        allowed = {name: list(range(len(p.values))) for name, p in self.parameters.items()}
+        valid = enumerate_valid(variant, allowed, {}, np.random.default_rng(seed))
+        if not len(valid.matrix):
+            raise SpaceError(f"{self.kernel}: no configuration is valid ({valid.excluded_by})")
+        space = VariantSpace(VARIANT, tuple(self.parameters.values()), valid.matrix)
+        return SearchSpace([space], math.prod(map(len, allowed.values())), valid.sampled)
+
+
+def is_t1(data: object) -> bool:
+    """Return whether this is the content of a T1 file."""
+    return isinstance(data, dict) and "ConfigurationSpace" in data
+
+
+def read_t1(path: Path) -> T1Space:
+    """Return the search space of a T1 file.
+
+    Raises:
+        RecordingError: it is not a T1 file.
+        ExpressionError: a condition or a list of values is beyond what expressions may contain.
+    """
+    data = read_json(path)
+    if not is_t1(data):
+        raise RecordingError(f"{path}: not a T1 file", "name a file with a ConfigurationSpace")
+    try:
+        described = data["ConfigurationSpace"]
+        parameters = {str(p["Name"]): _parameter(path, p) for p in described["TuningParameters"]}
+        conditions = tuple(_condition(path, c, parameters) for c in described.get("Conditions") or ())
+        general, kernel = data.get("General") or {}, data.get("KernelSpecification") or {}
+        name = general.get("BenchmarkName") or kernel.get("KernelName") or path.name.removesuffix(".T1.json")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise damaged(path, error, "compare it with the T1 schema") from None
+    if not parameters:
+        raise RecordingError(f"{path}: it has no TuningParameters", "add one")
+    return T1Space(str(name), parameters, conditions)
+
+
+def _parameter(path: Path, described: dict[str, Any]) -> ParameterSpec:
+    name = str(described["Name"])
+    try:
+        values = parse_values(described["Values"])
+    except ExpressionError as error:
+        raise ExpressionError(f"{path}: Values of {name}: {error.problem}", error.remedy) from None
+    if "Default" not in described or described["Default"] not in values:
+        return ParameterSpec(name, values, values[len(values) // 2])
+    return ParameterSpec(name, values, values[values.index(described["Default"])])
+
+
+def _condition(
+    path: Path, described: dict[str, Any], parameters: dict[str, ParameterSpec]
+) -> tuple[str, Expression]:
+    text = str(described["Expression"])
+    try:
+        condition = parse(text)
+    except ExpressionError as error:
+        raise ExpressionError(f"{path}: {error.problem}", error.remedy) from None
+    if unknown := sorted(condition.names - parameters.keys()):
+        raise RecordingError(
+            f"{path}: the condition {text!r} names {', '.join(unknown)}", "make it a parameter, or a number"
+        )
+    return text, condition
 
 
 def t1_of(kernel: KernelSpec, variant: VariantSpec, problem: Problem, gpu: Gpu) -> dict[str, Any]:
-    """Return the content of a T1 file, with sizes, options and the GPU's limits settled.
+    """Return the content of a T1 file; sizes, options and the GPU's limits are written as values.
 
-    Conditions on what the compiler reports have no place in the format, and are left out.
+    The format has no conditions on what the compiler reports; they are left out.
 
     Raises:
-        DatabaseError: a condition that Python alone cannot say.
+        DatabaseError: a condition that plain Python cannot express, or an argument that the format does not have.
     """
     constants = {n: v for n, v in kernel.environment(problem, gpu).items() if n not in variant.parameters}
     launch = kernel.launches(problem, gpu, Configuration.of(variant.name, variant.defaults))[0]
@@ -82,12 +177,12 @@ def python_of(expression: Expression, constants: Mapping[str, Any]) -> str:
 def _settled(node: ast.AST, constants: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.expr) and not isinstance(node, ast.Constant):
         try:
-            found = parse(ast.unparse(node))
-            if found.names <= constants.keys():
-                value = found.evaluate(constants)
+            expression = parse(ast.unparse(node))
+            if expression.names <= constants.keys():
+                value = expression.evaluate(constants)
                 return ast.parse(repr(value.item() if hasattr(value, "item") else value), mode="eval").body
         except ExpressionError:
-            pass  # a list of choices, or a name: a part of an expression, and none by itself
+            pass  # a list of choices or a name, which are only parts of expressions
     if isinstance(node, ast.IfExp) and isinstance(test := _settled(node.test, constants), ast.Constant):
         return _settled(node.body if test.value else node.orelse, constants)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -95,7 +190,7 @@ def _settled(node: ast.AST, constants: Mapping[str, Any]) -> Any:
         if node.func.id in PYTHON:
             text = PYTHON[node.func.id].format(*map(ast.unparse, arguments))
             return ast.parse(text, mode="eval").body
-        if node.func.id not in EVERYWHERE:
+        if node.func.id not in BUILT_IN:
             raise DatabaseError(
                 f"{ast.unparse(node)!r} is beyond the T1 format", "write the constraint without this function"
             )
@@ -116,7 +211,7 @@ def _type_of(values: tuple[Value, ...]) -> str:
 
 
 def _shared(size: Expression, constants: Mapping[str, Any]) -> dict[str, int]:
-    """Return the shared memory where it is a number, which is all that the format allows."""
+    """Return the shared memory if it is a constant, which is all that the format allows."""
     text = python_of(size, constants)
     return {"SharedMemory": int(text)} if text.isdecimal() else {}
 
@@ -132,18 +227,19 @@ def _arguments(
     """Describe the first launch's arguments, as they are for the default configuration."""
     plan = make_plan(kernel, problem, gpu, Configuration.of(variant.name, variant.defaults))
     buffers = {buffer.name: buffer for buffer in (*tensors_of(kernel, problem, gpu), *plan.scratch)}
-    found: list[dict[str, Any]] = []
+    arguments: list[dict[str, Any]] = []
     passed = [argument for argument in launch.arguments if argument.cluster_order is None]
-    for place, (kind, name, value) in enumerate(plan.launches[0].arguments):
+    for index, (kind, name, value) in enumerate(plan.launches[0].arguments):
         if kind == "scalar":
             described: dict[str, Any] = {
-                "Name": passed[place].name or f"argument_{place}",
+                "Name": passed[index].name or f"argument_{index}",
                 "Type": TYPES.get(name, name),
             }
             described |= {"MemoryType": "Scalar", "FillType": "Constant", "FillValue": value}
         elif kind == "places":
             raise DatabaseError(
-                "the format has no word for a table of places", "export a variant whose default takes none"
+                "the format has no word for a table of cluster numbers",
+                "export a variant whose default takes none",
             )
         else:
             buffer = buffers[name]
@@ -156,5 +252,5 @@ def _arguments(
                 "FillType": "Random",
                 "FillValue": 1.0,
             }
-        found.append(described)
-    return found
+        arguments.append(described)
+    return arguments

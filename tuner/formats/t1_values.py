@@ -12,6 +12,7 @@ from tuner.formats.foreign_recording import MAX_VALUES, storable_value
 from tuner.model import Value
 
 MAX_LENGTH = 200_000
+"""Characters: more than any list of :data:`MAX_VALUES` numbers needs."""
 
 
 def parse_values(text: object) -> tuple[Value, ...]:
@@ -20,8 +21,8 @@ def parse_values(text: object) -> tuple[Value, ...]:
     Raises:
         ExpressionError: it is something else, or has nothing or too much in it.
     """
-    if isinstance(text, list):  # some writers leave JSON's own lists
-        found = list(text)
+    if isinstance(text, list):  # some writers use a list of JSON
+        listed = list(text)
     else:
         if len(str(text)) > MAX_LENGTH:
             raise ExpressionError(f"values of {len(str(text))} characters", f"keep them under {MAX_LENGTH}")
@@ -31,9 +32,9 @@ def parse_values(text: object) -> tuple[Value, ...]:
             raise ExpressionError(
                 f"cannot parse {str(text)[:60]!r}: {getattr(error, 'msg', error)}"
             ) from None
-        found = _values(body, {})
+        listed = _values(body, {})
     values: dict[tuple[type, Any], Value] = {}
-    for value in found:
+    for value in listed:
         if not storable_value(value):
             raise ExpressionError(
                 f"{str(value)[:40]!r} cannot be a value", "use numbers, text, True or False"
@@ -47,31 +48,31 @@ def parse_values(text: object) -> tuple[Value, ...]:
 def _values(node: ast.expr, names: Mapping[str, Any]) -> list[Any]:
     match node:
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
-            found = [_one(part, names) for part in parts]
+            values = [_one(part, names) for part in parts]
         case ast.BinOp(op=ast.Add()):
-            found = _values(node.left, names) + _values(node.right, names)
+            values = _values(node.left, names) + _values(node.right, names)
         case ast.Call(func=ast.Name(id="range"), keywords=[], args=ends) if 1 <= len(ends) <= 3:
-            found = _range([_one(end, names) for end in ends])
+            values = _range([_one(end, names) for end in ends])
         case ast.Call(func=ast.Name(id="list" | "tuple" | "sorted"), keywords=[], args=[inner]):
-            found = _values(inner, names)
+            values = _values(inner, names)
             if node.func.id == "sorted":  # type: ignore[attr-defined]
-                found = _sorted(found)
+                values = _sorted(values)
         case ast.ListComp(
             generators=[ast.comprehension(target=ast.Name(id=name), ifs=tests, is_async=0) as of]
         ):
-            found = []
+            values = []
             for value in _values(of.iter, names):
                 inside = {**names, name: value}
                 if all(_one(test, inside) for test in tests):
-                    found.append(_one(node.elt, inside))
+                    values.append(_one(node.elt, inside))
         case _:
             raise ExpressionError(
                 f"{ast.unparse(node)[:60]!r} is not allowed as a list of values",
                 "write a list, range(...), or [... for i in range(...)]",
             )
-    if len(found) > MAX_VALUES:
-        raise ExpressionError(f"{len(found)} values", f"at most {MAX_VALUES} are allowed")
-    return found
+    if len(values) > MAX_VALUES:
+        raise ExpressionError(f"{len(values)} values", f"at most {MAX_VALUES} are allowed")
+    return values
 
 
 def _one(node: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -83,10 +84,10 @@ def _one(node: ast.expr, names: Mapping[str, Any]) -> Any:
 def _range(ends: list[Any]) -> list[Any]:
     if not all(isinstance(end, int) for end in ends) or (len(ends) == 3 and not ends[2]):
         raise ExpressionError(f"range{tuple(ends)} is not a range", "give it whole numbers")
-    found = range(*ends)
-    if len(found) > MAX_VALUES:
-        raise ExpressionError(f"a range of {len(found)} values", f"at most {MAX_VALUES} are allowed")
-    return list(found)
+    values = range(*ends)
+    if len(values) > MAX_VALUES:
+        raise ExpressionError(f"a range of {len(values)} values", f"at most {MAX_VALUES} are allowed")
+    return list(values)
 
 
 def _sorted(values: list[Any]) -> list[Any]:

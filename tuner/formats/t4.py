@@ -1,15 +1,41 @@
-"""Trials in the T4 format for results."""
+"""The T4 format for results: reading those of other tools, and writing trials."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tuner import __version__
 from tuner.database.records import StoredTrial
+from tuner.errors import RecordingError
+from tuner.formats.foreign_recording import (
+    FAILURES,
+    ForeignRecording,
+    ForeignRow,
+    checked_key,
+    checked_parameters,
+    damaged,
+    failure_named,
+    milliseconds,
+    read_json,
+    samples,
+    seconds,
+    stem,
+)
 from tuner.formats.results import Results
-from tuner.model import Status
+from tuner.model import Status, Value
 
+FORMAT = "T4"
 SCHEMA_VERSION = "1.0.0"
+STATUSES = {
+    "timeout": Status.HANG,
+    "compile": Status.COMPILE_ERROR,
+    "runtime": Status.LAUNCH_ERROR,
+    "correctness": Status.WRONG_RESULT,
+    "constraints": Status.INVALID_CONFIG,
+}
+"""The status of a failure, by the format's ``invalidity``."""
 INVALIDITY = {
     Status.OK: "correct",
     Status.SLOW: "correct",
@@ -23,9 +49,74 @@ INVALIDITY = {
     Status.UNVERIFIED: "correctness",
     Status.INACCURATE: "correctness",
 }
-"""Every other status is ``runtime``: it was started, and did not come to a time that counts."""
-FAILED = {"compile": "CompilationFailedConfig", "constraints": "InvalidConfig"}
-"""What stands in the place of a failure's time, as other writers of the format have it."""
+"""Every other status is ``runtime``: the kernel was started, and has no time that counts."""
+FAILED = {INVALIDITY.get(status, "runtime"): name for name, status in FAILURES.items()}
+"""What a failure has for a time, by ``invalidity``; where none is named, it failed at run time."""
+
+
+def is_t4(data: object) -> bool:
+    """Return whether this is the content of a T4 file."""
+    return isinstance(data, dict) and isinstance(data.get("results"), list)
+
+
+def read_t4(path: Path, data: Any = None, defaults: Mapping[str, Value] | None = None) -> ForeignRecording:
+    """Return the results in a T4 file; only ``invalidity`` says which are valid, and times are in milliseconds.
+
+    Raises:
+        RecordingError: it is not one.
+    """
+    data = read_json(path) if data is None else data
+    if not is_t4(data) or not data["results"]:
+        raise RecordingError(f"{path}: not a T4 file with results", "name a T4 or cache file")
+    try:
+        names = [str(name) for name in data["results"][0]["configuration"]]
+        checked_key(path, names)
+        rows = {
+            checked_key(path, [result["configuration"][name] for name in names]): _row(result)
+            for result in data["results"]
+        }
+        metadata = data.get("metadata") or {}
+        kernel, gpu = _name_in(metadata, "kernel"), _name_in(metadata, "device")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise damaged(path, error, "fetch it again") from None
+    parameters: dict[str, tuple[Value, ...]] = {}
+    for j, name in enumerate(names):
+        values = dict.fromkeys(key[j] for key in rows)
+        text = any(isinstance(value, str) for value in values)
+        parameters[name] = tuple(values if text else sorted(values))
+    checked_parameters(path, parameters, rows)
+    return ForeignRecording(
+        stem(path),
+        parameters,
+        rows,
+        dict(defaults or {}),
+        FORMAT,
+        kernel or stem(path),
+        gpu,
+        metadata=metadata,
+    )
+
+
+def _name_in(metadata: Mapping[str, Any], key: str) -> str:
+    described = metadata.get(key)
+    return str(described.get("name") or "") if isinstance(described, dict) else ""
+
+
+def _row(result: Mapping[str, Any]) -> ForeignRow:
+    times = result.get("times") or {}
+    compile_s = seconds(times.get("compilation", times.get("compilation_time")))
+    measure_s = seconds(times.get("benchmark")) + seconds(times.get("validation"))
+    measured = {
+        measurement.get("name"): measurement.get("value") for measurement in result.get("measurements") or ()
+    }
+    word, time = result.get("invalidity", "correct"), measured.get("time")
+    time_ns = milliseconds(time) if word == "correct" else None
+    if time_ns is None:
+        status = STATUSES.get(str(word)) or failure_named(time)
+        reason = "no time" if word == "correct" else word
+        error = time if isinstance(time, str) and time else reason
+        return ForeignRow(status, None, (), compile_s, measure_s, str(error))
+    return ForeignRow(Status.OK, time_ns, samples(times.get("runtimes")), compile_s, measure_s)
 
 
 def t4_of(results: Results) -> dict[str, Any]:
@@ -51,6 +142,11 @@ def invalidity(status: Status) -> str:
     return INVALIDITY.get(status, "runtime")
 
 
+def failure(status: Status) -> str:
+    """Return what a failure has for a time."""
+    return FAILED.get(invalidity(status), FAILED["runtime"])
+
+
 def _result(results: Results, stored: StoredTrial) -> dict[str, Any]:
     trial = stored.trial
     word = invalidity(trial.status)
@@ -62,8 +158,7 @@ def _result(results: Results, stored: StoredTrial) -> dict[str, Any]:
         "search_algorithm": 0.0,
         "validation": 0.0,
     }
-    value: float | str = FAILED.get(word, "RuntimeFailedConfig")
-    measurements = [{"name": "time", "value": value, "unit": "ms"}]
+    measurements: list[dict[str, Any]] = [{"name": "time", "value": failure(trial.status), "unit": "ms"}]
     if ok and trial.time_ns is not None:
         times["runtimes"] = [sample / 1e6 for sample in trial.samples_ns or (trial.time_ns,)]
         measurements = [{"name": "time", "value": trial.time_ns / 1e6, "unit": "ms"}]
