@@ -62,8 +62,8 @@ def test_conditions_calibration_and_true_error_come_back(path: Path) -> None:
         database.start_run(run)
         database.start_run(replace(make_run("b" * 32), calibration=None))
         for number, error in enumerate((3e-4, None, math.inf)):
-            found = replace(verification, true_error=error)
-            database.record(run.id, replace(make_trial(number), verification=found))
+            verified = replace(verification, true_error=error)
+            database.record(run.id, replace(make_trial(number), verification=verified))
     with Database.open(path, write=False) as database:
         assert database.run(run.id).conditions == Conditions(Mode.ROTATING, Regime.SUSTAINED)
         assert database.run(run.id).calibration == CALIBRATION
@@ -254,12 +254,12 @@ def test_the_last_unfinished_run_is_found_and_resumed(path: Path) -> None:
         for name, state in (("a", "interrupted"), ("b", "failed"), ("c", "finished")):
             database.start_run(make_run(name * 32))
             database.finish_run(name * 32, state, {"n": 1})
-        found = database.latest_unfinished(PROBLEM, "cuda:0")
-        assert found == make_run("b" * 32)
+        unfinished = database.latest_unfinished(PROBLEM, "cuda:0")
+        assert unfinished == make_run("b" * 32)
         assert database.latest_unfinished(PROBLEM, "cuda:1") is None
         other = replace(PROBLEM, sizes={"m": 1, "n": 1, "k": 1})
         assert database.latest_unfinished(other, "cuda:0") is None
-        assert database.resume_run("b" * 32) == found
+        assert database.resume_run("b" * 32) == unfinished
         assert database.run_state("b" * 32)["state"] == "running"
         assert database.run_state("a" * 32)["stats"] == {"n": 1}
         with pytest.raises(DatabaseError, match="there is no run"):
@@ -345,8 +345,8 @@ def test_times_under_other_conditions_are_never_compared(path: Path) -> None:
             database.record(run.id, make_trial(0, time_ns + 5))
             database.record_winner(run.id, make_winner(database.trials(run.id)[0], time_ns))
     with Database.open(path, write=False) as database:
-        found = {stored.run.conditions: stored.winner.time_ns for stored in database.best().rows}
-        assert found == {Conditions(): 900.0, WARM: 500.0, HOT: 950.0}
+        times = {stored.run.conditions: stored.winner.time_ns for stored in database.best().rows}
+        assert times == {Conditions(): 900.0, WARM: 500.0, HOT: 950.0}
         configuration = make_trial(0).configuration
         assert database.best_known(PROBLEM, GPU.name) == (configuration, 900.0)
         assert database.best_known(PROBLEM, GPU.name, WARM) == (configuration, 500.0)
@@ -448,8 +448,8 @@ def test_best_gives_one_winner_a_problem_and_gpu(path: Path) -> None:
             trial = database.trial(number).trial
             database.record_winner(run.id, make_winner(trial, time_ns, exportable=exportable))
     with Database.open(path, write=False) as database:
-        found = database.best()
-        assert {stored.run.id[0] for stored in found.rows} == {"b", "d", "e"}
+        selection = database.best()
+        assert {stored.run.id[0] for stored in selection.rows} == {"b", "d", "e"}
         assert [s.run.id[0] for s in database.best(Filters(gpu="a100")).rows] == ["e"]
         assert [s.run.id[0] for s in database.best(Filters(sizes={"m": 1})).rows] == ["d"]
         assert database.best(Filters(sizes={"q": 1})).rows == []
@@ -477,11 +477,11 @@ def test_benchmarks_come_back_newest_first(path: Path) -> None:
         numbers += database.record_benchmark([later])
         assert database.record_benchmark([]) == []
     with Database.open(path, write=False) as database:
-        found = database.benchmarks()
-        assert found.damaged == []
-        stamps = [benchmark.created_at for benchmark in found.rows]
+        selection = database.benchmarks()
+        assert selection.damaged == []
+        stamps = [benchmark.created_at for benchmark in selection.rows]
         assert stamps[1] == stamps[2] < stamps[0]
-        assert [replace(b, created_at="") for b in found.rows] == [
+        assert [replace(b, created_at="") for b in selection.rows] == [
             replace(benchmark, id=number)
             for benchmark, number in zip((later, *first), (numbers[2], *numbers[:2]), strict=True)
         ]
@@ -503,8 +503,8 @@ def test_a_benchmark_is_written_as_a_whole(path: Path) -> None:
 def test_infinite_bounds_of_a_ratio_are_none(path: Path) -> None:
     with Database.open(path) as database:
         database.record_benchmark([make_benchmark(ratio_low=0.0, ratio_high=math.inf)])
-        (found,) = database.benchmarks().rows
-        assert (found.ratio_low, found.ratio_high) == (0.0, None)
+        (stored,) = database.benchmarks().rows
+        assert (stored.ratio_low, stored.ratio_high) == (0.0, None)
 
 
 def test_benchmarks_are_filtered(path: Path) -> None:
@@ -538,10 +538,10 @@ def test_a_damaged_benchmark_is_left_out_and_not_merged(path: Path, tmp_path: Pa
     with Database.open(path) as database:
         first, _ = database.record_benchmark([make_benchmark(), make_benchmark("torch")])
         database.connection.execute("UPDATE benchmarks SET time_ns = 1 WHERE id = ?", (first,))
-        found = database.benchmarks()
-        assert [benchmark.contestant for benchmark in found.rows] == ["torch"]
-        assert found.damaged == database.check().problems
-        assert f"benchmark {first} is damaged" in found.damaged[0]
+        selection = database.benchmarks()
+        assert [benchmark.contestant for benchmark in selection.rows] == ["torch"]
+        assert selection.damaged == database.check().problems
+        assert f"benchmark {first} is damaged" in selection.damaged[0]
     with Database.open(tmp_path / "other.db") as other:
         merged = other.merge(path)
         assert (merged.benchmarks, len(merged.refused)) == (1, 1)
@@ -558,8 +558,8 @@ def test_hostile_benchmarks_are_damage_not_a_crash(path: Path) -> None:
             row = cells.sealed("benchmarks", {**sound, chance.choice(columns): chance.choice(texts)})
             names = ", ".join(f"{name} = ?" for name in row)
             database.connection.execute(f"UPDATE benchmarks SET {names}", list(row.values()))
-            found = database.benchmarks()
-            assert len(found.rows) + len(found.damaged) == 1
+            selection = database.benchmarks()
+            assert len(selection.rows) + len(selection.damaged) == 1
             assert isinstance(database.check().problems, list)
 
 

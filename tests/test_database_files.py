@@ -266,8 +266,8 @@ def test_a_version_1_file_keeps_working(path: Path, write: bool) -> None:
         assert good.trial == replace(make_trial(1), id=2, **old)
         assert (noisy.metrics, noisy.outliers, good.outliers) == (Metrics(100.0, 2000.0, 0.5), 1, 0)
         assert (hang.trial.status, hang.trial.time_ns, hang.outliers) == (Status.HANG, None, 0)
-        found = [(s.run.id[0], s.run.conditions, s.winner.time_ns) for s in database.winners().rows]
-        assert found == [("a", Conditions(), 900.0), ("b", Conditions(), 850.0)]
+        winners = [(s.run.id[0], s.run.conditions, s.winner.time_ns) for s in database.winners().rows]
+        assert winners == [("a", Conditions(), 900.0), ("b", Conditions(), 850.0)]
         assert database.best_known(PROBLEM, GPU.name) == (make_trial(0).configuration, 900.0)
         assert len(database.query(Filters(mode="cold", regime="rested", run="a")).rows) == 3
         assert database.pending_attempts("c" * 32) == [(2, make_trial(2).configuration, 1)]
@@ -320,8 +320,8 @@ def test_a_migrated_file_has_the_tables_of_a_new_one(path: Path, tmp_path: Path)
     tables = []
     for file in (path, tmp_path / "new.db"):
         with Database.open(file) as database:
-            found = database.select("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
-            tables.append({row["name"]: row["sql"] for row in found})
+            schemas = database.select("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+            tables.append({row["name"]: row["sql"] for row in schemas})
             strict = database.select("SELECT strict FROM pragma_table_list WHERE name = 'benchmarks'")
             assert strict == [{"strict": 1}]
     assert tables[0] == tables[1]
@@ -446,17 +446,17 @@ def test_no_flipped_bit_reaches_a_result(fast: Path) -> None:
         path.write_bytes(with_a_flipped_bit(sound, chance))
         try:
             with Database.open(path) as database:
-                found, winners = database.query(), database.best()
-                known = database.best_known(PROBLEM, GPU.name)
+                selection, winners = database.query(), database.best()
+                fastest = database.best_known(PROBLEM, GPU.name)
                 noticed += bool(database.check().problems)
         except DatabaseError:
             noticed += 1
             continue
-        for stored in found.rows:
+        for stored in selection.rows:
             assert stored == truth[stored.trial.id]
         for winner in winners.rows:
             assert replace(winner, id=best.id) == best
-        assert known in [None, (best.winner.configuration, 900.0), *measured]
+        assert fastest in [None, (best.winner.configuration, 900.0), *measured]
     assert noticed > 100
 
 
@@ -482,10 +482,10 @@ def test_damaged_rows_are_left_out_and_reported(path: Path) -> None:
     connection.commit()
     connection.close()
     with Database.open(path) as database:
-        found = database.query()
-        assert [stored.trial.number for stored in found.rows] == [1, 2]
-        assert len(found.damaged) == 1
-        assert f"trial {trials[0].id} is damaged" in found.damaged[0]
+        selection = database.query()
+        assert [stored.trial.number for stored in selection.rows] == [1, 2]
+        assert len(selection.damaged) == 1
+        assert f"trial {trials[0].id} is damaged" in selection.damaged[0]
         assert database.best().rows == []
         assert len(database.best().damaged) == 1
         assert database.best_known(PROBLEM, GPU.name) == (trials[1].configuration, 1001.0)
@@ -539,8 +539,8 @@ def test_a_hostile_row_with_a_right_digest_is_damage_not_a_crash(path: Path) -> 
             row = cells.sealed("trials", {**sound, column: value})
             names = ", ".join(f"{name} = ?" for name in row)
             database.connection.execute(f"UPDATE trials SET {names}", list(row.values()))
-            found = database.query()
-            assert len(found.rows) + len(found.damaged) == 1
+            selection = database.query()
+            assert len(selection.rows) + len(selection.damaged) == 1
             assert isinstance(database.check().problems, list)
 
 
@@ -704,7 +704,7 @@ def test_sql_is_stopped_by_its_user(path: Path) -> None:
 def test_sql_reads_with_functions(path: Path) -> None:
     filled(path)
     with Database.open(path, write=False) as database:
-        columns, found = database.sql(
+        columns, values = database.sql(
             "SELECT t.number AS n, j.value FROM trials t, json_each(t.tags) j ORDER BY 1 LIMIT 1"
         )
-    assert (columns, found) == (["n", "value"], [(0, "noisy")])
+    assert (columns, values) == (["n", "value"], [(0, "noisy")])

@@ -264,10 +264,10 @@ def test_a_configuration_that_the_file_has_no_more_gets_the_careful_answer(tmp_p
     kernel, files = map_files(tmp_path)
     run = of_map(kernel, "x").run
     assert files.needs(run, Configuration.of("plain", {"block_size": 64})) == Needs(
-        16, (("ticket", 4),), known=True
+        16, (("ticket", 4),), exact=True
     )
     for gone in (Configuration.of("plain", {"block": 64}), Configuration.of("other", {})):
-        assert files.needs(run, gone) == Needs() == Needs(256, (), known=False)
+        assert files.needs(run, gone) == Needs() == Needs(256, (), exact=False)
     assert KernelFiles(no_files).needs(run, Configuration.of("half", {})) == Needs()
 
 
@@ -392,11 +392,11 @@ def assert_harmless(text: str) -> None:
     assert not re.search(r"[\\\0\r`$@]|\?\?|/\*|\*/", re.sub(r'"[^"\n]*"|//[^\n]*', "", text))
     assert "\\" not in text
     assert "??" not in text
-    place = 0
-    while place < len(text):
-        match = TOKEN.match(text, place)
-        assert match, text[place : place + 60]
-        place = match.end()
+    position = 0
+    while position < len(text):
+        match = TOKEN.match(text, position)
+        assert match, text[position : position + 60]
+        position = match.end()
     directives = [line.split()[0] for line in text.splitlines() if line.lstrip().startswith("#")]
     assert directives == ["#ifndef", "#define", "#ifndef", "#define", "#endif", "#endif"]
     plain = re.sub(r'"[^"\n]*"|//[^\n]*', "", text)

@@ -1,1 +1,1 @@
-"""Results in the form that other programs use."""
+"""Winners as a C++ header."""

@@ -24,7 +24,7 @@ NAMESPACE = "kernel_tune"
 
 
 def identifier(name: object, what: str) -> str:
-    """Return a name back if C++ can use it anywhere.
+    """Return a name if C++ can use it anywhere.
 
     Raises:
         DatabaseError: not an identifier, too long, a keyword, reserved or a common macro.
@@ -47,21 +47,21 @@ def enumerator(value: object, what: str) -> str:
 
 
 def is_expression(value: object) -> bool:
-    """Whether a value can only be an element expression: its canonical text, and no name."""
+    """Return whether a value can only be an element expression: its canonical text, and no name."""
     if not isinstance(value, str) or _IDENTIFIER.fullmatch(value) or not _EXPRESSION.fullmatch(value):
         return False
     try:
-        found = parse_element(value)
+        element = parse_element(value)
     except ExpressionError:
         return False
-    return found.text == value and bool(found.names)
+    return element.text == value and bool(element.names)
 
 
 def expression(value: object, what: str) -> str:
     """Return the inside of a string literal that holds an element expression.
 
     Raises:
-        DatabaseError: it is none, or not in its canonical form.
+        DatabaseError: it is not one, or not in its canonical form.
     """
     if isinstance(value, str) and (_IDENTIFIER.fullmatch(value) or is_expression(value)):
         return value
@@ -69,7 +69,7 @@ def expression(value: object, what: str) -> str:
 
 
 def integer(value: object, what: str) -> int:
-    """Return a whole number back if C++ has a literal for it.
+    """Return a whole number if C++ has a literal for it.
 
     Raises:
         DatabaseError: not a whole number, or one too large.

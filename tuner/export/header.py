@@ -24,10 +24,10 @@ from tuner.model import Configuration, Problem, Value, digest
 from tuner.report.tables import duration, speedup
 
 MARK = "// Written by tune export"
-"""How a header begins that may be overwritten."""
+"""The first words of a header; only a file that begins with them is overwritten."""
 INT_MAX = (1 << 31) - 1
 TEXT = "const char*"
-"""The type of an element expression: its canonical text is the only name that it has."""
+"""The type of an element expression, which is its canonical text."""
 _GUARD = "KERNEL_TUNE_GUARD_HPP"
 
 
@@ -46,7 +46,7 @@ class Field:
 
     @property
     def zero(self) -> str:
-        """The value where a variant has no such parameter."""
+        """The value for a variant without this parameter."""
         if self.enumerators:
             return f"{self.type}::{self.enumerators[0]}"
         if self.is_text:
@@ -75,14 +75,14 @@ def _word(field: Field, value: Value | None) -> str:
 def make_field(
     name: str, values: Sequence[Value], suffix: str, *, optional: bool, element: bool = False
 ) -> Field:
-    """Find the type that holds all values of a parameter or option.
+    """Return a member whose type holds all values of a parameter or option.
 
     Args:
-        name: of it.
-        values: that it has.
+        name: of the parameter or option.
+        values: all that it has.
         suffix: of the name of its enumeration.
         optional: whether it may be absent.
-        element: whether it is an element expression, also where every value could be a name.
+        element: whether it is an element expression, even if every value could be a name.
 
     Raises:
         DatabaseError: a number with a fraction, or text together with numbers.
@@ -108,7 +108,7 @@ def make_field(
 
 
 def _types_name(problem: Problem) -> str:
-    """Name the dtypes: the first role's, then each role that has another one."""
+    """Return a name for the dtypes: the first role's, then each role that has another one."""
     first, *others = problem.dtypes.items()
     names = [first[1], *(f"{role}_{dtype}" for role, dtype in others if dtype != first[1])]
     for name in (*problem.dtypes, *problem.dtypes.values()):
@@ -121,7 +121,7 @@ def _ordered(names: Iterable[str]) -> list[str]:
 
 
 class _Kernel:
-    """What the template needs to know about one kernel; every text in it went through ``cpp``."""
+    """One kernel for the template; every text in it went through ``cpp``."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class _Kernel:
         problems = [stored.run.problem for stored in winners]
         elements = frozenset[str]().union(*(files.elements(stored.run) for stored in winners))
         needs = [files.needs(stored.run, fallback) for stored in winners]
-        self.fallback_alignment = max(found.alignment for found in needs)
-        self.fallback_zeroed = max(found.zeroed_bytes for found in needs)
+        self.fallback_alignment = max(one.alignment for one in needs)
+        self.fallback_zeroed = max(one.zeroed_bytes for one in needs)
         configurations = [*(stored.winner.configuration for stored in winners), fallback]
         self.sizes = [cpp.identifier(n, "the size") for n in _ordered(n for p in problems for n in p.sizes)]
         self.options = _fields("option", [p.options for p in problems], optional=False, elements=elements)
@@ -215,7 +215,7 @@ def _fields(
 
 
 def _origin(stored: StoredWinner) -> list[str]:
-    """Say where an entry's figures come from."""
+    """Return comments on where an entry's figures come from."""
     winner, run, trial = stored.winner, stored.run, stored.trial
     source = f"replayed from a recording ({run.device}; " if run.replayed else "measured ("
     lines = [
@@ -234,8 +234,8 @@ def _origin(stored: StoredWinner) -> list[str]:
 
 
 def _needs_lines(needs: Needs) -> list[str]:
-    """Say what a caller must take care of."""
-    if not needs.known:
+    """Return comments on what a caller must take care of."""
+    if not needs.exact:
         return [
             f"its kernel's file is gone: as when it was tuned, tensors start at multiples of {needs.alignment}"
         ]
@@ -248,9 +248,9 @@ def _needs_lines(needs: Needs) -> list[str]:
     if needs.clusters:
         told = " and ".join(map(str, needs.clusters))
         lines.append(f"launch in clusters of {told} blocks (CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)")
-    if needs.placed:
+    if needs.ordered_clusters:
         lines.append(
-            f"its table of places numbers {needs.placed} clusters, each once: 0, 1, 2, ... are right"
+            f"its table of places numbers {needs.ordered_clusters} clusters, each once: 0, 1, 2, ... are right"
         )
     if needs.resident:
         lines.append(
@@ -291,8 +291,8 @@ def render_header(
 
     Args:
         winners: what to export, one for each problem and GPU; comments say how each was timed.
-        fallbacks: for each kernel the configuration for anything that does not match.
-        namespace: what encloses all of it.
+        fallbacks: the configuration of each kernel for a problem that does not match.
+        namespace: around all of it.
         files: the kernels' files, for what the launches need of their caller.
 
     Raises:
@@ -317,7 +317,7 @@ def render_header(
 
 
 def write_header(path: Path, text: str) -> None:
-    """Put the text in the file's place in one step; only over a header that was written like this.
+    """Write a header in one step; an existing file is replaced only if it was written like this.
 
     Raises:
         DatabaseError: the path is a link, a folder or a file of another kind, or cannot be written.

@@ -1,5 +1,5 @@
 """What a winner's launches need of their caller beyond parameters: aligned tensors, memory that starts as zeros,
-clusters, a table of places."""
+clusters, a table of cluster numbers."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from tuner.model import Configuration, Run
 
 @dataclass(frozen=True)
 class Needs:
-    """Of one configuration for one problem.
+    """The needs of one configuration for one problem.
 
     Attributes:
         alignment: bytes of which every tensor's address must be a multiple.
         zeroed_once: name and bytes of scratch memory that is zero before its first use, and left zero by every run.
-        known: whether the kernel's file said so; what was only measured had tensors that start at multiples of 256.
+        exact: whether the kernel's file says so; without it, tensors start at multiples of 256 as when it was timed.
         clusters: blocks of a cluster, of each launch that has them.
-        placed: clusters of the launch that takes a table of places; 0 if there is none.
+        ordered_clusters: clusters of the launch that takes a table of their numbers; 0 if there is none.
         resident: blocks of the launch in which they wait for each other; 0 if there is none.
     """
 
     alignment: int = ALIGNMENT
     zeroed_once: tuple[tuple[str, int], ...] = ()
-    known: bool = False
+    exact: bool = False
     clusters: tuple[int, ...] = ()
-    placed: int = 0
+    ordered_clusters: int = 0
     resident: int = 0
 
     @property
     def zeroed_bytes(self) -> int:
-        """Of all scratch that starts as zeros."""
+        """The bytes of all scratch that starts as zeros."""
         return sum(size for _, size in self.zeroed_once)
 
 
 class KernelFiles:
-    """The files of the kernels that are exported, as far as they are still there.
+    """The files of the kernels that are exported, as far as they still exist.
 
     Args:
-        load: gives a run's kernel.
+        load: returns a run's kernel.
     """
 
     def __init__(self, load: Callable[[Run], KernelSpec]) -> None:
@@ -51,7 +51,7 @@ class KernelFiles:
         self._kernels: dict[tuple[str, str], KernelSpec | None] = {}
 
     def needs(self, run: Run, configuration: Configuration) -> Needs:
-        """Ask the kernel's file; where it has no such configuration any more, give the most careful answer."""
+        """Return what the kernel's file says; if it no longer has the configuration, the most careful needs."""
         kernel = self._kernel(run)
         variant = kernel.variants.get(configuration.variant) if kernel is not None else None
         if kernel is None or variant is None or variant.parameters.keys() != configuration.values.keys():
@@ -62,10 +62,12 @@ class KernelFiles:
             return Needs()
         zeroed = tuple((item.name, item.size_bytes) for item in plan.scratch if item.zeroed_once)
         alignment = max(launch.alignment for launch in plan.launches)
-        placed = max(launch.clusters if launch.needs_cluster_order else 0 for launch in plan.launches)
+        ordered = max(launch.clusters if launch.needs_cluster_order else 0 for launch in plan.launches)
         clusters = tuple(math.prod(launch.cluster) for launch in plan.launches if launch.cluster)
         resident = max(math.prod(launch.grid) if launch.resident else 0 for launch in plan.launches)
-        return Needs(alignment, zeroed, known=True, clusters=clusters, placed=placed, resident=resident)
+        return Needs(
+            alignment, zeroed, exact=True, clusters=clusters, ordered_clusters=ordered, resident=resident
+        )
 
     def elements(self, run: Run) -> frozenset[str]:
         """Return the options that are element expressions."""
@@ -83,5 +85,5 @@ class KernelFiles:
 
 
 def no_files(run: Run) -> KernelSpec:
-    """Load nothing."""
+    """Load no kernel: raises the error for a missing file."""
     raise TunerError(f"no file of {run.problem.kernel}")
