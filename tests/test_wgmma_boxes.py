@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.emulator.source import between, definition, rendered
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
-from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
 from tuner.space.space import SearchSpace
 
@@ -49,14 +49,10 @@ def constants(source: str) -> dict[str, int]:
 def loads_of(source: str, one_tile: bool) -> tuple[str, str]:
     """Return the part of the source that loads for the block alone, and the one that loads for the cluster."""
     if one_tile:
-        shared, _, rest = source[source.index("auto load_step") :].partition(
-            "// The first stages are asked for"
-        )
-        return rest[: rest.index("wait_for_cluster();")], shared
-    alone, _, rest = source[source.index("before anybody else is ready") :].partition(
-        "if (group == CONSUMERS)"
-    )
-    return alone, rest[: rest.index("} else {")]
+        shared = definition(source, "load_step")
+        return between(source, "int issued = 0;", "wait_for_cluster();"), shared
+    alone = between(source, "int ahead = 0;", "if (group == CONSUMERS)")
+    return alone, between(source, "if (group == CONSUMERS)", "} else {")
 
 
 def boxes(text: str, names: dict[str, int]) -> Iterator[tuple[int, str, int, int, list[int]]]:
@@ -103,7 +99,7 @@ def test_alone_as_together(name: str, layout: str) -> None:
     sizes = (1001, 1047, 4103) if name == "wgmma_padded" else (100, 1048, 4104)
     of = GEMM.problem(dict(zip("mnk", sizes, strict=True)), {"": "bfloat16"}, {"layout": layout})
     for configuration in drawn(name, of):
-        *_, (source, _) = render(GEMM, of, HOPPER, configuration)
+        source = rendered(GEMM, of, HOPPER, configuration)
         launch = make_plan(GEMM, of, HOPPER, configuration).launches[-1]
         maps: dict[str, Any] = {}
         for kind, matrix, text in launch.arguments:

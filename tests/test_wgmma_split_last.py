@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
+from tests.emulator.source import between, definition, pieces, rendered
 from tests.test_wgmma import SERIALISED
 from tests.test_wgmma_boxes import boxes, constants, loads_of, value_of
 from tuner.compile.nvrtc import compile_source
@@ -54,14 +55,7 @@ def drawn(of: Problem, parameter: str, count: int) -> list[Configuration]:
 
 
 def source_of(of: Problem, configuration: Configuration) -> str:
-    *_, (source, _) = render(GEMM, of, HOPPER, configuration)
-    return source
-
-
-def between(source: str, first: str, behind: str) -> str:
-    """Return the template's own code from one place to the next."""
-    start = source.index(first)
-    return source[start : source.index(behind, start)]
+    return rendered(GEMM, of, HOPPER, configuration)
 
 
 def tiles_of(of: Problem, names: dict[str, int]) -> tuple[int, int]:
@@ -210,6 +204,17 @@ extern "C" __global__ void last_round(T* c, float4* partials, unsigned int* coun
     }
 }
 """  # noqa: E501
+PIECES = """
+{% include "common/types.cuh.j2" %}
+@CONSTANTS@
+@FUNCTIONS@
+{% set swap = @SWAP@ %}
+{% if not swap %}
+{% include "gemm/store_sums.cuh.j2" %}
+{% endif %}
+{% include "gemm/exchange.cuh.j2" %}
+@WALK@
+"""
 EXCHANGES: dict[str, dict[str, Value]] = {
     "behind": {**BEHIND, "block_m": 128, "block_n": 256, "stages": 3},
     "behind, B on the left": {**BEHIND, "left_side": "b", "block_m": 208, "block_n": 128, "stages": 4},
@@ -264,13 +269,18 @@ def test_parts_are_added_up_once(name: str, padded: bool, tmp_path: Path) -> Non
     text = EXCHANGE
     for key, part in parts.items():
         text = text.replace(f"@{key}@", part)
-    head = source[: source.index("// Copies between global and shared memory that run beside")]
-    [types] = re.findall(r"using T = .*?constexpr int STORE_BYTES[^\n]*\n", source, re.DOTALL)
-    [sync] = re.findall(r"^__device__ [^\n]*sync_groups\(.*?^}\n", source, re.MULTILINE | re.DOTALL)
-    [rounding] = re.findall(r"^template[^\n]*\n[^\n]*round_part\(.*?^}\n", source, re.MULTILINE | re.DOTALL)
-    [stores] = re.findall(r"// Stores RUN pieces.*?(?=// How blocks)", source, re.DOTALL) or [""]
-    rest = between(source, "// How blocks", 'extern "C"')
-    host = HostKernel(head + types + sync + rounding + stores + rest + text, "last_round", tmp_path)
+    parts = {
+        "SWAP": swap,
+        "CONSTANTS": between(source, "using T =", "__device__"),
+        "FUNCTIONS": "".join(definition(source, name) for name in ("sync_groups", "round_part")),
+        "WALK": definition(source, "Tile") + definition(source, "tile_of"),
+    }
+    before = PIECES
+    for key, part in parts.items():
+        before = before.replace(f"@{key}@", part)
+    host = HostKernel(
+        pieces(GEMM, of, HOPPER, configuration, before, tmp_path) + text, "last_round", tmp_path
+    )
     plan = make_plan(GEMM, of, gpu, configuration)
     launch = plan.launches[-1]
     memory = {
@@ -324,7 +334,7 @@ def test_each_box_is_asked_for_by_one(layout: str, padded: bool) -> None:
     for configuration in drawn(of, "prefetch", 8):
         source = source_of(of, configuration)
         alone, _ = loads_of(source, one_tile=False)
-        loading, _, fetching = alone.partition("// What comes next")
+        loading, begins, fetching = alone.partition("for (int step = begin + ahead; step < end;")
         asked_a, asked_b = turns(fetching)
         names = constants(source)
         tiles_m, tiles_n = tiles_of(of, names)
@@ -332,7 +342,7 @@ def test_each_box_is_asked_for_by_one(layout: str, padded: bool) -> None:
         members = names["MEMBERS"]
         assert tiles_m * tiles_n * members <= HOPPER.sm_count, "one tile a block"
         ahead = min(steps, 2 if members > 1 else names["STAGES"])
-        assert "int step = begin + ahead; step < end" in fetching
+        assert begins
         asked: Counter[tuple[str, int, int]] = Counter()
         needed: set[tuple[str, int, int]] = set()
         for block in range(tiles_m * tiles_n * members):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
+from tests.emulator.source import between, pieces, rendered
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
-from tuner.kernel.render import render
 from tuner.model import Configuration
 from tuner.space.space import SearchSpace
 
@@ -32,6 +32,10 @@ TILES = {
 
 # Sums as the matrix instruction leaves them in registers, of a number for each element of C.
 KERNEL = """
+{% set swap = false %}
+{% include "common/types.cuh.j2" %}
+@CONSTANTS@
+{% include "gemm/store_sums.cuh.j2" %}
 extern "C" __global__ void last_tiles(T* c, int m, int n, int tiles_n) {
     const int group = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
     const int group_first = PINGPONG ? 0 : group * GROUP_ROWS;
@@ -63,15 +67,13 @@ def test_every_element_is_written_and_nothing_beside(name: str, layout: str, tmp
     problem = GEMM.problem({"m": m, "n": n, "k": 1000}, {"": "bfloat16"}, {"layout": layout})
     configuration = Configuration.of("wgmma", {**GEMM.variants["wgmma"].defaults, **TILES[name]})
     assert SearchSpace.from_kernel(GEMM, problem, HOPPER, ["wgmma"]).contains(configuration)
-    [(source, _)] = render(GEMM, problem, HOPPER, configuration)
-    types = source[: source.index("// Copies between global and shared memory that run beside")]
-    [constants] = re.findall(r"using T = .*?constexpr int STORE_BYTES[^\n]*\n", source, re.DOTALL)
-    store = source[source.index("// Stores RUN pieces") : source.index("struct Tile {")]
-    kernel = source[source.index('extern "C"') :]
-    calls = re.findall(r"^\s*(store_(?:pairs|sums)<\d>\(c, .*;)$", kernel, re.MULTILINE)
-    host = HostKernel(
-        types + constants + store + KERNEL.replace("@STORES@", "\n    ".join(calls)), "last_tiles", tmp_path
-    )
+    source = rendered(GEMM, problem, HOPPER, configuration)
+    calls = re.findall(r"^\s*(store_(?:pairs|sums)<\d>\(c, .*;)$", source, re.MULTILINE)
+    assert calls
+    kernel = KERNEL.replace("@CONSTANTS@", between(source, "using T =", "__device__"))
+    kernel = kernel.replace("@STORES@", "\n    ".join(calls))
+    text = pieces(GEMM, problem, HOPPER, configuration, kernel, tmp_path)
+    host = HostKernel(text, "last_tiles", tmp_path)
     values = configuration.values
     # A tile more than there is each way, as the clusters of a launch have.
     tiles_m, tiles_n = m // values["block_m"] + 2, n // values["block_n"] + 2

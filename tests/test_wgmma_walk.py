@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
-from tests.test_wgmma_split_last import HOPPER, between, chosen, problem, source_of
+from tests.emulator.source import definition
+from tests.test_wgmma_split_last import HOPPER, chosen, problem, source_of
 from tuner.kernel.load import load_kernel
 from tuner.model import Configuration, Problem
 from tuner.space.validity import invalid_reason, pruning_reason
@@ -38,8 +39,7 @@ GRIDS = [(1, 1), (1, 9), (9, 1), (4, 4), (16, 16), (32, 43), (43, 32), (17, 21),
 def test_each_tile_once_and_near_the_one_before(raster: str, group: int, tmp_path: Path) -> None:
     """A curve's steps are of one tile within a band of whole squares; the walks along lines begin each line anew."""
     source = source_of(problem(8192, 8192, 8192), chosen("wgmma", {"raster": raster, "group": group}))
-    tile_of = between(source, "__device__ __forceinline__ Tile tile_of(", "extern").rpartition("}")[0] + "}"
-    host = HostKernel(WALK.replace("@TILE_OF@", tile_of), "walk", tmp_path)
+    host = HostKernel(WALK.replace("@TILE_OF@", definition(source, "tile_of")), "walk", tmp_path)
     for tiles_m, tiles_n in GRIDS:
         out = HostArray(2 * tiles_m * tiles_n, "int32")
         host(1, 1, 0, Schedule(), out, np.int32(tiles_m), np.int32(tiles_n))

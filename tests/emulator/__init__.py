@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tests.emulator.source import code_of
 from tuner.kernel.launches import Launch, Plan
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
@@ -253,7 +254,7 @@ def _for_host(source: str) -> str:
 
     Where the code depends on the architecture, the oldest GPU's is taken.
     """
-    source = _ARCHITECTURE.sub(lambda match: match[2] or "", source)
+    source = _ARCHITECTURE.sub(lambda match: match[2] or "", code_of(source))
     source = _DYNAMIC.sub(_dynamic, source)
     return _FUNCTION.sub(_without_ptx, source)
 
