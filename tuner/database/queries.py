@@ -27,6 +27,7 @@ from tuner.model import Configuration, Problem, Run, Status, Trial
 Record = TypeVar("Record")
 _TRIALS = "SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE"
 _NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
+_COMPARABLE = f"r.kernel_digest = ? AND r.replayed = ? AND t.mode = ? AND t.regime = ? AND {_NOT_SUSPECT}"
 BEST_KNOWN_TRIED = 10
 """Rows read for the fastest trial: enough to find an intact one in a file with single damaged rows."""
 
@@ -63,16 +64,9 @@ class Queries(Reader):
         Those with a suspect time are left out.
         """
         stored = self.select(
-            f"{_TRIALS} r.problem_key = ? AND r.gpu_name = ? AND r.kernel_digest = ? AND r.replayed = ? "
-            f"AND r.id != ? AND t.mode = ? AND t.regime = ? AND {_NOT_SUSPECT} "
+            f"{_TRIALS} {_COMPARABLE} AND r.problem_key = ? AND r.gpu_name = ? AND r.id != ? "
             "ORDER BY t.time_ns IS NULL, t.time_ns, t.id",
-            run.problem.key,
-            run.gpu.name,
-            run.kernel_digest,
-            int(run.replayed),
-            run.id,
-            str(run.conditions.mode),
-            str(run.conditions.regime),
+            *(*_comparable(run), run.problem.key, run.gpu.name, run.id),
         )
         return [earlier.trial for earlier in self._trials_of(stored).rows]
 
@@ -82,17 +76,9 @@ class Queries(Reader):
         All runs of one problem on one GPU are together; what is newest comes first, up to ``limit`` trials.
         """
         stored = self.select(
-            f"{_TRIALS} r.kernel = ? AND r.kernel_digest = ? AND NOT (r.problem_key = ? AND r.gpu_name = ?) "
-            f"AND r.replayed = ? AND t.mode = ? AND t.regime = ? AND t.time_ns IS NOT NULL AND {_NOT_SUSPECT} "
-            "ORDER BY t.id DESC LIMIT ?",
-            run.problem.kernel,
-            run.kernel_digest,
-            run.problem.key,
-            run.gpu.name,
-            int(run.replayed),
-            str(run.conditions.mode),
-            str(run.conditions.regime),
-            limit,
+            f"{_TRIALS} {_COMPARABLE} AND r.kernel = ? AND NOT (r.problem_key = ? AND r.gpu_name = ?) "
+            "AND t.time_ns IS NOT NULL ORDER BY t.id DESC LIMIT ?",
+            *(*_comparable(run), run.problem.kernel, run.problem.key, run.gpu.name, limit),
         )
         related: dict[tuple[str, str], tuple[Run, list[Trial]]] = {}
         for other in self._trials_of(stored).rows:
@@ -201,6 +187,10 @@ class Queries(Reader):
 
     def _trials_of(self, stored: list[dict[str, Any]]) -> Selection[StoredTrial]:
         return _selection(stored, lambda row: rows.decode_trial(row, self.run(row["run_id"])))
+
+
+def _comparable(run: Run) -> tuple[Any, ...]:
+    return run.kernel_digest, int(run.replayed), str(run.conditions.mode), str(run.conditions.regime)
 
 
 def _selection(

@@ -7,30 +7,13 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, NoReturn
 
-from tuner.database.cells import (
-    Damaged,
-    decode_calibration,
-    decode_conditions,
-    decode_configuration,
-    decode_samples,
-    decode_verification,
-    encode_conditions,
-    encode_parameters,
-    encode_samples,
-    encode_verification,
-    from_json,
-    intact,
-    now,
-    outliers_in,
-    real,
-    sealed,
-    storable,
-    to_json,
-)
+from tuner.database import cells
+from tuner.database.cells import Damaged
 from tuner.database.records import Benchmark, Metrics, StoredTrial, StoredWinner, Winner
 from tuner.model import Gpu, Problem, Resources, Run, RunOptions, Status, Trial
 
 _RESOURCES = tuple(item.name for item in fields(Resources))
+_METRICS = tuple(item.name for item in fields(Metrics))
 _RATIOS = ("ratio", "ratio_low", "ratio_high")
 _RENAMED_SAMPLERS = {"kriging": "gp-ei"}
 """Names of samplers in rows of earlier versions, and what they are called today; the rows stay as they are."""
@@ -38,36 +21,28 @@ _RENAMED_SAMPLERS = {"kriging": "gp-ei"}
 
 def encode_run(run: Run, owner: str) -> dict[str, Any]:
     """Return the row of a run that starts now."""
-    return sealed(
+    return cells.sealed(
         "runs",
         {
             "id": run.id,
-            "started_at": now(),
+            "started_at": cells.now(),
             "ended_at": None,
             "state": "running",
             "owner": owner,
-            "kernel": run.problem.kernel,
-            "kernel_file": storable(run.kernel_file),
+            "kernel_file": cells.storable(run.kernel_file),
             "kernel_digest": run.kernel_digest,
-            "problem": to_json(run.problem.to_json()),
-            "problem_key": run.problem.key,
-            "dtype": run.problem.dtype,
+            **_problem_and_gpu_columns(run.problem, run.gpu),
             "device": run.device,
             "replayed": int(run.replayed),
-            "gpu_name": run.gpu.name,
-            "gpu_uuid": run.gpu.uuid,
-            "cc": run.gpu.cc,
-            "gpu": to_json(run.gpu.to_json()),
-            "driver": run.gpu.driver,
-            "versions": to_json(dict(run.versions)),
+            "versions": cells.to_json(dict(run.versions)),
             "seed": int(run.seed),
             "sampler": run.sampler,
             "trials_requested": int(run.trials),
             "lookahead": int(run.lookahead),
-            "narrowing": to_json(run.options.to_json()),
+            "narrowing": cells.to_json(run.options.to_json()),
             "stats": "{}",
-            **encode_conditions(run.conditions),
-            "calibration": to_json(None if run.calibration is None else run.calibration.to_json()),
+            **cells.encode_conditions(run.conditions),
+            "calibration": cells.to_json(None if run.calibration is None else run.calibration.to_json()),
         },
     )
 
@@ -79,9 +54,9 @@ def decode_run(row: Mapping[str, Any]) -> Run:
         problem, gpu = _problem_and_gpu(row)
         return Run(
             row["id"], problem, gpu, row["device"], row["seed"], _sampler(row), row["trials_requested"],
-            row["lookahead"], RunOptions.from_json(from_json(row["narrowing"])), row["kernel_digest"],
-            row["kernel_file"], from_json(row["versions"]), decode_conditions(row),
-            decode_calibration(row["calibration"]),
+            row["lookahead"], RunOptions.from_json(cells.from_json(row["narrowing"])), row["kernel_digest"],
+            row["kernel_file"], cells.from_json(row["versions"]), cells.decode_conditions(row),
+            cells.decode_calibration(row["calibration"]),
         )  # fmt: skip
     except _BROKEN as error:
         _damaged(f"run {row['id']}", error)
@@ -94,40 +69,36 @@ def _sampler(row: Mapping[str, Any]) -> str:
 def encode_trial(run: Run, trial: Trial, metrics: Metrics, source_digests: list[str]) -> dict[str, Any]:
     """Return the row of a finished trial."""
     resources = trial.resources
-    samples = encode_samples(trial.samples_ns)
-    return sealed(
+    samples = cells.encode_samples(trial.samples_ns)
+    return cells.sealed(
         "trials",
         {
             "run_id": run.id,
             "number": int(trial.number),
-            "kernel": run.problem.kernel,
-            "variant": trial.configuration.variant,
-            "problem_key": run.problem.key,
-            "dtype": run.problem.dtype,
-            "gpu_name": run.gpu.name,
-            "cc": run.gpu.cc,
+            **_key_columns(run.problem, run.gpu),
             "replayed": int(run.replayed),
-            "configuration": encode_parameters(trial.configuration),
+            "variant": trial.configuration.variant,
+            "configuration": cells.encode_parameters(trial.configuration),
             "status": str(trial.status),
-            "time_ns": real(trial.time_ns),
-            "ci_low_ns": real(trial.ci_low_ns),
-            "ci_high_ns": real(trial.ci_high_ns),
+            "time_ns": cells.real(trial.time_ns),
+            "ci_low_ns": cells.real(trial.ci_low_ns),
+            "ci_high_ns": cells.real(trial.ci_high_ns),
             "samples": samples,
             "sample_count": len(trial.samples_ns),
-            **{name: real(getattr(metrics, name)) for name in ("tflops", "gbytes_per_s", "speed_of_light")},
+            **{name: cells.real(getattr(metrics, name)) for name in _METRICS},
             **{name: None if resources is None else int(getattr(resources, name)) for name in _RESOURCES},
-            "verification": None if trial.verification is None else encode_verification(trial.verification),
-            "error": storable(trial.error),
-            "source_digests": to_json(source_digests),
-            "compile_log": storable(trial.compile_log),
-            "compile_s": real(trial.compile_s) or 0.0,
-            "measure_s": real(trial.measure_s) or 0.0,
-            "tags": to_json(list(trial.tags)),
-            "created_at": now(),
-            **encode_conditions(run.conditions),
-            "sm_clock_hz": real(trial.sm_clock_hz) or 0.0,
+            "verification": trial.verification and cells.encode_verification(trial.verification),
+            "error": cells.storable(trial.error),
+            "source_digests": cells.to_json(source_digests),
+            "compile_log": cells.storable(trial.compile_log),
+            "compile_s": cells.real(trial.compile_s) or 0.0,
+            "measure_s": cells.real(trial.measure_s) or 0.0,
+            "tags": cells.to_json(list(trial.tags)),
+            "created_at": cells.now(),
+            **cells.encode_conditions(run.conditions),
+            "sm_clock_hz": cells.real(trial.sm_clock_hz) or 0.0,
             "capped_samples": int(trial.capped_samples),
-            "outliers": outliers_in(samples, len(trial.samples_ns)),
+            "outliers": cells.outliers_in(samples, len(trial.samples_ns)),
         },
     )
 
@@ -141,24 +112,26 @@ def decode_trial(row: Mapping[str, Any], run: Run) -> StoredTrial:
         compiled = row["registers"] is not None
         trial = Trial(
             number=row["number"],
-            configuration=decode_configuration(row),
+            configuration=cells.decode_configuration(row),
             status=Status(row["status"]),
             time_ns=row["time_ns"],
             ci_low_ns=row["ci_low_ns"],
             ci_high_ns=row["ci_high_ns"],
-            samples_ns=decode_samples(row["samples"], row["sample_count"]),
+            samples_ns=cells.decode_samples(row["samples"], row["sample_count"]),
             resources=Resources(**{n: int(row[n]) for n in _RESOURCES}) if compiled else None,
-            verification=None if row["verification"] is None else decode_verification(row["verification"]),
+            verification=None
+            if row["verification"] is None
+            else cells.decode_verification(row["verification"]),
             error=row["error"],
             compile_log=row["compile_log"],
             compile_s=row["compile_s"],
             measure_s=row["measure_s"],
-            tags=tuple(str(tag) for tag in from_json(row["tags"])),
+            tags=tuple(str(tag) for tag in cells.from_json(row["tags"])),
             sm_clock_hz=row["sm_clock_hz"],
             capped_samples=row["capped_samples"],
             id=row["id"],
         )
-        metrics = Metrics(row["tflops"], row["gbytes_per_s"], row["speed_of_light"])
+        metrics = Metrics(**{name: row[name] for name in _METRICS})
         return StoredTrial(trial, run, metrics, row["created_at"], row["outliers"])
     except _BROKEN as error:
         _damaged(name, error)
@@ -171,30 +144,26 @@ def with_sources(stored: StoredTrial, sources: tuple[str, ...]) -> StoredTrial:
 
 def encode_winner(run: Run, winner: Winner) -> dict[str, Any]:
     """Return the row of a run's winner."""
-    return sealed(
+    return cells.sealed(
         "winners",
         {
             "run_id": run.id,
             "trial_id": winner.trial_id,
-            "kernel": run.problem.kernel,
-            "problem_key": run.problem.key,
-            "dtype": run.problem.dtype,
-            "gpu_name": run.gpu.name,
-            "cc": run.gpu.cc,
+            **_key_columns(run.problem, run.gpu),
             "replayed": int(run.replayed),
             "variant": winner.configuration.variant,
-            "configuration": encode_parameters(winner.configuration),
+            "configuration": cells.encode_parameters(winner.configuration),
             "time_ns": float(winner.time_ns),
             "default_trial_id": winner.default_trial_id,
-            **{n: real(getattr(winner, n)) for n in ("default_time_ns", "ratio", "ratio_low", "ratio_high")},
+            **{n: cells.real(getattr(winner, n)) for n in ("default_time_ns", *_RATIOS)},
             "verdict": str(winner.verdict),
-            "confirmed_ns": real(winner.confirmed_ns),
+            "confirmed_ns": cells.real(winner.confirmed_ns),
             "edges_verified": int(winner.edges_verified),
             "exportable": int(winner.exportable),
-            "reason": storable(winner.reason),
-            "race": to_json(winner.race),
-            "created_at": now(),
-            **encode_conditions(run.conditions),
+            "reason": cells.storable(winner.reason),
+            "race": cells.to_json(winner.race),
+            "created_at": cells.now(),
+            **cells.encode_conditions(run.conditions),
         },
     )
 
@@ -205,16 +174,16 @@ def decode_winner(row: Mapping[str, Any], stored: StoredTrial) -> StoredWinner:
     _check("winners", row, name)
     try:
         _same_problem(row, stored.run)
-        configuration = decode_configuration(row)
+        configuration = cells.decode_configuration(row)
         if configuration != stored.trial.configuration:
             raise ValueError("its configuration is not its trial's")
-        plain = ("trial_id", "time_ns", "default_trial_id", "default_time_ns", "ratio", "ratio_low")
+        plain = ("trial_id", "time_ns", "default_trial_id", "default_time_ns", *_RATIOS)
         winner = Winner(
             configuration=configuration,
             edges_verified=bool(row["edges_verified"]),
             exportable=bool(row["exportable"]),
-            race=from_json(row["race"]),
-            **{n: row[n] for n in (*plain, "ratio_high", "verdict", "confirmed_ns", "reason")},
+            race=cells.from_json(row["race"]),
+            **{n: row[n] for n in (*plain, "verdict", "confirmed_ns", "reason")},
         )
         return StoredWinner(
             row["id"], winner, stored.run, stored.trial, stored.metrics, row["created_at"], stored.outliers
@@ -225,35 +194,27 @@ def decode_winner(row: Mapping[str, Any], stored: StoredTrial) -> StoredWinner:
 
 def encode_benchmark(benchmark: Benchmark, winner_run: str | None, created_at: str) -> dict[str, Any]:
     """Return the row of one contestant; a winner is named by its run, whatever row number it gets elsewhere."""
-    problem, gpu, configuration = benchmark.problem, benchmark.gpu, benchmark.configuration
-    return sealed(
+    configuration = benchmark.configuration
+    return cells.sealed(
         "benchmarks",
         {
             "bench": benchmark.bench,
-            "kernel": problem.kernel,
             "kernel_digest": benchmark.kernel_digest,
-            "problem": to_json(problem.to_json()),
-            "problem_key": problem.key,
-            "dtype": problem.dtype,
-            "gpu_name": gpu.name,
-            "gpu_uuid": gpu.uuid,
-            "cc": gpu.cc,
-            "gpu": to_json(gpu.to_json()),
-            "driver": gpu.driver,
-            **encode_conditions(benchmark.conditions),
-            "contestant": storable(benchmark.contestant),
+            **_problem_and_gpu_columns(benchmark.problem, benchmark.gpu),
+            **cells.encode_conditions(benchmark.conditions),
+            "contestant": cells.storable(benchmark.contestant),
             "variant": None if configuration is None else configuration.variant,
-            "configuration": None if configuration is None else encode_parameters(configuration),
+            "configuration": None if configuration is None else cells.encode_parameters(configuration),
             "winner_run": winner_run,
             **{name: float(getattr(benchmark, name)) for name in ("time_ns", "ci_low_ns", "ci_high_ns")},
-            "samples": encode_samples(benchmark.samples_ns),
+            "samples": cells.encode_samples(benchmark.samples_ns),
             "sample_count": len(benchmark.samples_ns),
-            **{name: real(getattr(benchmark, name)) for name in _RATIOS},
+            **{name: cells.real(getattr(benchmark, name)) for name in _RATIOS},
             "verdict": str(benchmark.verdict),
             "noise_floor": float(benchmark.noise_floor),
-            "sm_clock_hz": real(benchmark.sm_clock_hz) or 0.0,
-            "tags": to_json(list(benchmark.tags)),
-            "versions": to_json(dict(benchmark.versions)),
+            "sm_clock_hz": cells.real(benchmark.sm_clock_hz) or 0.0,
+            "tags": cells.to_json(list(benchmark.tags)),
+            "versions": cells.to_json(dict(benchmark.versions)),
             "created_at": created_at,
         },
     )
@@ -274,12 +235,12 @@ def decode_benchmark(row: Mapping[str, Any], winner_id: int | None) -> Benchmark
         return Benchmark(
             problem=problem,
             gpu=gpu,
-            conditions=decode_conditions(row),
-            configuration=None if row["variant"] is None else decode_configuration(row),
+            conditions=cells.decode_conditions(row),
+            configuration=None if row["variant"] is None else cells.decode_configuration(row),
             winner_id=winner_id,
-            samples_ns=decode_samples(row["samples"], row["sample_count"]),
-            tags=tuple(str(tag) for tag in from_json(row["tags"])),
-            versions=from_json(row["versions"]),
+            samples_ns=cells.decode_samples(row["samples"], row["sample_count"]),
+            tags=tuple(str(tag) for tag in cells.from_json(row["tags"])),
+            versions=cells.from_json(row["versions"]),
             **{n: row[n] for n in (*same, *_RATIOS, "noise_floor", "sm_clock_hz", "id", "created_at")},
         )
     except _BROKEN as error:
@@ -290,7 +251,7 @@ _BROKEN = (ValueError, LookupError, TypeError, AttributeError, RecursionError, A
 
 
 def _check(table: str, row: Mapping[str, Any], name: str) -> None:
-    if not intact(table, row):
+    if not cells.intact(table, row):
         raise Damaged(f"{name} is damaged: its digest does not fit its content")
 
 
@@ -298,8 +259,24 @@ def _damaged(name: str, error: BaseException) -> NoReturn:
     raise Damaged(f"{name} cannot be read: {error}") from error
 
 
+def _key_columns(problem: Problem, gpu: Gpu) -> dict[str, Any]:
+    """Return the columns that queries go by; they stand in every table."""
+    return {
+        "kernel": problem.kernel,
+        "problem_key": problem.key,
+        "dtype": problem.dtype,
+        "gpu_name": gpu.name,
+        "cc": gpu.cc,
+    }
+
+
+def _problem_and_gpu_columns(problem: Problem, gpu: Gpu) -> dict[str, Any]:
+    described = {"problem": cells.to_json(problem.to_json()), "gpu": cells.to_json(gpu.to_json())}
+    return {**_key_columns(problem, gpu), **described, "gpu_uuid": gpu.uuid, "driver": gpu.driver}
+
+
 def _problem_and_gpu(row: Mapping[str, Any]) -> tuple[Problem, Gpu]:
-    problem, gpu = Problem.from_json(from_json(row["problem"])), Gpu(**from_json(row["gpu"]))
+    problem, gpu = Problem.from_json(cells.from_json(row["problem"])), Gpu(**cells.from_json(row["gpu"]))
     if (problem.kernel, problem.key, problem.dtype) != (row["kernel"], row["problem_key"], row["dtype"]):
         raise ValueError("its problem and its key differ")
     if (gpu.name, gpu.cc) != (row["gpu_name"], row["cc"]):
@@ -311,5 +288,5 @@ def _same_problem(row: Mapping[str, Any], run: Run) -> None:
     ours = (run.id, run.problem.key, run.problem.dtype, run.gpu.name, run.gpu.cc, int(run.replayed))
     if tuple(row[n] for n in ("run_id", "problem_key", "dtype", "gpu_name", "cc", "replayed")) != ours:
         raise ValueError("it differs from its run")
-    if decode_conditions(row) != run.conditions:
+    if cells.decode_conditions(row) != run.conditions:
         raise ValueError("it was timed under other conditions than its run")
