@@ -1,4 +1,4 @@
-"""Time against error: which dtypes to try under a bound on the error, who is on the Pareto front, and who wins.
+"""Time against error: the dtypes to try under a bound on the error, the Pareto front, and the dtype that wins.
 
 The error of a configuration is ``||out - truth||_2 / ||truth||_2``: its output against the result that float64
 arithmetic gives on inputs of the widest dtype that the kernel knows. So the error holds everything that a narrower
@@ -26,6 +26,8 @@ ERROR_RESOLUTION = 0.01
 """Errors that differ by less, relatively, count as equal: a front of hundreds of configurations that differ in the
 seventh digit says nothing. Other inputs move an error, too: by some 1 / sqrt(2 * outputs), 0.7 % of 10,000."""
 WITH_A_TIME = (Status.OK, Status.SLOW, Status.INACCURATE)
+"""An inaccurate trial was verified and timed; it does not race, but can be on the front."""
+
 NoiseOf = Callable[[float], float]
 """From a time in nanoseconds to the noise floor of ratios of such times."""
 
@@ -37,30 +39,33 @@ def float_dtypes(kernel: KernelSpec) -> tuple[str, ...]:
         UsageError: there are none, so that there are no errors to choose by.
     """
     role, choices = next(iter(kernel.dtypes.items()))
-    found = tuple(dtype for dtype in _choices(choices) if dtype in UNIT_ROUNDOFF)
-    if not found:
+    names = (choices,) if isinstance(choices, str) else choices
+    floats = tuple(name for name in names if name in UNIT_ROUNDOFF)
+    if not floats:
         raise UsageError(
             f"{kernel.name} has no floating-point dtype of {role}: its results have no error to choose by",
             "leave out --max-error",
         )
-    return found
+    return floats
 
 
-def dtypes_to_try(kernel: KernelSpec, asked: Sequence[str]) -> tuple[str, ...]:
+def dtypes_to_try(kernel: KernelSpec, wanted: Sequence[str]) -> tuple[str, ...]:
     """Return the dtypes of the first role that a bound on the error lets the tuner choose from.
 
     Args:
         kernel: what computes.
-        asked: dtypes by name; all that the kernel has when empty.
+        wanted: dtypes by name; all that the kernel has when empty.
 
     Raises:
         UsageError: one of them is unknown to the kernel, or not a floating-point dtype.
     """
-    known = float_dtypes(kernel)
-    for dtype in asked:
-        if dtype not in known:
-            raise UsageError(f"{kernel.name} has no floating-point dtype {dtype!r}", suggestion(dtype, known))
-    return tuple(dict.fromkeys(asked)) or known
+    choices = float_dtypes(kernel)
+    for dtype in wanted:
+        if dtype not in choices:
+            raise UsageError(
+                f"{kernel.name} has no floating-point dtype {dtype!r}", suggestion(dtype, choices)
+            )
+    return tuple(dict.fromkeys(wanted)) or choices
 
 
 def truth_of(kernel: KernelSpec, problem: Problem) -> Problem:
@@ -81,10 +86,6 @@ def truth_of(kernel: KernelSpec, problem: Problem) -> Problem:
     return kernel.problem(problem.sizes, {**others, **widest}, problem.options)
 
 
-def _choices(choices: tuple[str, ...] | str) -> tuple[str, ...]:
-    return (choices,) if isinstance(choices, str) else choices
-
-
 @dataclass(frozen=True)
 class Best:
     """How the race of one dtype ended."""
@@ -97,7 +98,7 @@ class Best:
     """On the inputs of the confirmation, where it was counted."""
     exportable: bool
     raced_ns: Mapping[Configuration, float] = field(default_factory=dict)
-    """Medians of whoever was raced beside it."""
+    """Medians of all contestants of the race."""
     refused: frozenset[int | None] = frozenset()
     """Ids of the trials that failed in the race or could not be confirmed."""
 
@@ -117,9 +118,9 @@ class Best:
         )
 
     @classmethod
-    def stored(cls, found: StoredWinner) -> Best:
+    def stored(cls, row: StoredWinner) -> Best:
         """Take it from the database, for a run that ended earlier."""
-        winner = found.winner
+        winner = row.winner
         return cls(winner.trial_id, winner.time_ns, winner.confirmed_ns, None, winner.exportable)
 
 
@@ -130,10 +131,10 @@ class Point:
     problem: Problem
     trial: Trial
     time_ns: float
-    """From the race for whoever took part, else from the search."""
+    """From the race if it took part, else from the search."""
     error: float
     confirmed_ns: float | None = None
-    """In a fresh process; only the confirmed winner of its dtype has been there."""
+    """In a fresh process: of the confirmed winner of its dtype alone."""
 
     @property
     def reproduced_within(self) -> float:
@@ -144,39 +145,40 @@ class Point:
 def points_of(problem: Problem, trials: Iterable[Trial], best: Best | None) -> list[Point]:
     """Return the verified trials of one dtype that have a time and an error, in the order of the trials.
 
-    The search timed each once, at its own moment. Where the race has spoken, its times count; and a trial that was
-    allowed to race but looked faster than the winner is put at the winner's time, for the race did not find it faster.
+    The search timed each once, at a moment of its own; times of the race replace those. A trial that could have raced
+    but looks faster than the winner gets the winner's time, because the race did not find it faster.
     """
-    found = []
-    for trial in trials:
-        verification = trial.verification
-        if trial.status not in WITH_A_TIME or SUSPECT in trial.tags or not trial.time_ns:
-            continue
-        if verification is None or not verification.passed or verification.true_error is None:
-            continue
-        if best is not None and trial.id in best.refused:
-            continue
-        time_ns, error, confirmed_ns = trial.time_ns, verification.true_error, None
-        if best is not None and trial.id == best.trial_id:
-            time_ns, error = best.time_ns, max(error, best.error or 0.0)
-            confirmed_ns = best.confirmed_ns if best.exportable else None
-        elif best is not None and trial.status is not Status.INACCURATE:
-            time_ns = max(best.raced_ns.get(trial.configuration, time_ns), best.time_ns)
-        if math.isfinite(error):
-            found.append(Point(problem, trial, time_ns, error, confirmed_ns))
-    return found
+    points = [_point(problem, trial, best) for trial in trials]
+    return [point for point in points if point is not None]
+
+
+def _point(problem: Problem, trial: Trial, best: Best | None) -> Point | None:
+    verification = trial.verification
+    if trial.status not in WITH_A_TIME or SUSPECT in trial.tags or not trial.time_ns:
+        return None
+    if verification is None or not verification.passed or verification.true_error is None:
+        return None
+    if best is not None and trial.id in best.refused:
+        return None
+    time_ns, error, confirmed_ns = trial.time_ns, verification.true_error, None
+    if best is not None and trial.id == best.trial_id:
+        time_ns, error = best.time_ns, max(error, best.error or 0.0)
+        confirmed_ns = best.confirmed_ns if best.exportable else None
+    elif best is not None and trial.status is not Status.INACCURATE:
+        time_ns = max(best.raced_ns.get(trial.configuration, time_ns), best.time_ns)
+    return Point(problem, trial, time_ns, error, confirmed_ns) if math.isfinite(error) else None
 
 
 def pareto_front(points: Iterable[Point], noise_of: NoiseOf) -> list[Point]:
     """Return the points that no other beats, fastest first.
 
     A point is off the front when one of the front is at least as accurate and not slower beyond the noise; no two of
-    the front are tied in time. Errors within :data:`ERROR_RESOLUTION` of a least one are taken for equal to it. (To
-    ask of each point whether *any* other beats it would not do: "within the noise" is not transitive, and a chain of
-    ties could leave nobody near the fastest.)
+    the front are tied in time. Errors within :data:`ERROR_RESOLUTION` of a smallest one count as equal to it. (Points
+    are not compared with *all* others: "within the noise" is not transitive, and a chain of ties could leave the front
+    without a point near the fastest.)
     """
     front: list[Point] = []
-    anchor = -math.inf  # least error of those that the last of the front stands for: ties must not creep
+    anchor = -math.inf  # smallest error of those that the last of the front represents: ties must not creep
     for point in sorted(points, key=lambda p: (p.error, p.time_ns)):
         if front and point.time_ns * (1.0 + noise_of(point.time_ns)) >= front[-1].time_ns:
             continue
@@ -196,7 +198,7 @@ class Choice:
     tied: tuple[Point, ...] = ()
     """Winners of other dtypes that are not slower beyond the noise, but less accurate."""
     noise: float = 0.0
-    """Relative difference in time up to which they counted as tied; 0 where nobody was."""
+    """Relative difference in time up to which they counted as tied; 0 where none was."""
 
 
 def choose(points: Iterable[Point], max_error: float, noise_of: NoiseOf) -> Choice | None:
@@ -231,7 +233,7 @@ def _confirmed(point: Point) -> float:
 
 @dataclass
 class Comparison:
-    """The dtypes of one problem under a bound on the error, and what became of each."""
+    """The dtypes of one problem under a bound on the error, each with its result."""
 
     truth: Problem
     max_error: float
@@ -242,7 +244,7 @@ class Comparison:
     calibrations: list[Calibration | None] = field(default_factory=list)
 
     def add(self, run: Run, trials: Iterable[Trial], best: Best | None) -> None:
-        """Add what a run of one dtype found.
+        """Add the results of a run of one dtype.
 
         Raises:
             UsageError: it was timed under other conditions than those before it.
@@ -262,8 +264,8 @@ class Comparison:
     def noise_of(self, time_ns: float) -> float:
         """Return the noise floor of ratios of times such as this: the largest, where the runs found several."""
         conditions = self.conditions or Conditions()
-        found = [c.noise_floor(conditions, time_ns) for c in self.calibrations if c is not None]
-        return max(found, default=DEFAULT_NOISE_FLOOR)
+        floors = [c.noise_floor(conditions, time_ns) for c in self.calibrations if c is not None]
+        return max(floors, default=DEFAULT_NOISE_FLOOR)
 
     @cached_property
     def front(self) -> list[Point]:

@@ -1,4 +1,4 @@
-"""Drift re-measurement: which times a drifting GPU has made suspect, and what is timed again because of it."""
+"""Drift re-measurement: finds the times that a drifting GPU has made suspect, and has them taken again."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tuner.database.records import SUSPECT
 from tuner.model import Configuration, Status, Trial
 
 WINDOW = 16
-"""Candidates that the measuring process times from one probe of its reference kernel to the next, at most. Those that
-failed there are among them, so the last 16 that succeeded cover all that was timed since the probe before."""
+"""Most candidates that the measuring process times between two probes of its reference kernel. Failed ones are among
+them, so that the last 16 successes cover all that was timed since the last probe."""
 NEAR = 1.10
-"""Only what is this close to the best is timed again: the others do not matter, and the race decides anyway."""
+"""Only times this close to the best are taken again: the others do not matter, and the race decides anyway."""
 RETIMINGS = 2
-"""Of one configuration, at most: on a GPU that drifts all the time its last time stands, and the race decides."""
+"""Of one configuration, at most: on a GPU that drifts all the time its last time counts, and the race decides."""
 
 
 class DriftCheck:
@@ -36,9 +36,9 @@ class DriftCheck:
 
         Args:
             trial: the newest.
-            timed: whether it was timed itself. Else it has failed before, or an equal source was timed earlier: it is
-                as suspect as that one, and says nothing about the GPU of now.
-            drifted: whether the probe after it found another time of the reference kernel than the probe before.
+            timed: whether it was timed itself. Otherwise it failed before that, or has the samples of an equal source:
+                it is as suspect as that source, and says nothing about the GPU at this moment.
+            drifted: whether the reference kernel's time changed from the probe before it to the probe after it.
             best_ns: the incumbent's time.
         """
         if trial.status is Status.OK:

@@ -1,4 +1,4 @@
-"""What a search is taught before it asks: what earlier runs of its problem measured, and of other tasks."""
+"""Teaches a search, before it begins, the results of earlier runs of its problem and of other tasks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tuner.model import Configuration, Status, Trial
 from tuner.search.study import Search
 from tuner.search.task_distance import distance
 from tuner.tuning.state import State
-from tuner.tuning.trials import judged, told_time
+from tuner.tuning.trials import told_time, under_bound
 
 RETRIED = 3
-"""Best configurations of earlier runs that are tried again."""
+"""Best configurations of earlier runs that are tried again: times of another day cannot be raced against today's."""
 MAX_RELATED = 2000
 """Trials of other problems that are read, the newest."""
 DETERMINISTIC = (
@@ -24,31 +24,30 @@ DETERMINISTIC = (
     Status.WRONG_RESULT,
     Status.MEMORY_FAULT,
 )
-"""What would come out the same again; a hang or a lack of memory may have been another program's doing."""
+"""Results that would be the same again; a hang or a lack of memory may have been caused by another program."""
 
 
 def teach_earlier_runs(
     search: Search, database: Database, state: State, attempted: Collection[Configuration]
 ) -> list[Configuration]:
-    """Teach what earlier runs of this very kernel, problem and GPU measured, so that only new ground is tried.
+    """Teach the results of earlier runs of this very kernel, problem and GPU, so that only new ground is tried.
 
-    Failures that may not be seen again on another day are left out.
+    Failures that may not happen again on another day are left out.
 
     Args:
         search: is taught.
         database: has the runs.
-        state: of this run; ``known_before`` counts what is taught.
-        attempted: what this run has begun, which counts by this run's result.
+        state: of this run; ``known_before`` counts the results that are taught.
+        attempted: what this run has begun: this run's result counts for these.
 
     Returns:
-        The confirmed best of them and the next few, to be tried again unless this run has done so: times of another day
-        cannot be raced against today's.
+        The confirmed best of them and the next few, to be tried again; without those that this run has tried.
     """
     max_error = state.run.options.max_error
-    earlier = [judged(trial, max_error) for trial in database.earlier_trials(state.run)]
+    earlier = [under_bound(trial, max_error) for trial in database.earlier_trials(state.run)]
     # A trial without a bound has no error; it may well be accurate enough.
-    unjudged = [trial for trial in earlier if trial.status is Status.INACCURATE and not _settled(trial)]
-    ok = [trial.configuration for trial in earlier if trial.status is Status.OK or trial in unjudged]
+    unknown = [trial for trial in earlier if trial.status is Status.INACCURATE and not _settled(trial)]
+    ok = [trial.configuration for trial in earlier if trial.status is Status.OK or trial in unknown]
     best_before = state.best_before
     best = ([best_before[0]] if best_before and best_before[0] in ok else []) + ok[:RETRIED]
     tried = {trial.configuration for trial in state.trials}
@@ -62,7 +61,7 @@ def teach_earlier_runs(
 
 
 def teach_other_tasks(search: Search, database: Database, state: State) -> None:
-    """Teach what earlier runs of this very kernel measured at other sizes and on other GPUs."""
+    """Teach the results of earlier runs of this very kernel at other sizes and on other GPUs."""
     for other, trials in database.related_trials(state.run, MAX_RELATED):
         results = [(trial.configuration, told_time(trial)) for trial in trials]
         search.learn(results, distance(state.run, other))
@@ -70,9 +69,9 @@ def teach_other_tasks(search: Search, database: Database, state: State) -> None:
 
 
 def _settled(trial: Trial) -> bool:
-    """Whether an earlier trial would come out the same again.
+    """Return whether an earlier trial would have the same result again.
 
-    So would one whose error is known to be above the bound; of one that was tried without a bound it is not known.
+    An inaccurate one would if its error was counted; of one that was tried without a bound the error is not known.
     """
     if trial.status is Status.INACCURATE:
         return trial.verification is not None and trial.verification.true_error is not None

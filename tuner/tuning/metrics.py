@@ -29,9 +29,9 @@ def roof_under(roof: Roof, mode: Mode) -> Roof:
     """Return a roof with the ceilings that hold in a mode; the others become infinite, as unknown ones are."""
     if mode is not Mode.WARM:
         return roof
-    # With warm caches the bytes need not come from memory: its rate limits nothing then, shares of it can be several
-    # hundred per cent, and what the caches can deliver is not known. The arithmetic is the same; but where it is not
-    # what takes longest, its share says nothing about how good a time is, so that there is none at all.
+    # With warm caches the bytes need not come from memory: shares of its rate can be several hundred per cent, and the
+    # rate of the caches is not known. Arithmetic has the same ceiling as before, but where it is not the bound, its
+    # share says nothing about how good a time is: then there is none at all.
     flops = roof.peak_flops if roof.bound == "compute" else math.inf
     return replace(roof, peak_flops=flops, peak_bytes_per_s=math.inf)
 

@@ -1,4 +1,4 @@
-"""Opens a run: settles what is asked, prepares the device, and makes the run's study and state."""
+"""Opens a run: checks the request, prepares the device, and makes the run's study and state."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tuner.tuning.state import State
 
 
 def open_run(request: Request, device: Device, database: Database) -> tuple[State, Search]:
-    """Return where a new or an interrupted run stands, and its study. Nothing has been tried or recorded yet.
+    """Return the state of a new or an interrupted run, and its study. Nothing has been tried or recorded yet.
 
-    Whatever can be refused is refused before anything is measured.
+    Bad requests are refused before anything is measured.
 
     Raises:
-        UsageError: something that was asked for is not there, or does not fit together.
+        UsageError: the request names something that does not exist, or contradicts itself.
         TooInaccurateError: no kernel of this dtype can be within the bound on the error.
         TunerError: the problem cannot be tuned.
     """
@@ -71,10 +71,10 @@ def _sampler(run: Run, space: SearchSpace) -> SpaceSampler:
 
 
 def _refuse_inaccurate(run: Run, device: Device) -> None:
-    bound, least = run.options.max_error, device.least_error
-    if bound is not None and least is not None and least > bound:
+    bound, smallest = run.options.max_error, device.least_error
+    if bound is not None and smallest is not None and smallest > bound:
         raise TooInaccurateError(
-            f"{run.problem}: rounding alone makes an error of {least:.2g}, above {bound:.2g}",
+            f"{run.problem}: rounding alone makes an error of {smallest:.2g}, above {bound:.2g}",
             "choose a wider dtype, or allow more",
         )
 

@@ -1,25 +1,24 @@
-"""The finish: who is really fastest, by how much, and is it still so in a fresh process?
+"""The finish of a run: which configuration is really the fastest, by how much, and also in a fresh process?
 
-The search saw each candidate once, at different moments; the fastest of two hundred such figures is mostly lucky. The
-finalists are therefore timed again in turn, and judged by the ratio within each round, which drift cannot touch
-(:mod:`tuner.tuning.elimination`).
+The search timed each configuration once, at different moments; the fastest of two hundred such times is mostly lucky.
+So the finalists are timed again in turn, and compared by the ratio within each round, which drift does not affect
+(:mod:`tuner.tuning.elimination`). Then the winner is confirmed (:mod:`tuner.tuning.confirmation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 
-from tuner.conditions import Mode
 from tuner.database.records import SUSPECT
 from tuner.devices.base import Contestant, Device
 from tuner.model import Configuration, Measurement, Problem, Status, Trial
-from tuner.space.edge_sizes import edge_case_problems
 from tuner.stats import Ratio, Verdict, verdict
+from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
 
 FINALISTS = 8
+"""One more contestant makes every interval wider, and each loads and verifies in every heat."""
 FINALIST_FACTOR = 1.10
 """Only candidates this close to the best are raced: the search's figures are off by a few percent, not by ten."""
 SAMPLES, FEWEST_SAMPLES = 8, 3
@@ -27,23 +26,12 @@ GROUP_NS = 5e6
 """Samples of a group: so many as take this long, within these limits. Many rounds of few samples say more than few
 rounds of many, for what changes from round to round does not average out within one; but a group costs some 0.1 ms."""
 RECORDED_HEATS = (16,)
-"""Recorded samples are drawn, one a round: each has some dozens, and more rounds would look surer than those."""
+"""Recorded samples are drawn, one a round: each trial has some dozens, and more rounds would claim more certainty than
+these have."""
 MAX_CONFIRMATIONS = 10
-CONFIRMING_PROCESSES = 3
-"""Fresh processes that are asked at most until one agrees with the race: where a process gets its memory moves a short
-kernel by some percent (an addition of 2^20 floats on an H200 took 4.45 us in one process, and 4.74 in all others)."""
-NO_PROCESS = (Status.WORKER_DIED, Status.UNSTABLE)
-"""What a device says when somebody killed the fresh process, or it could not be made ready: neither says anything about
-the winner."""
-CONFIRMED_WITHIN = 0.02
-"""How far the time in a fresh process may be from the race's: clocks and memory layout differ there."""
-ALONE_FASTER = 0.15
-"""How much shorter it may be where calls rotate: on an H200 sums of 2^16 to 2^22 floats took 2 to 13 % less time alone
-in a fresh process than in turn with eight others. Who is faster alone claims nothing that is not so."""
-EVENT_RESOLUTION_NS = 500.0
-"""Events do not resolve less (documentation of cuEventElapsedTime); kernels of microseconds may be so far off."""
-BATCH_RESOLUTION_NS = 100.0
-"""The same where many calls share two events: where its code happens to lie moves a kernel by so much on an H200."""
+"""Winners that are tried at most: each costs a race, fresh processes and a verification at other sizes."""
+REGISTER_THREADS, REGISTER_BYTES = 128, 4
+"""For comparing registers with shared memory, as if every block had so many threads."""
 
 Reject = Callable[[Trial, str], None]
 """Told of a trial that failed in the race or was not confirmed, and why, as soon as that is known."""
@@ -51,7 +39,7 @@ Reject = Callable[[Trial, str], None]
 
 @dataclass(frozen=True)
 class Finish:
-    """What the race and the confirmation found."""
+    """Result of the race and the confirmation."""
 
     winner: Trial
     time_ns: float
@@ -61,17 +49,18 @@ class Finish:
     """The default's time over the winner's. All intervals of a race hold together with 95 %."""
     verdict: Verdict
     confirmed: Measurement | None
-    edges: list[tuple[Problem, Measurement]] = field(default_factory=list)
+    edge_cases: list[tuple[Problem, Measurement]] = field(default_factory=list)
+    """The winner at other sizes."""
     exportable: bool = False
     reason: str = ""
-    unasked: bool = False
-    """Whether the reason is none of the winner's: no process could be had to confirm or verify it."""
+    no_process: bool = False
+    """Whether the reason says nothing about the winner: no process could be had to confirm or verify it."""
     unstable: list[tuple[Trial, str]] = field(default_factory=list)
     """Finalists that a fresh process could not reproduce, or that are wrong at other sizes."""
     medians_ns: list[tuple[Configuration, float]] = field(default_factory=list)
-    """Of everybody who raced, the fastest first; who dropped out early has fewer samples behind it."""
+    """Of every contestant that did not fail, the fastest first; an eliminated one has fewer samples behind it."""
     tied: int = 1
-    """Finalists that the race cannot tell from the winner, itself included."""
+    """Finalists that are statistically tied with the winner, itself included."""
     noise_floor: float = 0.0
     """How far from 1 the ratio of equal kernels may be: what differs by less is the same."""
     incumbent: Trial | None = None
@@ -88,30 +77,10 @@ class Finish:
     race_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class Rivals:
-    """Whom the finalists are compared with, however slow: both may be finalists themselves, or unknown."""
-
-    default: Trial | None = None
-    incumbent: Trial | None = None
-
-
-@dataclass(frozen=True)
-class Confirmation:
-    """What a fresh process and other sizes say of a winner."""
-
-    measurement: Measurement | None
-    edges: list[tuple[Problem, Measurement]]
-    objection: str
-    """Empty if nothing speaks against it."""
-    unasked: bool = False
-    """Whether the objection is that nobody could be asked."""
-
-
 def finalists(trials: Sequence[Trial], resolution_ns: float = 0.0) -> list[Trial]:
     """Return the verified trials that could be the fastest, best first; one for each configuration.
 
-    A trial whose time is suspect is none: its configuration was timed again.
+    A trial with a suspect time is left out: its configuration was timed again.
     """
     ranked = sorted(
         (t for t in trials if t.status is Status.OK and t.time_ns and SUSPECT not in t.tags),
@@ -142,8 +111,8 @@ def run_finish(
 ) -> Finish | None:
     """Race the finalists, the default configuration and the incumbent, then confirm the winner.
 
-    Whoever fails makes room for the next best, until one is confirmed or :data:`MAX_CONFIRMATIONS` have failed. Where
-    nobody can be asked that is the end: it says nothing about the winner, and the next best would fare no better.
+    A trial that fails makes room for the next best, until a winner is confirmed or :data:`MAX_CONFIRMATIONS` have
+    failed. It ends, too, where no process can be had for confirming: the next best would fare no better.
 
     Args:
         device: where the trials were timed, with the problem prepared.
@@ -152,213 +121,183 @@ def run_finish(
         default: the trial of the default configuration.
         seed: of the order within the rounds.
         say: told what begins.
-        reject: told who failed in the race or was not confirmed; not in the end, which may never come.
+        reject: told of each trial that failed in the race or was not confirmed, at once: the end may never come.
         incumbent: the trial of the configuration that the database knew to be best.
         max_error: how far from the true result the winner may be in the fresh process.
 
     Returns:
-        The end, which is None when nothing was verified, and is not exportable when nobody could be confirmed.
+        None when nothing was verified; not exportable when no winner could be confirmed.
     """
     rejected: list[tuple[Trial, str]] = []
 
-    def out(trial: Trial, reason: str) -> None:
+    def refuse(trial: Trial, reason: str) -> None:
         rejected.append((trial, reason))
         reject(trial, reason)
 
-    last: Finish | None = None
-    rivals = Rivals(default, incumbent)
+    finish: Finish | None = None
+    race = _Race(device, problem, default, incumbent, max_error, say)
     for _ in range(MAX_CONFIRMATIONS):
-        refused = {trial.number for trial, _ in rejected}
-        left = [trial for trial in trials if trial.number not in refused]
-        runners = finalists(left, _resolution_ns(device))
-        if not runners:
+        contestants = race.contestants(trials, {trial.number for trial, _ in rejected})
+        if not contestants:
             break
-        for rival in (default, incumbent):
-            if rival is None or not rival.time_ns or not rival.status.ranked or rival.number in refused:
-                continue
-            if rival.configuration not in [runner.configuration for runner in runners]:
-                runners.append(rival)
-        say(_announcement(runners, rivals))
-        standing, lost = compete(device, runners, seed, out)
-        # Who dropped out may have done so against somebody who failed later: that race says nothing of them.
-        if not standing.left or (lost and standing.heats > 1):
+        say(race.announcement(contestants))
+        standing, failed = compete(device, contestants, seed, refuse)
+        # A contestant eliminated by one that failed later is unranked: race again.
+        if not standing.left or (failed and standing.heats > 1):
             continue
-        last = _judge(device, problem, runners, standing, rivals, max_error, say)
-        if last.exportable or last.unasked:
+        finish = race.finish(contestants, standing)
+        if finish.exportable or finish.no_process:
             break
-        out(last.winner, last.reason)
-    return None if last is None else replace(last, unstable=rejected)
-
-
-def _announcement(runners: Sequence[Trial], rivals: Rivals) -> str:
-    text = f"racing {len(runners)} {'finalist' if len(runners) == 1 else 'finalists'}"
-    if len(runners) < 2:
-        return text
-    configurations = [runner.configuration for runner in runners]
-    names = {"the default": rivals.default, "the best known before": rivals.incumbent}
-    there = [name for name, rival in names.items() if rival and rival.configuration in configurations]
-    return f"{text}, {' and '.join(there)} among them" if there else text
+        refuse(finish.winner, finish.reason)
+    return None if finish is None else replace(finish, unstable=rejected)
 
 
 def compete(
-    device: Device, runners: Sequence[Trial], seed: int, reject: Reject
+    device: Device, contestants: Sequence[Trial], seed: int, reject: Reject
 ) -> tuple[Standing, list[Trial]]:
-    """Let the runners race, the fastest known first; who fails is left out, and the heat is run again.
+    """Race trials, the fastest by the search first; one that fails is left out, and the heat is run again.
 
     Returns:
-        The order, and who failed.
+        The standing after the last heat, and the trials that failed.
     """
-    lost: list[Trial] = []
-    best_ns = runners[0].time_ns or 1e6
+    failed: list[Trial] = []
+    best_ns = contestants[0].time_ns or 1e6
     samples = max(FEWEST_SAMPLES, min(SAMPLES, round(GROUP_NS / best_ns)))
 
     def measure(left: Sequence[int], rounds: int, heat: int) -> Mapping[int, Groups]:
         running = list(left)
         while running:
-            contestants = [Contestant(runners[i].configuration, runners[i].time_ns or 0.0) for i in running]
-            found = device.race(contestants, rounds, samples, seed + heat)
-            if found.lost is None:
-                return {i: [groups[place] for groups in found.samples_ns] for place, i in enumerate(running)}
-            lost.append(runners[running.pop(found.lost)])
-            reject(lost[-1], found.error)
+            entered = [
+                Contestant(contestants[i].configuration, contestants[i].time_ns or 0.0) for i in running
+            ]
+            answer = device.race(entered, rounds, samples, seed + heat)
+            if answer.lost is None:
+                return {
+                    i: [groups[column] for groups in answer.samples_ns] for column, i in enumerate(running)
+                }
+            failed.append(contestants[running.pop(answer.lost)])
+            reject(failed[-1], answer.error)
         return {}
 
     heats = RECORDED_HEATS if device.recorded else HEATS
-    standing = eliminate(len(runners), measure, device.noise_floor(best_ns), heats=heats, seed=seed)
-    return standing, lost
+    standing = eliminate(len(contestants), measure, device.noise_floor(best_ns), heats=heats, seed=seed)
+    return standing, failed
 
 
-def _judge(
-    device: Device,
-    problem: Problem,
-    runners: Sequence[Trial],
-    standing: Standing,
-    rivals: Rivals,
-    max_error: float | None,
-    say: Callable[[str], None],
-) -> Finish:
-    """Choose the winner, confirm it, and compare it with its rivals."""
-    first = _first(device, runners, standing, rivals)
-    winner, time_ns = runners[first], standing.time_ns(first)
-    found = Confirmation(None, [], "")
-    if not device.recorded:
-        found = _confirm(device, problem, winner, time_ns, max_error, say)
+@dataclass(frozen=True)
+class _Race:
+    """What all races of a finish have in common."""
 
-    def versus(rival: Trial | None) -> tuple[float | None, Ratio | None, Verdict]:
-        places = (i for i in standing.groups if rival and runners[i].configuration == rival.configuration)
-        place = next(places, None)
-        if place is None:
-            return None, None, Verdict.AMBIGUOUS
-        ratio = standing.ratio(place, first)
-        return standing.time_ns(place), ratio, _opinion(ratio, standing.noise_floor)
+    device: Device
+    problem: Problem
+    default: Trial | None
+    incumbent: Trial | None
+    max_error: float | None
+    say: Callable[[str], None]
 
-    default_ns, ratio, against_default = versus(rivals.default)
-    incumbent_ns, versus_incumbent, against_incumbent = versus(rivals.incumbent)
-    times = sorted((standing.time_ns(i), i) for i in standing.groups)
-    return Finish(
-        winner,
-        time_ns,
-        rivals.default,
-        default_ns,
-        ratio,
-        against_default,
-        found.measurement,
-        found.edges,
-        exportable=not found.objection,
-        reason=found.objection,
-        unasked=found.unasked,
-        medians_ns=[(runners[i].configuration, median_ns) for median_ns, i in times],
-        tied=1 + len(standing.tied_with(first)),
-        noise_floor=standing.noise_floor,
-        incumbent=rivals.incumbent,
-        incumbent_ns=incumbent_ns,
-        versus_incumbent=versus_incumbent,
-        incumbent_verdict=against_incumbent,
-        race_verdict=standing.verdict,
-        rounds=standing.rounds,
-        heats=standing.heats,
-        race_s=standing.seconds,
+    def contestants(self, trials: Sequence[Trial], rejected: Collection[int]) -> list[Trial]:
+        """Return the finalists, with the default and the incumbent however slow these are.
+
+        Args:
+            trials: of the run.
+            rejected: numbers of those that failed.
+        """
+        chosen = finalists([t for t in trials if t.number not in rejected], resolution_ns(self.device))
+        for trial in (self.default, self.incumbent) if chosen else ():
+            if trial is None or not trial.time_ns or not trial.status.ranked or trial.number in rejected:
+                continue
+            if trial.configuration not in [contestant.configuration for contestant in chosen]:
+                chosen.append(trial)
+        return chosen
+
+    def announcement(self, contestants: Sequence[Trial]) -> str:
+        """Return a line that says what races."""
+        text = f"racing {len(contestants)} {'finalist' if len(contestants) == 1 else 'finalists'}"
+        if len(contestants) < 2:
+            return text
+        named = {"the default": self.default, "the best known before": self.incumbent}
+        names = [name for name, trial in named.items() if _index_of(trial, contestants) is not None]
+        return f"{text}, {' and '.join(names)} among them" if names else text
+
+    def finish(self, contestants: Sequence[Trial], standing: Standing) -> Finish:
+        """Choose the winner, confirm it, and compare it with the default and the incumbent."""
+        first = self._first(contestants, standing)
+        winner, time_ns = contestants[first], standing.time_ns(first)
+        confirmation = Confirmation()
+        if not self.device.recorded:
+            confirmation = confirm(
+                self.device, self.problem, winner.configuration, time_ns, self.max_error, self.say
+            )
+        default_ns, ratio, against_default = _versus(self.default, first, contestants, standing)
+        incumbent_ns, versus_incumbent, against_incumbent = _versus(
+            self.incumbent, first, contestants, standing
+        )
+        times = sorted((standing.time_ns(i), i) for i in standing.groups)
+        return Finish(
+            winner,
+            time_ns,
+            self.default,
+            default_ns,
+            ratio,
+            against_default,
+            confirmation.measurement,
+            confirmation.edge_cases,
+            exportable=not confirmation.objection,
+            reason=confirmation.objection,
+            no_process=confirmation.no_process,
+            medians_ns=[(contestants[i].configuration, median_ns) for median_ns, i in times],
+            tied=1 + len(standing.tied_with(first)),
+            noise_floor=standing.noise_floor,
+            incumbent=self.incumbent,
+            incumbent_ns=incumbent_ns,
+            versus_incumbent=versus_incumbent,
+            incumbent_verdict=against_incumbent,
+            race_verdict=standing.verdict,
+            rounds=standing.rounds,
+            heats=standing.heats,
+            race_s=standing.seconds,
+        )
+
+    def _first(self, contestants: Sequence[Trial], standing: Standing) -> int:
+        """Return the winner: the simplest of those that are surely the same as the fastest.
+
+        Where a launch takes most of the time, the default configuration, unless something beats it: which of the
+        others is ahead there is chance.
+        """
+        same = standing.same_as_first()
+        first = min(same, key=lambda i: _complexity(contestants[i]))
+        calibration, time_ns = self.device.calibration, standing.time_ns(first)
+        if calibration is None or not calibration.launch_decides(self.device.conditions, time_ns, tied=True):
+            return first
+        default = _index_of(self.default, contestants)
+        return first if default is None or default not in same else default
+
+
+def _index_of(trial: Trial | None, contestants: Sequence[Trial]) -> int | None:
+    """Return the index of the contestant with a trial's configuration."""
+    configurations = [contestant.configuration for contestant in contestants]
+    return (
+        configurations.index(trial.configuration) if trial and trial.configuration in configurations else None
     )
 
 
-def _first(device: Device, runners: Sequence[Trial], standing: Standing, rivals: Rivals) -> int:
-    """Choose the winner: of those that are the same beyond doubt the simplest, of others the fastest.
-
-    Where a launch takes most of the time, the default configuration, unless something beats it: what else would come
-    out there comes out by chance.
-    """
-    same = standing.same_as_first()
-    first = min(same, key=lambda i: _complexity(runners[i]))
-    calibration, time_ns = device.calibration, standing.time_ns(first)
-    if calibration is not None and calibration.launch_decides(device.conditions, time_ns, tied=True):
-        default = rivals.default.configuration if rivals.default else None
-        return next((i for i in same if runners[i].configuration == default), first)
-    return first
+def _versus(
+    trial: Trial | None, winner: int, contestants: Sequence[Trial], standing: Standing
+) -> tuple[float | None, Ratio | None, Verdict]:
+    """Return a trial's time in the race, its ratio to the winner's time, and the verdict about the winner."""
+    index = _index_of(trial, contestants)
+    if index is None or index not in standing.groups:
+        return None, None, Verdict.AMBIGUOUS
+    ratio = standing.ratio(index, winner)
+    opposite = verdict(ratio, standing.noise_floor)
+    swapped = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+    return standing.time_ns(index), ratio, swapped.get(opposite, opposite)
 
 
 def _complexity(trial: Trial) -> tuple[int, int]:
+    """Return bytes that a block needs, and the trial's number: the threads of a block are not known here."""
     resources = trial.resources
     if resources is None:
         return (0, trial.number)
-    # Registers of a whole block are not known here; both terms are in bytes a thread or block asks for.
-    return (
-        4 * resources.registers * 128 + resources.static_shared_bytes + resources.dynamic_shared_bytes,
-        trial.number,
-    )
-
-
-def _confirm(
-    device: Device,
-    problem: Problem,
-    winner: Trial,
-    raced_ns: float,
-    max_error: float | None,
-    say: Callable[[str], None],
-) -> Confirmation:
-    """Measure the winner in a fresh process, and verify it at other sizes."""
-    say("confirming the winner in a fresh process")
-    found: list[float] = []
-    for _ in range(CONFIRMING_PROCESSES):
-        again = device.confirm(winner.configuration, raced_ns)
-        if again.status in NO_PROCESS:
-            again = device.confirm(winner.configuration, raced_ns)
-        if again.status is not Status.OK:
-            objection = f"in a fresh process: {again.status}: {again.error}"
-            return Confirmation(again, [], objection, unasked=again.status in NO_PROCESS)
-        found.append(median(again.samples_ns))
-        if _agrees(device, found[-1], raced_ns):
-            break
-    else:
-        times = ", ".join(f"{time_ns / 1e3:.2f}" for time_ns in found)
-        moved = f"{raced_ns / 1e3:.2f} us in the race, {times} us in fresh processes"
-        return Confirmation(again, [], moved)
-    error = again.verification.true_error if again.verification else None
-    if max_error is not None and error is not None and error > max_error:
-        return Confirmation(again, [], f"on other inputs its error is {error:.2g}, above {max_error:.2g}")
-    say("verifying the winner at awkward sizes")
-    chosen = winner.configuration
-    edges = device.verify_at(edge_case_problems(problem, chosen, device.fits), chosen)
-    failed = [(where, found) for where, found in edges if found.status is not Status.OK]
-    if not failed:
-        return Confirmation(again, edges, "")
-    # What is wrong at one size counts, also if another could not be looked at.
-    where, worst = min(failed, key=lambda one: one[1].status is Status.UNVERIFIED)
-    objection = f"at {where}: {worst.status}: {worst.error}"
-    return Confirmation(again, edges, objection, unasked=worst.status is Status.UNVERIFIED)
-
-
-def _agrees(device: Device, again_ns: float, raced_ns: float) -> bool:
-    """Return whether the time in a fresh process is that of the race."""
-    slower = max(CONFIRMED_WITHIN * raced_ns, _resolution_ns(device))
-    faster = ALONE_FASTER * raced_ns if device.conditions.mode is Mode.ROTATING else slower
-    return -max(faster, slower) <= again_ns - raced_ns <= slower
-
-
-def _resolution_ns(device: Device) -> float:
-    return EVENT_RESOLUTION_NS if device.conditions.mode is Mode.COLD else BATCH_RESOLUTION_NS
-
-
-def _opinion(ratio: Ratio, noise_floor: float) -> Verdict:
-    """Turn a ratio of a rival's time to the winner's into a verdict about the winner."""
-    found = verdict(ratio, noise_floor)
-    return {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}.get(found, found)
+    shared = resources.static_shared_bytes + resources.dynamic_shared_bytes
+    return (REGISTER_BYTES * resources.registers * REGISTER_THREADS + shared, trial.number)

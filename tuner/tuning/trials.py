@@ -1,4 +1,4 @@
-"""From a device's answer to a trial, from a trial to what a search is told, from a finish to what is kept of it."""
+"""Conversions: a device's answer to a trial, a trial to what a search is told, a finish to what is kept of it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def trial_of(outcome: Outcome, max_error: float | None = None) -> Trial:
     return _bounded(trial, max_error)
 
 
-def judged(trial: Trial, max_error: float | None) -> Trial:
+def under_bound(trial: Trial, max_error: float | None) -> Trial:
     """Return a recorded trial with the status that it has under this bound, whatever bound it was recorded under."""
     if trial.status is Status.INACCURATE:
         trial = replace(trial, status=Status.OK, error="")
@@ -94,13 +94,13 @@ def winner_of(finish: Finish, ids: Mapping[int, int], *, replayed: bool) -> Winn
         ratio_high=ratio.high if ratio else None,
         verdict=finish.verdict,
         confirmed_ns=statistics.median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
-        edges_verified=bool(finish.edges) and not finish.reason,
+        edges_verified=bool(finish.edge_cases) and not finish.reason,
         exportable=finish.exportable,
         reason=finish.reason,
         race={
             "medians_ns": [[str(configuration), time_ns] for configuration, time_ns in finish.medians_ns],
             "tied": finish.tied,
-            "edges": [str(problem) for problem, _ in finish.edges],
+            "edges": [str(problem) for problem, _ in finish.edge_cases],
             "replayed": replayed,
             "noise_floor": finish.noise_floor,
             "verdict": str(finish.race_verdict),
