@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tuner.compile.nvrtc import compile_source, header_folders
-from tuner.expressions.arithmetic import FUNCTION_NAMES, operations, uses
 from tuner.expressions.array import ARGUMENTS
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.elementwise import MAX_EXPONENT, MAX_LENGTH, MAX_OPERATIONS
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
+from tuner.expressions.evaluation import FUNCTION_NAMES, operations, uses
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.render import render, render_launch

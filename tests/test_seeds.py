@@ -18,7 +18,8 @@ from tests.sessions import request_of
 from tuner.cli.commands.run import run as run_command
 from tuner.database.database import Database
 from tuner.errors import Interrupted, KernelError
-from tuner.expressions.arithmetic import Expression, ceil_div, parse
+from tuner.expressions.arithmetic import Expression, parse
+from tuner.expressions.evaluation import ceil_div
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec

@@ -1,10 +1,8 @@
-"""The right answer on the host: a NumPy expression, for values and magnitudes.
+"""NumPy expressions for references on the CPU: correct values, and magnitudes that bound rounding errors.
 
-A reference expression such as ``"alpha * x + y"`` or ``"a @ b"`` is evaluated twice in float64: for the values, and
-for their magnitudes (every term made positive, every difference a sum; ``tuner.expressions.magnitudes`` has the
-rules). The
-magnitude is what rounding errors are proportional to: a sum that cancels to nearly nothing still carries the errors of
-its large terms.
+A reference expression such as ``"alpha * x + y"`` or ``"a @ b"`` is evaluated in float64, for the values and for their
+magnitudes, in which every term is positive and every difference a sum (``tuner.expressions.magnitudes`` has the rules).
+Rounding errors are proportional to the magnitude: a sum that cancels to nearly zero still has its large terms' errors.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ import numpy.typing as npt
 
 from tuner.errors import ExpressionError
 from tuner.expressions import elementwise, magnitudes
+from tuner.expressions.evaluation import BINARY, COMPARE
 from tuner.expressions.magnitudes import NUMPY, Sized
 
 Array = npt.NDArray[np.float64]
@@ -31,17 +30,17 @@ _PLAIN_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "transpose": np.transpose,
 }
 ARGUMENTS = {**elementwise.FUNCTIONS, **dict.fromkeys(_REDUCTIONS, 1), "transpose": 1}
-"""The functions, and how many arguments each takes."""
+"""The functions with their numbers of arguments."""
 
 
 class ArrayExpression:
-    """A NumPy expression over the kernel's tensors, scalars and sizes, parsed by a whitelist and never run as Python.
+    """A NumPy expression over a kernel's tensors, scalars and sizes, parsed by a whitelist and not run as Python.
 
-    ``A if op == 'sum' else B`` compares options and dtype roles with text, and the name of an option may stand for an
-    element expression: :meth:`settled` resolves both for one problem, and only what is settled can be evaluated.
+    ``A if op == 'sum' else B`` compares options and dtype roles with text, and the name of an option may stand for its
+    element expression. :meth:`settled` resolves both for one problem; only its result can be evaluated.
 
     Raises:
-        ExpressionError: the text is not an expression, or uses something outside the whitelist.
+        ExpressionError: the text is no expression, or uses something outside the whitelist.
     """
 
     def __init__(self, text: str) -> None:
@@ -53,21 +52,21 @@ class ArrayExpression:
                 f"cannot parse reference {text!r}: {getattr(error, 'msg', error)}"
             ) from None
         self.compared: dict[str, frozenset[str]] = {}
-        """The options and dtype roles that it compares, and with what."""
+        """The options and dtype roles that it compares, with the texts that they are compared with."""
         self.names = frozenset(self._check(self._body))
-        """The tensors, scalars, sizes and element expressions it needs."""
+        """The tensors, scalars, sizes and element expressions that it uses."""
 
     def settled(
         self, choices: Mapping[str, Any], element_texts: Mapping[str, str] | None = None
     ) -> ArrayExpression:
-        """Return the expression for one problem: without ``if``, and with element expressions in their names' places.
+        """Return the expression for one problem: without ``if``, and with element expressions instead of their names.
 
         Args:
             choices: options and dtype roles by name.
-            element_texts: canonical element expressions by the name of their option.
+            element_texts: canonical element expressions by option.
 
         Raises:
-            ExpressionError: it compares a name that has no choice.
+            ExpressionError: it compares a name that is not in ``choices``.
         """
         element_texts = element_texts or {}
         if not self.compared and self.names.isdisjoint(element_texts):
@@ -75,12 +74,12 @@ class ArrayExpression:
         missing = self.compared.keys() - choices.keys()
         if missing:
             raise ExpressionError(f"unknown name {min(missing)!r} in reference {self.text!r}")
-        settling = _Settling(choices, element_texts)
-        return ArrayExpression(ast.unparse(settling.visit(copy.deepcopy(self._body))))
+        settled = _Settled(choices, element_texts).visit(copy.deepcopy(self._body))
+        return ArrayExpression(ast.unparse(settled))
 
     def evaluate(self, names: Mapping[str, Any]) -> tuple[Array, Array]:
-        """Return values and magnitudes in float64; the magnitude is 0 where float32 arithmetic cannot round."""
-        self._insist(names)
+        """Return values and magnitudes in float64; the magnitude is 0 where float32 arithmetic is exact."""
+        self._check_names(names)
         with np.errstate(all="ignore"):
             try:
                 sized = self._run(self._body, names)
@@ -94,15 +93,15 @@ class ArrayExpression:
             return value, np.broadcast_to(magnitude, value.shape)
 
     def compute(self, names: Mapping[str, Any]) -> Any:
-        """Return the value alone, as plain NumPy computes it in the dtypes of the arrays."""
-        self._insist(names)
+        """Return the value as NumPy computes it in the arrays' dtypes, without magnitudes."""
+        self._check_names(names)
         with np.errstate(all="ignore"):
             try:
                 return _plain(self._body, names)
             except (TypeError, ValueError, OverflowError) as error:
                 raise ExpressionError(f"reference {self.text!r}: {error}") from None
 
-    def _insist(self, names: Mapping[str, Any]) -> None:
+    def _check_names(self, names: Mapping[str, Any]) -> None:
         if self.compared:
             raise ExpressionError(
                 f"reference {self.text!r} depends on {', '.join(self.compared)}", "settle it first"
@@ -125,7 +124,7 @@ class ArrayExpression:
                 return self._check(node.left) | self._check(node.right)
             case ast.UnaryOp(op=ast.USub()):
                 return self._check(node.operand)
-            case ast.Compare(ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
+            case ast.Compare(ops=[op], comparators=[right]) if type(op) in COMPARE:
                 return self._check(node.left) | self._check(right)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 name, texts, _ = _choice(test, self.text)
@@ -164,7 +163,7 @@ class ArrayExpression:
 
     def _comparison(self, node: ast.Compare, names: Mapping[str, Any]) -> tuple[Any, Sized, Sized]:
         left, right = self._run(node.left, names), self._run(node.comparators[0], names)
-        return _COMPARISONS[type(node.ops[0])](left.value, right.value), left, right
+        return COMPARE[type(node.ops[0])](left.value, right.value), left, right
 
     def _call(self, name: str, node: ast.Call, names: Mapping[str, Any]) -> Sized:
         if name == "where":
@@ -184,15 +183,15 @@ class ArrayExpression:
         reduce = _REDUCTIONS[name]
         value = reduce(a.value, **options)
         if name in ("sum", "mean"):
-            terms = np.size(a.value) / max(np.size(value), 1)
-            return Sized(value, reduce(a.magnitude, **options), False, a.operations + terms)
-        # Rounding may change which is the largest, but not by more than the largest of the errors.
+            summands = np.size(a.value) / max(np.size(value), 1)
+            return Sized(value, reduce(a.magnitude, **options), False, a.operations + summands)
+        # Rounding may change which element is the largest, but its value by no more than the largest error.
         magnitude = np.abs(value) if a.exact else _REDUCTIONS["max"](a.magnitude, **options)
         return Sized(value, magnitude, a.exact, a.operations)
 
 
-class _Settling(ast.NodeTransformer):
-    """Takes the branch that the choices name, and puts element expressions in their names' places."""
+class _Settled(ast.NodeTransformer):
+    """Replaces an ``if`` by the branch that the choices select, and names of element expressions by these."""
 
     def __init__(self, choices: Mapping[str, Any], element_texts: Mapping[str, str]) -> None:
         self._choices, self._elements = choices, element_texts
@@ -208,7 +207,7 @@ class _Settling(ast.NodeTransformer):
 
 
 def _choice(test: ast.expr, text: str) -> tuple[str, frozenset[str], bool]:
-    """Read ``option == 'text'``: the option's name, the texts, and whether it must be among them or must not."""
+    """Return the parts of ``option == 'text'``: the option, the texts, and whether it must be one of them or none."""
     match test:
         case ast.Compare(
             left=ast.Name(id=name),
@@ -229,21 +228,7 @@ def _choice(test: ast.expr, text: str) -> tuple[str, frozenset[str], bool]:
     )
 
 
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Lt: operator.lt,
-    ast.Gt: operator.gt,
-    ast.LtE: operator.le,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
-_PLAIN_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.MatMult: operator.matmul,
-}
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {**BINARY, ast.MatMult: operator.matmul}
 
 
 def _plain(node: ast.AST, names: Mapping[str, Any]) -> Any:
@@ -260,9 +245,9 @@ def _plain(node: ast.AST, names: Mapping[str, Any]) -> Any:
             # A whole number stays one: NumPy squares faster than it raises to 2.0.
             return _plain(left, names) ** (int(exponent) if exponent.is_integer() else exponent)
         case ast.BinOp(left=left, op=op, right=right):
-            return _PLAIN_OPERATORS[type(op)](_plain(left, names), _plain(right, names))
+            return _OPERATORS[type(op)](_plain(left, names), _plain(right, names))
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return _COMPARISONS[type(op)](_plain(left, names), _plain(right, names))
+            return COMPARE[type(op)](_plain(left, names), _plain(right, names))
         case ast.Call(func=ast.Name(id=name)):
             options = {
                 k.arg: k.value.value for k in node.keywords if k.arg and isinstance(k.value, ast.Constant)
@@ -281,7 +266,7 @@ def _binary(op: ast.operator, a: Sized, b: Sized) -> Sized:
             return magnitudes.multiplied(a, b)
         case ast.Div():
             return magnitudes.divided(a, b, NUMPY)
-    terms = np.shape(a.value)[-1] if np.ndim(a.value) else 1
+    summands = np.shape(a.value)[-1] if np.ndim(a.value) else 1
     return Sized(
-        a.value @ b.value, a.magnitude @ b.magnitude, False, a.operations + b.operations + 2.0 * terms
+        a.value @ b.value, a.magnitude @ b.magnitude, False, a.operations + b.operations + 2.0 * summands
     )

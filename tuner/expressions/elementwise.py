@@ -1,21 +1,20 @@
-"""Element expressions: what a user wants computed of each element, such as ``x + 0.5 * (20 - x)``.
+"""Element expressions: a user's formula for each element, such as ``x + 0.5 * (20 - x)``, as an option of a kernel.
 
-An option of a kernel may be one. It is parsed by a whitelist and never run as Python, and it has a canonical text, so
-that two ways to write the same are one problem. ``tuner.expressions.elementwise_cuda`` turns it into CUDA,
-``tuner.expressions.array`` into the right answer; both walk the tree that is checked here.
+An element expression is parsed by a whitelist and not run as Python. Its text is canonical, so that two ways to write
+the same formula are one problem. ``tuner.expressions.elementwise_cuda`` translates the checked tree to CUDA;
+``tuner.expressions.array`` evaluates it for the reference.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
 import math
 from collections.abc import Iterable
 
 import numpy as np
 
-from tuner.errors import ExpressionError
+from tuner.errors import ExpressionError, suggestion
 
 FUNCTIONS = {
     "abs": 1,
@@ -29,7 +28,7 @@ FUNCTIONS = {
     "minimum": 2,
     "where": 3,
 }
-"""The functions and how many arguments each takes: what the NumPy reference knows element by element."""
+"""The functions with their numbers of arguments: those that NumPy applies element by element."""
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<",
     ast.LtE: "<=",
@@ -41,7 +40,7 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
 MAX_LENGTH = 500
 MAX_DEPTH = 64
 MAX_OPERATIONS = 64
-"""Roundings add up: up to here the allowed error that ``operations`` asks for covers the worst case of them."""
+"""Rounding errors add up; with at most so many, the allowed error that ``operations`` implies covers the worst case."""
 MAX_EXPONENT = 64
 USAGE = "use numbers, + - * /, ** with a number, comparisons in where(), and " + ", ".join(FUNCTIONS)
 
@@ -69,15 +68,15 @@ class ElementExpression:
             raise ExpressionError(f"cannot parse {shown(text)}: {reason}", USAGE) from None
         names: dict[str, None] = {}
         self.body: ast.expr = _checked(body, names, text, 0)
-        """The tree: names, float constants, and nothing outside the grammar."""
+        """The checked tree: names, numbers, operators and functions of the grammar only."""
         self.names: frozenset[str] = frozenset(names)
         """The names that it uses."""
         for name in names if of is not None else ():
-            _insist(name, tuple(of or ()), text)
+            _check_name(name, tuple(of or ()), text)
         self.text: str = _text(self.body)
-        """Canonical: white space, needless parentheses and ways to write a number make no difference."""
+        """Canonical: independent of white space, needless parentheses and the notation of numbers."""
         self.operations: int = _operations(self.body)
-        """Each ``+ - * /``, comparison and function is one, ``**`` as many as it takes multiplications."""
+        """Each ``+ - * /``, comparison and function counts as one, ``**`` as its number of multiplications."""
         if self.operations > MAX_OPERATIONS:
             raise ExpressionError(
                 f"{shown(text)} has {self.operations} operations",
@@ -90,18 +89,18 @@ class ElementExpression:
 
 @functools.lru_cache(maxsize=1024)
 def parse_element(text: str, of: tuple[str, ...] | None = None) -> ElementExpression:
-    """Return the :class:`ElementExpression` of a text, parsed once however often it is asked for."""
+    """Return the :class:`ElementExpression` of a text; cached."""
     return ElementExpression(text, of)
 
 
 def shown(text: str) -> str:
-    """Return a text as a message shows it: on one line, and not longer than one."""
+    """Return a text for a message: quoted, on one line, and cut to 80 characters."""
     line = " ".join(text.split())
     return repr(line if len(line) <= 80 else f"{line[:77]}...")
 
 
 def exponent_of(node: ast.expr) -> float | None:
-    """Return the number to the right of a ``**``, or None where there is something else."""
+    """Return a constant exponent, or None for anything else."""
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return float(value)
@@ -111,7 +110,8 @@ def exponent_of(node: ast.expr) -> float | None:
 
 
 def multiplications(exponent: float) -> int:
-    """Count the multiplications (and a division) of a power by repeated squaring; any other power is one call."""
+    """Return the multiplications (and a division) of a power by repeated squaring; 1 for an exponent with a
+    fraction."""
     if exponent != int(exponent):
         return 1
     whole = abs(int(exponent))
@@ -120,7 +120,7 @@ def multiplications(exponent: float) -> int:
 
 
 def _checked(node: ast.expr, names: dict[str, None], text: str, depth: int) -> ast.expr:
-    """Return a tree of nothing but what is allowed, its numbers in one form."""
+    """Return the tree with numbers in canonical form, or raise an error for anything outside the grammar."""
 
     def child(inner: ast.expr) -> ast.expr:
         return _checked(inner, names, text, depth + 1)
@@ -157,13 +157,13 @@ def _checked(node: ast.expr, names: dict[str, None], text: str, depth: int) -> a
             part = ast.unparse(arguments[0])
             raise ExpressionError(f"{part!r} is no comparison in {shown(text)}", "write where(x > 0, a, b)")
         case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
-            _insist(name, tuple(FUNCTIONS), text, "function")
+            _check_name(name, tuple(FUNCTIONS), text, "function")
     part = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
     raise ExpressionError(f"{shown(part)} is not allowed in {shown(text)}", USAGE)
 
 
 def _number(value: float, text: str) -> ast.Constant:
-    """Return a number in its one form: whole numbers without a point, as far as a double holds them."""
+    """Return a number in canonical form: a whole number that a double represents exactly is an integer."""
     try:
         number = float(value)
     except OverflowError:
@@ -197,10 +197,10 @@ _SIGNS: dict[type[ast.operator], tuple[str, int]] = {
 
 
 def _text(node: ast.expr, binds: int = 0) -> str:
-    """Write a tree, with parentheses where what is around it binds more tightly.
+    """Return a tree as text, in parentheses if the operator around it binds more tightly.
 
-    Written here and not by ``ast.unparse``, whose parentheses differ between versions of Python: problems are told
-    apart by this text, also in a database that outlives them.
+    ``ast.unparse`` is no substitute: its parentheses differ between versions of Python, and this text identifies
+    problems in databases.
     """
     match node:
         case ast.Constant(value=value):
@@ -238,11 +238,6 @@ def _operations(node: ast.expr) -> int:
     return 0
 
 
-def _insist(name: str, known: tuple[str, ...], text: str, what: str = "name") -> None:
-    if name in known:
-        return
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    raise ExpressionError(
-        f"unknown {what} {name!r} in {shown(text)}", f"{hint}choose from: {', '.join(known) or 'none'}"
-    )
+def _check_name(name: str, allowed: tuple[str, ...], text: str, what: str = "name") -> None:
+    if name not in allowed:
+        raise ExpressionError(f"unknown {what} {name!r} in {shown(text)}", suggestion(name, allowed))

@@ -1,8 +1,7 @@
-"""Element expressions as CUDA C++: value in float or double, and magnitude in double.
+"""Translate element expressions to CUDA C++: values in float or double, magnitudes in double.
 
-Nothing of a user's text gets into the code: operators, functions and literals are written here, and names are those
-that the expression was allowed. Each result is one C++ expression over variables of these names, so that it can stand
-anywhere in a function.
+No part of a user's text gets into the code: operators, functions and literals are written here, and names are only
+those that the expression may use. Each result is one C++ expression over variables of these names.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def cuda_double(text: str) -> str:
 
 
 def cuda_macro(name: str, text: str, of: tuple[str, ...]) -> str:
-    """Return a ``#define`` with the expression's names as parameters, which may be of any type that casts to float."""
+    """Return a ``#define`` with the expression's names as parameters, of any type that can be cast to float."""
     body = _value(parse_element(text).body, "float", lambda variable: f"((float)({variable}))")
     return f"#define {name}({', '.join(of)}) ({body})"
 
@@ -50,7 +49,7 @@ def cuda_magnitude(text: str) -> str:
 
 
 def literal(value: float, kind: str) -> str:
-    """Return a number in C: as float the nearest float32, in the fewest digits that lead back to it."""
+    """Return a C literal: as float the nearest float32, in the fewest digits that identify it."""
     digits = str(np.float32(value)) if kind == "float" else repr(float(value))
     if not any(mark in digits for mark in ".e"):
         digits += ".0"
@@ -86,7 +85,7 @@ def _value(node: ast.expr, kind: str, variable: Callable[[str], str]) -> str:
 
 
 def _power(base: str, exponent: float, kind: str, *, simple: bool) -> str:
-    """Write a power: products of a whole exponent, a root, else the library's function."""
+    """Return a power as C++: products for a whole exponent, a square root, else the library's function."""
     suffix = "f" if kind == "float" else ""
     if exponent == 0.0:
         return literal(1.0, kind)
@@ -101,7 +100,7 @@ def _power(base: str, exponent: float, kind: str, *, simple: bool) -> str:
         return f"({literal(1.0, kind)} / {_power(base, -exponent, kind, simple=simple)})"
     if exponent == 2.0 and simple:
         return f"({base} * {base})"
-    # A function without a name, so that the base is computed once and its text does not double with each power.
+    # A lambda, so that the base is computed once and its text does not double with each power.
     whole = int(exponent)
     squares = ["t"] + [f"t{1 << i}" for i in range(1, whole.bit_length())]
     lines = [f"const {kind} {b} = {a} * {a};" for a, b in itertools.pairwise(squares)]
@@ -111,7 +110,7 @@ def _power(base: str, exponent: float, kind: str, *, simple: bool) -> str:
 
 
 class _Term:
-    """A number in the generated code; arithmetic with it writes a line."""
+    """A number in the generated code; arithmetic with it adds a line."""
 
     def __init__(self, text: str, recorder: _Recorder) -> None:
         self.text, self.recorder = text, recorder
@@ -155,12 +154,12 @@ class _Term:
         return self._write(self, "<=", other, "bool")
 
     def equals(self, other: Any) -> _Term:
-        """Compare; ``==`` itself is Python's."""
+        """Return the comparison ``==``, whose operator stays Python's."""
         return self._write(self, "==", other, "bool")
 
 
 class _Recorder:
-    """Writes the rules of ``tuner.expressions.magnitudes`` down as lines of C++, each value once."""
+    """Records the rules of ``tuner.expressions.magnitudes`` as lines of C++, each value once."""
 
     def __init__(self, expression: ElementExpression) -> None:
         self.lines: list[str] = []
@@ -180,7 +179,7 @@ class _Recorder:
         }
 
     def write(self, code: str, kind: str = "double") -> _Term:
-        """Add a line, and give what it computes."""
+        """Add a line, and return its result."""
         name = f"{self._prefix}{len(self.lines)}"
         self.lines.append(f"const {kind} {name} = {code};")
         return _Term(name, self)
@@ -190,7 +189,7 @@ class _Recorder:
         return value if isinstance(value, _Term) else _Term(literal(value, "double"), self)
 
     def where(self, condition: Any, then: Any, otherwise: Any) -> _Term:
-        """Choose."""
+        """Return ``condition ? then : otherwise``."""
         return self.write(f"{condition} ? {self.number(then)} : {self.number(otherwise)}")
 
     def _function(self, name: str) -> Callable[..., _Term]:

@@ -1,4 +1,4 @@
-"""A library's call in a kernel's file, ``torch.mm(a, b, out=c)``: parsed by a whitelist, and never run as Python."""
+"""Library calls in kernel files, ``torch.mm(a, b, out=c)``: parsed by a whitelist, and not run as Python."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ log1p log2 matmul max maximum mean min minimum multiply negative outer power pro
 square squeeze stack subtract sum tanh transpose true_divide where
 """
 FUNCTIONS = {"torch": frozenset(_TORCH.split()), "cupy": frozenset(_CUPY.split())}
-"""What may be called, by library. None of them reads or writes a file, makes an array from nothing, or takes code."""
+"""Allowed functions by library. None of them accesses files, creates arrays without inputs, or takes code."""
 
 EXAMPLE = "write one call, such as torch.add(a, b, out=c)"
 
 
 class LibraryCall:
-    """A call of a library's function, which writes its result to an output of the kernel.
+    """A call of a library's function that writes its result to an output of the kernel.
 
-    The grammar: calls of functions on the list by their dotted names, with positional and keyword arguments; an
-    argument is a name (a tensor, scalar or size), a number, ``True``, ``False``, ``None``, another call, a list or
-    tuple of these, or minus one of these; ``dtype=`` takes a dtype's name. The outermost call has ``out=``.
-    ``tf32(...)`` around a call of torch lets its float32 products round their inputs to tf32.
+    Grammar: calls of functions in :data:`FUNCTIONS` by dotted name, with positional and keyword arguments. An argument
+    is a name (a tensor, scalar or size), a number, ``True``, ``False``, ``None``, another call, a list or tuple of
+    these, or minus one of these; ``dtype=`` takes a dtype's name. The outermost call has ``out=``. ``tf32(...)``
+    around a call of torch allows its float32 products to round their inputs to tf32.
 
     Raises:
         ExpressionError: the text is something else.
@@ -65,15 +65,18 @@ class LibraryCall:
         if self.tf32 and self.library != "torch":
             raise ExpressionError(f"{self.text!r}: tf32(...) is for torch", "leave it out")
         self.names = frozenset(names)
-        """The tensors, scalars and sizes that it uses, outputs included."""
+        """The tensors, scalars and sizes that it uses, including outputs."""
         self.outputs = self._outputs()
         """The tensors that it writes."""
 
     def bind(self, module: Any) -> Callable[[Mapping[str, Any]], Any]:
-        """Look the functions up in the imported library; gives what evaluates the call for values by name.
+        """Return a function that makes the call for values by name.
+
+        Args:
+            module: the imported library.
 
         Raises:
-            TunerError: this version of the library lacks one.
+            TunerError: this version of the library lacks a function or dtype.
         """
         functions = {}
         for name in self._functions:

@@ -1,15 +1,14 @@
-"""Magnitudes: what the rounding errors of a result are proportional to, node by node of an expression.
+"""Magnitudes, which bound the rounding errors of a result: a rule for each operation of an expression.
 
-The rules are written once, over any kind of number: ``tuner.expressions.array`` gives them NumPy arrays,
-``tuner.expressions.elementwise_cuda``
-gives them names of C variables and so gets the same rules as CUDA. For a result of ``n`` operations whose inputs are
-exact, computed in float32 by any order of evaluation that is allowed, they keep
+The rules are written once for any kind of number: ``tuner.expressions.array`` applies them to NumPy arrays, and
+``tuner.expressions.elementwise_cuda`` to C variables, to generate the same rules as CUDA. For a result of ``n``
+operations whose inputs are exact, computed in float32 in any allowed order of evaluation, they keep
 
     error <= u * ((n + 1) * magnitude - |value|)        with u = 2^-24,
 
-which ``tuner.expressions.array.tolerance`` covers for up to 64 operations. It holds for inputs (error 0), and each rule
-carries it from the arguments to the result: sums add magnitudes, products multiply them, and of any other function
-``f(a)`` it is ``|f'(a)|`` times the magnitude of ``a``, and a few times ``|f(a)|`` for the function's own error (CUDA
+which ``tuner.kernel.tolerance`` covers for up to 64 operations. It is true for inputs (error 0), and each rule carries
+it from the arguments to the result: sums add magnitudes, products multiply them, and the magnitude of another function
+``f(a)`` is ``|f'(a)|`` times that of ``a``, plus a few times ``|f(a)|`` for the function's own error (CUDA
 C++ Programming Guide, "Mathematical Functions": at most 2 ulp of expf, logf, tanhf, sinf and cosf, 9 ulp of powf, none
 beyond rounding of sqrtf and division).
 """
@@ -23,22 +22,22 @@ from typing import Any
 import numpy as np
 
 UNIT = 2.0**-24
-LOST = 2.0**14
-"""Magnitude over value beyond which the slope at the value says too little: 65 u times it is 6 %, and soon even the
-sign may be lost. The logarithm, the root or the inverse of such a value may be anything."""
+MAX_CONDITION = 2.0**14
+"""Magnitude over value beyond which a first-order error bound fails: 65 u times it is 6 %, and soon even the sign is
+uncertain. The logarithm, the root or the inverse of such a value may be anything."""
 ANYTHING = 1e300
 """A magnitude that allows any error; infinite as float32."""
 
 
 @dataclass(frozen=True)
 class Sized:
-    """A part of an expression.
+    """A value of an expression with its magnitude.
 
     Attributes:
-        value: in float64, or a term of C.
+        value: in float64, or a C variable.
         magnitude: likewise.
-        exact: whether float32 arithmetic has the very same value: inputs, and what only selects among them.
-        operations: roundings that lie behind it.
+        exact: whether float32 arithmetic has exactly this value: inputs, and selections among them.
+        operations: number of roundings in it.
     """
 
     value: Any
@@ -53,7 +52,7 @@ of number."""
 
 
 def constant(value: float, functions: Functions) -> Sized:
-    """Size a number of the expression's text; one that is no float32 is rounded once more."""
+    """Return a number of the expression's text; one that is no float32 counts as rounded."""
     with np.errstate(all="ignore"):
         exact = float(np.float32(value)) == value
     number = functions["number"]
@@ -61,38 +60,40 @@ def constant(value: float, functions: Functions) -> Sized:
 
 
 def negated(a: Sized) -> Sized:
-    """Size ``-a``."""
+    """Return ``-a``."""
     return Sized(-a.value, a.magnitude, a.exact, a.operations)
 
 
 def added(a: Sized, b: Sized) -> Sized:
-    """Size ``a + b``."""
+    """Return ``a + b``."""
     return Sized(a.value + b.value, a.magnitude + b.magnitude, False, a.operations + b.operations + 1)
 
 
 def subtracted(a: Sized, b: Sized) -> Sized:
-    """Size ``a - b``."""
+    """Return ``a - b``."""
     return Sized(a.value - b.value, a.magnitude + b.magnitude, False, a.operations + b.operations + 1)
 
 
 def multiplied(a: Sized, b: Sized) -> Sized:
-    """Size ``a * b``."""
+    """Return ``a * b``."""
     return Sized(a.value * b.value, a.magnitude * b.magnitude, False, a.operations + b.operations + 1)
 
 
 def divided(a: Sized, b: Sized, functions: Functions) -> Sized:
-    """Size ``a / b``."""
+    """Return ``a / b``."""
     value, size = a.value / b.value, functions["abs"](b.value)
     operations = a.operations + b.operations + 1
     if b.exact:
         return Sized(value, a.magnitude / size, False, operations)
     magnitude = (a.magnitude + functions["abs"](value) * b.magnitude) / size
-    magnitude = functions["where"](b.magnitude < LOST * size, magnitude, functions["number"](ANYTHING))
+    magnitude = functions["where"](
+        b.magnitude < MAX_CONDITION * size, magnitude, functions["number"](ANYTHING)
+    )
     return Sized(value, magnitude, False, operations)
 
 
 def powered(a: Sized, exponent: float, functions: Functions) -> Sized:
-    """Size ``a ** exponent``: products for a whole exponent, as the generated code computes it."""
+    """Return ``a ** exponent``: products for a whole exponent, as the generated code computes it."""
     if exponent == 0.0:
         return Sized(functions["number"](1.0), functions["number"](1.0), True)
     if exponent == 1.0:
@@ -118,7 +119,7 @@ def powered(a: Sized, exponent: float, functions: Functions) -> Sized:
 
 
 def applied(name: str, arguments: tuple[Sized, ...], functions: Functions) -> Sized:
-    """Size a function of one or two arguments."""
+    """Return a function of one or two arguments."""
     a = arguments[0]
     value = functions[name](*(argument.value for argument in arguments))
     operations = sum(argument.operations for argument in arguments) + 1
@@ -133,7 +134,7 @@ def applied(name: str, arguments: tuple[Sized, ...], functions: Functions) -> Si
         magnitude = _with_condition(size, size, a, functions)
     elif name == "exp":
         # An error d in a becomes e^a (e^d - 1) <= e^a d e^d; d is at most 65 u times the magnitude. Also for exact a:
-        # exp2f(a * log2(e)) is an honest way to compute it.
+        # exp2f(a * log2(e)) is a valid way to compute it.
         error = a.magnitude * functions["exp"](functions["minimum"](2.0**-18 * a.magnitude, 20.0))
         magnitude = size * (3.0 + error)
     elif name == "log":
@@ -149,21 +150,21 @@ def applied(name: str, arguments: tuple[Sized, ...], functions: Functions) -> Si
 
 
 def _with_condition(own: Any, factor: Any, a: Sized, functions: Functions) -> Any:
-    """Return ``own + factor * magnitude / |value|`` of an argument; ANYTHING where its digits are lost."""
+    """Return ``own + factor * magnitude / |value|`` of an argument; ANYTHING where the bound fails."""
     if a.exact:
         return own
     where, size = functions["where"], functions["abs"](a.value)
-    known = a.magnitude < LOST * size
-    # Nothing but zeros is no loss: the function has its value there, if it has one.
+    bounded = a.magnitude < MAX_CONDITION * size
+    # An exact zero has no error: the function has its value there, if it has one.
     otherwise = where(functions["equal"](a.magnitude, 0.0), own, ANYTHING)
-    return where(known, own + factor * (a.magnitude / where(known, size, 1.0)), otherwise)
+    return where(bounded, own + factor * (a.magnitude / where(bounded, size, 1.0)), otherwise)
 
 
 def chosen(holds: Any, left: Sized, right: Sized, a: Sized, b: Sized, functions: Functions) -> Sized:
-    """Size ``where(left < right, a, b)``, or with another comparison.
+    """Return ``where(left < right, a, b)``, or with another comparison.
 
-    Where rounding may decide the comparison either way, both results are right: the magnitude there allows the whole
-    difference between them. Comparisons of inputs with each other or with float32 numbers have no such place.
+    Where rounding may decide the comparison either way, both results are correct, so the magnitude allows their whole
+    difference. Comparisons of inputs with each other or with float32 numbers are exact.
     """
     where = functions["where"]
     value = where(holds, a.value, b.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tuner.expressions.arithmetic import ceil_div, round_up
+from tuner.expressions.evaluation import ceil_div, round_up
 from tuner.model import Gpu
 
 WARP = 32

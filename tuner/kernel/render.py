@@ -20,9 +20,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tuner import paths
 from tuner.errors import ExpressionError, KernelError
-from tuner.expressions.arithmetic import ceil_div, operations, round_up, uses
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude
+from tuner.expressions.evaluation import ceil_div, operations, round_up, uses
 from tuner.kernel.baselines import Baseline, launch_spec
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec

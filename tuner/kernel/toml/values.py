@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import ExpressionError, suggestion
-from tuner.expressions.arithmetic import FUNCTION_NAMES, Expression, parse
+from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.dtypes import ITEMSIZE
+from tuner.expressions.evaluation import FUNCTION_NAMES
 from tuner.kernel.toml.table import Table
 from tuner.kernel.variant_spec import DEVICE_LIMITS, RESOURCE_NAMES
 from tuner.model import Value
