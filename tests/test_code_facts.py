@@ -548,7 +548,9 @@ def rendered(name: str, cc: int) -> Iterator[tuple[str, str, str]]:
 
 @pytest.mark.parametrize(("name", "cc"), [("gemm", 80), ("gemm", 75), ("saxpy", 90)])
 def test_built_in_kernels_are_understood(name: str, cc: int) -> None:
-    for variant, source, entry in rendered(name, cc):
+    launches = list(rendered(name, cc))
+    assert launches
+    for variant, source, entry in launches:
         compiled_source = compile_source(source, entry, ARCHITECTURES[cc].arch, listing=True)
         found = ptx_facts(compiled_source.ptx, compiled_source.entry)
         assert found.walk.count(Kind.GLOBAL_STORE, Kind.BULK_STORE) > 0, variant

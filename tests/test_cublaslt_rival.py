@@ -198,16 +198,16 @@ def test_nothing_to_run_is_one_line(
         rival.cublaslt(*matrices(3, 5, 7), 77)
     assert "\n" not in str(caught.value)
     library.listed, library.broken = 3, {0, 2}
+    monkeypatch.setattr(
+        rival,
+        "_runner",
+        lambda product, algorithm, copies, stream: product.run(algorithm, *copies[0], stream),
+    )
     with pytest.raises(rival.RivalError, match="can be run: cuBLASLt: CUBLAS_STATUS_NOT_SUPPORTED"):
-        monkeypatch.setattr(
-            rival,
-            "_runner",
-            lambda product, algorithm, copies, stream: product.run(algorithm, *copies[0], stream),
-        )
         rival.cublaslt(*matrices(3, 5, 7), 77)
+    a, b, c = matrices(3, 5, 7)
+    c.dtype = "torch.int8"
     with pytest.raises(rival.RivalError, match="int8"):
-        a, b, c = matrices(3, 5, 7)
-        c.dtype = "torch.int8"
         rival.cublaslt(a, b, c, 77)
 
 

@@ -362,6 +362,7 @@ def test_no_flipped_bit_survives_the_migration(fast: Path) -> None:
     with Database.open(path) as database:
         truth = {stored.trial.id: stored for stored in database.query().rows}
         winners = {stored.id: stored for stored in database.winners().rows}
+    assert truth and winners
     for _ in range(300):
         path.write_bytes(with_a_flipped_bit(sound, chance))
         try:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
-from tuner.cli.explain import explain
+from tuner.cli.commands.explain import explain
 from tuner.conditions import Calibration, Conditions, Mode
 from tuner.database.database import Database
 from tuner.errors import CompileError, DeviceError, TunerError
@@ -99,6 +99,7 @@ def test_every_built_in_kernel_can_be_explained(name: str, cc: int) -> None:
     variant = kernel.usable_variants(problem, gpu)[0][0]
     chosen = Configuration.of(variant.name, variant.defaults)
     found = put_together(kernel, problem, gpu, chosen, read_code(kernel, problem, gpu, chosen))
+    assert found.launches
     for launch in found.launches:
         assert launch.occupancy.active_blocks > 0
         assert launch.facts is not None and launch.under_way is not None
@@ -272,7 +273,7 @@ def test_a_gpu_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(device: str) -> None:
         raise DeviceError("the driver is gone", "load it")
 
-    monkeypatch.setattr("tuner.devices.choose.has_gpu", lambda: True)
+    monkeypatch.setattr("tuner.cli.explain.has_gpu", lambda: True)
     monkeypatch.setattr("tuner.cli.explain._here", broken)
     done = run("vector_add")
     assert "the driver is gone: going on without this machine's GPU" in done.stderr

@@ -336,7 +336,9 @@ def test_no_file_is_written_over(tune: Tune, ours: Path, tmp_path: Path) -> None
 def test_t1_says_what_the_kernel_says(tmp_path: Path, name: str, cc: int) -> None:
     kernel, gpu = load_kernel(name), ARCHITECTURES[cc]
     problem = kernel.problem()
-    for variant in kernel.usable_variants(problem, gpu)[0]:
+    variants, _ = kernel.usable_variants(problem, gpu)
+    assert variants
+    for variant in variants:
         data = t1_of(kernel, variant, problem, gpu)
         theirs = read_t1(written(tmp_path / "x.T1.json", data)).space()
         own = SearchSpace.from_kernel(kernel, problem, gpu, (variant.name,))

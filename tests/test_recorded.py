@@ -27,6 +27,7 @@ def test_rows_belong_to_the_kernel_that_is_replayed(path: Path) -> None:
     recording = read_recording(path)
     kernel = load_kernel(recorded_kernel(path, recording.kernel))
     draw = random.Random(path.name)
+    assert recording.problems
     for recorded in recording.problems:
         space = SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu)
         left = space.restricted(recorded.rows)

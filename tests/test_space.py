@@ -113,7 +113,9 @@ def test_steps_do_not_change_the_set(monkeypatch):
 
 
 def test_values_are_plain_python_in_the_order_of_the_file():
-    for configuration in build(MIXED).configurations():
+    configurations = list(build(MIXED).configurations())
+    assert configurations
+    for configuration in configurations:
         assert list(configuration.values) == ["a", "flag", "text", "scale", "b"]
         assert [type(v) for v in configuration.values.values()] == [int, bool, str, float, int]
 
