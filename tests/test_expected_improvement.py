@@ -13,7 +13,7 @@ import pytest
 from tests.test_search import build, cost, found, single, time_of, union
 from tuner.model import Configuration, Resources
 from tuner.search import resource_features
-from tuner.search.expected_improvement import GPEISampler, Settings, expected_improvement
+from tuner.search.expected_improvement import GPEISampler, GPEISettings, expected_improvement
 from tuner.search.features import Features
 from tuner.search.gaussian_process import GaussianProcess
 from tuner.search.observations import standardise
@@ -148,7 +148,7 @@ def test_the_expected_improvement_is_infinite_before_the_model_and_falls():
 def test_the_expected_improvement_is_without_the_margin():
     improvements = []
     for margin in (0.0, 0.5):
-        search = study(single(6, 5), 1, Settings(margin=margin))
+        search = study(single(6, 5), 1, GPEISettings(margin=margin))
         for _ in range(search.sampler.settings.startup):  # which no margin changes
             configuration = search.ask()
             search.tell(configuration, time_of(configuration))
@@ -159,27 +159,27 @@ def test_the_expected_improvement_is_without_the_margin():
 
 def test_enough_is_said_after_so_many_small_improvements_in_a_row():
     criterion = StoppingCriterion(lambda time_ns: 0.005, patience=3)
-    criterion.asked(np.inf)
-    criterion.asked(0.0)  # there is no result to be better than
+    criterion.proposed(np.inf)
+    criterion.proposed(0.0)  # there is no result to be better than
     criterion.told(None)
     criterion.told(1024.0)
     for improvement in (0.001, 0.001, 0.1, 0.001, None, 0.001, 0.001):
-        criterion.asked(improvement)
+        criterion.proposed(improvement)
         assert criterion.reached is None
-    criterion.asked(0.007)
+    criterion.proposed(0.007)
     found = criterion.reached
     assert found is not None
     assert (found.noise_floor, found.patience) == (0.005, 3)
     assert found.expected == pytest.approx(1 - 2**-0.007)
-    criterion.asked(0.008)
+    criterion.proposed(0.008)
     assert criterion.reached is None
 
 
 def test_a_surprise_begins_the_count_anew():
     criterion = StoppingCriterion(lambda time_ns: 0.005, patience=2)
     criterion.told(1024.0)
-    criterion.asked(0.0)
-    criterion.asked(0.0)
+    criterion.proposed(0.0)
+    criterion.proposed(0.0)
     criterion.told(2**9.999)
     assert criterion.reached is not None
     criterion.told(2**9.9)
@@ -189,10 +189,10 @@ def test_a_surprise_begins_the_count_anew():
 def test_noise_floor_is_that_of_the_best():
     criterion = StoppingCriterion(lambda time_ns: 0.1 if time_ns < 1000 else 0.0, patience=1)
     criterion.told(1024.0)
-    criterion.asked(0.01)
+    criterion.proposed(0.01)
     assert criterion.reached is None
     criterion.told(512.0)
-    criterion.asked(0.01)
+    criterion.proposed(0.01)
     assert criterion.reached is not None
 
 
@@ -324,7 +324,7 @@ def resourceful(blocks=1):
 
 def test_what_the_compiler_said_is_chosen_by_where_it_explains_the_results():
     space, said = resourceful()
-    searches = [study(space, 1, Settings(informed=informed)) for informed in (True, False)]
+    searches = [study(space, 1, GPEISettings(informed=informed)) for informed in (True, False)]
     ranks = []
     for search in searches:
         first = search.ask()

@@ -301,7 +301,7 @@ class Last(SpaceSampler):
     def _propose(self):
         number = max(n for n, left in enumerate(self.unseen) if left)
         return number, int((~self.seen[number]).nonzero()[0][-1])
-    def _asked(self, location): pass
+    def _proposed(self, location): pass
     def _told(self, location, objective): pass
     def _added(self, location, objective): pass
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.test_search import cost, single, union
 from tuner.search.expected_improvement import GPEISampler
-from tuner.search.ordered import RandomSampler
+from tuner.search.ordered import RandomOrderSampler
 from tuner.search.parameters import suggest
 
 
@@ -37,7 +37,7 @@ def test_proposes_valid_configurations_once(make):
 
 def test_stops_when_all_are_tried():
     space, seen = union(), []
-    run(space, RandomSampler(space), len(space), seen=seen)
+    run(space, RandomOrderSampler(space), len(space), seen=seen)
     assert set(seen) == set(space.configurations())
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from benchmark import NEAR, Case, read_cases
 
 from tuner.search.base import Location
-from tuner.search.expected_improvement import GPEISampler, Settings, expected_improvement
+from tuner.search.expected_improvement import GPEISampler, GPEISettings, expected_improvement
 from tuner.search.features import Floats
 from tuner.search.gaussian_process import GaussianProcess, Posterior
 from tuner.search.observations import Observations, observe
@@ -94,7 +94,7 @@ Make = Callable[[SearchSpace, int], GPEISampler]
 
 
 def searches() -> dict[str, Make]:
-    usual = Settings()
+    usual = GPEISettings()
     settings = {"as it is": usual}
     settings |= {f"margin {value:g}": replace(usual, margin=value) for value in (0.02, 0.1, 0.2)}
     settings |= {f"startup {value}": replace(usual, startup=value) for value in (3, 4, 6)}

@@ -1,8 +1,8 @@
-"""What every sampler promises: an Optuna sampler that proposes valid configurations of a space, none of them twice.
+"""The contract of every sampler: an Optuna sampler that proposes valid configurations of a space, none of them twice.
 
-An own sampler subclasses :class:`SpaceSampler` and says how it proposes and what it learns; Optuna's samplers come in
-through :mod:`tuner.search.optuna_samplers`. What a sampler may be able to do beyond this is in
-:mod:`tuner.search.protocols`.
+A sampler of one's own subclasses :class:`SpaceSampler`, and implements how it proposes and what it learns; Optuna's
+samplers are wrapped by :mod:`tuner.search.optuna_samplers`. :mod:`tuner.search.protocols` has what a sampler may offer
+beyond this.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class SpaceSampler(BaseSampler, abc.ABC):
     - A proposal is a configuration of the space that was neither proposed nor added before. The first is the space's
       default; those of :meth:`begin_with` follow. When all have been tried, the study is stopped.
     - Any number of trials may run at a time, and they may be told in any order.
-    - A failure (a trial that fails or is pruned, a value that is not positive and finite) teaches like a bad result, and never
-      stops the search.
+    - A failure (a trial that fails or is pruned, a value that is not positive and finite) teaches like a bad result,
+      and never stops the search.
     - The same space, seed, and order of calls with the same values give the same configurations.
     - A trial that was enqueued in the study counts as proposed.
 
@@ -56,7 +56,7 @@ class SpaceSampler(BaseSampler, abc.ABC):
         self.seen: list[Mask] = [np.zeros(len(variant), dtype=bool) for variant in space.variants]
         """For each variant the rows that were proposed or added."""
         self.unseen: list[int] = [len(variant) for variant in space.variants]
-        """For each variant the number of rows that were not."""
+        """For each variant the number of rows that were neither."""
         default = space.locate(space.default)
         assert default is not None
         self._first: list[Location] = [default]
@@ -82,16 +82,16 @@ class SpaceSampler(BaseSampler, abc.ABC):
     def begin_with(self, configurations: Iterable[Configuration]) -> None:
         """Have these proposed after the default, in this order, before anything that the sampler chooses itself.
 
-        What is not in the space, or was proposed or added before its turn, is left out.
+        Those that are not in the space, or were proposed or added before their turn, are left out.
         """
         self._first += [
             location for location in map(self.space.locate, configurations) if location is not None
         ]
 
     def add(self, configuration: Configuration, time_ns: float | None) -> None:
-        """Learn what an earlier run measured of this very problem, so that it is not proposed again.
+        """Learn a result of an earlier run of this very problem; the configuration is not proposed again.
 
-        What is not in the space (other values, another narrowing) is ignored.
+        One that is not in the space (other values, another narrowing) is ignored.
         """
         location = self.space.locate(configuration)
         if location is not None and not self._seen(location):
@@ -129,7 +129,7 @@ class SpaceSampler(BaseSampler, abc.ABC):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Draw at random what is no parameter of the space."""
+        """Draw a parameter at random that the space does not have."""
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(
@@ -146,23 +146,23 @@ class SpaceSampler(BaseSampler, abc.ABC):
         """Return an unseen configuration; there is at least one."""
 
     @abc.abstractmethod
-    def _asked(self, location: Location) -> None:
-        """Note that a configuration has been given out."""
+    def _proposed(self, location: Location) -> None:
+        """Note that a configuration has been proposed, or enqueued."""
 
     @abc.abstractmethod
     def _told(self, location: Location, objective: float | None) -> None:
-        """Learn the result of a configuration that was given out: log2 of nanoseconds, None for a failure."""
+        """Learn the result of a configuration that was proposed: log2 of nanoseconds, None for a failure."""
 
     @abc.abstractmethod
     def _added(self, location: Location, objective: float | None) -> None:
-        """Learn the result of a configuration that was measured by an earlier run."""
+        """Learn the result of a configuration that an earlier run measured."""
 
     def configuration(self, location: Location) -> Configuration:
         """Return the configuration at a location."""
         return self.space.variants[location[0]].configuration(location[1])
 
     def draw_variant(self) -> int:
-        """Return at random the number of a variant that has unseen configurations, however many."""
+        """Return the number of a random variant that has unseen configurations, each as likely as the others."""
         return int(self.rng.choice(np.flatnonzero(self.unseen)))
 
     def _seen(self, location: Location) -> bool:
@@ -183,7 +183,7 @@ class SpaceSampler(BaseSampler, abc.ABC):
         location = self._first.pop(0) if self._first else self._propose()
         assert not self._seen(location)
         self._see(location)
-        self._asked(location)
+        self._proposed(location)
         return location
 
     def _enqueued(self, fixed: dict[str, Any]) -> Location | None:
@@ -191,7 +191,7 @@ class SpaceSampler(BaseSampler, abc.ABC):
         location = None if configuration is None else self.space.locate(configuration)
         if location is not None and not self._seen(location):
             self._see(location)
-            self._asked(location)
+            self._proposed(location)
         return location
 
     def _learn_from_storage(self, study: Study) -> None:

@@ -1,4 +1,4 @@
-"""Which configurations a model looks at before it proposes one: in a space of millions it cannot look at all."""
+"""Draws the configurations that a model compares before it proposes one: a space may have millions."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ class Candidates:
             parts[number] = np.union1d(parts[number], rows)
         return parts
 
-    def farthest(self, number: int, known: Sequence[Codes], count: int) -> int:
-        """Return that one of ``count`` random unseen rows of a variant which is least like what is known."""
+    def farthest(self, number: int, others: Sequence[Codes], count: int) -> int:
+        """Return the one of ``count`` random unseen rows of a variant that is least like other configurations."""
         rows = self.random(number, count)
-        if not known or not len(self._features):
+        if not others or not len(self._features):
             return int(rows[0])
-        codes, others = self._features.encode(number, rows), np.stack(known)
+        codes, other_codes = self._features.encode(number, rows), np.stack(others)
         apart = np.zeros((len(rows), len(others)))
         for j, distances in enumerate(self._features.distances):
-            apart += distances[np.ix_(codes[:, j], others[:, j])]
+            apart += distances[np.ix_(codes[:, j], other_codes[:, j])]
         return int(rows[int(np.argmax(apart.min(axis=1)))])
 
     def random(self, number: int, count: int) -> Rows:

@@ -25,8 +25,8 @@ from tuner.space.space import SearchSpace
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the sampler is like; one for all kernels.
+class GPEISettings:
+    """Constants of the sampler, the same for all kernels.
 
     The defaults were chosen on recorded spaces; see docs/search.md.
     """
@@ -34,7 +34,7 @@ class Settings:
     startup: int = 2
     """Configurations before the first that the model chooses, with one more for each further variant."""
     spread: int = 10
-    """Each of them is that one of so many random ones which is farthest from the others."""
+    """Each of them is the one of so many random configurations that is farthest from the others."""
     knee: float = 0.25
     """Results worse than this quantile are compressed."""
     margin: float = 0.05
@@ -55,7 +55,7 @@ class Settings:
     max_candidates: int = 20_000
     """Bounds of the candidates for a proposal."""
     informed: bool = True
-    """Whether what the compiler said is considered when a nominee is chosen."""
+    """Whether compiler statistics count when a nominee is chosen."""
     prior: Prior = field(default_factory=Prior)
 
 
@@ -66,9 +66,9 @@ MAX_TASKS = 3
 MIN_TIMES = 2
 """Times that the model needs: one of them is no difference."""
 MIN_INFORMED = 10
-"""Results whose registers are known, before registers are believed to say something."""
+"""Results with compiler statistics, before these can count."""
 MIN_TRANSFERRED = 5
-"""Results of another task; fewer tell nothing."""
+"""Results of another task; fewer are left out."""
 
 
 class GPEISampler(SpaceSampler):
@@ -83,10 +83,10 @@ class GPEISampler(SpaceSampler):
         settings: for experiments.
     """
 
-    def __init__(self, space: SearchSpace, seed: int = 0, settings: Settings = Settings()) -> None:
+    def __init__(self, space: SearchSpace, seed: int = 0, settings: GPEISettings = GPEISettings()) -> None:
         super().__init__(space, seed)
-        # Of this process, for good: its matrices are small, and while compilers keep the cores busy the inverse of one
-        # took 71 ms on several threads, and 1 ms on one.
+        # For the rest of the process: the matrices are small, and while compilers keep the cores busy the inverse of
+        # one took 71 ms on several threads, and 1 ms on one.
         threadpoolctl.threadpool_limits(1, "blas")
         self.settings = settings
         self.features = Features(space)
@@ -95,7 +95,7 @@ class GPEISampler(SpaceSampler):
             [*self.features.distances, *resource_features.distances()], settings.prior
         )
         self.better_informed = False
-        """Whether the results are more probable with what the compiler said, as of the last fit."""
+        """Whether the results are more probable with the compiler statistics, as of the last fit."""
         self.expected_improvement = np.inf
         self._candidates = Candidates(self, self.features)
         self._locations: list[Location] = []
@@ -106,7 +106,7 @@ class GPEISampler(SpaceSampler):
         self._nominated: dict[Configuration, Location] = {}
         """Everything nominated: to look it up in a set of a hundred thousand takes longer."""
         self._resources: dict[Location, Resources | None] = {}
-        """What the compiler said of what was chosen."""
+        """Compiler statistics of what was chosen."""
         self._learnt: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         """Results that the model rests on, as indices."""
         self._basis: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -121,7 +121,7 @@ class GPEISampler(SpaceSampler):
 
     # -- what it learns
 
-    def _asked(self, location: Location) -> None:
+    def _proposed(self, location: Location) -> None:
         self._pending[location] = self._code(location)
 
     def _told(self, location: Location, objective: float | None) -> None:
@@ -140,7 +140,7 @@ class GPEISampler(SpaceSampler):
         self._objectives.append(np.nan if objective is None else objective)
 
     def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> None:
-        """Learn another task: it is correlated with this one as far as this run's results say."""
+        """Learn the results of another task; this run's results decide how far it is correlated with this one."""
         best: dict[Location, float] = {}
         for configuration, time_ns in results:
             location, objective = self.space.locate(configuration), objective_of(time_ns)
@@ -186,7 +186,7 @@ class GPEISampler(SpaceSampler):
             )
             order = np.argsort(-self._improvement(posterior, best, observations.unit), kind="stable").tolist()
             improvement = self.expected_improvement
-        # What is not compiled may be better; the best of that was the last nomination.
+        # A candidate that is not compiled may be better; the best of those was the last nomination.
         self.expected_improvement = max(improvement, self._outside)
         chosen = locations[order[0]]
         self._pending[chosen] = self._nominees.pop(chosen)
@@ -203,7 +203,7 @@ class GPEISampler(SpaceSampler):
         return self._best_candidates(1)[0]
 
     def _best_candidates(self, count: int) -> list[Location]:
-        """Return at least one and at most ``count`` locations, best first: each given those before it."""
+        """Return at least one and at most ``count`` locations, best first; each counts as a result for the next."""
         objectives = np.array(self._objectives)
         startup = self.settings.startup + len(self.space.variants) - 1
         waiting = {**self._nominees, **self._pending}
@@ -228,23 +228,23 @@ class GPEISampler(SpaceSampler):
         """Return the expected improvement of each beyond the margin, and note the greatest without the margin."""
         deviation = posterior.deviation
         improvement = expected_improvement(posterior.mean, deviation, best - self.settings.margin / unit)
-        # Targets are in proportion to log2 of the time as far as the knee, and what is better than the best is there.
+        # Targets are in proportion to log2 of the time up to the knee, and so for what is better than the best.
         self.expected_improvement = float(expected_improvement(posterior.mean, deviation, best).max()) * unit
         return improvement
 
     def _spread(self) -> Location:
-        """Return a random configuration that is unlike those before, of the variant that was tried least."""
+        """Return a random configuration unlike those before, of the variant with the fewest trials."""
         under_way = [*self._locations, *self._pending, *self._nominees]
         tried = np.bincount([number for number, _ in under_way], minlength=len(self.unseen))
         tried = np.where(np.array(self.unseen) > 0, tried, np.iinfo(np.int64).max)
         number = int(self.rng.choice(np.flatnonzero(tried == tried.min())))
-        known = [*self._codes, *self._pending.values(), *self._nominees.values()]
-        return number, self._candidates.farthest(number, known, self.settings.spread)
+        others = [*self._codes, *self._pending.values(), *self._nominees.values()]
+        return number, self._candidates.farthest(number, others, self.settings.spread)
 
-    def _to_compare(self, objectives: Floats, known: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return unseen configurations to choose from, as variant and row."""
+    def _to_compare(self, objectives: Floats, results: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return unseen configurations to choose from, as variant and row; fewer, the more results each costs."""
         settings = self.settings
-        limit = int(np.clip(settings.pairs // known, settings.min_candidates, settings.max_candidates))
+        limit = int(np.clip(settings.pairs // results, settings.min_candidates, settings.max_candidates))
         good = [self._locations[i] for i in np.argsort(objectives, kind="stable")[:3]]
         good += [task.locations[0] for task in self._tasks]
         parts = self._candidates.near_and_random(good, limit)
@@ -254,7 +254,7 @@ class GPEISampler(SpaceSampler):
     # -- the model
 
     def _condition(self, objectives: Floats, waiting: Mapping[Location, Codes]) -> tuple[Observations, float]:
-        """Make the model one of all results, with what waits as it expects it; return these and the best target."""
+        """Condition the model on all results and the expected ones of ``waiting``; return these and the best target."""
         self._learnt = self._drawn(objectives)
         codes = np.array([self._codes[i] for i in self._learnt], dtype=np.int64).reshape(
             -1, len(self.features)
@@ -301,10 +301,10 @@ class GPEISampler(SpaceSampler):
     def _informed_posterior(
         self, codes: Codes, observations: Observations, nominees: Sequence[Nominee]
     ) -> Posterior | None:
-        """Return the posterior of a model that knows what the compiler said, or None where results speak against it."""
+        """Return the posterior of the model with compiler statistics, or None where that is not the better model."""
         reports = [self._resources.get(self._locations[i]) for i in self._learnt]
-        enough = sum(report is not None for report in reports) >= MIN_INFORMED
-        if not self.settings.informed or self._tasks or not enough:
+        compiled = sum(report is not None for report in reports)
+        if not self.settings.informed or self._tasks or compiled < MIN_INFORMED:
             return None
         everything = np.hstack([observations.codes, resource_features.encode(reports)])
         if self._informed_at != self._fitted_at:
@@ -324,7 +324,7 @@ class GPEISampler(SpaceSampler):
     def _drawn(self, objectives: Floats) -> NDArray[np.int64]:
         """Return the results that the model learns, as indices: all, or of very many the best half and others.
 
-        They are drawn anew from time to time only, so that a model can be extended by what is new.
+        They are drawn anew only from time to time, so that a model can be extended by new results.
         """
         limit, count = self.settings.learnt, len(objectives)
         if count <= limit:
@@ -343,7 +343,7 @@ class GPEISampler(SpaceSampler):
 
 
 def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
-    """Return by how much each is expected to be below the best."""
+    """Return by how much each is expected to be below the best (Jones et al., 1998, equation 15)."""
     z = (best - mean) / deviation
     density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
     return np.asarray(deviation * (z * _normal_cdf(z) + density))

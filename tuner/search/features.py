@@ -1,4 +1,4 @@
-"""What a model sees of a configuration: for each feature a level, and between levels a distance.
+"""The features of a configuration for a model: each has levels, and a distance between any two of them.
 
 All variants share the features. A parameter's feature is shared by the variants that have a parameter of that
 name; in the others it has the level "absent". The variant itself is a feature, too.
@@ -31,7 +31,7 @@ class Feature:
     Args:
         name: of the parameter that it comes from.
         distances: between any two levels; at most about 1.
-        levels: for each variant the level of each place in the parameter's list, or one level for all of it.
+        levels: for each variant the level of each index into the parameter's values, or one level for all of it.
         columns: for each variant the parameter's column, or -1 where the level does not depend on the row.
     """
 
@@ -74,27 +74,28 @@ class Features:
     def _of_parameter(self, name: str) -> list[Feature]:
         columns, occurring = [], dict[tuple[str, Value], Value]()
         for variant in self.space.variants:
-            places = [j for j, parameter in enumerate(variant.parameters) if parameter.name == name]
-            columns.append(places[0] if places else -1)
-            if places:
-                values = variant.parameters[places[0]].values
-                occurring |= {_key(values[i]): values[i] for i in variant.choices[places[0]]}
-        known = list(occurring.values())
+            names = [parameter.name for parameter in variant.parameters]
+            column = names.index(name) if name in names else -1
+            columns.append(column)
+            if column >= 0:
+                values = variant.parameters[column].values
+                occurring |= {_key(values[i]): values[i] for i in variant.choices[column]}
+        distinct = list(occurring.values())
         absent = -1 in columns
-        if len(known) + absent < 2:
+        if len(distinct) + absent < 2:
             return []
-        number_of = {_key(value): i for i, value in enumerate(known)}
+        number_of = {_key(value): i for i, value in enumerate(distinct)}
         levels = []
         for variant, column in zip(self.space.variants, columns, strict=True):
             if column < 0:
-                levels.append(np.array([len(known)]))
+                levels.append(np.array([len(distinct)]))
             else:
                 # A value that never occurs is never looked up.
                 table = [number_of.get(_key(value), 0) for value in variant.parameters[column].values]
                 levels.append(np.array(table))
         return [
             Feature(name, _with_absent(distances) if absent else distances, tuple(levels), tuple(columns))
-            for distances in _distances(known)
+            for distances in _distances(distinct)
         ]
 
 
@@ -109,19 +110,19 @@ def _distances(values: Sequence[Value]) -> list[Floats]:
         return [1.0 - np.eye(len(values))]
     numbers = np.array([float(value) for value in values])
     geometric = bool(numbers.min() > 0 and numbers.max() >= GEOMETRIC * numbers.min())
-    found = [_line(np.log2(numbers) if geometric else numbers)]
+    lines = [_line(np.log2(numbers) if geometric else numbers)]
     if (powers := _powers_of_two(numbers)) is not None:
-        found.append(_line(powers))
-    return found
+        lines.append(_line(powers))
+    return lines
 
 
 def _enumeration(values: Sequence[Value]) -> bool:
-    """Whether these are methods by number, not amounts: 0, 1, 2 and so on."""
+    """Return whether these number methods (0, 1, 2 and so on), and are no amounts."""
     return len(values) > 2 and sorted(float(value) for value in values) == list(range(len(values)))
 
 
 def _powers_of_two(numbers: Floats) -> Floats | None:
-    """Return how often 2 divides each number, where that is not just its size: warps, banks and vectors care."""
+    """Return how often 2 divides each number, which matters to warps, banks and vectors; None where size says it."""
     if len(numbers) < 4 or numbers.min() <= 0 or (numbers != np.round(numbers)).any():
         return None
     whole = numbers.astype(np.int64)
@@ -137,7 +138,7 @@ def _line(coordinates: Floats) -> Floats:
 
 
 def _with_absent(distances: Floats) -> Floats:
-    """Add a level beside the others, at a place of a plane so that all of it stays a distance."""
+    """Add a level for "absent", at a point of the plane beside the line, so that these are still distances."""
     count = len(distances)
     wide = np.zeros((count + 1, count + 1))
     wide[:count, :count] = distances

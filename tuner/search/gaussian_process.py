@@ -2,7 +2,7 @@
 
 The kernel is a sum over the features, each with a weight of its own, and a product of them in which each takes part
 more or less: ``sum_j b_j k_j + s prod_j (1 - w_j + w_j k_j)``. The sum carries the main effects, which in log time
-are most of what there is; the product what is left, with all interactions. Both have the same ``k_j``, a Matérn
+are most of the variation; the product carries the rest, with all interactions. Both have the same ``k_j``, a Matérn
 kernel of smoothness 5/2 on the distance between the levels.
 
 Hyperparameters are the most probable ones under log-normal priors (logit-normal for ``w``), found by BFGS from
@@ -62,12 +62,12 @@ class Pairs:
     first: Codes
     second: Codes
     levels: Codes
-    """For each feature and pair the place of its two levels in the table of all features."""
+    """For each feature and pair the index of its two levels into the table of all features."""
 
 
 @dataclass(frozen=True)
 class _Tables:
-    """What the hyperparameters make of each two levels of each feature."""
+    """Kernels of each two levels of each feature, under the hyperparameters."""
 
     sums: list[Floats]
     """Weighted kernels, one square table a feature."""
@@ -108,12 +108,12 @@ class GaussianProcess:
 
     @property
     def variance(self) -> float:
-        """Of any one configuration, before anything is known."""
+        """Of any one configuration, before any result."""
         return self._tables.variance
 
     @property
     def noise(self) -> float:
-        """Variance of a result around what its configuration takes."""
+        """Variance of repeated results of a configuration."""
         return float(np.exp(self.theta[-1])) + JITTER
 
     def fit(self, codes: Codes, targets: Floats, steps: int, task_correlation: Floats | None = None) -> None:
@@ -180,7 +180,7 @@ class GaussianProcess:
         correlation: Floats | None = None,
         task_correlation: Floats | None = None,
     ) -> None:
-        """Take in results, under the hyperparameters that there are.
+        """Condition on results, with the present hyperparameters.
 
         Args:
             codes: one row a configuration.
@@ -197,14 +197,14 @@ class GaussianProcess:
         self._weights = root.T @ (own - self._mean * ones)
 
     def fantasize(self, codes: Codes) -> None:
-        """Take configurations to come out as expected: what is expected of others stays, and they are surer."""
+        """Add configurations with their expected results: the expectations of others stay, their deviations shrink."""
         covariance = self.between(codes, self._codes)
         if self._correlation is not None:
             covariance *= self._correlation
-        known = covariance @ self._inverse_root.T
-        left = self.between(codes, codes) - known @ known.T
+        explained = covariance @ self._inverse_root.T
+        left = self.between(codes, codes) - explained @ explained.T
         left[np.diag_indices(len(codes))] += self.noise
-        self._fantasized = codes, known, np.linalg.inv(np.linalg.cholesky(left))
+        self._fantasized = codes, explained, np.linalg.inv(np.linalg.cholesky(left))
 
     def posterior(self, blocks: Sequence[Codes]) -> Posterior:
         """Predict several groups of configurations; a feature that is the same throughout a group costs nothing."""
@@ -217,12 +217,12 @@ class GaussianProcess:
             covariance = self.between(block, others)
             if self._correlation is not None:
                 covariance[:, :size] *= self._correlation
-            known = covariance[:, :size] @ self._inverse_root.T
+            explained = covariance[:, :size] @ self._inverse_root.T
             means.append(self._mean + covariance[:, :size] @ self._weights)
             if self._fantasized is not None:
                 _, of_others, root = self._fantasized
-                known = np.hstack([known, (covariance[:, size:] - known @ of_others.T) @ root.T])
-            columns.append(known)
+                explained = np.hstack([explained, (covariance[:, size:] - explained @ of_others.T) @ root.T])
+            columns.append(explained)
         return Posterior(self, np.concatenate(blocks), np.concatenate(means), np.concatenate(columns))
 
     def pairs(self, codes: Codes) -> Pairs:
@@ -271,7 +271,7 @@ class GaussianProcess:
     def between(self, codes: Codes, others: Codes) -> Floats:
         """Return the covariance of each two configurations."""
         shape = len(codes), len(others)
-        # What all rows share is a row.
+        # A feature that all rows share needs one row.
         total, product = np.zeros(shape[1]), np.full(shape[1], self._tables.rest)
         same = (codes == codes[:1]).all(axis=0)
         for j in np.flatnonzero(same):
@@ -344,13 +344,13 @@ class GaussianProcess:
 
 
 class Posterior:
-    """What is expected of some configurations, with what may be known of them before.
+    """Expected results of some configurations, and their standard deviations.
 
     Args:
-        model: that expects it.
+        model: that predicts.
         codes: one row a configuration.
         mean: expected results.
-        columns: covariances with what is known, so scaled that their squares are what the variance shrinks by.
+        columns: covariances with the results, so scaled that their squares are what the variance shrinks by.
     """
 
     def __init__(self, model: GaussianProcess, codes: Codes, mean: Floats, columns: Floats) -> None:
@@ -363,11 +363,11 @@ class Posterior:
         """Standard deviations."""
         return np.asarray(np.sqrt(np.maximum(self._variance, 1e-10)))
 
-    def fantasize(self, place: int) -> None:
-        """Take one of them to come out as expected: the expectations stay, and what is like it is surer."""
-        column = self.model.between(self.codes, self.codes[place : place + 1])[:, 0]
-        column -= self._columns @ self._columns[place]
-        column /= np.sqrt(max(self._variance[place], 0.0) + self.model.noise)
+    def fantasize(self, row: int) -> None:
+        """Add the expected result of one of them: expectations stay, deviations of those like it shrink."""
+        column = self.model.between(self.codes, self.codes[row : row + 1])[:, 0]
+        column -= self._columns @ self._columns[row]
+        column /= np.sqrt(max(self._variance[row], 0.0) + self.model.noise)
         self._variance = self._variance - column**2
         self._columns = np.column_stack([self._columns, column])
 

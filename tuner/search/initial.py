@@ -1,4 +1,4 @@
-"""Initial configurations: what a run tries first, from the kernel's file and from a library's heuristics."""
+"""Initial configurations: tried first by a run, from the kernel's file and from a library's heuristics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.space.space import SearchSpace
 CHOICES = ("auto", "none", "kernel", "heuristics", "all")
 """What ``--initial`` can be."""
 REQUIRING = ("heuristics", "all")
-"""With these it is an error if the library cannot be asked."""
+"""With these it is an error if the library is not there."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Initial:
 
 
 def refuse(kernel: KernelSpec, which: str) -> None:
-    """Check, before anything is measured, that a required library can be asked.
+    """Check, before anything is measured, that a required library is there.
 
     Raises:
         UsageError: it cannot.
@@ -53,13 +53,13 @@ def gather(
         kernel: whose file may have some, and say what becomes of a library's proposals.
         problem: what is computed.
         gpu: on which.
-        space: what is outside of it is left out.
+        space: configurations outside of it are left out.
         which: one of :data:`CHOICES`. ``auto`` takes what there is: the kernel's own, and those of the library if it
             is installed and the kernel's file says how; not for a recording, so that it gives the same run everywhere.
         recorded: whether the times come from a recording.
 
     Raises:
-        UsageError: the library is required, and cannot be asked.
+        UsageError: the library is required, and is not there.
         TunerError: it is required, and fails.
     """
     sources: dict[Configuration, str] = {}

@@ -1,4 +1,4 @@
-"""The initial configurations of a kernel's file, settled for a problem and a GPU: which hold, and with what values."""
+"""The initial configurations of a kernel's file, settled for a problem and a GPU: those that hold, and their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.space.space import SearchSpace
 
 MAX_INITIAL = 8
-"""Of a kernel's file, for one problem: they begin a search, and do not replace it."""
+"""Of a kernel's file, for one problem: they start a search, and do not replace it."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Settled:
 
     spec: InitialSpec
     configuration: Configuration | None
-    """What is tried; None where it is not."""
+    """None where it is not tried."""
     refused: str = ""
     """Why it is not tried."""
 
@@ -38,9 +38,9 @@ def settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace) -
         kernel: whose file.
         problem: conditions and values depend on its sizes, dtypes and options.
         gpu: and on its limits.
-        space: what may be tried; what is outside of it is refused.
+        space: configurations outside of it are refused.
     """
-    found: list[Settled] = []
+    results: list[Settled] = []
     tried: set[Configuration] = set()
     for spec in kernel.initial:
         settled = _settle(kernel, problem, gpu, space, spec)
@@ -51,8 +51,8 @@ def settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace) -
             settled = Settled(spec, None, f"beyond the first {MAX_INITIAL}")
         elif configuration is not None:
             tried.add(configuration)
-        found.append(settled)
-    return found
+        results.append(settled)
+    return results
 
 
 def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace, spec: InitialSpec) -> Settled:
@@ -63,28 +63,28 @@ def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace, 
         if variant.requires is not None and not variant.requires.evaluate(names):
             return Settled(spec, None, f"{variant.name} requires {variant.requires.text}")
         for values in _in_order(spec, variant, names):
-            found = _tried(spec, variant, names, values, space)
-            if isinstance(found, Configuration):
-                return Settled(spec, found)
-            refused = refused or found
+            result = _tried(spec, variant, names, values, space)
+            if isinstance(result, Configuration):
+                return Settled(spec, result)
+            refused = refused or result
     except ExpressionError as error:
         refused = error.problem
     return Settled(spec, None, refused)
 
 
 def _in_order(spec: InitialSpec, variant: VariantSpec, names: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what its choices set all parameters to, the cheapest first."""
+    """Return the values of all parameters for each of its choices, the cheapest first."""
     lists = {name: given for name, given in spec.parameters.items() if isinstance(given, tuple)}
-    found: list[tuple[Any, dict[str, Any]]] = []
+    by_cost: list[tuple[Any, dict[str, Any]]] = []
     for chosen in itertools.product(*lists.values()):
         picked = dict(zip(lists, chosen, strict=True))
-        values, known = dict(variant.defaults), dict(names)
+        values, defined = dict(variant.defaults), dict(names)
         for name, given in spec.parameters.items():
-            value = picked[name] if isinstance(given, tuple) else evaluated(given, known)
-            known[name] = values[name] = value
+            value = picked[name] if isinstance(given, tuple) else evaluated(given, defined)
+            defined[name] = values[name] = value
         cost = spec.minimize.evaluate({**names, **values}) if spec.minimize is not None else 0
-        found.append((cost, values))
-    return [values for _, values in sorted(found, key=lambda item: item[0])]
+        by_cost.append((cost, values))
+    return [values for _, values in sorted(by_cost, key=lambda item: item[0])]
 
 
 def _tried(
@@ -94,7 +94,7 @@ def _tried(
     values: Mapping[str, Any],
     space: SearchSpace,
 ) -> Configuration | str:
-    """Return the configuration of some values, or why it is none."""
+    """Return the configuration of some values, or why it cannot be tried."""
     if spec.when is not None and not spec.when.evaluate({**names, **values}):
         return f"holds when {spec.when.text}"
     typed: dict[str, Value] = {}

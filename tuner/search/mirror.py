@@ -1,6 +1,6 @@
 """A copy of a run's study in a storage of Optuna's, so that optuna-dashboard can watch the run while it goes on.
 
-A thread writes; the run waits for it only at its end. If the storage fails, that is said once, and the run goes on.
+A thread writes; the run waits for it only at its end. If the storage fails, the user is told once, and the run goes on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a model learns from: results of this run and of other tasks, as targets that are alike in scale."""
+"""The observations of a model: results of this run and of other tasks, as targets of one scale."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FAILURE = 1.0
 
 @dataclass
 class OtherTask:
-    """What was measured of another task, best first."""
+    """Results of another task, best first."""
 
     locations: list[Location]
     codes: Codes
     objectives: Floats
     max_correlation: float
-    """The most that it can be correlated with this task, by how unlike it is."""
+    """The most that it can be correlated with this task, by its distance."""
     correlation: float = -1.0
     """The correlation that is assumed."""
 
@@ -80,7 +80,7 @@ class Observations:
 
 
 def observe(tasks: Sequence[OtherTask], codes: Codes, objectives: Floats, knee: float) -> Observations:
-    """Return what the model learns from: other tasks shifted to this one, then this run's results.
+    """Return the observations of the model: other tasks shifted to this one, then this run's results.
 
     Args:
         tasks: other tasks.
@@ -103,7 +103,7 @@ def observe(tasks: Sequence[OtherTask], codes: Codes, objectives: Floats, knee: 
 def standardise(objectives: Floats, knee: float) -> tuple[Floats, float]:
     """Return results as targets of mean 0 and deviation 1, and the log2 of the time for one unit of them.
 
-    The slow ones are compressed, and a failure counts like the slowest: what is much slower than the best tells little
+    The slow ones are compressed, and a failure counts like the slowest: a result much slower than the best says little
     about how the best differ, and would stretch the model.
 
     Args:

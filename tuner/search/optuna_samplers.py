@@ -1,8 +1,8 @@
 """Any Optuna sampler, over the valid set only.
 
 A sampler proposes within the full product of the parameters, most of which is often not valid. The proposal is moved to
-the nearest valid configuration that has not been tried, and that is the one which the sampler is told about. (Telling
-it about invalid ones instead, by a penalty or by pruning, searches clearly worse.)
+the nearest valid configuration that has not been tried, and the sampler learns that one. (Teaching it invalid ones, by
+a penalty or by pruning, searches clearly worse.)
 
 The variant is chosen first, by TPE over the variants alone, then a configuration of it by a study of its own. One study
 with a conditional space (TPE's ``group=True``) would mean the same, but goes through all trials for every variant at
@@ -47,7 +47,7 @@ def sampler_classes() -> dict[str, type[BaseSampler]]:
     classes: dict[str, type[BaseSampler]] = {}
     for name in optuna.samplers.__all__:
         sampler = getattr(optuna.samplers, name)
-        # A partial-fixed sampler needs another one to work on, and fixing is the business of the space.
+        # A partial-fixed sampler needs another one to work on, and the space fixes parameters.
         if not inspect.isclass(sampler) or inspect.isabstract(sampler) or name == "PartialFixedSampler":
             continue
         if issubclass(sampler, BaseSampler):
@@ -56,7 +56,7 @@ def sampler_classes() -> dict[str, type[BaseSampler]]:
 
 
 class NearestValidSampler(SpaceSampler):
-    """Asks samplers that know nothing of the valid set, and moves what they propose to the nearest configuration.
+    """Wraps samplers that know nothing of the valid set: moves each proposal to the nearest valid configuration.
 
     Args:
         space: what may be proposed.
@@ -114,7 +114,7 @@ class NearestValidSampler(SpaceSampler):
     def _draw(self, number: int) -> Location:
         return number, int(self.rng.choice(np.flatnonzero(~self.seen[number])))
 
-    def _asked(self, location: Location) -> None:
+    def _proposed(self, location: Location) -> None:
         ends = [study.start(vector, self._attributes) for study, vector in self._parts(location)]
         self._attributes = {}
 
@@ -132,7 +132,7 @@ class NearestValidSampler(SpaceSampler):
         self._history.append((location, objective))
 
     def _teach_history(self) -> None:
-        """Teach what was added; of very much the best half, and of the rest as many at random."""
+        """Teach the results that were added; of very many the best half, and as many of the others at random."""
         history, self._history = self._history, []
         if len(history) > MAX_HISTORY:
             ranked = sorted(history, key=lambda item: np.inf if item[1] is None else item[1])
@@ -160,7 +160,7 @@ class NearestValidSampler(SpaceSampler):
                 fail(self._worst + 1)
 
     def _parts(self, location: Location) -> list[tuple[_Study, Vector]]:
-        """Return the studies that a configuration belongs to, each with what it is there."""
+        """Return the studies that a configuration belongs to, each with its vector there."""
         number, row = location
         within = self._studies[number], self.space.variants[number].matrix[row].astype(np.int64)
         return (
@@ -211,10 +211,10 @@ class _Study:
         return self._learnt >= self._startup
 
     def propose(self) -> tuple[Vector, Mapping[str, Any]]:
-        """Return a vector, and what the sampler wants to be remembered with it."""
+        """Return a vector, and the attributes that the sampler needs with it."""
         with _quiet():
             probe = self._study.ask(self._distributions)
-            # The probe has served: the trial that counts is that of the repaired vector.
+            # The trial that counts is that of the repaired vector.
             trial = self._study.tell(probe, state=TrialState.FAIL)
         indices = [c[trial.params.get(str(j), 0)] for j, c in enumerate(self._choices)]
         # Population-based samplers keep a trial's generation there; TPE and GP the proposal itself.

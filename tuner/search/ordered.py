@@ -7,7 +7,7 @@ from tuner.space.space import SearchSpace
 
 
 class _OrderedSampler(SpaceSampler):
-    """Goes through a list of each variant's rows, and leaves out what was seen."""
+    """Goes through a list of each variant's rows, and leaves out seen ones."""
 
     def __init__(self, space: SearchSpace, seed: int = 0) -> None:
         super().__init__(space, seed)
@@ -23,7 +23,7 @@ class _OrderedSampler(SpaceSampler):
             self._next[number] += 1
         return number, order[self._next[number]]
 
-    def _asked(self, location: Location) -> None:
+    def _proposed(self, location: Location) -> None:
         pass
 
     def _told(self, location: Location, objective: float | None) -> None:
@@ -40,7 +40,7 @@ class BruteForceSampler(_OrderedSampler):
         return self._advance(next(number for number, left in enumerate(self.unseen) if left))
 
 
-class RandomSampler(_OrderedSampler):
+class RandomOrderSampler(_OrderedSampler):
     """Proposes every configuration after the default, once, at random: the variant first, then one of its own."""
 
     def _order(self, count: int) -> list[int] | range:

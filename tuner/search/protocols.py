@@ -1,6 +1,6 @@
-"""What a sampler may be able to do beyond Optuna's contract; the tuner uses what it finds, and works without.
+"""Optional abilities of a sampler, beyond Optuna's contract; the tuner uses those there are, and works without.
 
-Each protocol is a few methods. A sampler that has them is asked; no registration is needed.
+Each protocol is a few methods. A sampler that has them offers them; no registration is needed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class Nominee:
 
     configuration: Configuration
     resources: Resources | None = None
-    """What the compiler said; None where it said nothing."""
+    """Compiler statistics; None where there are none."""
 
 
 @runtime_checkable
 class Nominating(Protocol):
-    """Chooses in two steps: what is worth compiling, and later, with the results of meanwhile, what is tried.
+    """Chooses in two steps: what is worth compiling, and later, with more results, what is tried.
 
     The default and the initial configurations are proposed all the same, as long as the sampler is ``opening``.
     """
@@ -53,7 +53,7 @@ class Transferring(Protocol):
     """Learns from other tasks: the same kernel at another size, in another dtype, on another GPU."""
 
     def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> None:
-        """Learn what was measured of another task. Its configurations may be proposed like any other.
+        """Learn the results of another task. Its configurations may be proposed like any other.
 
         Args:
             results: configurations, each with its time there in nanoseconds, or None for a failure.
@@ -63,8 +63,8 @@ class Transferring(Protocol):
 
 @runtime_checkable
 class Expecting(Protocol):
-    """Knows what it still expects to gain, so that a stopping criterion can end the search."""
+    """Knows the gain that it still expects, so that a stopping criterion can end the search."""
 
     expected_improvement: float
     """By how much the best candidate for the last proposal was expected to be faster than the best result, in log2 of
-    the time; infinite as long as nothing can be said."""
+    the time; infinite as long as it is not known."""

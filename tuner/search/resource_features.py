@@ -1,6 +1,6 @@
-"""What the compiler said of a configuration, as features: registers, spills, shared memory, blocks on an SM.
+"""Compiler statistics of a configuration as features: registers, spills, shared memory, blocks on an SM.
 
-They are known of what has been compiled only, so that a model with them can choose among nominees, but cannot nominate.
+Only compiled configurations have them, so that a model with them can choose among nominees, but cannot nominate.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ SCALES = (REGISTERS, BLOCKS, SHARED, SPILLS)
 
 
 def distances() -> list[Floats]:
-    """Return for each feature the distances between its levels; the last level is that nothing is known."""
-    found = []
+    """Return for each feature the distances between its levels; the last level is for none."""
+    tables = []
     for scale in SCALES:
         wide = np.full((len(scale) + 1, len(scale) + 1), ABSENT_DISTANCE)
         wide[:-1, :-1] = np.abs(scale[:, None] - scale) / np.ptp(scale)
         wide[-1, -1] = 0.0
-        found.append(wide)
-    return found
+        tables.append(wide)
+    return tables
 
 
 def encode(resources: Sequence[Resources | None]) -> Codes:
     """Return the levels of each: one row each, one column a feature."""
     codes = np.array([[len(scale) for scale in SCALES]] * len(resources), dtype=np.int64)
-    for row, known in zip(codes, resources, strict=True):
-        if known is None:
+    for row, report in zip(codes, resources, strict=True):
+        if report is None:
             continue
         amounts = (
-            np.log2(max(known.registers, 8)),
-            np.log2(1.0 + known.active_blocks),
-            np.log2(1024.0 + known.static_shared_bytes + known.dynamic_shared_bytes),
-            np.log2(1.0 + known.spill_bytes + known.stack_bytes),
+            np.log2(max(report.registers, 8)),
+            np.log2(1.0 + report.active_blocks),
+            np.log2(1024.0 + report.static_shared_bytes + report.dynamic_shared_bytes),
+            np.log2(1.0 + report.spill_bytes + report.stack_bytes),
         )
         row[:] = [int(np.abs(scale - amount).argmin()) for scale, amount in zip(SCALES, amounts, strict=True)]
     return codes

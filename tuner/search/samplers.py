@@ -1,4 +1,4 @@
-"""Samplers by name: the one door through which a run comes by its sampler."""
+"""Samplers by name: every run gets its sampler here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.errors import UsageError, suggestion
 from tuner.search.base import SpaceSampler
 from tuner.search.expected_improvement import GPEISampler
 from tuner.search.optuna_samplers import NearestValidSampler, sampler_classes
-from tuner.search.ordered import BruteForceSampler, RandomSampler
+from tuner.search.ordered import BruteForceSampler, RandomOrderSampler
 from tuner.search.study import Search
 from tuner.space.space import SearchSpace
 
@@ -22,14 +22,14 @@ NAMES = (DEFAULT, "tpe", "random", "brute-force", "gp", "cmaes", "nsgaii", "nsga
 
 MakeSampler = Callable[[SearchSpace, int], SpaceSampler]
 
-ALIASES = {"kriging": DEFAULT}
-"""Former names, which stored runs and users may still say."""
+ALIASES = {"kriging": "gp-ei"}
+"""Former names, in stored runs and users' scripts."""
 
 _OWN: dict[str, MakeSampler] = {
     "gpei": GPEISampler,
-    "random": RandomSampler,
+    "random": RandomOrderSampler,
     "bruteforce": BruteForceSampler,
-    # Optuna's own grid wants to be told the grid; over the valid set it is the same thing as brute force.
+    # Optuna's own needs the grid as an argument; over the valid set it is the same as brute force.
     "grid": BruteForceSampler,
 }
 

@@ -1,4 +1,4 @@
-"""The stopping criterion: a search ends when what it still expects to gain could not be told from noise."""
+"""The stopping criterion: a search ends when the gain that it still expects is below the noise."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Stopped:
 
 
 class StoppingCriterion:
-    """Follows a search, and says when it has found enough.
+    """Follows a search, and says when it has converged.
 
-    It goes by what the search was told, in that order, so that it does not depend on the order of a device's answers.
+    It goes by what the search was told, in that order, and so does not depend on the order of a device's answers.
 
     Args:
         noise_floor: of a time in nanoseconds.
-        patience: how many proposals in a row must promise less.
+        patience: how many proposals in a row must be expected to gain less.
     """
 
     def __init__(self, noise_floor: Callable[[float], float], patience: int = PATIENCE) -> None:
@@ -49,7 +49,7 @@ class StoppingCriterion:
             return None
         return Stopped(self._expected, self._floor(), self.patience)
 
-    def asked(self, expected_improvement: float | None) -> None:
+    def proposed(self, expected_improvement: float | None) -> None:
         """Note a proposal.
 
         Args:
@@ -67,8 +67,8 @@ class StoppingCriterion:
     def told(self, time_ns: float | None) -> None:
         """Note a result, or None for a failure.
 
-        One that is better than the best by more than the noise begins the count anew: with several proposals under way
-        the last of them may be the surprise.
+        A result that is better than the best by more than the noise starts the count again: with several proposals
+        under way any of them may be a surprise.
         """
         objective = objective_of(time_ns)
         if objective is None or objective >= self._best:

@@ -1,7 +1,7 @@
-"""A run's Optuna study: it asks its sampler, tells it, and uses what the sampler can do beyond Optuna's contract.
+"""A run's Optuna study: asks its sampler, tells it, and uses the optional abilities of that sampler.
 
-The study holds the trials of this run alone, in memory; what earlier runs and other tasks taught goes to the sampler.
-SQLite stays the record, from which the study of an interrupted run is rebuilt.
+The study holds the trials of this run alone, in memory; results of earlier runs and of other tasks go to the sampler.
+The database is the record, from which the study of an interrupted run is rebuilt.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Search:
     Args:
         space: what may be tried.
         sampler: chooses.
-        criterion: follows what is asked and told.
+        criterion: follows proposals and results.
         mirror: gets a copy of each trial that has ended.
     """
 
@@ -68,11 +68,11 @@ class Search:
         configuration = suggest(trial, self.space, self._distributions)
         self._running[configuration] = trial
         if self.criterion is not None:
-            self.criterion.asked(self.expected_improvement)
+            self.criterion.proposed(self.expected_improvement)
         return configuration
 
     def tell(self, configuration: Configuration, time_ns: float | None) -> None:
-        """End a trial with its time, or None for a failure. What was not asked for counts as an earlier run's."""
+        """End a trial with its time, or None for a failure; one that was not begun here counts as an earlier run's."""
         trial = self._running.pop(configuration, None)
         if trial is None:
             self.add(configuration, time_ns)
@@ -118,11 +118,11 @@ class Search:
     # -- what is known from elsewhere
 
     def add(self, configuration: Configuration, time_ns: float | None) -> None:
-        """Teach what an earlier run measured of this very problem; it is not tried again."""
+        """Teach a result of an earlier run of this very problem; the configuration is not tried again."""
         self.sampler.add(configuration, time_ns)
 
     def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> None:
-        """Teach what was measured of another task, to a sampler that can use it."""
+        """Teach the results of another task, to a sampler that can use them."""
         if isinstance(self.sampler, Transferring):
             self.sampler.learn(results, distance)
 
@@ -139,7 +139,7 @@ class Search:
         return self.sampler.nominate(count)
 
     def choose(self, nominees: Sequence[Nominee]) -> list[Configuration]:
-        """Return nominees by what they promise as of the latest results; the first is to be asked for now."""
+        """Return nominees in the sampler's order as of the latest results; the first is to be tried now."""
         assert isinstance(self.sampler, Nominating)
         return [nominees[index].configuration for index in self.sampler.choose(nominees)]
 
@@ -155,5 +155,5 @@ class Search:
 
     @property
     def expected_improvement(self) -> float | None:
-        """What the sampler still expects to gain, in log2 of the time; None where it never says."""
+        """The gain that the sampler still expects, in log2 of the time; None where it is not :class:`Expecting`."""
         return self.sampler.expected_improvement if isinstance(self.sampler, Expecting) else None

@@ -1,4 +1,4 @@
-"""How unlike two problems are, as far as the speed of configurations goes."""
+"""The distance of two problems, as far as the speed of configurations is concerned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOUBLED_SIZE = 0.25
 
 
 def distance(run: Run, other: Run) -> float:
-    """Return how far the results of another run of the same kernel are from what they would be here."""
+    """Return how unlike this problem the problem of another run of the same kernel is, from 0 on."""
     a, b = run.problem, other.problem
     total = OTHER_GPU * (run.gpu.name != other.gpu.name)
     total += OTHER_DTYPE * (a.dtypes != b.dtypes)
