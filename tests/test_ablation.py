@@ -15,7 +15,9 @@ from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.ladder_device import Times
 from tests.faults.stub_device import good, time_of
 from tuner.ablation import ablation
-from tuner.ablation.ablation import Ablation, ablate, changes
+from tuner.ablation.ablation import ablate
+from tuner.ablation.changes import changes
+from tuner.ablation.results import ITSELF, Ablation
 from tuner.conditions import Conditions, Mode
 from tuner.database.database import Database
 from tuner.devices import choose
@@ -80,7 +82,7 @@ def run(
 def outcomes(found: Ablation) -> dict[str, str]:
     return {
         one.change.name: str(one.verdict) if one.verdict else one.error
-        for choice in found.choices
+        for choice in found.parameters
         for one in choice.alternatives
     }
 
@@ -190,10 +192,10 @@ def test_verdicts(kernel: KernelSpec, device: BenchDevice) -> None:
     assert found.complete and not found.error
     assert found.time_ns == pytest.approx(1e5, rel=0.002)
     assert [one.change.name for one in found.faster] == ["items=4"]
-    worth = {choice.parameter: choice.worth for choice in found.choices}
+    worth = {choice.parameter: choice.worth for choice in found.parameters}
     assert worth["block_size"] is not None and worth["block_size"].change.value == 128
     assert worth["items"] is not None and worth["items"].change.value == 4
-    ratio = next(one.ratio for one in found.choices[0].alternatives if one.change.value == 64)
+    ratio = next(one.ratio for one in found.parameters[0].alternatives if one.change.value == 64)
     assert ratio is not None and ratio.median == pytest.approx(1.5, rel=0.002)
     assert ratio.low <= ratio.median <= ratio.high
     assert steps.expected == steps.ended == len(steps.begun) == 2
@@ -236,7 +238,7 @@ def test_effort_follows_the_configuration_itself(kernel: KernelSpec, device: Ben
     known: list[float | None] = []
 
     def answer(asked: Configuration) -> Measurement:
-        known.append(device.incumbent_ns)
+        known.append(device.incumbent())
         return good(device.times_ns[asked])
 
     device.answer = answer
@@ -293,7 +295,7 @@ def command(
     device: BenchDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Said]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(choose, "open_device", lambda *arguments: device)
+    monkeypatch.setattr("tuner.cli.gpu.open_device", lambda *arguments: device)
     return lambda *arguments: said_by(capsys, "ablate", *arguments)
 
 
@@ -341,7 +343,7 @@ def test_json_and_history(
     assert found["complete"] and found["tags"] == ["power_cap"]
     rows = json.loads(said_by(capsys, "bench", "--history", "--json").out)
     assert {row["contestant"]: row["verdict"] for row in rows} == {
-        ablation.ITSELF: "",
+        ITSELF: "",
         "block_size=64": "faster",
         "block_size=128": "faster",
     }
@@ -392,7 +394,7 @@ def test_a_slip_is_said_without_a_gpu(
 def test_a_verdict_is_of_the_configuration_itself(kernel: KernelSpec, device: BenchDevice) -> None:
     """Slower means: the alternative is faster. The words are those of `tune bench`."""
     found = run(kernel, device, "items")
-    faster = next(one for one in found.choices[0].alternatives if one.change.value == 4)
+    faster = next(one for one in found.parameters[0].alternatives if one.change.value == 4)
     assert faster.verdict is Verdict.SLOWER
     assert faster.ratio is not None and faster.ratio.median < 1
 

@@ -24,7 +24,7 @@ from tuner.stats import Verdict
 WARM = Conditions(Mode.WARM)
 HOT = Conditions(Mode.COLD, Regime.SUSTAINED)
 BEST = configuration("ok", 256, 2)
-ONLY_BEST = Against(default=False, baselines=(), asked=True)
+ONLY_BEST = Against(default=False, baselines=(), named=True)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_nothing_tuned_leaves_the_default(database: Database, kernel: KernelSpec
     device = BenchDevice({default_of(kernel): 1e5, "torch": 2e5, "cupy": 3e5})
     found = bench(device, target, choose_against(kernel, ()), 20, 0)
     assert found.reference == "default"
-    assert [entry.runner.name for entry in found.entries] == ["default", "torch", "cupy"]
+    assert [entry.contestant.name for entry in found.entries] == ["default", "torch", "cupy"]
     assert found.entries[1].verdict is Verdict.FASTER
     assert [row.ratio for row in records_of(found, "b", {})] == [None] * 3  # there is no best to compare with
 
@@ -141,7 +141,7 @@ def test_configuration_that_is_gone(database: Database, tmp_path: Path) -> None:
     device = BenchDevice({default_of(kernel): 1e5})
     target = only(targets_of(device, kernel, kernel.problem(), winners(database)))
     assert "changed" in target.broken
-    found = bench(device, target, Against(True, (), asked=False), 20, 0)
+    found = bench(device, target, Against(True, (), named=False), 20, 0)
     assert [failure.name for failure in found.failures] == ["best"]
     assert found.reference == "default"
     checked = check(device, found, 20, 0)
@@ -157,14 +157,14 @@ def test_libraries_of_the_kernels_file_by_default(kernel: KernelSpec) -> None:
     against = choose_against(kernel, ())
     assert against.default
     assert [baseline.name for baseline in against.baselines] == ["torch", "cupy"]
-    assert not against.asked
+    assert not against.named
 
 
 def test_what_is_named_replaces_the_default(kernel: KernelSpec, tmp_path: Path) -> None:
     against = choose_against(kernel, ("numpy", "torch"))
-    assert (against.default, against.asked) == (False, True)
+    assert (against.default, against.named) == (False, True)
     assert [b.kind for b in against.baselines] == [BaselineKind.NUMPY, BaselineKind.CALL]
-    assert choose_against(kernel, ("default",)) == Against(True, (), asked=True)
+    assert choose_against(kernel, ("default",)) == Against(True, (), named=True)
     assert choose_against(kernel, ("none",)) == ONLY_BEST
     source = tmp_path / "torch"
     source.mkdir()
@@ -202,8 +202,8 @@ def test_contestants_race_together_and_are_compared(database: Database, kernel: 
     found = run(device, target_of(database, kernel))
     assert device.fields == [[BEST, default, "torch", "cupy"]]
     assert device.timed == [(kernel.problem(), Conditions())]
-    by_name = {entry.runner.name: entry for entry in found.entries}
-    assert [entry.runner.name for entry in found.entries] == ["best", "torch", "cupy", "default"]
+    by_name = {entry.contestant.name: entry for entry in found.entries}
+    assert [entry.contestant.name for entry in found.entries] == ["best", "torch", "cupy", "default"]
     assert found.reference == "best"
     assert by_name["best"].ratio is None
     for name, ratio, verdict in (
@@ -248,13 +248,13 @@ def test_library_that_is_absent_is_only_missed_by_who_named_it(
     device = BenchDevice({BEST: 1e5, default_of(kernel): 2e5, "cupy": 3e5})
     device.absent = {"torch": "torch is not installed"}
     found = run(device, target)
-    assert [entry.runner.name for entry in found.entries] == ["best", "default", "cupy"]
+    assert [entry.contestant.name for entry in found.entries] == ["best", "default", "cupy"]
     assert found.failures == ()
     found = run(device, target, "torch", "cupy")
     assert [(failure.name, failure.error) for failure in found.failures] == [
         ("torch", "torch is not installed")
     ]
-    assert [entry.runner.name for entry in found.entries] == ["best", "cupy"]
+    assert [entry.contestant.name for entry in found.entries] == ["best", "cupy"]
 
 
 def test_failing_library_is_said_and_the_others_race_again(database: Database, kernel: KernelSpec) -> None:

@@ -34,7 +34,7 @@ def kernel(tmp_path: Path) -> KernelSpec:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> LadderDevice:
     device = LadderDevice()
-    monkeypatch.setattr(choose, "open_device", lambda *arguments: device)
+    monkeypatch.setattr("tuner.cli.ladder.open_device", lambda *arguments: device)
     return device
 
 
@@ -134,7 +134,7 @@ def test_sweep_ends_with_everything_at_once(ladder: Ladder, device: LadderDevice
     ]
     summary = said.out[said.out.index("time, by n") :]
     head, *rows = summary.splitlines()[1:]
-    assert head.split() == ["rung", "1024", "4096", "2^14", "2^16"]
+    assert head.split() == ["step", "1024", "4096", "2^14", "2^16"]
     names = [re.split(r"\s{2,}", row)[0] for row in rows[: rows.index("")]]
     assert names == [
         *("one warp", "more", "half", "tomorrow"),
@@ -156,14 +156,14 @@ def test_progress_on_a_terminal(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     progress = make_progress(quiet=False)
-    assert type(progress).__name__ == "_Live"
+    assert type(progress).__name__ == "_LiveSweep"
     progress.expect(3)
-    progress.rung({"n": 4}, "one").close()
+    progress.step({"n": 4}, "one").close()
     assert capsys.readouterr().err == ""  # what the device has to say comes first
-    progress.contest({"n": 4}, 2)
+    progress.comparison({"n": 4}, 2)
     progress.done()
     progress.done()
-    progress.rung({"n": 8}, "two")
+    progress.step({"n": 8}, "two")
     progress.rest()
     progress.rest()
     said = capsys.readouterr().err
@@ -173,7 +173,7 @@ def test_progress_on_a_terminal(
 
 
 def test_only_some_rungs(ladder: Ladder, device: LadderDevice) -> None:
-    said = ladder("--rung", "half", "--rung", "more", "--against", "none", "-q")
+    said = ladder("--step", "half", "--rung", "more", "--against", "none", "-q")
     assert said.code == 0
     assert "one warp" not in said.out
     assert [len(field) for field in device.fields] == [1, 1]
@@ -203,15 +203,15 @@ def test_launch_latency_is_the_answer(ladder: Ladder, device: LadderDevice) -> N
     assert not re.search(r"^(cupy|numpy) .*!", summary, re.MULTILINE)
     assert "! launch latency decides" in summary
     said = ladder("--sweep", "n=1024..2048", "-q", "--json")
-    contests = json.loads(said.out)["levels"][0]["contests"]
-    assert [contest["launch_decides"] for contest in contests] == [True, True]
-    assert [row["by_launch"] for row in contests[0]["contestants"]][:3] == [True, True, True]
+    comparisons = json.loads(said.out)["levels"][0]["contests"]
+    assert [comparison["launch_decides"] for comparison in comparisons] == [True, True]
+    assert [row["by_launch"] for row in comparisons[0]["contestants"]][:3] == [True, True, True]
 
 
 def test_rungs_that_cannot_be_told_apart(ladder: Ladder, device: LadderDevice) -> None:
     device.times_ns[BEST["one warp"]], device.times_ns[BEST["more"]] = 1.0001e5, 1e5
     said = ladder("-q")
-    assert re.search(r"(more|one warp) cannot be told from (more|one warp)", said.out)
+    assert re.search(r"(more|one warp) is statistically tied with (more|one warp)", said.out)
 
 
 def test_json(ladder: Ladder, device: LadderDevice) -> None:
@@ -278,7 +278,7 @@ def test_nothing_at_all_ends_with_1(ladder: Ladder, device: LadderDevice) -> Non
     device.full = 1
     said = ladder("-q", "--plot", "nothing.svg")
     assert said.code == 1
-    assert "every rung" not in said.out  # one of them has a reason of its own
+    assert "every step" not in said.out  # one of them has a reason of its own
     assert "one warp; more" in said.out
     assert said.err.splitlines() == ["tune: nothing.svg is not written: there is no time to draw"]
 
@@ -312,8 +312,8 @@ def test_ctrl_c_prints_what_there_is(
     [
         (("--sweep", "q=1..4"), 2, ("no size 'q'",)),
         (("--sweep", "n=1..4", "--size", "n=4"), 2, ("--size and in --sweep",)),
-        (("--rung", "moer"), 2, ("no rung 'moer'", "did you mean 'more'")),
-        (("--against", "default"), 2, ("compares rungs",)),
+        (("--step", "moer"), 2, ("no step 'moer'", "did you mean 'more'")),
+        (("--against", "default"), 2, ("compares optimisation steps",)),
         (("--against", "toch"), 2, ("toch", "torch")),
         (("--against", "none", "--against", "torch"), 2, ("none",)),
         (("--dtype", "float32,float16"), 2, ("--dtype names several",)),
@@ -442,7 +442,7 @@ def test_with_a_measuring_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def open_fake(*arguments: object) -> LocalDevice:
         return LocalDevice(0, jobs=1, cache=tmp_path / "cache", worker="tests.faults.fake_worker")
 
-    monkeypatch.setattr(choose, "open_device", open_fake)
+    monkeypatch.setattr("tuner.cli.ladder.open_device", open_fake)
     said = ladder("--sweep", "n=1024..2048", "--json", "-q", of=str(kernel.file))
     assert said.code == 0, said.err
     found = json.loads(said.out)

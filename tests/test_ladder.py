@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kernels import configuration
-from tests.faults.ladder_device import BEST, LAUNCH_NS, RUNGS, LadderDevice, Recorder, kernel_with_ladder
+from tests.faults.ladder_device import BEST, LAUNCH_NS, STEPS, LadderDevice, Recorder, kernel_with_ladder
 from tests.faults.stub_device import good, time_of
 from tuner.bench.targets import Against
 from tuner.conditions import ABOUT_A_LAUNCH, TIED_AT_LAUNCH, Conditions, Mode
@@ -18,14 +18,14 @@ from tuner.devices.base import Device
 from tuner.errors import Interrupted, UsageError
 from tuner.kernel.baselines import baselines_of
 from tuner.kernel.spec import KernelSpec
-from tuner.ladder.ladder import STOPPED, Climb, Contest, Level, choose_rungs, problem_of
-from tuner.ladder.run import CONTEST_NS, climb
-from tuner.ladder.steps import AHEAD, LONG_NS, KeptDevice
+from tuner.ladder.ladder import STOPPED, InterleavedComparison, Level, Sweep, choose_steps, problem_of
+from tuner.ladder.run import COMPARISON_NS, levels_of
 from tuner.model import Configuration, Measurement, Problem, Status
 from tuner.space.space import SearchSpace
 from tuner.stats import Verdict
+from tuner.tuning.lookahead import AHEAD, LONG_NS, lookahead_of
+from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.state import Request
 
 
 @pytest.fixture
@@ -38,20 +38,20 @@ def device() -> LadderDevice:
     return LadderDevice()
 
 
-def asked(kernel: KernelSpec, *sizes: int, **changes: object) -> Climb:
-    against = Against(default=False, baselines=tuple(baselines_of(kernel)), asked=False)
+def sweep(kernel: KernelSpec, *sizes: int, **changes: object) -> Sweep:
+    against = Against(default=False, baselines=tuple(baselines_of(kernel)), named=False)
     levels = tuple({"n": n} for n in sizes or (1024,))
-    return replace(Climb(kernel, kernel.problem(), levels, kernel.steps, against), **changes)  # type: ignore[arg-type]
+    return replace(Sweep(kernel, kernel.problem(), levels, kernel.steps, against), **changes)  # type: ignore[arg-type]
 
 
 def up(
-    what: Climb,
+    what: Sweep,
     device: Device,
     database: Database,
     stop: Callable[[], bool] = lambda: False,
     recorder: Recorder | None = None,
 ) -> list[Level]:
-    return list(climb(what, device, database, recorder or Recorder(), stop))
+    return list(levels_of(what, device, database, recorder or Recorder(), stop))
 
 
 # -- what is searched
@@ -61,10 +61,10 @@ def test_every_rung_at_its_best_beside_the_others(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     recorder = Recorder()
-    (level,) = up(asked(kernel), device, database, recorder=recorder)
-    singles, halves = level.contests
-    assert [place.name for place in singles.places] == ["one warp", "more", "torch", "cupy", "numpy"]
-    assert [place.name for place in halves.places] == ["half", "torch", "cupy", "numpy"]
+    (level,) = up(sweep(kernel), device, database, recorder=recorder)
+    singles, halves = level.comparisons
+    assert [timing.name for timing in singles.timings] == ["one warp", "more", "torch", "cupy", "numpy"]
+    assert [timing.name for timing in halves.timings] == ["half", "torch", "cupy", "numpy"]
     for name, best in BEST.items():
         found = level.find(name)
         assert found is not None and found[1].tuned is not None
@@ -78,7 +78,7 @@ def test_every_rung_at_its_best_beside_the_others(
 def test_problem_is_prepared_once_for_all_of_its_rungs(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
-    up(asked(kernel, 1024, 2048), device, database)
+    up(sweep(kernel, 1024, 2048), device, database)
     assert [(problem.sizes["n"], problem.dtype) for problem in device.prepared] == [
         (1024, "float32"),
         (1024, "float16"),
@@ -88,32 +88,32 @@ def test_problem_is_prepared_once_for_all_of_its_rungs(
 
 
 def test_trials_are_ordinary_runs(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
-    up(asked(kernel), device, database)
+    up(sweep(kernel), device, database)
     problem = kernel.problem({"n": 1024})
     stored = database.query(Filters(problem_key=problem.key)).rows
-    narrowed = {tuple(row.run.narrowing["fixed"].get("block_size", ())) for row in stored}
+    narrowed = {tuple(row.run.options.fixed.get("block_size", ())) for row in stored}
     assert {(32,), (128, 256)} <= narrowed
     assert all(database.run_state(row.run.id)["state"] == "finished" for row in stored)
-    known = database.best_known(problem, device.gpu.name)
-    assert known is not None
-    assert known[0] == min(BEST.values(), key=time_of)
+    reused = database.best_known(problem, device.gpu.name)
+    assert reused is not None
+    assert reused[0] == min(BEST.values(), key=time_of)
 
 
 def test_second_time_nothing_is_searched(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
-    first = up(asked(kernel, 1024, 2048), device, database)
+    first = up(sweep(kernel, 1024, 2048), device, database)
     device.asked.clear()
-    again = up(asked(kernel, 1024, 2048), device, database)
+    again = up(sweep(kernel, 1024, 2048), device, database)
     assert device.asked == []
     assert len(device.fields) == 8  # but all are timed again
     for level, before in zip(again, first, strict=True):
         for name in ("one warp", "more", "half"):
             now, then = level.find(name), before.find(name)
-            assert now is not None and now[1].tuned is not None and now[1].tuned.known
-            assert then is not None and then[1].tuned is not None and not then[1].tuned.known
+            assert now is not None and now[1].tuned is not None and now[1].tuned.reused
+            assert then is not None and then[1].tuned is not None and not then[1].tuned.reused
             assert now[1].text == then[1].text
-    up(asked(kernel, from_scratch=True), device, database)
+    up(sweep(kernel, from_scratch=True), device, database)
     assert device.asked
 
 
@@ -128,7 +128,7 @@ def test_second_time_nothing_is_searched(
 def test_other_request_is_another_search(
     kernel: KernelSpec, device: LadderDevice, database: Database, changes: dict[str, object]
 ) -> None:
-    what = asked(kernel, rungs=choose_rungs(kernel, ["more"]), trials=3, time_s=1e6)
+    what = sweep(kernel, steps=choose_steps(kernel, ["more"]), trials=3, time_s=1e6)
     up(what, device, database)
     device.asked.clear()
     up(what, device, database)
@@ -142,7 +142,7 @@ def test_other_request_is_another_search(
 def test_fewer_trials_than_before_are_no_reason_to_search(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
-    what = asked(kernel, rungs=choose_rungs(kernel, ["more"]), trials=5, time_s=1e6)
+    what = sweep(kernel, steps=choose_steps(kernel, ["more"]), trials=5, time_s=1e6)
     up(what, device, database)
     device.asked.clear()
     up(replace(what, trials=4), device, database)
@@ -152,7 +152,7 @@ def test_fewer_trials_than_before_are_no_reason_to_search(
 def test_run_that_was_cut_off_does_not_count(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
-    what = asked(kernel, rungs=choose_rungs(kernel, ["more"]))
+    what = sweep(kernel, steps=choose_steps(kernel, ["more"]))
     with pytest.raises(Interrupted):
         up(what, device, database, stop=lambda: len(device.asked) > 3)
     device.asked.clear()
@@ -163,24 +163,24 @@ def test_run_that_was_cut_off_does_not_count(
 def test_changed_kernel_is_searched_again(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
-    up(asked(kernel), device, database)
+    up(sweep(kernel), device, database)
     device.asked.clear()
     source = kernel.folder / "scale.cu.j2"
     source.write_text(source.read_text() + "\n// changed\n")
-    up(asked(kernel), device, database)
+    up(sweep(kernel), device, database)
     assert device.asked
 
 
 def test_best_below_is_tried_first(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
     """What was best one rung or one size below is worth a trial, as far as the rung allows its values."""
-    up(asked(kernel, 1024, 2048, rungs=choose_rungs(kernel, ["one warp", "more"])), device, database)
+    up(sweep(kernel, 1024, 2048, steps=choose_steps(kernel, ["one warp", "more"])), device, database)
     items = BEST["one warp"].values["items"]
     runs = [
-        stored.run.narrowing["fixed"]
+        stored.run.options.fixed
         for stored in database.query().rows
         if stored.run.problem.sizes["n"] == 1024 and stored.run.trials == 1
     ]
-    assert runs == [{"block_size": [128, 256], "fault": ["ok"], "items": [items]}]
+    assert runs == [{"block_size": (128, 256), "fault": ("ok",), "items": (items,)}]
     upper = [
         stored.trial.configuration
         for stored in database.query().rows
@@ -208,7 +208,7 @@ parameters = { block_size = 32 }
 
 """
     kernel = kernel_with_ladder(tmp_path / "constrained", story)
-    (level,) = up(asked(kernel), device, database)
+    (level,) = up(sweep(kernel), device, database)
     assert level.absent == {}
 
 
@@ -218,11 +218,11 @@ def test_best_of_an_earlier_run_is_found_again(
     """Another search of the whole space has tried it, so that the rung's own search would not."""
     request = Request(kernel, kernel.problem(), 24, "brute-force")
     tune(request, device, database, Recorder(), finish=False)
-    (level,) = up(asked(kernel, rungs=choose_rungs(kernel, ["more"])), device, database)
+    (level,) = up(sweep(kernel, steps=choose_steps(kernel, ["more"])), device, database)
     found = level.find("more")
     assert found is not None and found[1].tuned is not None
     assert found[1].tuned.configuration == BEST["more"]
-    assert not found[1].tuned.known
+    assert not found[1].tuned.reused
 
 
 # -- what can go wrong
@@ -235,7 +235,7 @@ def test_rung_of_which_nothing_is_right(kernel: KernelSpec, device: LadderDevice
         return good(time_of(found))
 
     device.answer = answer
-    (level,) = up(asked(kernel), device, database)
+    (level,) = up(sweep(kernel), device, database)
     absence = level.absent["one warp"]
     assert absence.failed
     assert absence.reason == "none of 4 configurations could be verified; wrong_result: y[5] is 1, expected 2"
@@ -245,9 +245,9 @@ def test_rung_of_which_nothing_is_right(kernel: KernelSpec, device: LadderDevice
 
 def test_size_that_does_not_fit(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
     device.full = 1024
-    fits, too_large = up(asked(kernel, 1024, 2048), device, database)
-    assert fits.contests
-    assert too_large.contests == ()
+    fits, too_large = up(sweep(kernel, 1024, 2048), device, database)
+    assert fits.comparisons
+    assert too_large.comparisons == ()
     assert {name for name, absence in too_large.absent.items() if absence.failed} == {
         "one warp",
         "more",
@@ -261,54 +261,56 @@ def test_winner_that_fails_in_the_contest(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     device.absent = {BEST["more"]: "an illegal address"}
-    (level,) = up(asked(kernel), device, database)
+    (level,) = up(sweep(kernel), device, database)
     assert "an illegal address" in level.absent["more"].reason
     found = level.find("one warp")
     assert found is not None
-    assert [place.name for place in found[0].places] == ["one warp", "torch", "cupy", "numpy"]
+    assert [timing.name for timing in found[0].timings] == ["one warp", "torch", "cupy", "numpy"]
 
 
 def test_library_that_is_not_installed_is_asked_once(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     device.absent = {"torch": "torch is not installed", "cupy": "it does not capture"}
-    levels = up(asked(kernel, 1024, 2048), device, database)
+    levels = up(sweep(kernel, 1024, 2048), device, database)
     for level in levels:
-        for contest in level.contests:
-            assert [place.name for place in contest.baselines] == ["numpy"]
-            assert [failure.name for failure in contest.failures] == ["cupy"]
+        for comparison in level.comparisons:
+            assert [timing.name for timing in comparison.baselines] == ["numpy"]
+            assert [failure.name for failure in comparison.failures] == ["cupy"]
     assert sum("torch" in field for field in device.fields) == 1
-    what = asked(kernel)
-    what = replace(what, against=replace(what.against, asked=True))
+    what = sweep(kernel)
+    what = replace(what, against=replace(what.against, named=True))
     (level,) = up(what, device, database)
-    assert {failure.name for failure in level.contests[0].failures} == {"torch", "cupy"}
+    assert {failure.name for failure in level.comparisons[0].failures} == {"torch", "cupy"}
 
 
 def test_numpy_is_left_out_where_it_takes_too_long(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     device.times_ns["numpy"] = 6e9
-    small, large = up(asked(kernel, 1024, 2048, rungs=choose_rungs(kernel, ["more"])), device, database)
-    assert [place.name for place in small.contests[0].baselines] == ["torch", "cupy", "numpy"]
-    assert [place.name for place in large.contests[0].baselines] == ["torch", "cupy"]
-    assert large.contests[0].failures[0].error == "it would take some 12 s"
+    small, large = up(sweep(kernel, 1024, 2048, steps=choose_steps(kernel, ["more"])), device, database)
+    assert [timing.name for timing in small.comparisons[0].baselines] == ["torch", "cupy", "numpy"]
+    assert [timing.name for timing in large.comparisons[0].baselines] == ["torch", "cupy"]
+    assert large.comparisons[0].failures[0].error == "it would take some 12 s"
 
 
 def test_stop_keeps_what_was_timed(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
-    climbing = climb(asked(kernel, 1024, 2048), device, database, Recorder(), lambda: len(device.fields) >= 3)
-    whole, part = next(climbing), next(climbing)
+    running = levels_of(
+        sweep(kernel, 1024, 2048), device, database, Recorder(), lambda: len(device.fields) >= 3
+    )
+    whole, part = next(running), next(running)
     with pytest.raises(Interrupted):
-        next(climbing)
+        next(running)
     assert STOPPED not in whole.absent.values()
-    assert [contest.problem.dtype for contest in part.contests] == ["float32"]
+    assert [comparison.problem.dtype for comparison in part.comparisons] == ["float32"]
     assert part.absent["half"] == STOPPED
     assert part.absent["tomorrow"] != STOPPED
 
 
 def test_long_kernels_get_fewer_rounds(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
-    slow = CONTEST_NS / 10
+    slow = COMPARISON_NS / 10
     device.answer = lambda found: good(slow)
-    (level,) = up(asked(kernel, rungs=choose_rungs(kernel, ["more"])), device, database)
+    (level,) = up(sweep(kernel, steps=choose_steps(kernel, ["more"])), device, database)
     found = level.find("more")
     assert found is not None
     assert len(found[1].medians_ns) == 10
@@ -317,56 +319,45 @@ def test_long_kernels_get_fewer_rounds(kernel: KernelSpec, device: LadderDevice,
 # -- what the device is told
 
 
-def test_device_is_the_device(kernel: KernelSpec, device: LadderDevice) -> None:
-    kept, same = KeptDevice.of(device)
-    same.incumbent_ns = 5.0
-    assert device.incumbent_ns == 5.0
-    assert same.gpu is device.gpu
-    assert not hasattr(device, "expected_ns")
+def test_few_are_begun_ahead_where_the_time_is_short_for_them(device: LadderDevice) -> None:
     device.lookahead = 40
-    device.incumbent_ns = None
-    assert same.lookahead == 40
-    kept.expected_ns = LONG_NS
-    assert same.lookahead == AHEAD
-    assert not hasattr(device, "expected_ns")
-    kept.expected_ns, device.incumbent_ns = 0.0, LONG_NS
-    assert same.lookahead == AHEAD
+    assert lookahead_of(device, 0.0) == lookahead_of(device, None, LONG_NS) == 40
+    assert lookahead_of(device, LONG_NS) == lookahead_of(device, 0.0, LONG_NS) == AHEAD
     device.lookahead = 1
-    assert same.lookahead == 1
+    assert lookahead_of(device, LONG_NS) == 1
 
 
 def test_refusal_is_remembered(kernel: KernelSpec, device: LadderDevice) -> None:
-    _, same = KeptDevice.of(device)
     device.full = 10
     for _ in range(2):
         with pytest.raises(Exception, match="does not fit"):
-            same.prepare(kernel, kernel.problem(), 0, Conditions())
+            device.prepare(kernel, kernel.problem(), 0, Conditions())
     assert len(device.prepared) == 1
     small = kernel.problem({"n": 4})
-    same.prepare(kernel, small, 0, Conditions())
-    same.prepare(kernel, small, 1, Conditions())
-    same.prepare(kernel, small, 1, Conditions(Mode.WARM))
+    device.prepare(kernel, small, 0, Conditions())
+    device.prepare(kernel, small, 1, Conditions())
+    device.prepare(kernel, small, 1, Conditions(Mode.WARM))
     assert len(device.prepared) == 4
 
 
 def test_answers_that_a_run_did_not_wait_for_do_not_reach_the_next(
     kernel: KernelSpec, device: LadderDevice
 ) -> None:
-    _, same = KeptDevice.of(device)
-
     def prepare() -> None:
-        same.prepare(kernel, kernel.problem(), 0, Conditions())
+        device.prepare(kernel, kernel.problem(), 0, Conditions())
 
     prepare()
-    same.submit(0, BEST["more"])
-    assert [outcome.number for outcome in same.collect(0.0)] == [0]
+    device.submit(0, BEST["more"])
+    assert [outcome.number for outcome in device.collect(0.0)] == [0]
+    device.busy.refined_s = 1.0
     prepare()
     assert len(device.prepared) == 1
-    same.submit(0, BEST["more"])
+    assert device.busy.refined_s == 0.0, "the busy time begins anew"
+    device.submit(0, BEST["more"])
     for _ in range(2):
         prepare()
         assert len(device.prepared) == 2
-    assert same.collect(0.0) == []
+    assert device.collect(0.0) == []
 
 
 # -- what it means
@@ -374,11 +365,11 @@ def test_answers_that_a_run_did_not_wait_for_do_not_reach_the_next(
 
 def contest_of(
     kernel: KernelSpec, device: LadderDevice, database: Database, times_ns: dict[str, float]
-) -> Contest:
+) -> InterleavedComparison:
     """Return the contest of the float32 rungs with these times."""
     for name, time_ns in times_ns.items():
         device.times_ns[BEST.get(name, name)] = time_ns
-    (level,) = up(asked(kernel), device, database)
+    (level,) = up(sweep(kernel), device, database)
     found = level.find("one warp")
     assert found is not None
     return found[0]
@@ -388,39 +379,41 @@ def test_comparison_with_the_best_baseline(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     times = {"one warp": 2e5, "more": 1e5, "torch": 1.5e5, "cupy": 1.2e5, "numpy": 1e4}
-    contest = contest_of(kernel, device, database, times)
-    one, more, *_ = contest.places
-    assert contest.fastest is more
-    assert contest.rival is not None and contest.rival.name == "cupy"  # NumPy was not timed on the GPU
-    found = contest.against(more, contest.rival)
+    comparison = contest_of(kernel, device, database, times)
+    one, more, *_ = comparison.timings
+    assert comparison.fastest is more
+    assert (
+        comparison.best_baseline is not None and comparison.best_baseline.name == "cupy"
+    )  # NumPy was not timed on the GPU
+    found = comparison.against(more, comparison.best_baseline)
     assert found.verdict is Verdict.FASTER
     assert found.ratio.median == pytest.approx(1.2, rel=0.01)
-    assert contest.against(one, contest.rival).verdict is Verdict.SLOWER
-    assert contest.tied == []
+    assert comparison.against(one, comparison.best_baseline).verdict is Verdict.SLOWER
+    assert comparison.tied == []
 
 
 def test_baseline_that_is_wrong_is_no_rival(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     device.wrong = {"cupy"}
-    contest = contest_of(kernel, device, database, {"cupy": 1e4})
-    assert contest.rival is not None and contest.rival.name == "torch"
+    comparison = contest_of(kernel, device, database, {"cupy": 1e4})
+    assert comparison.best_baseline is not None and comparison.best_baseline.name == "torch"
 
 
 def test_only_the_host_is_left_to_compare_with(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     device.absent = {"torch": "torch is not installed", "cupy": "cupy is not installed"}
-    contest = contest_of(kernel, device, database, {})
-    assert contest.rival is not None and contest.rival.on_host
-    found = contest.against(contest.places[0], contest.rival)
+    comparison = contest_of(kernel, device, database, {})
+    assert comparison.best_baseline is not None and comparison.best_baseline.on_host
+    found = comparison.against(comparison.timings[0], comparison.best_baseline)
     assert found.verdict is Verdict.FASTER
     assert found.ratio.low < found.ratio.median < found.ratio.high
 
 
 def test_speed_up_over_the_first_rung(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
     device.times_ns[BEST["one warp"]], device.times_ns[BEST["more"]] = 3e5, 1e5
-    (level,) = up(asked(kernel), device, database)
+    (level,) = up(sweep(kernel), device, database)
     first = level.first(kernel.steps)
     assert first == "one warp"
 
@@ -456,25 +449,25 @@ def test_where_launch_latency_decides(
     tied: bool,
     decides: bool,
 ) -> None:
-    contest = contest_of(kernel, device, database, {"one warp": one * LAUNCH_NS, "more": more * LAUNCH_NS})
-    assert bool(contest.tied) is tied
-    assert contest.launch_decides is decides
-    assert contest.fastest is not None
-    assert contest.by_launch(contest.fastest) is decides
-    host = next(place for place in contest.places if place.on_host)
-    assert not contest.by_launch(host)
+    comparison = contest_of(kernel, device, database, {"one warp": one * LAUNCH_NS, "more": more * LAUNCH_NS})
+    assert bool(comparison.tied) is tied
+    assert comparison.launch_decides is decides
+    assert comparison.fastest is not None
+    assert comparison.by_launch(comparison.fastest) is decides
+    host = next(timing for timing in comparison.timings if timing.on_host)
+    assert not comparison.by_launch(host)
 
 
 def test_nobody_knows_what_a_launch_takes(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     device.calibration = None
-    contest = contest_of(kernel, device, database, {"more": 1.0})
-    assert not contest.launch_decides
+    comparison = contest_of(kernel, device, database, {"more": 1.0})
+    assert not comparison.launch_decides
 
 
 def test_contests_are_kept(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
-    up(asked(kernel), device, database)
+    up(sweep(kernel), device, database)
     rows = database.benchmarks().rows
     assert len(rows) == 9
     assert len({row.bench for row in rows}) == 1
@@ -497,20 +490,20 @@ def test_contests_are_kept(kernel: KernelSpec, device: LadderDevice, database: D
 
 def test_rung_comes_before_the_user(kernel: KernelSpec) -> None:
     base = kernel.problem({"n": 7}, {"": "float16"}, {"order": "down"})
-    rungs = {rung.name: rung for rung in kernel.steps}
-    assert tuple(rungs) == RUNGS
-    found = problem_of(kernel, base, {"n": 64}, rungs["more"])
+    steps = {step.name: step for step in kernel.steps}
+    assert tuple(steps) == STEPS
+    found = problem_of(kernel, base, {"n": 64}, steps["more"])
     assert found == Problem("scale", {"n": 64}, {"input": "float16", "output": "float16"}, {"order": "down"})
-    other = replace(rungs["more"], dtypes={"input": "float32"}, options={"order": "up"})
+    other = replace(steps["more"], dtypes={"input": "float32"}, options={"order": "up"})
     found = problem_of(kernel, base, {"n": 64}, other)
     assert found == Problem("scale", {"n": 64}, {"input": "float32", "output": "float32"}, {"order": "up"})
 
 
 def test_rungs_by_name(kernel: KernelSpec) -> None:
-    assert [rung.name for rung in choose_rungs(kernel, ["more", "one warp"])] == ["one warp", "more"]
-    assert choose_rungs(kernel, []) == kernel.steps
+    assert [step.name for step in choose_steps(kernel, ["more", "one warp"])] == ["one warp", "more"]
+    assert choose_steps(kernel, []) == kernel.steps
     with pytest.raises(UsageError, match="did you mean 'more'"):
-        choose_rungs(kernel, ["moer"])
+        choose_steps(kernel, ["moer"])
 
 
 def test_every_rung_of_the_built_in_kernels_has_a_space() -> None:
@@ -520,13 +513,13 @@ def test_every_rung_of_the_built_in_kernels_has_a_space() -> None:
     for name in builtin_kernels():
         kernel = load_kernel(name)
         small = {size: min(default, 4096) for size, default in kernel.sizes.items()}
-        for rung in kernel.steps:
-            problem = problem_of(kernel, kernel.problem(small), {}, rung)
+        for step in kernel.steps:
+            problem = problem_of(kernel, kernel.problem(small), {}, step)
             space = SearchSpace.from_kernel(
-                kernel, problem, ARCHITECTURES[90], (rung.variant,), rung.parameters
+                kernel, problem, ARCHITECTURES[90], (step.variant,), step.parameters
             )
-            assert len(space), (name, rung.name)
-            assert not rung.doc.endswith("."), (name, rung.name)
+            assert len(space), (name, step.name)
+            assert not step.doc.endswith("."), (name, step.name)
 
 
 def test_configurations_of_the_tests_are_what_they_think(kernel: KernelSpec, device: LadderDevice) -> None:

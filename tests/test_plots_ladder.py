@@ -33,7 +33,7 @@ def words_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("places", "found"),
+    ("positions", "expected"),
     [
         ([], []),
         ([5.0], [5.0]),
@@ -45,25 +45,25 @@ def words_of(path: Path) -> str:
         ([0.0, 1.0, 30.0, 31.0], [-4.5, 5.5, 25.5, 35.5]),
     ],
 )
-def test_places_are_spread(places: list[float], found: list[float]) -> None:
-    assert spread(places, 10.0) == pytest.approx(found)
+def test_positions_are_spread(positions: list[float], expected: list[float]) -> None:
+    assert spread(positions, 10.0) == pytest.approx(expected)
 
 
 def test_spread_keeps_distance_and_order() -> None:
-    places = [float(7 * number * number % 101) for number in range(40)]
-    found = spread(places, 3.0, least=0.0)
-    order = sorted(range(40), key=lambda i: places[i])
-    steps = [found[b] - found[a] for a, b in pairwise(order)]
+    positions = [float(7 * number * number % 101) for number in range(40)]
+    expected = spread(positions, 3.0, lowest=0.0)
+    order = sorted(range(40), key=lambda i: positions[i])
+    steps = [expected[b] - expected[a] for a, b in pairwise(order)]
     assert min(steps) >= 3.0 - 1e-9
-    assert min(found) >= 0.0
+    assert min(expected) >= 0.0
 
 
 def test_nothing_is_below_the_least() -> None:
-    assert spread([1.0, 1.0], 10.0, least=5.0) == pytest.approx([5.0, 15.0])
+    assert spread([1.0, 1.0], 10.0, lowest=5.0) == pytest.approx([5.0, 15.0])
 
 
 @pytest.mark.parametrize(
-    ("places", "found"),
+    ("positions", "expected"),
     [
         ([100.0, 100.0], [([0, 1], False)]),  # one stem, its names to the right
         ([550.0, 551.0], [([0, 1], True)]),  # there is no room to the right
@@ -73,8 +73,8 @@ def test_nothing_is_below_the_least() -> None:
         ([130.0, 100.0], [([1], True), ([0], False)]),
     ],
 )
-def test_columns_of_names(places: list[float], found: list[tuple[list[int], bool]]) -> None:
-    assert _columns(places, [60.0 - ASIDE_PT] * len(places), 600.0) == found
+def test_columns_of_names(positions: list[float], expected: list[tuple[list[int], bool]]) -> None:
+    assert _columns(positions, [60.0 - ASIDE_PT] * len(positions), 600.0) == expected
 
 
 # -- figures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.faults.bench_device import BASELINES, BenchDevice
 from tests.faults.kernels import configuration, scale_kernel
@@ -81,10 +82,9 @@ class LadderDevice(BenchDevice):
         self.full = 10**9
         self.prepared_problem: Problem | None = None
 
-    def prepare(self, kernel: KernelSpec, problem: Problem, *others: object) -> None:  # type: ignore[override]
+    def _prepare(self, kernel: KernelSpec, problem: Problem, *others: Any) -> None:
         self.prepared_problem = None
-        super().prepare(kernel, problem, *others)  # type: ignore[arg-type]
-        self.prepared.append(problem)
+        super()._prepare(kernel, problem, *others)
         if problem.sizes["n"] > self.full:
             raise DeviceError(f"{problem}: this problem does not fit on the GPU")
         self.prepared_problem = problem

@@ -1,4 +1,4 @@
-"""What ``tune ablate`` found, as a table and as JSON; and how far it is."""
+"""The results of ``tune ablate`` as a table and as JSON; and its progress."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from tuner.ablation.ablation import ITSELF, Ablation, Alternative, Choice
-from tuner.bench.report import comparison
+from tuner.ablation.results import ITSELF, AblatedParameter, Ablation, Alternative
+from tuner.bench.report import comparison_text
 from tuner.model import Value
 from tuner.report.tables import (
     duration,
@@ -20,7 +20,7 @@ from tuner.report.tables import (
     show_pairs,
     throughput,
 )
-from tuner.tuning.state import metrics, roof_under
+from tuner.tuning.metrics import metrics, roof_under
 
 HEADS = ("choice", "instead", "time", "95% interval", f"{ITSELF} is")
 
@@ -45,7 +45,7 @@ class SaidProgress:
         """Say what begins."""
         if self._quiet:
             return
-        # The first step compiles; contests take another time, but not one of another order.
+        # The first step compiles; comparisons take another time, but not one of another order.
         spent_s, left = time.monotonic() - self._began, self._steps - self._ended
         eta = f"  ETA {spent_s / self._ended * left:.0f} s" if self._ended else ""
         say(f"step {self._ended + 1}/{self._steps}  {what}{eta}")
@@ -55,65 +55,65 @@ class SaidProgress:
         self._ended += 1
 
 
-def show_ablation(found: Ablation, source: str, notes: tuple[str, ...] = ()) -> None:
-    """Print what each choice is worth, the most valuable first.
+def show_ablation(ablation: Ablation, source: str, notes: tuple[str, ...] = ()) -> None:
+    """Print what each value is worth, the most valuable first.
 
     Args:
-        found: the figures.
+        ablation: the results.
         source: where the configuration comes from.
         notes: what a reader should know about the choice of it.
     """
-    click.echo(printable(f"{found.problem} on {found.gpu.name}"))
-    calibration = found.calibration.notes if found.calibration is not None else ()
-    noise = f"; noise floor {100 * found.noise_floor:.2g} %" if found.time_ns else ""
+    click.echo(printable(f"{ablation.problem} on {ablation.gpu.name}"))
+    calibration = ablation.calibration.notes if ablation.calibration is not None else ()
+    noise = f"; noise floor {100 * ablation.noise_floor:.2g} %" if ablation.time_ns else ""
     show_pairs(
         [
-            (f"  {ITSELF}", f"{found.configuration} ({source})"),
-            ("  time", _time(found)),
-            ("  timed", f"{found.conditions}: {found.why}{noise}"),
+            (f"  {ITSELF}", f"{ablation.configuration} ({source})"),
+            ("  time", _time(ablation)),
+            ("  timed", f"{ablation.conditions}: {ablation.why}{noise}"),
             *(("  note", note) for note in (*calibration, *notes)),
-            ("  clocks", f"held down by {', '.join(found.tags)}" if found.tags else ""),
+            ("  clocks", f"held down by {', '.join(ablation.tags)}" if ablation.tags else ""),
         ]
     )
     rows = []
-    for choice in _by_worth(found):
+    for choice in _by_worth(ablation):
         name = f"{choice.parameter}={_text(choice.value)}"
         for alternative in choice.alternatives:
             rows.append((name, _instead(alternative), *_cells(alternative)))
             name = ""
     if rows:
         show(HEADS, rows, right=("time",))
-    if any(one.change.unsearched for choice in found.choices for one in choice.alternatives):
+    if any(one.change.unsearched for one in ablation.alternatives):
         click.echo("  * left out of a search at this size; `tune show` has the reasons")
     for unsearched, more in ((False, "a longer search may find more"), (True, "no search tries that")):
         names = ", ".join(
-            one.change.name for one in found.faster if bool(one.change.unsearched) == unsearched
+            one.change.name for one in ablation.faster if bool(one.change.unsearched) == unsearched
         )
         if names:
             click.echo(printable(f"  faster than what was chosen: {names}; {more}"))
 
 
-def _time(found: Ablation) -> str:
-    if found.time_ns is None:
+def _time(ablation: Ablation) -> str:
+    if ablation.time_ns is None:
         return ""
-    figures = metrics(roof_under(found.roof, found.conditions.mode), found.time_ns)
+    figures = metrics(roof_under(ablation.roof, ablation.conditions.mode), ablation.time_ns)
     light = percent(figures.speed_of_light)
     parts = (
-        f"{duration(found.time_ns)} ({interval(found.low_ns, found.high_ns)})",
+        f"{duration(ablation.time_ns)} ({interval(ablation.low_ns, ablation.high_ns)})",
         throughput(figures),
         f"{light} of the speed of light" if light else "",
     )
     return ", ".join(filter(None, parts))
 
 
-def _by_worth(found: Ablation) -> list[Choice]:
+def _by_worth(ablation: Ablation) -> list[AblatedParameter]:
     """Order the choices by what undoing each costs at least; those without a timed alternative last."""
 
-    def key(choice: Choice) -> float:
+    def key(choice: AblatedParameter) -> float:
         worth = choice.worth
         return -worth.ratio.median if worth is not None and worth.ratio is not None else 0.0
 
-    return sorted((choice for choice in found.choices if choice.alternatives), key=key)
+    return sorted((choice for choice in ablation.parameters if choice.alternatives), key=key)
 
 
 def _text(value: Value) -> str:
@@ -131,39 +131,39 @@ def _cells(one: Alternative) -> tuple[str, str, str]:
     if one.ratio is None:
         return ("", "", one.error)
     ratio = one.ratio
-    judged = comparison(ratio.median, ratio.low, ratio.high, str(one.verdict))
-    return (duration(one.time_ns), interval(one.low_ns, one.high_ns), judged)
+    compared = comparison_text(ratio.median, ratio.low, ratio.high, str(one.verdict))
+    return (duration(one.time_ns), interval(one.low_ns, one.high_ns), compared)
 
 
-def ablation_as_json(found: Ablation, source: str, notes: tuple[str, ...] = ()) -> dict[str, Any]:
+def ablation_as_json(ablation: Ablation, source: str, notes: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the same for programs, with the choices in the order of the kernel's file."""
-    roof = roof_under(found.roof, found.conditions.mode)
+    roof = roof_under(ablation.roof, ablation.conditions.mode)
     return {
-        "problem": found.problem.to_json(),
-        "gpu": found.gpu.name,
-        "gpu_uuid": found.gpu.uuid,
-        "driver": found.gpu.driver,
-        "mode": found.conditions.mode,
-        "regime": found.conditions.regime,
-        "why": found.why,
-        "noise_floor": found.noise_floor or None,
-        "variant": found.configuration.variant,
-        "parameters": found.configuration.values,
+        "problem": ablation.problem.to_json(),
+        "gpu": ablation.gpu.name,
+        "gpu_uuid": ablation.gpu.uuid,
+        "driver": ablation.gpu.driver,
+        "mode": ablation.conditions.mode,
+        "regime": ablation.conditions.regime,
+        "why": ablation.why,
+        "noise_floor": ablation.noise_floor or None,
+        "variant": ablation.configuration.variant,
+        "parameters": ablation.configuration.values,
         "source": source,
         "notes": list(notes),
-        "time_ns": found.time_ns,
-        "ci_low_ns": found.low_ns,
-        "ci_high_ns": found.high_ns,
-        **(vars(metrics(roof, found.time_ns)) if found.time_ns else {}),
-        "sm_clock_hz": found.sm_clock_hz or None,
-        "tags": list(found.tags),
-        "error": found.error,
-        "complete": found.complete,
-        "choices": [_choice(choice) for choice in found.choices],
+        "time_ns": ablation.time_ns,
+        "ci_low_ns": ablation.low_ns,
+        "ci_high_ns": ablation.high_ns,
+        **(vars(metrics(roof, ablation.time_ns)) if ablation.time_ns else {}),
+        "sm_clock_hz": ablation.sm_clock_hz or None,
+        "tags": list(ablation.tags),
+        "error": ablation.error,
+        "complete": ablation.complete,
+        "choices": [_choice(choice) for choice in ablation.parameters],
     }
 
 
-def _choice(choice: Choice) -> dict[str, Any]:
+def _choice(choice: AblatedParameter) -> dict[str, Any]:
     worth = choice.worth
     return {
         "parameter": choice.parameter,

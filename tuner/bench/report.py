@@ -1,4 +1,4 @@
-"""What ``tune bench`` found, as tables, as JSON, as a figure."""
+"""The results of ``tune bench`` as tables, as JSON, as a figure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tuner.bench.bench import Bench, Check, Entry
+from tuner.bench.bench import UNDECIDED, Bench, Entry, SpeedCheck
 from tuner.database.records import Benchmark
 from tuner.hardware.roofline import Roof
 from tuner.model import Configuration
@@ -24,37 +24,35 @@ from tuner.report.tables import (
     show_pairs,
     throughput,
 )
-from tuner.stats import Verdict
-from tuner.tuning.state import metrics, roof_under
+from tuner.tuning.metrics import metrics, roof_under
 
 HISTORY_HEADS = (
     *("when", "kernel", "problem", "gpu", "timed", "contestant", "configuration", "time", "95% interval"),
     "best is",
 )
-UNDECIDED = (Verdict.SAME, Verdict.AMBIGUOUS)
 
 
-def show_bench(found: Bench) -> None:
-    """Print how the contestants of one problem were timed, and what they took."""
-    target = found.target
-    click.echo(printable(f"{target.problem} on {found.gpu.name}"))
-    calibration = found.calibration.notes if found.calibration is not None else ()
-    noise = f"; noise floor {100 * found.noise_floor:.2g} %" if found.entries else ""
+def show_bench(result: Bench) -> None:
+    """Print how the contestants of one problem were timed, and their times."""
+    target = result.target
+    click.echo(printable(f"{target.problem} on {result.gpu.name}"))
+    calibration = result.calibration.notes if result.calibration is not None else ()
+    noise = f"; noise floor {100 * result.noise_floor:.2g} %" if result.entries else ""
     pairs: list[tuple[str, object]] = [
         ("  timed", f"{target.conditions}: {target.why}{noise}"),
-        *(("  note", note) for note in (*calibration, *found.notes)),
-        ("  clocks", f"held down by {', '.join(found.tags)}" if found.tags else ""),
+        *(("  note", note) for note in (*calibration, *result.notes)),
+        ("  clocks", f"held down by {', '.join(result.tags)}" if result.tags else ""),
     ]
     show_pairs(pairs)
-    if not found.entries:
+    if not result.entries:
         return
-    compared = f"{found.reference} is" if found.reference else ""
+    compared = f"{result.reference} is" if result.reference else ""
     heads = ("contestant", "what", "time", "95% interval", "rate", "of peak", compared, "verified")
-    roof = _roof(found)
+    roof = _roof(result)
     rows = [
         (
-            entry.runner.name,
-            entry.runner.text,
+            entry.contestant.name,
+            entry.contestant.text,
             duration(entry.time_ns),
             interval(entry.low_ns, entry.high_ns),
             throughput(metrics(roof, entry.time_ns)),
@@ -62,31 +60,31 @@ def show_bench(found: Bench) -> None:
             _compared(entry),
             "yes" if entry.verified else "NO",
         )
-        for entry in found.entries
+        for entry in result.entries
     ]
     show(heads, rows, right=("time", "rate", "of peak"))
-    note = launch_note(found.calibration, target.conditions, found.entries[0].time_ns, tied=_tied(found))
-    if found.reference and note:
+    note = launch_note(result.calibration, target.conditions, result.entries[0].time_ns, tied=_tied(result))
+    if result.reference and note:
         click.echo(f"  {note}")
 
 
-def _tied(found: Bench) -> bool:
-    """Whether something else cannot be told from the reference."""
-    return any(entry.verdict in UNDECIDED for entry in found.entries[1:])
+def _tied(result: Bench) -> bool:
+    """Whether another contestant is statistically tied with the reference."""
+    return any(entry.verdict in UNDECIDED for entry in result.entries[1:])
 
 
-def _launch_decides(found: Bench) -> bool:
-    if found.calibration is None or not found.reference:
+def _launch_decides(result: Bench) -> bool:
+    if result.calibration is None or not result.reference:
         return False
-    conditions, first = found.target.conditions, found.entries[0]
-    return found.calibration.launch_decides(conditions, first.time_ns, tied=_tied(found))
+    conditions, first = result.target.conditions, result.entries[0]
+    return result.calibration.launch_decides(conditions, first.time_ns, tied=_tied(result))
 
 
-def _roof(found: Bench) -> Roof:
-    return roof_under(found.roof, found.target.conditions.mode)
+def _roof(result: Bench) -> Roof:
+    return roof_under(result.roof, result.target.conditions.mode)
 
 
-def comparison(ratio: float | None, low: float | None, high: float | None, verdict: str) -> str:
+def comparison_text(ratio: float | None, low: float | None, high: float | None, verdict: str) -> str:
     """Say how much faster the reference is, unless the difference is within the noise or not sure."""
     if ratio is None or low is None or high is None:
         return verdict
@@ -102,65 +100,65 @@ def _compared(entry: Entry) -> str:
     ratio = entry.ratio
     if ratio is None or entry.verdict is None:
         return ""
-    return comparison(ratio.median, ratio.low, ratio.high, entry.verdict)
+    return comparison_text(ratio.median, ratio.low, ratio.high, entry.verdict)
 
 
-def show_check(found: Check) -> None:
+def show_check(result: SpeedCheck) -> None:
     """Print whether a stored winner is as fast as it was."""
-    click.echo(f"  {'SLOWER' if found.slower else 'as fast as it was'}: {check_text(found)}")
+    click.echo(f"  {'SLOWER' if result.slower else 'as fast as it was'}: {check_text(result)}")
 
 
-def check_text(found: Check) -> str:
+def check_text(result: SpeedCheck) -> str:
     """Say what was compared, and what was allowed."""
-    before = f"{duration(found.before_ns)} on {found.before[:10]}"
-    if found.now_ns is None:
-        return f"it cannot be run: {printable(found.reason)}; it took {before}"
+    before = f"{duration(result.before_ns)} on {result.before[:10]}"
+    if result.now_ns is None:
+        return f"it cannot be run: {printable(result.reason)}; it took {before}"
     machine = (
-        "on the same GPU and driver" if found.same_machine else "on another GPU or driver of the same name"
+        "on the same GPU and driver" if result.same_machine else "on another GPU or driver of the same name"
     )
-    change = found.now_ns / found.before_ns - 1.0
+    change = result.now_ns / result.before_ns - 1.0
     return (
-        f"{duration(found.now_ns)} now, {before} ({100 * change:+.1f} %); "
-        f"{100 * found.tolerance:.2g} % are allowed {machine}"
+        f"{duration(result.now_ns)} now, {before} ({100 * change:+.1f} %); "
+        f"{100 * result.tolerance:.2g} % are allowed {machine}"
     )
 
 
-def bench_as_json(found: Bench, checked: Check | None) -> dict[str, Any]:
+def bench_as_json(result: Bench, checked: SpeedCheck | None) -> dict[str, Any]:
     """Return the same for programs."""
-    target = found.target
+    target = result.target
     stored = target.winner
     tuned_for = stored.run.problem if stored is not None and not target.broken else None
     return {
         "problem": target.problem.to_json(),
-        "gpu": found.gpu.name,
-        "gpu_uuid": found.gpu.uuid,
-        "driver": found.gpu.driver,
+        "gpu": result.gpu.name,
+        "gpu_uuid": result.gpu.uuid,
+        "driver": result.gpu.driver,
         "mode": target.conditions.mode,
         "regime": target.conditions.regime,
         "why": target.why,
-        "noise_floor": found.noise_floor or None,
-        "calibration": found.calibration.to_json() if found.calibration is not None else None,
-        "notes": list(found.notes),
-        "tags": list(found.tags),
-        "reference": found.reference or None,
-        "launch_decides": _launch_decides(found),
+        "noise_floor": result.noise_floor or None,
+        "calibration": result.calibration.to_json() if result.calibration is not None else None,
+        "notes": list(result.notes),
+        "tags": list(result.tags),
+        "reference": result.reference or None,
+        "launch_decides": _launch_decides(result),
         "tuned_for": tuned_for.to_json() if tuned_for is not None else None,
-        "contestants": [_entry(found, entry) for entry in found.entries],
-        "failed": [{"contestant": f.name, "what": f.text, "error": f.error} for f in found.failures],
+        "contestants": [_entry(result, entry) for entry in result.entries],
+        "failed": [{"contestant": f.name, "what": f.text, "error": f.error} for f in result.failures],
         "check": _check(checked),
     }
 
 
-def _entry(found: Bench, entry: Entry) -> dict[str, Any]:
-    runner, ratio = entry.runner, entry.ratio
+def _entry(result: Bench, entry: Entry) -> dict[str, Any]:
+    contestant, ratio = entry.contestant, entry.ratio
     return {
-        "contestant": runner.name,
-        **_what(runner.configuration),
-        "call": runner.text if runner.baseline is not None else None,
+        "contestant": contestant.name,
+        **_what(contestant.configuration),
+        "call": contestant.text if contestant.baseline is not None else None,
         "time_ns": entry.time_ns,
         "ci_low_ns": entry.low_ns,
         "ci_high_ns": entry.high_ns,
-        **vars(metrics(_roof(found), entry.time_ns)),
+        **vars(metrics(_roof(result), entry.time_ns)),
         "ratio": ratio.median if ratio is not None else None,
         "ratio_low": ratio.low if ratio is not None else None,
         "ratio_high": ratio.high if ratio is not None else None,
@@ -171,8 +169,8 @@ def _entry(found: Bench, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _check(found: Check | None) -> dict[str, Any] | None:
-    return dict(vars(found)) if found is not None else None
+def _check(result: SpeedCheck | None) -> dict[str, Any] | None:
+    return dict(vars(result)) if result is not None else None
 
 
 def _what(configuration: Configuration | None) -> dict[str, Any]:
@@ -181,7 +179,7 @@ def _what(configuration: Configuration | None) -> dict[str, Any]:
     return {"variant": configuration.variant, "parameters": configuration.values}
 
 
-def show_history(found: Sequence[Benchmark]) -> None:
+def show_history(result: Sequence[Benchmark]) -> None:
     """Print earlier benches as one table."""
     rows = [
         (
@@ -194,9 +192,9 @@ def show_history(found: Sequence[Benchmark]) -> None:
             row.configuration or "",
             duration(row.time_ns),
             interval(row.ci_low_ns, row.ci_high_ns),
-            comparison(row.ratio, row.ratio_low, row.ratio_high, row.verdict),
+            comparison_text(row.ratio, row.ratio_low, row.ratio_high, row.verdict),
         )
-        for row in found
+        for row in result
     ]
     show(HISTORY_HEADS, rows, right=("time",))
 
@@ -236,15 +234,15 @@ def history_as_json(row: Benchmark) -> dict[str, Any]:
 
 def draw(benches: Sequence[Bench], path: Path) -> None:
     """Draw the times of all contestants of several problems."""
-    shown = [found for found in benches if found.entries]
-    timed = list(dict.fromkeys(str(found.target.conditions) for found in shown))
+    shown = [result for result in benches if result.entries]
+    timed = list(dict.fromkeys(str(result.target.conditions) for result in shown))
     groups = [
         BarGroup(
-            str(found.target.problem) + (f" ({found.target.conditions})" if len(timed) > 1 else ""),
-            [Bar(e.runner.name, e.time_ns, e.low_ns, e.high_ns) for e in found.entries],
-            _roof(found).speed_of_light_ns,
+            str(result.target.problem) + (f" ({result.target.conditions})" if len(timed) > 1 else ""),
+            [Bar(e.contestant.name, e.time_ns, e.low_ns, e.high_ns) for e in result.entries],
+            _roof(result).speed_of_light_ns,
         )
-        for found in shown
+        for result in shown
     ]
-    gpus = list(dict.fromkeys(found.gpu.name for found in shown))
+    gpus = list(dict.fromkeys(result.gpu.name for result in shown))
     plot_times(groups, f"{', '.join(gpus)}; {timed[0] if len(timed) == 1 else 'several conditions'}", path)

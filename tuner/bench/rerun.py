@@ -9,7 +9,6 @@ from tuner.devices.choose import open_device
 from tuner.errors import TunerError
 from tuner.formats.recording import short_digest, sources_digest
 from tuner.model import Trial
-from tuner.tuning.runs import truth_of
 from tuner.tuning.trials import trial_of
 
 POLL_S = 0.1
@@ -24,7 +23,7 @@ def rerun(database: Database, trial_id: int, device: str) -> Trial:
     stored = database.trial(trial_id)
     run, trial = stored.run, stored.trial
     kernel = kernel_of(run)
-    opened = open_device(device, kernel.name, 1, paths.cache() / "cubins")
+    opened = open_device(device, kernel.name, 1, paths.cubins())
     try:
         if trial.configuration.variant not in kernel.variants or (
             trial.sources
@@ -32,10 +31,10 @@ def rerun(database: Database, trial_id: int, device: str) -> Trial:
             != sources_digest(kernel, run.problem, run.gpu, trial.configuration)
         ):
             raise TunerError(f"{kernel.name} has changed since trial {trial_id}", "tune it again")
-        opened.prepare(kernel, run.problem, run.seed, run.conditions, truth_of(run))
+        opened.prepare(kernel, run.problem, run.seed, run.conditions, run.options.truth)
         opened.submit(trial.number, trial.configuration)
         while not (outcomes := opened.collect(POLL_S)):
             pass
-        return trial_of(outcomes[0], run.narrowing.get("max_error"))
+        return trial_of(outcomes[0], run.options.max_error)
     finally:
         opened.close()

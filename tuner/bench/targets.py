@@ -1,4 +1,4 @@
-"""What ``tune bench`` times: problems with the stored winners that fit them, and what those are compared with."""
+"""The targets of ``tune bench``: problems with the stored winners that fit them, and the baselines to compare with."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Target:
     why: str
     """Why these conditions."""
     winner: StoredWinner | None = None
-    """Whose configuration is the best known; it may have been found for another size."""
+    """The stored winner to time; it may have been tuned for another size."""
     broken: str = ""
     """Why that configuration cannot be run any more."""
     notes: tuple[str, ...] = ()
@@ -46,19 +46,19 @@ class Target:
 
 @dataclass(frozen=True)
 class Against:
-    """What the best configuration is compared with."""
+    """The contestants beside the best configuration."""
 
     default: bool
     """The kernel's default configuration."""
     baselines: tuple[Baseline, ...]
-    asked: bool
+    named: bool
     """Whether the user named them: one that cannot be run is then a failure."""
 
 
 def stored_winners(database: Database, gpu: Gpu, kernel: str = "") -> Selection[StoredWinner]:
-    """Return what was confirmed on GPUs of this name: the best of each problem and conditions."""
-    found = database.best(Filters(kernel=kernel, gpu=gpu.name, exportable=True, replayed=False))
-    return Selection([stored for stored in found.rows if stored.run.gpu.name == gpu.name], found.damaged)
+    """Return the confirmed winners on GPUs of this name: the best of each problem and conditions."""
+    winners = database.best(Filters(kernel=kernel, gpu=gpu.name, exportable=True, replayed=False))
+    return Selection([stored for stored in winners.rows if stored.run.gpu.name == gpu.name], winners.damaged)
 
 
 def kernel_of(run: Run) -> KernelSpec:
@@ -85,7 +85,7 @@ def targets_of(
     mode: Mode | None = None,
     regime: Regime | None = None,
 ) -> list[Target]:
-    """Settle what of a problem is timed.
+    """Return the targets of a problem.
 
     A problem that was tuned is timed as it was tuned, under each of the conditions for which there is a winner. One
     that was not gets the winner of the nearest size with the same dtypes and options whose configuration is valid here.
@@ -94,7 +94,7 @@ def targets_of(
         device: where it will be timed.
         kernel: as it is now.
         problem: one of its problems.
-        winners: what is known.
+        winners: stored ones of this kernel on such GPUs.
         mode: the only one wanted, if any.
         regime: the only one wanted, if any.
     """
@@ -126,39 +126,39 @@ def targets_of(
     return [Target(kernel, problem, conditions, why, notes=tuple(notes))]
 
 
-def choose_against(kernel: KernelSpec, asked: Sequence[str]) -> Against:
-    """Settle what to compare with.
+def choose_against(kernel: KernelSpec, names: Sequence[str]) -> Against:
+    """Return the contestants to compare with.
 
     Args:
         kernel: whose file may name calls of libraries.
-        asked: from the command line: ``none``, ``default``, the name of one of the kernel's baselines, ``numpy``, or a
+        names: of the command line: ``none``, ``default``, the name of one of the kernel's baselines, ``numpy``, or a
             kernel or function of the user's own. Nothing means the default configuration and the libraries' calls.
 
     Raises:
         UsageError: there is no such baseline.
     """
-    known = {baseline.name: baseline for baseline in baselines_of(kernel)}
-    if not asked:
-        calls = tuple(baseline for baseline in known.values() if not baseline.on_host)
-        return Against(True, calls, asked=False)
-    if "none" in asked and len(set(asked)) > 1:
+    baselines = {baseline.name: baseline for baseline in baselines_of(kernel)}
+    if not names:
+        calls = tuple(baseline for baseline in baselines.values() if not baseline.on_host)
+        return Against(True, calls, named=False)
+    if "none" in names and len(set(names)) > 1:
         raise UsageError("--against none excludes all others", "leave it out")
-    found: dict[str, Baseline] = {}
-    for text in dict.fromkeys(asked):
+    chosen: dict[str, Baseline] = {}
+    for text in dict.fromkeys(names):
         if text in ("none", DEFAULT):
             continue
-        if text in known:
-            baseline = known[text]
+        if text in baselines:
+            baseline = baselines[text]
         elif text.isidentifier():
-            remedy = suggestion(text, ["none", DEFAULT, *known])
+            remedy = suggestion(text, ["none", DEFAULT, *baselines])
             raise UsageError(f"{kernel.name} has no baseline {text!r}", f"{remedy}, or give a file")
         else:
             baseline = parse_baseline(text)
         name, count = baseline.name, 2
-        while name in (BEST, DEFAULT, *found):
+        while name in (BEST, DEFAULT, *chosen):
             name, count = f"{baseline.name} ({count})", count + 1
-        found[name] = replace(baseline, name=name)
-    return Against(DEFAULT in asked, tuple(found.values()), asked=True)
+        chosen[name] = replace(baseline, name=name)
+    return Against(DEFAULT in names, tuple(chosen.values()), named=True)
 
 
 def _as_tuned(device: Device, kernel: KernelSpec, stored: StoredWinner) -> Target:

@@ -1,4 +1,4 @@
-"""A ladder as figures: what :mod:`tuner.ladder.plots` draws of it."""
+"""The figures of a ladder: its points and lines, which :mod:`tuner.ladder.plots` draws."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tuner.conditions import Mode
 from tuner.hardware.roofline import peak_flops
-from tuner.ladder.ladder import Contest, Ladder, Level, Place
+from tuner.ladder.ladder import InterleavedComparison, Ladder, Level, Timing
 from tuner.ladder.plots import Curve, Line, Trace, bandwidth_text, flops_text, plot_roofline, plot_sizes
 from tuner.ladder.report import flavour, series_of, sizes_text
 from tuner.report.tables import COMPUTE_BOUND_FROM
 
 LAUNCH_SHOWN = 10.0
-"""Times the least kernel up to which the figure says what that takes."""
+"""The figure shows the time of an almost empty kernel where the fastest step takes up to so many times as long."""
 
 
 def figure_files(path: Path) -> tuple[Path, Path]:
@@ -23,10 +23,10 @@ def figure_files(path: Path) -> tuple[Path, Path]:
 
 
 def draw(ladder: Ladder, path: Path) -> list[Path]:
-    """Draw what there is: ``NAME-roofline`` and, of several sizes, ``NAME-sizes``, beside ``path``.
+    """Draw ``NAME-roofline`` and, of several sizes, ``NAME-sizes``, beside ``path``.
 
     Args:
-        ladder: what was found.
+        ladder: its results.
         path: a ``.png`` or ``.svg`` file by whose name the figures are called.
 
     Returns:
@@ -35,11 +35,13 @@ def draw(ladder: Ladder, path: Path) -> list[Path]:
     Raises:
         UsageError, TunerError: as :func:`tuner.report.plots.check_plot`.
     """
-    levels = [level for level in ladder.levels if level.contests]
+    levels = [level for level in ladder.levels if level.comparisons]
     if not levels:
         return []
     levels.sort(key=lambda level: math.prod(level.sizes.values()))
-    timed = list(dict.fromkeys(str(contest.conditions) for level in levels for contest in level.contests))
+    timed = list(
+        dict.fromkeys(str(comparison.conditions) for level in levels for comparison in level.comparisons)
+    )
     title = f"{ladder.kernel.name} on {ladder.gpu.name}; {timed[0] if len(timed) == 1 else 'mode by size'}"
     title += " [replayed]" if ladder.replayed else ""
     roofline, sizes = figure_files(path)
@@ -56,18 +58,18 @@ def draw(ladder: Ladder, path: Path) -> list[Path]:
 
 
 def _traces(ladder: Ladder, levels: Sequence[Level]) -> list[Trace]:
-    """Return every rung at all sizes, and what ran beside it on the GPU at the largest."""
+    """Return every step at all sizes, and every baseline on the GPU at the largest."""
     traces = []
-    rungs = {rung.name for rung in ladder.rungs}
-    for name, places in series_of(ladder, levels).items():
-        timed = [found for found in places if found is not None]
+    steps = {step.name for step in ladder.steps}
+    for name, timings in series_of(ladder, levels).items():
+        timed = [one for one in timings if one is not None]
         if not timed or timed[-1][1].on_host:
             continue
-        baseline = name not in rungs or timed[-1][1].tuned is None
+        baseline = name not in steps or timed[-1][1].tuned is None
         points = [
-            (contest.roof.intensity, contest.roof.flops / place.time_ns * 1e9)
-            for contest, place in timed
-            if contest.roof.flops > 0 and contest.roof.bytes > 0
+            (comparison.roof.intensity, comparison.roof.flops / timing.time_ns * 1e9)
+            for comparison, timing in timed
+            if comparison.roof.flops > 0 and comparison.roof.bytes > 0
         ]
         if points:
             traces.append(Trace(name, points[-1:] if baseline else points, baseline))
@@ -77,18 +79,18 @@ def _traces(ladder: Ladder, levels: Sequence[Level]) -> list[Trace]:
 def _ceilings(ladder: Ladder, levels: Sequence[Level]) -> tuple[Line | None, list[Line]]:
     """Return the ceilings of the GPU: as they were measured, or by the data sheet."""
     gpu = ladder.gpu
-    contests = [contest for level in levels for contest in level.contests]
-    known = next((contest.calibration for contest in contests if contest.calibration), None)
-    measured = max(known.read_bytes_per_s, known.copy_bytes_per_s) if known else 0.0
+    comparisons = [comparison for level in levels for comparison in level.comparisons]
+    calibration = next((comparison.calibration for comparison in comparisons if comparison.calibration), None)
+    measured = max(calibration.read_bytes_per_s, calibration.copy_bytes_per_s) if calibration else 0.0
     rate = measured or gpu.memory_bytes_per_s
-    warm = all(contest.conditions.mode is Mode.WARM for contest in contests)
+    warm = all(comparison.conditions.mode is Mode.WARM for comparison in comparisons)
     cached = ", no limit to what is in the caches" if warm else ""
     memory = f"memory: {bandwidth_text(rate)}, {_source(measured)}{cached}"
     peaks = []
-    vector, matrix = (known.vector_flops, known.matrix_flops) if known else (0.0, 0.0)
+    vector, matrix = (calibration.vector_flops, calibration.matrix_flops) if calibration else (0.0, 0.0)
     rated = peak_flops(gpu, "float32", "vector")
     peaks.append((f"float32: {{}}, {_source(vector)}", vector or rated))
-    for dtype in dict.fromkeys(contest.problem.dtype for contest in contests):
+    for dtype in dict.fromkeys(comparison.problem.dtype for comparison in comparisons):
         own = peak_flops(gpu, dtype, "vector")
         if own != rated:
             peaks.append((f"{dtype}: {{}}, {_source(0.0)}", own))
@@ -106,25 +108,27 @@ def _source(measured: float) -> str:
 
 
 def _draw_sizes(ladder: Ladder, levels: Sequence[Level], title: str, path: Path) -> None:
-    last = levels[-1].contests[0]
+    last = levels[-1].comparisons[0]
     arithmetic = last.roof.flops >= COMPUTE_BOUND_FROM * last.roof.bytes
     unit = "TFLOP/s" if arithmetic else "GB/s"
 
-    def rate(contest: Contest, time_ns: float) -> float:
-        return contest.roof.flops / time_ns * 1e-3 if arithmetic else contest.roof.bytes / time_ns
+    def rate(comparison: InterleavedComparison, time_ns: float) -> float:
+        return comparison.roof.flops / time_ns * 1e-3 if arithmetic else comparison.roof.bytes / time_ns
 
     curves = []
-    for name, places in series_of(ladder, levels).items():
-        found = [(_size(ladder, level), place) for level, place in zip(levels, places, strict=True) if place]
-        if found:
-            taken = [(contest, place.time_ns) for _, (contest, place) in found]
+    for name, timings in series_of(ladder, levels).items():
+        series = [
+            (_size(ladder, level), timing) for level, timing in zip(levels, timings, strict=True) if timing
+        ]
+        if series:
+            taken = [(comparison, timing.time_ns) for _, (comparison, timing) in series]
             curves.append(
                 Curve(
                     name,
-                    [size for size, _ in found],
+                    [size for size, _ in series],
                     [time_ns for _, time_ns in taken],
                     [rate(*pair) for pair in taken],
-                    found[-1][1][1].tuned is None,
+                    series[-1][1][1].tuned is None,
                 )
             )
     limits = [*_light(ladder, levels, rate), *_launch(ladder, levels)]
@@ -138,34 +142,40 @@ def _size(ladder: Ladder, level: Level) -> int:
     return level.sizes[ladder.swept[0]]
 
 
-def _light(ladder: Ladder, levels: Sequence[Level], rate: Callable[[Contest, float], float]) -> list[Curve]:
+def _light(
+    ladder: Ladder, levels: Sequence[Level], rate: Callable[[InterleavedComparison, float], float]
+) -> list[Curve]:
     """Return the speed of light of each kind of problem, where it is known."""
-    kinds: dict[str, list[tuple[int, Contest]]] = {}
+    kinds: dict[str, list[tuple[int, InterleavedComparison]]] = {}
     for level in levels:
-        for contest in level.contests:
-            if contest.roof.speed_of_light_ns:
-                kinds.setdefault(flavour(contest, level.contests), []).append((_size(ladder, level), contest))
+        for comparison in level.comparisons:
+            if comparison.roof.speed_of_light_ns:
+                kinds.setdefault(flavour(comparison, level.comparisons), []).append(
+                    (_size(ladder, level), comparison)
+                )
     return [
         Curve(
             f"speed of light ({kind})" if kind else "speed of light",
-            [size for size, _ in found],
-            [contest.roof.speed_of_light_ns for _, contest in found],
-            [rate(contest, contest.roof.speed_of_light_ns) for _, contest in found],
+            [size for size, _ in points],
+            [comparison.roof.speed_of_light_ns for _, comparison in points],
+            [rate(comparison, comparison.roof.speed_of_light_ns) for _, comparison in points],
         )
-        for kind, found in kinds.items()
+        for kind, points in kinds.items()
     ]
 
 
 def _launch(ladder: Ladder, levels: Sequence[Level]) -> list[Curve]:
-    """Return what the least kernel takes, at the sizes where that matters."""
-    found: list[tuple[int, float]] = []
+    """Return the time of an almost empty kernel, at the sizes where it matters."""
+    launches_ns: list[tuple[int, float]] = []
     for level in levels:
-        for contest in level.contests[:1]:
-            launches = contest.calibration.launch_ns if contest.calibration else {}
-            least = launches.get(str(contest.conditions.mode), 0.0)
-            first: Place | None = contest.fastest
-            if least and first is not None and first.time_ns <= LAUNCH_SHOWN * least:
-                found.append((_size(ladder, level), least))
-    if not found:
+        for comparison in level.comparisons[:1]:
+            launches = comparison.calibration.launch_ns if comparison.calibration else {}
+            launch_ns = launches.get(str(comparison.conditions.mode), 0.0)
+            first: Timing | None = comparison.fastest
+            if launch_ns and first is not None and first.time_ns <= LAUNCH_SHOWN * launch_ns:
+                launches_ns.append((_size(ladder, level), launch_ns))
+    if not launches_ns:
         return []
-    return [Curve("a launch and one trip to memory", [s for s, _ in found], [t for _, t in found], [])]
+    return [
+        Curve("a launch and one trip to memory", [s for s, _ in launches_ns], [t for _, t in launches_ns], [])
+    ]

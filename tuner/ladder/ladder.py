@@ -1,8 +1,7 @@
-"""A kernel's ladder: what each rung of its optimisation takes, size by size, beside what else computes the same.
+"""The results of a ladder: the time of each optimisation step of a kernel, size by size, beside the baselines.
 
-A rung is a part of the search space: a variant, perhaps with some of its parameters narrowed, perhaps in another dtype.
-:mod:`tuner.ladder.run` finds the best configuration of each and times them in turn; here is what it finds, and what
-that means.
+A step is a part of the search space: a variant, perhaps with some of its parameters narrowed, perhaps in another dtype.
+:mod:`tuner.ladder.run` tunes each step and times them in turn; this module holds the times and compares them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from functools import cached_property
 from statistics import median
 
 from tuner.bench import targets
-from tuner.bench.bench import OPPOSITE, Failure
+from tuner.bench.bench import UNDECIDED, Failure, reference_verdict
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.records import Benchmark, Metrics
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
@@ -22,29 +21,28 @@ from tuner.hardware.roofline import Roof
 from tuner.kernel.load import content_digest
 from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.model import Configuration, Gpu, Problem, Value
-from tuner.stats import Ratio, Verdict, median_interval, paired_ratio, verdict
-from tuner.tuning.state import metrics
+from tuner.stats import Ratio, Verdict, median_interval, paired_ratio
+from tuner.tuning.metrics import metrics
 
-RUNG = "rung:"
-"""Stands before a rung's name among the benchmarks of the database, where others have names, too."""
+STEP_PREFIX = "rung:"
+"""Before a step's name among the benchmarks of the database, so that no baseline has the same name."""
 LADDER = "ladder"
-"""Tag of such benchmarks."""
+"""Tag of these benchmarks."""
 TRIALS = 24
-"""Configurations of a rung at a size: a rung is a small part of a space, and a sweep has dozens of such searches."""
+"""Configurations of a step at a size: a step is a small part of a space, and a sweep has dozens of such searches."""
 TIME_S = 5.0
-"""Of such a search."""
-UNDECIDED = (Verdict.SAME, Verdict.AMBIGUOUS)
+"""Seconds of such a search."""
 
 
 @dataclass(frozen=True)
-class Climb:
-    """What is asked for."""
+class Sweep:
+    """What a ladder run measures."""
 
     kernel: KernelSpec
     base: Problem
-    """What holds at all sizes; a rung's own dtypes and options come before it."""
+    """The problem but for its swept sizes; a step's own dtypes and options replace those of it."""
     sizes: tuple[Mapping[str, int], ...]
-    rungs: tuple[StepSpec, ...]
+    steps: tuple[StepSpec, ...]
     against: targets.Against
     trials: int = TRIALS
     time_s: float = TIME_S
@@ -54,37 +52,37 @@ class Climb:
     """What the caches hold; None leaves it to each problem."""
     regime: Regime = Regime.RESTED
     from_scratch: bool = False
-    """Search every rung, whatever the database knows."""
+    """Search every step, whatever the database has."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best configuration of a rung for a problem, and where it comes from."""
+    """The best configuration of a step for a problem, and where it comes from."""
 
     configuration: Configuration
     time_ns: float
-    """In the search; the contest says it better."""
+    """In the search, where it ran alone."""
     trial_id: int | None
     run: str
     trials: int
     """Of that run."""
-    known: bool = False
-    """Whether that run was there already."""
+    reused: bool = False
+    """Whether that run was in the database before this ladder run."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """What one contestant took: the best configuration of a rung, or a baseline."""
+class Timing:
+    """The times of one contestant: the best configuration of a step, or a baseline."""
 
     name: str
-    """The rung's or the baseline's."""
+    """The step's or the baseline's."""
     text: str
     """The configuration or the call."""
     tuned: Tuned | None
     """None for a baseline."""
     samples_ns: tuple[float, ...]
     medians_ns: tuple[float, ...]
-    """Of each round, so that those of one contest pair up; on the host, where there are no rounds, the samples."""
+    """Of each round, so that those of one comparison pair up; on the host, where there are no rounds, the samples."""
     on_host: bool = False
     verified: bool = True
     sm_clock_hz: float = 0.0
@@ -111,8 +109,8 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Contest:
-    """What was timed in turn, round by round, on the data of one problem."""
+class InterleavedComparison:
+    """Contestants timed in turn, round by round, on the data of one problem."""
 
     problem: Problem
     conditions: Conditions
@@ -121,98 +119,95 @@ class Contest:
     roof: Roof
     """With the ceilings that hold under them."""
     calibration: Calibration | None
-    places: tuple[Place, ...]
-    """The rungs in the order of the story, then the baselines by time."""
+    timings: tuple[Timing, ...]
+    """The steps in the ladder's order, then the baselines by time."""
     failures: tuple[Failure, ...] = ()
     """Baselines that could not be timed."""
     tags: tuple[str, ...] = ()
     seed: int = 0
 
     @property
-    def rungs(self) -> list[Place]:
-        """The rungs that were timed."""
-        return [place for place in self.places if place.tuned is not None]
+    def steps(self) -> list[Timing]:
+        """The steps that were timed."""
+        return [timing for timing in self.timings if timing.tuned is not None]
 
     @property
-    def baselines(self) -> list[Place]:
-        """What they are compared with."""
-        return [place for place in self.places if place.tuned is None]
+    def baselines(self) -> list[Timing]:
+        """The baselines that were timed."""
+        return [timing for timing in self.timings if timing.tuned is None]
 
     @property
-    def fastest(self) -> Place | None:
-        """The fastest rung."""
-        return min(self.rungs, key=lambda place: place.time_ns, default=None)
+    def fastest(self) -> Timing | None:
+        """The fastest step."""
+        return min(self.steps, key=lambda timing: timing.time_ns, default=None)
 
     @property
-    def rival(self) -> Place | None:
-        """The fastest baseline on the GPU whose output is right; on the host, where there is no other."""
-        right = [place for place in self.baselines if place.verified]
-        return min(right, key=lambda place: (place.on_host, place.time_ns), default=None)
+    def best_baseline(self) -> Timing | None:
+        """The fastest baseline on the GPU whose output is right; without one, the fastest on the host."""
+        right = [timing for timing in self.baselines if timing.verified]
+        return min(right, key=lambda timing: (timing.on_host, timing.time_ns), default=None)
 
-    def metrics(self, place: Place) -> Metrics:
-        """Throughput, and the share of the speed of light."""
-        return metrics(self.roof, place.time_ns)
+    def metrics(self, timing: Timing) -> Metrics:
+        """Return the throughput, and the share of the speed of light."""
+        return metrics(self.roof, timing.time_ns)
 
-    def noise_floor(self, place: Place) -> float:
-        """How far from 1 the ratio of two equal kernels of this time may be."""
+    def noise_floor(self, timing: Timing) -> float:
+        """Return how far from 1 the ratio of two equal kernels of this time may be."""
         if self.calibration is None:
             return DEFAULT_NOISE_FLOOR
-        return self.calibration.noise_floor(self.conditions, place.time_ns)
+        return self.calibration.noise_floor(self.conditions, timing.time_ns)
 
-    def against(self, place: Place, other: Place) -> Compared:
+    def against(self, timing: Timing, other: Timing) -> Compared:
         """Compare two contestants, by the ratio within each round."""
-        if (
-            place.on_host or other.on_host
-        ):  # timed alone: nothing pairs up, so the intervals' ends bound the ratio
-            ratio = unpaired(other, place)
+        if timing.on_host or other.on_host:  # timed alone: no pairs, so the intervals' ends bound the ratio
+            ratio = unpaired(other, timing)
         else:
-            ratio = paired_ratio(other.medians_ns, place.medians_ns, self.seed)
-        found = verdict(ratio, self.noise_floor(place))
-        return Compared(ratio, OPPOSITE.get(found, found))
+            ratio = paired_ratio(other.medians_ns, timing.medians_ns, self.seed)
+        return Compared(ratio, reference_verdict(ratio, self.noise_floor(timing)))
 
     @cached_property
-    def tied(self) -> list[Place]:
-        """Rungs that cannot be told from the fastest, itself left out."""
+    def tied(self) -> list[Timing]:
+        """The other steps that are statistically tied with the fastest."""
         first = self.fastest
         if first is None:
             return []
-        others = [place for place in self.rungs if place is not first]
-        return [place for place in others if self.against(first, place).verdict in UNDECIDED]
+        others = [timing for timing in self.steps if timing is not first]
+        return [timing for timing in others if self.against(first, timing).verdict in UNDECIDED]
 
-    def by_launch(self, place: Place) -> bool:
-        """Whether a time on the GPU is the launch's more than the kernel's."""
-        if self.calibration is None or place.on_host:
+    def by_launch(self, timing: Timing) -> bool:
+        """Return whether a time on the GPU is more the launch's than the kernel's."""
+        if self.calibration is None or timing.on_host:
             return False
         tied = self.tied
-        alike = bool(tied) and (place is self.fastest or any(place is other for other in tied))
-        return self.calibration.launch_decides(self.conditions, place.time_ns, tied=alike)
+        alike = bool(tied) and (timing is self.fastest or any(timing is other for other in tied))
+        return self.calibration.launch_decides(self.conditions, timing.time_ns, tied=alike)
 
     @property
     def launch_decides(self) -> bool:
-        """Whether the fastest takes little more than any launch, so that which rung it is means nothing."""
+        """Whether the fastest step takes little more than any launch, so that the order of the steps means nothing."""
         return self.fastest is not None and self.by_launch(self.fastest)
 
 
 @dataclass(frozen=True)
 class Absence:
-    """Why a rung has no time."""
+    """Why a step has no time."""
 
     reason: str
     failed: bool = True
-    """Whether something went wrong; else the rung does not exist for this problem on this GPU."""
+    """Whether something went wrong; else the step does not exist for this problem on this GPU."""
 
 
 STOPPED = Absence("not timed: stopped", failed=False)
-"""A rung whose turn had not come."""
+"""Of a step that was not reached."""
 
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """How many times as fast as the first rung something is."""
+    """How many times as fast as the first step a contestant is."""
 
     ratio: Ratio
     paired: bool
-    """Whether both were timed in one contest; a rung in another dtype has another problem, so a contest of its own."""
+    """Whether both were timed in one comparison; a step in another dtype has a problem and a comparison of its own."""
 
 
 @dataclass(frozen=True)
@@ -220,41 +215,41 @@ class Level:
     """Everything at one size."""
 
     sizes: Mapping[str, int]
-    contests: tuple[Contest, ...]
-    """One for each problem: rungs that change the dtype or an option have their own."""
+    comparisons: tuple[InterleavedComparison, ...]
+    """One for each problem: steps that change the dtype or an option have their own."""
     absent: Mapping[str, Absence] = field(default_factory=dict)
-    """The other rungs, by name."""
+    """The other steps, by name."""
 
-    def find(self, rung: str) -> tuple[Contest, Place] | None:
-        """Return what a rung took, and in which contest."""
-        for contest in self.contests:
-            for place in contest.rungs:
-                if place.name == rung:
-                    return contest, place
+    def find(self, step: str) -> tuple[InterleavedComparison, Timing] | None:
+        """Return the comparison in which a step was timed, and its timing; None if it was not."""
+        for comparison in self.comparisons:
+            for timing in comparison.steps:
+                if timing.name == step:
+                    return comparison, timing
         return None
 
-    def first(self, rungs: Sequence[StepSpec]) -> str:
-        """Name the first of some rungs that has a time here, with which all are compared; empty where none has."""
-        return next((rung.name for rung in rungs if self.find(rung.name) is not None), "")
+    def first(self, steps: Sequence[StepSpec]) -> str:
+        """Return the name of the first of some steps that has a time here; empty if none has."""
+        return next((step.name for step in steps if self.find(step.name) is not None), "")
 
-    def speed_up(self, contest: Contest, place: Place, first: str) -> SpeedUp | None:
-        """Compare a contestant with a rung; None where that has no time here."""
+    def speed_up(self, comparison: InterleavedComparison, timing: Timing, first: str) -> SpeedUp | None:
+        """Return a contestant compared with a step; None if that has no time here."""
         base = self.find(first)
         if base is None:
             return None
-        if contest is base[0]:
-            return SpeedUp(contest.against(place, base[1]).ratio, paired=True)
-        return SpeedUp(unpaired(base[1], place), paired=False)
+        if comparison is base[0]:
+            return SpeedUp(comparison.against(timing, base[1]).ratio, paired=True)
+        return SpeedUp(unpaired(base[1], timing), paired=False)
 
 
 @dataclass
 class Ladder:
-    """What a sweep has found so far."""
+    """The results of a sweep so far."""
 
     kernel: KernelSpec
     gpu: Gpu
     device: str
-    rungs: tuple[StepSpec, ...]
+    steps: tuple[StepSpec, ...]
     swept: tuple[str, ...]
     """The sizes that change from level to level."""
     levels: list[Level] = field(default_factory=list)
@@ -266,14 +261,14 @@ class Ladder:
         return self.device.startswith("replay:")
 
 
-def unpaired(place: Place, other: Place) -> Ratio:
+def unpaired(timing: Timing, other: Timing) -> Ratio:
     """Return the ratio of two times that were not taken in turn, bounded by the ends of their intervals."""
-    (low, high), (other_low, other_high) = place.interval_ns, other.interval_ns
-    return Ratio(place.time_ns / other.time_ns, low / other_high, high / other_low)
+    (low, high), (other_low, other_high) = timing.interval_ns, other.interval_ns
+    return Ratio(timing.time_ns / other.time_ns, low / other_high, high / other_low)
 
 
-def problem_of(kernel: KernelSpec, base: Problem, sizes: Mapping[str, int], rung: StepSpec) -> Problem:
-    """Settle what a rung computes at one size: the user's problem, with the dtypes and options of the rung itself.
+def problem_of(kernel: KernelSpec, base: Problem, sizes: Mapping[str, int], step: StepSpec) -> Problem:
+    """Return the problem of a step at one size: the user's, with the dtypes and options of the step itself.
 
     Raises:
         UsageError: the kernel has no such dtype or option.
@@ -281,63 +276,63 @@ def problem_of(kernel: KernelSpec, base: Problem, sizes: Mapping[str, int], rung
     free = {
         role: base.dtypes[role] for role, choices in kernel.dtypes.items() if not isinstance(choices, str)
     }
-    options: dict[str, Value] = {**base.options, **rung.options}
-    return kernel.problem({**base.sizes, **sizes}, {**free, **rung.dtypes}, options)
+    options: dict[str, Value] = {**base.options, **step.options}
+    return kernel.problem({**base.sizes, **sizes}, {**free, **step.dtypes}, options)
 
 
 def records_of(
-    contest: Contest, kernel: KernelSpec, gpu: Gpu, bench: str, versions: Mapping[str, str]
+    comparison: InterleavedComparison, kernel: KernelSpec, gpu: Gpu, bench: str, versions: Mapping[str, str]
 ) -> list[Benchmark]:
-    """Return what the database keeps of a contest: each contestant beside the fastest rung.
+    """Return the rows that the database keeps of a comparison: each contestant beside the fastest step.
 
     Args:
-        contest: what was found.
+        comparison: what was timed.
         kernel: whose ladder it is.
         gpu: where it was timed.
-        bench: what all contests of one sweep have in common.
+        bench: the id that all comparisons of one sweep share.
         versions: of the tools.
     """
-    first = contest.fastest
+    first = comparison.fastest
     rows = []
-    for place in contest.places:
-        other = contest.against(first, place) if first is not None and place is not first else None
-        low, high = place.interval_ns
+    for timing in comparison.timings:
+        other = comparison.against(first, timing) if first is not None and timing is not first else None
+        low, high = timing.interval_ns
         rows.append(
             Benchmark(
                 bench=bench,
-                problem=contest.problem,
+                problem=comparison.problem,
                 gpu=gpu,
-                conditions=contest.conditions,
-                contestant=f"{RUNG}{place.name}" if place.tuned is not None else place.name,
-                configuration=place.tuned.configuration if place.tuned is not None else None,
+                conditions=comparison.conditions,
+                contestant=f"{STEP_PREFIX}{timing.name}" if timing.tuned is not None else timing.name,
+                configuration=timing.tuned.configuration if timing.tuned is not None else None,
                 winner_id=None,
                 kernel_digest=content_digest(kernel),
-                time_ns=place.time_ns,
+                time_ns=timing.time_ns,
                 ci_low_ns=low,
                 ci_high_ns=high,
-                samples_ns=place.samples_ns,
+                samples_ns=timing.samples_ns,
                 ratio=other.ratio.median if other else None,
                 ratio_low=other.ratio.low if other else None,
                 ratio_high=other.ratio.high if other else None,
                 verdict=str(other.verdict) if other else "",
-                noise_floor=contest.noise_floor(first or place),
-                sm_clock_hz=place.sm_clock_hz,
-                tags=(*contest.tags, LADDER, *(() if place.verified else ("unverified",))),
+                noise_floor=comparison.noise_floor(first or timing),
+                sm_clock_hz=timing.sm_clock_hz,
+                tags=(*comparison.tags, LADDER, *(() if timing.verified else ("unverified",))),
                 versions=versions,
             )
         )
     return rows
 
 
-def choose_rungs(kernel: KernelSpec, names: Sequence[str]) -> tuple[StepSpec, ...]:
-    """Return the rungs of these names, in the order of the story; all without any.
+def choose_steps(kernel: KernelSpec, names: Sequence[str]) -> tuple[StepSpec, ...]:
+    """Return the steps of these names, in the ladder's order; all steps if there are no names.
 
     Raises:
-        UsageError: there is no such rung.
+        UsageError: there is no such step.
     """
-    known = [rung.name for rung in kernel.steps]
+    choices = [step.name for step in kernel.steps]
     for name in names:
-        if name not in known:
-            quoted = [repr(one) for one in known]  # there are commas in some
-            raise UsageError(f"{kernel.name} has no rung {name!r}", suggestion(repr(name), quoted))
-    return tuple(rung for rung in kernel.steps if not names or rung.name in names)
+        if name not in choices:
+            quoted = [repr(one) for one in choices]  # there are commas in some
+            raise UsageError(f"{kernel.name} has no step {name!r}", suggestion(repr(name), quoted))
+    return tuple(step for step in kernel.steps if not names or step.name in names)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-RUNG_COLOURS, OTHER_COLOURS = COLOURS[:6], (COLOURS[7], COLOURS[6], "#7a5230")
+STEP_COLOURS, OTHER_COLOURS = COLOURS[:6], (COLOURS[7], COLOURS[6], "#7a5230")
 GREY = "#666666"
 NARROW = 100.0
 """Longest over shortest time below which the axis has numbers between the powers of ten."""
@@ -88,13 +88,13 @@ def plot_roofline(
         axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(low, high))
         _roofs(axes, bandwidth, peaks, highest, left, right)
         names = []
-        for trace, look in zip(traces, _looks(traces), strict=True):
-            axes.plot(*zip(*trace.points, strict=True), color=look["color"], linewidth=0.8, alpha=0.45)
+        for trace, style in zip(traces, _styles(traces), strict=True):
+            axes.plot(*zip(*trace.points, strict=True), color=style["color"], linewidth=0.8, alpha=0.45)
             faint, (x, y) = trace.points[:-1], trace.points[-1]
             if faint:
-                axes.scatter(*zip(*faint, strict=True), s=14, alpha=0.35, **_marker(look))
-            axes.scatter([x], [y], s=60, zorder=4, **_marker(look))
-            names.append((x, y, short(trace.name), look["color"]))
+                axes.scatter(*zip(*faint, strict=True), s=14, alpha=0.35, **_marker(style))
+            axes.scatter([x], [y], s=60, zorder=4, **_marker(style))
+            names.append((x, y, short(trace.name), style["color"]))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.yaxis.set_major_formatter(lambda value, _: flops_text(value))
         axes.set_xlabel("arithmetic intensity (FLOP a byte), logarithmic")
@@ -156,8 +156,8 @@ def _name(figure: Figure, axes: Axes, names: Sequence[tuple[float, float, str, s
         names: of each point: where it is, its name, its colour.
     """
     scale = 72.0 / figure.dpi
-    places = [axes.transData.transform((x, y)) * scale for x, y, _, _ in names]
-    xs, ys = [float(place[0]) for place in places], [float(place[1]) for place in places]
+    points = [axes.transData.transform((x, y)) * scale for x, y, _, _ in names]
+    xs, ys = [float(point[0]) for point in points], [float(point[1]) for point in points]
     bounds = axes.get_window_extent()
     for column, to_the_left in _columns(xs, [len(name[2]) * LETTER_PT for name in names], scale * bounds.x1):
         at = min(xs[i] for i in column) - ASIDE_PT if to_the_left else max(xs[i] for i in column) + ASIDE_PT
@@ -185,52 +185,52 @@ def _name(figure: Figure, axes: Axes, names: Sequence[tuple[float, float, str, s
             )
 
 
-def _columns(places: Sequence[float], widths: Sequence[float], end: float) -> list[tuple[list[int], bool]]:
+def _columns(xs: Sequence[float], widths: Sequence[float], end: float) -> list[tuple[list[int], bool]]:
     """Group points into columns of names, by number, and say which stand to the left of theirs.
 
     Points above each other are a stem. A stem's names stand to its right where there is room, else to its left, else
     with those of the next one.
     """
     stems: list[list[int]] = []
-    for i in sorted(range(len(places)), key=lambda i: places[i]):
-        if stems and places[i] - places[stems[-1][-1]] <= ASIDE_PT:
+    for i in sorted(range(len(xs)), key=lambda i: xs[i]):
+        if stems and xs[i] - xs[stems[-1][-1]] <= ASIDE_PT:
             stems[-1].append(i)
         else:
             stems.append([i])
-    found: list[tuple[list[int], bool]] = []
+    columns: list[tuple[list[int], bool]] = []
     waiting: list[int] = []
     left_end = -math.inf
     for number, stem in enumerate(stems):
         column = [*waiting, *stem]
         width = max(widths[i] for i in column) + 2 * ASIDE_PT
-        last, first = max(places[i] for i in column), min(places[i] for i in column)
-        following = min((places[i] for i in stems[number + 1]), default=end) if stems[number + 1 :] else end
+        last, first = max(xs[i] for i in column), min(xs[i] for i in column)
+        following = min((xs[i] for i in stems[number + 1]), default=end) if stems[number + 1 :] else end
         room_right, room_left = following - last >= width, first - left_end >= width
         if not room_right and not room_left and stems[number + 1 :]:
             waiting = column
             continue
-        found.append((column, not room_right))
+        columns.append((column, not room_right))
         waiting, left_end = [], last + (width if room_right else 0.0)
-    return found
+    return columns
 
 
-def spread(places: Sequence[float], gap: float, least: float = -math.inf) -> list[float]:
-    """Move places apart until each two differ by a gap at least, each as little as it must; none below ``least``."""
-    order = sorted(range(len(places)), key=lambda i: places[i])
-    # Neighbours that are too near become a block around the mean of their places, and blocks that touch become one.
+def spread(positions: Sequence[float], gap: float, lowest: float = -math.inf) -> list[float]:
+    """Return positions moved apart until all differ by a gap, each as little as possible; none below ``lowest``."""
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    # Neighbours that are too near become a block around the mean of their positions; blocks that touch become one.
     blocks: list[tuple[float, int]] = []
     for i in order:
-        blocks.append((places[i], 1))
+        blocks.append((positions[i], 1))
         while len(blocks) > 1:
             (before, count), (after, more) = blocks[-2:]
             if after - before >= gap * (count + more) / 2:
                 break
             blocks[-2:] = [((before * count + after * more) / (count + more), count + more)]
-    found: list[float] = []
+    moved: list[float] = []
     for middle, count in blocks:
-        bottom = max(middle - gap * (count - 1) / 2, found[-1] + gap if found else least)
-        found += [bottom + gap * number for number in range(count)]
-    return [place for _, place in sorted(zip(order, found, strict=True))]
+        bottom = max(middle - gap * (count - 1) / 2, moved[-1] + gap if moved else lowest)
+        moved += [bottom + gap * number for number in range(count)]
+    return [position for _, position in sorted(zip(order, moved, strict=True))]
 
 
 def flops_text(value: float) -> str:
@@ -260,8 +260,8 @@ def plot_sizes(
     """Draw time and rate over the sizes, one panel each, with a line for each contestant.
 
     Args:
-        curves: rungs in full lines, baselines in dashed ones.
-        limits: what nobody can be faster than, in thin dotted lines.
+        curves: steps in solid lines, baselines in dashed ones.
+        limits: the speed of light and the like, in thin dotted lines.
         unit: of the rates.
         axis: what the sizes are.
         title: above the figure.
@@ -270,27 +270,24 @@ def plot_sizes(
     Raises:
         UsageError, TunerError: as :func:`tuner.report.plots.check_plot`.
     """
-    from matplotlib.ticker import LogLocator
-
     sizes = sorted({value for curve in curves for value in curve.sizes})
     with sheet(path, 9.0, 8.4, rows=2, grid="both") as (figure, (times, rates)):
-        for curve, look in zip(curves, _looks(curves), strict=True):
-            style = {**look, "linestyle": "dashed" if curve.baseline else "solid", "linewidth": 1.4}
-            style = {**style, "markersize": 4.5, "markerfacecolor": _marker(look)["facecolors"]}
-            times.plot(curve.sizes, curve.times_ns, label=short(curve.name), **style)
-            rates.plot(curve.sizes, curve.rates, **style)
+        for curve, style in zip(curves, _styles(curves), strict=True):
+            line = {
+                **style,
+                "linestyle": "dashed" if curve.baseline else "solid",
+                "linewidth": 1.4,
+                "markersize": 4.5,
+                "markerfacecolor": _marker(style)["facecolors"],
+            }
+            times.plot(curve.sizes, curve.times_ns, label=short(curve.name), **line)
+            rates.plot(curve.sizes, curve.rates, **line)
         for limit, dots in zip(limits, itertools.cycle(DOTS), strict=False):
-            style = {"color": GREY, "linestyle": dots, "linewidth": 1.2}
-            times.plot(limit.sizes, limit.times_ns, label=short(limit.name), **style)
+            line = {"color": GREY, "linestyle": dots, "linewidth": 1.2}
+            times.plot(limit.sizes, limit.times_ns, label=short(limit.name), **line)
             if limit.rates:
-                rates.plot(limit.sizes, limit.rates, **style)
-        make_logarithmic(times, "y")
-        shortest, longest = (f(time for c in curves for time in c.times_ns) for f in (min, max))
-        if longest < NARROW * shortest:
-            times.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        times.yaxis.set_major_formatter(lambda value, _: duration(value))
-        times.set_ylabel("time, logarithmic")
-        times.set_ylim(shortest / 3, longest * 3)
+                rates.plot(limit.sizes, limit.rates, **line)
+        _time_axis(times, [time for curve in curves for time in curve.times_ns])
         rates.set_ylabel(unit)
         rates.set_ylim(bottom=0)
         rates.set_xscale("log", base=2)
@@ -303,26 +300,39 @@ def plot_sizes(
         figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
 
 
-def _looks(items: Sequence[Trace] | Sequence[Curve]) -> list[dict[str, Any]]:
-    """Return each contestant its colour and marker: rungs the bright ones, baselines black and grey."""
-    looks, rungs, others = [], 0, 0
+def _time_axis(axes: Axes, times_ns: Sequence[float]) -> None:
+    """Make the upright axis logarithmic, with room around these times."""
+    from matplotlib.ticker import LogLocator
+
+    shortest, longest = min(times_ns), max(times_ns)
+    make_logarithmic(axes, "y")
+    if longest < NARROW * shortest:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(lambda value, _: duration(value))
+    axes.set_ylabel("time, logarithmic")
+    axes.set_ylim(shortest / 3, longest * 3)
+
+
+def _styles(items: Sequence[Trace] | Sequence[Curve]) -> list[dict[str, Any]]:
+    """Return each contestant's colour and marker: bright ones for steps, black and grey for baselines."""
+    styles, steps, others = [], 0, 0
     for item in items:
         if item.baseline:
             colour = OTHER_COLOURS[others % len(OTHER_COLOURS)]
-            looks.append({"color": colour, "marker": MARKERS[(others + 3) % len(MARKERS)]})
+            styles.append({"color": colour, "marker": MARKERS[(others + 3) % len(MARKERS)]})
             others += 1
         else:
-            colour = RUNG_COLOURS[rungs % len(RUNG_COLOURS)]
-            looks.append({"color": colour, "marker": MARKERS[rungs % len(MARKERS)]})
-            rungs += 1
-    return looks
+            colour = STEP_COLOURS[steps % len(STEP_COLOURS)]
+            styles.append({"color": colour, "marker": MARKERS[steps % len(MARKERS)]})
+            steps += 1
+    return styles
 
 
-def _marker(look: dict[str, Any]) -> dict[str, Any]:
-    """Draw baselines hollow."""
-    hollow = look["color"] in OTHER_COLOURS
+def _marker(style: dict[str, Any]) -> dict[str, Any]:
+    """Return the style of a scatter plot's marker, hollow for baselines."""
+    hollow = style["color"] in OTHER_COLOURS
     return {
-        "marker": look["marker"],
-        "edgecolors": look["color"],
-        "facecolors": "none" if hollow else look["color"],
+        "marker": style["marker"],
+        "edgecolors": style["color"],
+        "facecolors": "none" if hollow else style["color"],
     }

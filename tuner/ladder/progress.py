@@ -1,29 +1,34 @@
-"""How far a ladder is, on stderr: a bar that is redrawn on a terminal, plain lines elsewhere."""
+"""The progress of a ladder run on the standard error: a bar redrawn on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.text import Text
 
 from tuner.ladder.report import sizes_text
-from tuner.ladder.run import Progress
+from tuner.ladder.run import SweepProgress
 from tuner.model import Trial
 from tuner.report.progress import PLAIN_EVERY_S, REDRAW_EVERY_S
 from tuner.report.tables import duration
 from tuner.tuning.state import State
 
 
-def make_progress(*, quiet: bool) -> Progress:
+def make_progress(*, quiet: bool) -> SweepProgress:
     """Choose how to show progress."""
     if quiet:
-        return _Silent()
-    return _Live() if sys.stderr.isatty() else _Plain()
+        return _QuietSweep()
+    return _LiveSweep() if sys.stderr.isatty() else _PlainSweep()
 
 
-class _Silent:
-    """Counts, and shows nothing; also watches the search of the rung at hand."""
+class _QuietSweep:
+    """Count, and show nothing; also observe the search of the current step."""
 
     def __init__(self) -> None:
         self.steps = self.ended = 0
@@ -31,63 +36,63 @@ class _Silent:
         self.what = ""
         self.best = ""
         self.part = 0.0
-        """Share of the step at hand that is done."""
+        """Share of the current search that is done."""
 
-    # -- of the ladder
+    # -- of the ladder run
 
     def expect(self, steps: int) -> None:
         """Learn how much there will be, and begin to count the time."""
         self.steps, self.began = steps, time.monotonic()
 
-    def rung(self, sizes: Mapping[str, int], name: str) -> _Silent:
-        """Watch a rung's search."""
+    def step(self, sizes: Mapping[str, int], name: str) -> _QuietSweep:
+        """Begin a step's search; return its observer."""
         self.what, self.best, self.part = f"{sizes_text(sizes)}: {name}", "", 0.0
         self.announce()
         return self
 
-    def contest(self, sizes: Mapping[str, int], count: int) -> None:
-        """Say that the contestants of a size are timed."""
+    def comparison(self, sizes: Mapping[str, int], count: int) -> None:
+        """Begin to time the contestants of a size."""
         self.what, self.best, self.part = f"{sizes_text(sizes)}: timing {count} in turn", "", 0.0
         self.show()
 
     def done(self, steps: int = 1) -> None:
-        """Count."""
+        """Count a search or comparison."""
         self.ended, self.part = self.ended + steps, 0.0
 
     def rest(self) -> None:
         """Make room for a table."""
 
-    # -- of a rung's search
+    # -- of a step's search
 
     def started(self, state: State) -> None:
         """Nothing: the step was announced."""
 
     def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002 - the observer's signature
-        """Remember the best so far."""
+        """Keep the best time so far."""
         incumbent = state.incumbent
         self.best = f"best {duration(incumbent.time_ns)}" if incumbent else ""
         self.part = min(1.0, len(state.trials) / max(1, min(state.budget, len(state.space))))
         self.tick(state)
 
     def phase(self, state: State, what: str) -> None:
-        """Nothing: a rung has one phase."""
+        """Nothing: a step has one phase."""
 
     def tick(self, state: State) -> None:
-        """Show how far it is, if it is time to."""
+        """Show the progress, if the last time is long enough ago."""
 
     def close(self) -> None:
         """Nothing: the ladder goes on."""
 
-    # -- what there is to say
+    # -- what is shown
 
     def announce(self) -> None:
         """Show that a search begins; the device may have to be prepared for it first."""
 
     def show(self) -> None:
-        """Show the step at hand."""
+        """Show the current step."""
 
     def line(self) -> str:
-        """Say in a line how far the ladder is, and how long the rest takes if it goes on like this."""
+        """Return the progress as a line, with the time of the rest if it goes on like this."""
         spent_s, finished = time.monotonic() - self.began, self.ended + self.part
         parts = [f"step {min(self.ended + 1, self.steps)}/{self.steps}", self.what, self.best]
         if finished >= 1:
@@ -95,7 +100,7 @@ class _Silent:
         return "  ".join(filter(None, parts))
 
 
-class _Plain(_Silent):
+class _PlainSweep(_QuietSweep):
     """A line every few seconds."""
 
     def announce(self) -> None:
@@ -114,7 +119,7 @@ class _Plain(_Silent):
         self.show()
 
 
-class _Live(_Silent):
+class _LiveSweep(_QuietSweep):
     """A bar and a line that are redrawn in place, and gone while a table is printed.
 
     They appear when the device is ready: what it has to say before would run into them.
@@ -122,8 +127,8 @@ class _Live(_Silent):
 
     def __init__(self) -> None:
         super().__init__()
-        self._live: Any = None
-        self._bar: Any = None
+        self._live: Live | None = None
+        self._bar = ProgressBar(width=40)
         self._drawn = 0.0
 
     def announce(self) -> None:
@@ -134,14 +139,7 @@ class _Live(_Silent):
         self.show()
 
     def show(self) -> None:
-        from rich.console import Console, Group
-        from rich.live import Live
-        from rich.padding import Padding
-        from rich.progress_bar import ProgressBar
-        from rich.text import Text
-
         if self._live is None:
-            self._bar = ProgressBar(total=self.steps, width=40)
             self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
             self._live.start()
         self._drawn = time.monotonic()

@@ -1,4 +1,4 @@
-"""What ``tune ladder`` found: a table for each size, one over all sizes, and JSON."""
+"""The results of ``tune ladder`` as text: a table for each size, and one over all sizes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import click
 
-from tuner.bench.report import comparison
-from tuner.ladder.ladder import UNDECIDED, Contest, Ladder, Level, Place, SpeedUp
+from tuner.bench.bench import UNDECIDED
+from tuner.bench.report import comparison_text
+from tuner.ladder.ladder import InterleavedComparison, Ladder, Level, SpeedUp, Timing
 from tuner.report.launch import launch_note
 from tuner.report.tables import duration, percent, printable, show, show_pairs, throughput
 
 OTHER = " *"
-"""Behind a speed-up over times of another contest."""
+"""After a speed-up over times of another comparison."""
 BY_LAUNCH = " !"
-"""Behind a time that is the launch's more than the kernel's."""
+"""After a time that is more the launch's than the kernel's."""
 
 
 def size_text(value: int) -> str:
@@ -30,11 +31,11 @@ def sizes_text(sizes: Mapping[str, int]) -> str:
     return " ".join(f"{name}={size_text(value)}" for name, value in sizes.items())
 
 
-def flavour(contest: Contest, others: Sequence[Contest]) -> str:
-    """Say in what a contest's problem differs from those of others: its dtype, its options; empty where in nothing."""
+def flavour(comparison: InterleavedComparison, others: Sequence[InterleavedComparison]) -> str:
+    """Return how a comparison's problem differs from those of others: its dtype, its options; empty if it does not."""
     if len({other.problem.key for other in others}) < 2:
         return ""
-    problem = contest.problem
+    problem = comparison.problem
     parts = [problem.dtype] if len({other.problem.dtype for other in others}) > 1 else []
     for name, value in problem.options.items():
         if len({other.problem.options.get(name) for other in others}) > 1:
@@ -44,11 +45,11 @@ def flavour(contest: Contest, others: Sequence[Contest]) -> str:
     return " ".join(parts)
 
 
-def show_story(ladder: Ladder) -> None:
-    """Print the rungs, and what each of them is about."""
+def show_steps(ladder: Ladder) -> None:
+    """Print the steps with their descriptions."""
     mark = " [replayed]" if ladder.replayed else ""
     click.echo(printable(f"the ladder of {ladder.kernel.name} on {ladder.gpu.name}{mark}"))
-    show_pairs((f"  {rung.name}", rung.doc or f"variant {rung.variant}") for rung in ladder.rungs)
+    show_pairs((f"  {step.name}", step.doc or f"variant {step.variant}") for step in ladder.steps)
     click.echo()
 
 
@@ -56,14 +57,13 @@ def show_level(ladder: Ladder, level: Level) -> None:
     """Print everything at one size."""
     mark = " [replayed]" if ladder.replayed else ""
     click.echo(printable(f"{ladder.kernel.name} {sizes_text(level.sizes)} on {ladder.gpu.name}{mark}"))
-    first = level.first(ladder.rungs)
+    first = level.first(ladder.steps)
     show_pairs(("  timed", line) for line in _timed(level))
-    if level.contests:
+    if level.comparisons:
         rows = _rows(ladder, level, first)
-        rivals = dict.fromkeys(contest.rival.name for contest in level.contests if contest.rival)
-        against = f"against {next(iter(rivals))}" if len(rivals) == 1 else "against the best other"
+        against = _against_head(level)
         table = {
-            "rung": [row["name"] for row in rows],
+            "step": [row["name"] for row in rows],
             "in": [row["flavour"] for row in rows],
             "time": [row["time"] for row in rows],
             "rate": [row["rate"] for row in rows],
@@ -86,31 +86,37 @@ def show_level(ladder: Ladder, level: Level) -> None:
     click.echo()
 
 
+def _against_head(level: Level) -> str:
+    best = (comparison.best_baseline for comparison in level.comparisons)
+    names = list(dict.fromkeys(baseline.name for baseline in best if baseline))
+    return f"against {names[0]}" if len(names) == 1 else "against the best baseline"
+
+
 def _timed(level: Level) -> list[str]:
-    """Say how each contest was timed, once where all were alike."""
+    """Return how each comparison was timed, once if all were timed alike."""
     lines: dict[str, list[str]] = {}
-    for contest in level.contests:
-        fastest = contest.fastest
-        noise = f"; noise floor {100 * contest.noise_floor(fastest):.2g} %" if fastest else ""
-        lines.setdefault(f"{contest.conditions}: {contest.why}{noise}", []).append(
-            flavour(contest, level.contests)
+    for comparison in level.comparisons:
+        fastest = comparison.fastest
+        noise = f"; noise floor {100 * comparison.noise_floor(fastest):.2g} %" if fastest else ""
+        lines.setdefault(f"{comparison.conditions}: {comparison.why}{noise}", []).append(
+            flavour(comparison, level.comparisons)
         )
-    tags = sorted({tag for contest in level.contests for tag in contest.tags if tag != "replayed"})
+    tags = sorted({tag for comparison in level.comparisons for tag in comparison.tags if tag != "replayed"})
     held = [f"clocks held down by {', '.join(tags)}"] if tags else []
     one = len(lines) == 1
     return [line if one else f"{' and '.join(names)}: {line}" for line, names in lines.items()] + held
 
 
 def _rows(ladder: Ladder, level: Level, first: str) -> list[dict[str, str]]:
-    """Return a row for each rung in the order of the story, then for each baseline."""
-    found = [(rung.name, level.find(rung.name)) for rung in ladder.rungs]
+    """Return a row for each step in the ladder's order, then for each baseline."""
+    steps = [(step.name, level.find(step.name)) for step in ladder.steps]
     rows = [
-        _row(level, *place, first) if place is not None else _empty(name)
-        for name, place in found
-        if place is not None or name in level.absent
+        _row(level, *timed, first) if timed is not None else _empty(name)
+        for name, timed in steps
+        if timed is not None or name in level.absent
     ]
-    for contest in level.contests:
-        rows += [_row(level, contest, place, first) for place in contest.baselines]
+    for comparison in level.comparisons:
+        rows += [_row(level, comparison, timing, first) for timing in comparison.baselines]
     return rows
 
 
@@ -119,50 +125,57 @@ def _empty(name: str) -> dict[str, str]:
     return {"name": name, **blank, "time": "-", "verified": "yes"}
 
 
-def _row(level: Level, contest: Contest, place: Place, first: str) -> dict[str, str]:
-    found = contest.metrics(place)
+def _row(level: Level, comparison: InterleavedComparison, timing: Timing, first: str) -> dict[str, str]:
+    figures = comparison.metrics(timing)
     return {
-        "name": place.name,
-        "flavour": flavour(contest, level.contests),
-        "time": duration(place.time_ns),
-        "rate": throughput(found),
-        "of_peak": percent(found.speed_of_light) if not place.on_host else "",
-        "over": _over(level.speed_up(contest, place, first)),
-        "against": _against(contest, place),
-        "verified": "yes" if place.verified else "NO",
-        "what": place.text,
+        "name": timing.name,
+        "flavour": flavour(comparison, level.comparisons),
+        "time": duration(timing.time_ns),
+        "rate": throughput(figures),
+        "of_peak": percent(figures.speed_of_light) if not timing.on_host else "",
+        "over": _over(level.speed_up(comparison, timing, first)),
+        "against": _against(comparison, timing),
+        "verified": "yes" if timing.verified else "NO",
+        "what": timing.text,
     }
 
 
-def _against(contest: Contest, place: Place) -> str:
-    """Compare a rung with the fastest baseline; where both are a launch and little else, that is the verdict."""
-    rival = contest.rival
-    if rival is None or place.tuned is None:
+def _against(comparison: InterleavedComparison, timing: Timing) -> str:
+    """Return a step compared with the fastest baseline; if both are little more than a launch, the verdict says so."""
+    best_baseline = comparison.best_baseline
+    if best_baseline is None or timing.tuned is None:
         return ""
-    found = contest.against(place, rival)
-    launch = contest.by_launch(place) and contest.by_launch(rival) and found.verdict not in UNDECIDED
-    return comparison(
-        found.ratio.median, found.ratio.low, found.ratio.high, "launch latency" if launch else found.verdict
+    compared = comparison.against(timing, best_baseline)
+    launch = (
+        comparison.by_launch(timing)
+        and comparison.by_launch(best_baseline)
+        and compared.verdict not in UNDECIDED
+    )
+    return comparison_text(
+        compared.ratio.median,
+        compared.ratio.low,
+        compared.ratio.high,
+        "launch latency" if launch else compared.verdict,
     )
 
 
-def _over(found: SpeedUp | None) -> str:
-    if found is None:
+def _over(speed_up: SpeedUp | None) -> str:
+    if speed_up is None:
         return ""
-    times = found.ratio.median
+    times = speed_up.ratio.median
     text = f"{times:.2f}x" if 0.1 <= times < 100 else f"{times:.3g}x"
-    return text if found.paired else f"{text}{OTHER}"
+    return text if speed_up.paired else f"{text}{OTHER}"
 
 
 def _notes(ladder: Ladder, level: Level, first: str) -> list[str]:
-    """Say what the numbers do not: where the launch decides, who is tied, who is missing and why."""
+    """Return what the table does not show: where the launch decides, which steps are tied or missing, and why."""
     notes = []
-    for contest in level.contests:
-        name = flavour(contest, level.contests)
-        text = _undecided(contest)
+    for comparison in level.comparisons:
+        name = flavour(comparison, level.comparisons)
+        text = _undecided(comparison)
         notes += [f"{name}: {text}" if name else text] if text else []
     base = level.find(first)
-    if base is not None and any(contest is not base[0] for contest in level.contests):
+    if base is not None and any(comparison is not base[0] for comparison in level.comparisons):
         notes.append(
             f"{OTHER.strip()} another problem than {first}'s: both times were taken, but not in turn"
         )
@@ -170,23 +183,23 @@ def _notes(ladder: Ladder, level: Level, first: str) -> list[str]:
     for name, absence in level.absent.items():
         reasons.setdefault(absence.reason, []).append(name)
     for reason, names in reasons.items():
-        every = len(names) == len(ladder.rungs) > 1
-        notes.append(f"{'every rung' if every else '; '.join(names)}: {reason}")
-    failures = (failure for contest in level.contests for failure in contest.failures)
+        every = len(names) == len(ladder.steps) > 1
+        notes.append(f"{'every step' if every else '; '.join(names)}: {reason}")
+    failures = (failure for comparison in level.comparisons for failure in comparison.failures)
     notes += dict.fromkeys(f"{failure.name} could not be timed: {failure.error}" for failure in failures)
     if ladder.replayed:
         notes.append("recorded samples: nothing was measured here, and there are no others to compare with")
     return notes
 
 
-def _undecided(contest: Contest) -> str:
-    first, tied = contest.fastest, contest.tied
+def _undecided(comparison: InterleavedComparison) -> str:
+    first, tied = comparison.fastest, comparison.tied
     if first is None:
         return ""
-    launch = launch_note(contest.calibration, contest.conditions, first.time_ns, tied=bool(tied))
+    launch = launch_note(comparison.calibration, comparison.conditions, first.time_ns, tied=bool(tied))
     if launch or not tied:
         return launch
-    return f"{first.name} cannot be told from {_listed([place.name for place in tied])}"
+    return f"{first.name} is statistically tied with {_listed([timing.name for timing in tied])}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -197,53 +210,57 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def show_summary(ladder: Ladder) -> None:
-    """Print the times of every rung and baseline over all sizes, and the shares of the speed of light."""
-    levels = [level for level in ladder.levels if level.contests]
+    """Print the times of every step and baseline over all sizes, and the shares of the speed of light."""
+    levels = [level for level in ladder.levels if level.comparisons]
     if len(levels) < 2:
         return
     by, heads = _heads(ladder, levels)
     series = series_of(ladder, levels)
 
-    def table(title: str, cell: Callable[[Contest, Place], str]) -> None:
+    def table(title: str, cell: Callable[[InterleavedComparison, Timing], str]) -> None:
         rows = [
-            (name, *(cell(*found) if found is not None else "-" for found in places))
-            for name, places in series.items()
+            (name, *(cell(*one) if one is not None else "-" for one in timings))
+            for name, timings in series.items()
         ]
         if any(any(text not in ("", "-") for text in row[1:]) for row in rows):
             click.echo(f"{title}, by {by}")
-            show(("rung", *heads), rows, right=heads)
+            show(("step", *heads), rows, right=heads)
             click.echo()
 
-    table("time", lambda contest, place: f"{duration(place.time_ns)}{_mark(contest, place)}")
+    table("time", lambda comparison, timing: f"{duration(timing.time_ns)}{_mark(comparison, timing)}")
     table(
         "of the speed of light",
-        lambda contest, place: "" if place.on_host else percent(contest.metrics(place).speed_of_light),
+        lambda comparison, timing: (
+            "" if timing.on_host else percent(comparison.metrics(timing).speed_of_light)
+        ),
     )
-    if any(contest.launch_decides for level in levels for contest in level.contests):
+    if any(comparison.launch_decides for level in levels for comparison in level.comparisons):
         click.echo(f"{BY_LAUNCH.strip()} launch latency decides: most of this is the launch, not the kernel")
 
 
 def _heads(ladder: Ladder, levels: Sequence[Level]) -> tuple[str, list[str]]:
-    """Name what was swept, and each level by it; by itself where several sizes move and differ."""
+    """Return the swept sizes' name, and a head for each level: its size, or all of its sizes if they differ."""
     names = [name for name in ladder.swept if any(name in level.sizes for level in levels)]
     if all(len(set(level.sizes.values())) == 1 for level in levels):
         return "=".join(names), [size_text(next(iter(level.sizes.values()))) for level in levels]
     return ", ".join(names), [sizes_text(level.sizes) for level in levels]
 
 
-def _mark(contest: Contest, place: Place) -> str:
-    return BY_LAUNCH if contest.launch_decides and contest.by_launch(place) else ""
+def _mark(comparison: InterleavedComparison, timing: Timing) -> str:
+    return BY_LAUNCH if comparison.launch_decides and comparison.by_launch(timing) else ""
 
 
-def series_of(ladder: Ladder, levels: Sequence[Level]) -> dict[str, list[tuple[Contest, Place] | None]]:
-    """Return each rung, and each baseline of each kind of problem, by name: what it took at every level."""
-    series: dict[str, list[tuple[Contest, Place] | None]] = {
-        rung.name: [level.find(rung.name) for level in levels] for rung in ladder.rungs
+def series_of(
+    ladder: Ladder, levels: Sequence[Level]
+) -> dict[str, list[tuple[InterleavedComparison, Timing] | None]]:
+    """Return by name the timings at every level of each step, and of each baseline of each kind of problem."""
+    series: dict[str, list[tuple[InterleavedComparison, Timing] | None]] = {
+        step.name: [level.find(step.name) for level in levels] for step in ladder.steps
     }
-    for place, level in enumerate(levels):
-        for contest in level.contests:
-            kind = flavour(contest, level.contests)
-            for baseline in contest.baselines:
+    for index, level in enumerate(levels):
+        for comparison in level.comparisons:
+            kind = flavour(comparison, level.comparisons)
+            for baseline in comparison.baselines:
                 name = f"{baseline.name} ({kind})" if kind else baseline.name
-                series.setdefault(name, [None] * len(levels))[place] = (contest, baseline)
+                series.setdefault(name, [None] * len(levels))[index] = (comparison, baseline)
     return series

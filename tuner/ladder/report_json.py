@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.bench.bench import Failure
-from tuner.ladder.ladder import Contest, Ladder, Level, Place
+from tuner.ladder.ladder import InterleavedComparison, Ladder, Level, Timing
 
 
 def ladder_as_json(ladder: Ladder) -> dict[str, Any]:
@@ -21,14 +21,14 @@ def ladder_as_json(ladder: Ladder) -> dict[str, Any]:
         "swept": list(ladder.swept),
         "rungs": [
             {
-                "name": rung.name,
-                "doc": rung.doc,
-                "variant": rung.variant,
-                "parameters": {name: list(values) for name, values in rung.parameters.items()},
-                "dtypes": dict(rung.dtypes),
-                "options": dict(rung.options),
+                "name": step.name,
+                "doc": step.doc,
+                "variant": step.variant,
+                "parameters": {name: list(values) for name, values in step.parameters.items()},
+                "dtypes": dict(step.dtypes),
+                "options": dict(step.options),
             }
-            for rung in ladder.rungs
+            for step in ladder.steps
         ],
         "levels": [_level(ladder, level) for level in ladder.levels],
     }
@@ -36,30 +36,30 @@ def ladder_as_json(ladder: Ladder) -> dict[str, Any]:
 
 def _level(ladder: Ladder, level: Level) -> dict[str, Any]:
     absent = {name: {"reason": a.reason, "failed": a.failed} for name, a in level.absent.items()}
-    first = level.first(ladder.rungs)
-    contests = [_contest(level, contest, first) for contest in level.contests]
-    return {"sizes": dict(level.sizes), "first": first or None, "contests": contests, "absent": absent}
+    first = level.first(ladder.steps)
+    comparisons = [_comparison(level, comparison, first) for comparison in level.comparisons]
+    return {"sizes": dict(level.sizes), "first": first or None, "contests": comparisons, "absent": absent}
 
 
-def _contest(level: Level, contest: Contest, first: str) -> dict[str, Any]:
-    fastest, rival = contest.fastest, contest.rival
-    launch_ns = contest.calibration.launch_ns if contest.calibration else {}
+def _comparison(level: Level, comparison: InterleavedComparison, first: str) -> dict[str, Any]:
+    fastest, best_baseline = comparison.fastest, comparison.best_baseline
+    launch_ns = comparison.calibration.launch_ns if comparison.calibration else {}
     return {
-        "problem": contest.problem.to_json(),
-        "mode": str(contest.conditions.mode),
-        "regime": str(contest.conditions.regime),
-        "why": contest.why,
-        "flops": contest.roof.flops,
-        "bytes": contest.roof.bytes,
-        "noise_floor": contest.noise_floor(fastest) if fastest else None,
-        "launch_ns": launch_ns.get(str(contest.conditions.mode)),
-        "launch_decides": contest.launch_decides,
+        "problem": comparison.problem.to_json(),
+        "mode": str(comparison.conditions.mode),
+        "regime": str(comparison.conditions.regime),
+        "why": comparison.why,
+        "flops": comparison.roof.flops,
+        "bytes": comparison.roof.bytes,
+        "noise_floor": comparison.noise_floor(fastest) if fastest else None,
+        "launch_ns": launch_ns.get(str(comparison.conditions.mode)),
+        "launch_decides": comparison.launch_decides,
         "fastest": fastest.name if fastest else None,
-        "tied": [place.name for place in contest.tied],
-        "against": rival.name if rival else None,
-        "tags": list(contest.tags),
-        "contestants": [_place(level, contest, place, first) for place in contest.places],
-        "failed": [_failure(failure) for failure in contest.failures],
+        "tied": [timing.name for timing in comparison.tied],
+        "against": best_baseline.name if best_baseline else None,
+        "tags": list(comparison.tags),
+        "contestants": [_timing(level, comparison, timing, first) for timing in comparison.timings],
+        "failed": [_failure(failure) for failure in comparison.failures],
     }
 
 
@@ -67,31 +67,33 @@ def _failure(failure: Failure) -> dict[str, Any]:
     return {"contestant": failure.name, "what": failure.text, "error": failure.error}
 
 
-def _place(level: Level, contest: Contest, place: Place, first: str) -> dict[str, Any]:
-    tuned, rival = place.tuned, contest.rival
-    over = level.speed_up(contest, place, first)
-    against = contest.against(place, rival) if tuned is not None and rival is not None else None
-    low, high = place.interval_ns
+def _timing(level: Level, comparison: InterleavedComparison, timing: Timing, first: str) -> dict[str, Any]:
+    tuned, best_baseline = timing.tuned, comparison.best_baseline
+    over = level.speed_up(comparison, timing, first)
+    against = (
+        comparison.against(timing, best_baseline) if tuned is not None and best_baseline is not None else None
+    )
+    low, high = timing.interval_ns
     configuration = tuned.configuration if tuned else None
     return {
-        "contestant": place.name,
+        "contestant": timing.name,
         "rung": tuned is not None,
         "variant": configuration.variant if configuration else None,
         "parameters": configuration.values if configuration else None,
-        "call": None if tuned else place.text,
+        "call": None if tuned else timing.text,
         "trial": tuned.trial_id if tuned else None,
         "run": tuned.run if tuned else None,
         "trials": tuned.trials if tuned else None,
-        "known": tuned.known if tuned else None,
-        "time_ns": place.time_ns,
+        "known": tuned.reused if tuned else None,
+        "time_ns": timing.time_ns,
         "ci_low_ns": low,
         "ci_high_ns": high,
-        **vars(contest.metrics(place)),
+        **vars(comparison.metrics(timing)),
         "over_first": {**vars(over.ratio), "paired": over.paired} if over else None,
         "versus": {**vars(against.ratio), "verdict": str(against.verdict)} if against else None,
-        "by_launch": contest.by_launch(place),
-        "verified": place.verified,
-        "on_host": place.on_host,
-        "sm_clock_hz": place.sm_clock_hz or None,
-        "samples_ns": list(place.samples_ns),
+        "by_launch": comparison.by_launch(timing),
+        "verified": timing.verified,
+        "on_host": timing.on_host,
+        "sm_clock_hz": timing.sm_clock_hz or None,
+        "samples_ns": list(timing.samples_ns),
     }

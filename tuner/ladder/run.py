@@ -1,4 +1,4 @@
-"""Up a kernel's ladder: the best configuration of each rung at each size of a sweep, all of a size timed in turn."""
+"""A ladder run: each step's best configuration at each size of a sweep, and all of one size timed in turn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tuner import __version__
-from tuner.bench.bench import ABSENT, SAMPLES, Failure, Timed
+from tuner.bench.bench import ABSENT, SAMPLES, Failure, RaceSamples
 from tuner.conditions import Conditions
 from tuner.database.database import Database
 from tuner.devices.base import Contestant, Device, RaceRound
@@ -16,71 +16,82 @@ from tuner.errors import Interrupted, TunerError
 from tuner.hardware.roofline import Roof, roof_of
 from tuner.kernel.baselines import Baseline, settle_baseline
 from tuner.kernel.spec import StepSpec
-from tuner.ladder.ladder import STOPPED, Absence, Climb, Contest, Level, Place, Tuned, problem_of, records_of
-from tuner.ladder.steps import KeptDevice, best_of_rung
+from tuner.ladder.ladder import (
+    STOPPED,
+    Absence,
+    InterleavedComparison,
+    Level,
+    Sweep,
+    Timing,
+    Tuned,
+    problem_of,
+    records_of,
+)
+from tuner.ladder.steps import best_of_step
 from tuner.model import Configuration, Problem
 from tuner.stats import MIN_SAMPLES
-from tuner.tuning.state import Observer, roof_under
+from tuner.tuning.metrics import roof_under
+from tuner.tuning.state import Observer
 
-CONTEST_NS = 4e9
-"""What the kernels of a contest may take together; beyond it the rounds become fewer, down to the least that say
-anything."""
+COMPARISON_NS = 4e9
+"""What the kernels of a comparison may take together, in nanoseconds: a few seconds at each size. Beyond it there are
+fewer rounds, down to the least that an interval needs."""
 HOST_NS = 10e9
-"""NumPy is left out where it would take longer, going by what it took at the size before."""
+"""NumPy is left out where it would take longer, by its time at the size before."""
 
 
-class Progress(Protocol):
-    """Who watches."""
+class SweepProgress(Protocol):
+    """What is told of a ladder run's steps."""
 
     def expect(self, steps: int) -> None:
-        """So many searches and contests there will be."""
+        """Learn how many searches and comparisons there will be."""
 
-    def rung(self, sizes: Mapping[str, int], name: str) -> Observer:
-        """A rung's search begins; gives who watches it."""
+    def step(self, sizes: Mapping[str, int], name: str) -> Observer:
+        """Begin a step's search; return its observer."""
 
-    def contest(self, sizes: Mapping[str, int], count: int) -> None:
-        """So many contestants are timed in turn."""
+    def comparison(self, sizes: Mapping[str, int], count: int) -> None:
+        """Begin an interleaved comparison of so many contestants."""
 
     def done(self, steps: int = 1) -> None:
-        """The step is over, however it ended."""
+        """End a search or comparison, however it ended."""
 
     def rest(self) -> None:
-        """A size is over: what was found is about to be printed."""
+        """End a size: its results are about to be printed."""
 
 
-def climb(
-    asked: Climb, device: Device, database: Database, progress: Progress, stop: Callable[[], bool]
+def levels_of(
+    sweep: Sweep, device: Device, database: Database, progress: SweepProgress, stop: Callable[[], bool]
 ) -> Iterator[Level]:
-    """Return what was found at each size, in the order asked for.
+    """Yield the results at each size, in the sweep's order.
 
-    A rung, or a size, that fails is part of the answer, and the others go on.
+    A step, or a size, that fails is part of the results, and the others are measured.
 
     Args:
-        asked: which rungs, which sizes.
+        sweep: which steps, which sizes.
         device: where to measure; ready, and closed by the caller.
-        database: where every trial and every contest goes.
+        database: where every trial and every comparison goes.
         progress: told of everything.
-        stop: asked often; once it is true nothing new is begun.
+        stop: called often; once it returns true, nothing new is begun.
 
     Raises:
-        Interrupted: ``stop`` said so. What was timed of the size under way is given before.
+        Interrupted: ``stop`` returned true. What was timed of the size under way is yielded before.
     """
-    return _Climber(asked, device, database, progress, stop).levels()
+    return _LadderRun(sweep, device, database, progress, stop).levels()
 
 
 @dataclass
-class _Seen:
-    """What was learnt on the way."""
+class _Previous:
+    """Results of the sizes before."""
 
     times: dict[str, tuple[float, Roof]] = field(default_factory=dict)
-    """The last time of each rung, and of NumPy, with the work that it was for."""
+    """The last time of each step, and of NumPy, with the work that it was for."""
     best: dict[str, Configuration] = field(default_factory=dict)
-    """The last best configuration of each rung."""
+    """The last best configuration of each step."""
     missing: set[str] = field(default_factory=set)
     """Baselines whose library is not installed."""
 
     def expected_ns(self, name: str, roof: Roof) -> float:
-        """Guess a time from the one before it, in proportion to the work; 0 for nothing known."""
+        """Return a time extrapolated from the one before, in proportion to the work; 0 if there is none."""
         if name not in self.times:
             return 0.0
         time_ns, then = self.times[name]
@@ -89,8 +100,8 @@ class _Seen:
 
 
 @dataclass(frozen=True)
-class _Runner:
-    """Who is lined up for a contest."""
+class _Entry:
+    """A contestant of a comparison before it is timed: a tuned step or a baseline."""
 
     name: str
     tuned: Tuned | None = None
@@ -112,216 +123,217 @@ class _Runner:
             return Contestant(None, 0.0, self.baseline)
         return Contestant(self.tuned.configuration, self.tuned.time_ns)
 
+    def timing(self, race: RaceRound, index: int) -> Timing:
+        """Return its times in a comparison, in which it has this index."""
+        samples = RaceSamples.of(race, index, on_host=self.on_host, ours=self.tuned is not None)
+        return Timing(
+            self.name,
+            self.text,
+            self.tuned,
+            samples.samples_ns,
+            samples.medians_ns,
+            self.on_host,
+            samples.verified,
+            samples.sm_clock_hz,
+        )
 
-class _Climber:
+
+class _LadderRun:
     def __init__(
         self,
-        asked: Climb,
+        sweep: Sweep,
         device: Device,
         database: Database,
-        progress: Progress,
+        progress: SweepProgress,
         stop: Callable[[], bool],
     ) -> None:
-        self._asked, self._database, self._progress, self._stop = asked, database, progress, stop
-        self._kept, self._device = KeptDevice.of(device)
+        self._sweep, self._database, self._progress, self._stop = sweep, database, progress, stop
+        self._device = device
         self._bench = str(uuid.uuid4())
-        self._seen = _Seen()
+        self._previous = _Previous()
 
     def levels(self) -> Iterator[Level]:
-        """Go up."""
-        asked = self._asked
-        steps = [self._groups(sizes) for sizes in asked.sizes]
-        self._progress.expect(sum(len(rungs) + 1 for groups, _ in steps for _, rungs in groups))
-        for sizes, (groups, absent) in zip(asked.sizes, steps, strict=True):
-            contests: list[Contest] = []
+        """Yield the results of one size after the other."""
+        sweep = self._sweep
+        levels = [self._groups(sizes) for sizes in sweep.sizes]
+        self._progress.expect(sum(len(steps) + 1 for groups, _ in levels for _, steps in groups))
+        for sizes, (groups, absent) in zip(sweep.sizes, levels, strict=True):
+            comparisons: list[InterleavedComparison] = []
             try:
-                for problem, rungs in groups:
-                    if (contest := self._contest(sizes, problem, rungs, absent)) is not None:
-                        contests.append(contest)
+                for problem, steps in groups:
+                    if (comparison := self._compare(sizes, problem, steps, absent)) is not None:
+                        comparisons.append(comparison)
             except Interrupted:
                 self._progress.rest()
-                if contests:
-                    timed = {place.name for contest in contests for place in contest.rungs}
-                    others = [rung.name for rung in asked.rungs if rung.name not in {*timed, *absent}]
-                    yield Level(sizes, tuple(contests), {**absent, **dict.fromkeys(others, STOPPED)})
+                if comparisons:
+                    timed = {timing.name for comparison in comparisons for timing in comparison.steps}
+                    others = [step.name for step in sweep.steps if step.name not in {*timed, *absent}]
+                    yield Level(sizes, tuple(comparisons), {**absent, **dict.fromkeys(others, STOPPED)})
                 raise
             self._progress.rest()
-            yield Level(sizes, tuple(contests), absent)
+            yield Level(sizes, tuple(comparisons), absent)
 
     def _groups(
         self, sizes: Mapping[str, int]
     ) -> tuple[list[tuple[Problem, list[StepSpec]]], dict[str, Absence]]:
-        """Return the problems of a size, each with the rungs that solve it, and the rungs that have none."""
+        """Return the problems of a size, each with the steps that solve it, and the steps that have none."""
         groups: dict[str, tuple[Problem, list[StepSpec]]] = {}
         absent: dict[str, Absence] = {}
-        for rung in self._asked.rungs:
+        for step in self._sweep.steps:
             try:
-                problem = problem_of(self._asked.kernel, self._asked.base, sizes, rung)
+                problem = problem_of(self._sweep.kernel, self._sweep.base, sizes, step)
             except TunerError as error:
-                absent[rung.name] = Absence(str(error))
+                absent[step.name] = Absence(str(error))
                 continue
-            groups.setdefault(problem.key, (problem, []))[1].append(rung)
+            groups.setdefault(problem.key, (problem, []))[1].append(step)
         return list(groups.values()), absent
 
-    def _contest(
+    def _compare(
         self,
         sizes: Mapping[str, int],
         problem: Problem,
-        rungs: Sequence[StepSpec],
+        steps: Sequence[StepSpec],
         absent: dict[str, Absence],
-    ) -> Contest | None:
-        """Find the best of each rung of a problem, and time them in turn; None where nobody is left."""
-        asked, device = self._asked, self._device
+    ) -> InterleavedComparison | None:
+        """Tune each step of a problem, and time the best of each in turn; None if no step has a configuration."""
+        sweep, device = self._sweep, self._device
         try:
-            conditions, why = device.choose_conditions(asked.kernel, problem, asked.mode, asked.regime)
-            roof = roof_of(asked.kernel, problem, device.gpu)
+            conditions, why = device.choose_conditions(sweep.kernel, problem, sweep.mode, sweep.regime)
+            roof = roof_of(sweep.kernel, problem, device.gpu)
         except TunerError as error:
-            absent.update({rung.name: Absence(str(error)) for rung in rungs})
-            self._progress.done(len(rungs) + 1)
+            absent.update({step.name: Absence(str(error)) for step in steps})
+            self._progress.done(len(steps) + 1)
             return None
-        runners = self._best(sizes, problem, rungs, conditions, roof, absent)
+        entries = self._tuned(sizes, problem, steps, conditions, roof, absent)
+        failures: list[Failure] = []
         try:
-            if not runners:
+            if not entries:
                 return None
-            failures: list[Failure] = []
-            runners += self._baselines(problem, roof, failures)
-            device.prepare(asked.kernel, problem, asked.seed, conditions, None)
-            self._progress.contest(sizes, len(runners))
-            found = self._race(runners, failures, absent)
+            entries += self._baselines(problem, roof, failures)
+            device.prepare(sweep.kernel, problem, sweep.seed, conditions, None)
+            self._progress.comparison(sizes, len(entries))
+            race = self._race(entries, failures, absent)
         except Interrupted:
             raise
         except TunerError as error:
-            absent.update({r.name: Absence(str(error)) for r in runners if r.tuned is not None})
+            absent.update({entry.name: Absence(str(error)) for entry in entries if entry.tuned is not None})
             return None
         finally:
             self._progress.done()
-        if found is None:
+        if race is None:
             return None
-        places = [_place(runner, found, i) for i, runner in enumerate(runners)]
-        own = [place for place in places if place.tuned is not None]
-        others = sorted((place for place in places if place.tuned is None), key=lambda place: place.time_ns)
-        self._seen.times.update({place.name: (place.time_ns, roof) for place in others if place.on_host})
-        contest = Contest(
+        timings = [entry.timing(race, index) for index, entry in enumerate(entries)]
+        tuned = [timing for timing in timings if timing.tuned is not None]
+        others = sorted((one for one in timings if one.tuned is None), key=lambda one: one.time_ns)
+        self._previous.times.update({one.name: (one.time_ns, roof) for one in others if one.on_host})
+        comparison = InterleavedComparison(
             problem,
             conditions,
             why,
             roof_under(roof, conditions.mode),
             device.calibration,
-            (*own, *others),
+            (*tuned, *others),
             tuple(failures),
-            found.tags,
-            asked.seed,
+            race.tags,
+            sweep.seed,
         )
-        self._keep(contest)
-        return contest
+        self._keep(comparison)
+        return comparison
 
-    def _best(
+    def _tuned(
         self,
         sizes: Mapping[str, int],
         problem: Problem,
-        rungs: Sequence[StepSpec],
+        steps: Sequence[StepSpec],
         conditions: Conditions,
         roof: Roof,
         absent: dict[str, Absence],
-    ) -> list[_Runner]:
-        """Find the best configuration of each rung."""
-        runners: list[_Runner] = []
+    ) -> list[_Entry]:
+        """Return the steps that have a best configuration; the others go to ``absent``."""
+        entries: list[_Entry] = []
         below: Configuration | None = None
-        for rung in rungs:
-            self._go_on()
-            observer = self._progress.rung(sizes, rung.name)
-            self._kept.expected_ns = self._seen.expected_ns(rung.name, roof)
+        for step in steps:
+            self._check_stop()
+            observer = self._progress.step(sizes, step.name)
+            nearby = (self._previous.best.get(step.name), below)
             try:
-                found = best_of_rung(
-                    self._asked,
-                    rung,
+                best = best_of_step(
+                    self._sweep,
+                    step,
                     problem,
                     conditions,
                     self._device,
                     self._database,
                     observer,
                     self._stop,
-                    hints=[hint for hint in (self._seen.best.get(rung.name), below) if hint is not None],
+                    [configuration for configuration in nearby if configuration is not None],
+                    self._previous.expected_ns(step.name, roof),
                 )
             finally:
                 self._progress.done()
-            if isinstance(found, Absence):
-                absent[rung.name] = found
+            if isinstance(best, Absence):
+                absent[step.name] = best
                 continue
-            runners.append(_Runner(rung.name, found))
-            self._seen.times[rung.name] = (found.time_ns, roof)
-            below = self._seen.best[rung.name] = found.configuration
-        return runners
+            entries.append(_Entry(step.name, best))
+            self._previous.times[step.name] = (best.time_ns, roof)
+            below = self._previous.best[step.name] = best.configuration
+        return entries
 
-    def _baselines(self, problem: Problem, roof: Roof, failures: list[Failure]) -> list[_Runner]:
-        """Line up what the rungs are compared with; a recording has no times of others."""
-        runners: list[_Runner] = []
-        for baseline in () if self._device.recorded else self._asked.against.baselines:
+    def _baselines(self, problem: Problem, roof: Roof, failures: list[Failure]) -> list[_Entry]:
+        """Return the baselines that can be timed; a recording has no times of others."""
+        entries: list[_Entry] = []
+        for baseline in () if self._device.recorded else self._sweep.against.baselines:
             name = baseline.name
-            if name in self._seen.missing:
+            if name in self._previous.missing:
                 continue
             reason = ""
             try:
-                runner = _Runner(name, baseline=settle_baseline(baseline, self._asked.kernel, problem))
-                if runner.on_host and (long_ns := self._seen.expected_ns(name, roof)) > HOST_NS:
+                entry = _Entry(name, baseline=settle_baseline(baseline, self._sweep.kernel, problem))
+                if entry.on_host and (long_ns := self._previous.expected_ns(name, roof)) > HOST_NS:
                     reason = f"it would take some {long_ns * 1e-9:.0f} s"
             except TunerError as error:
                 reason = error.problem
             if reason:
                 failures.append(Failure(name, baseline.text, reason, configuration=False))
             else:
-                runners.append(runner)
-        return runners
+                entries.append(entry)
+        return entries
 
     def _race(
-        self, runners: list[_Runner], failures: list[Failure], absent: dict[str, Absence]
+        self, entries: list[_Entry], failures: list[Failure], absent: dict[str, Absence]
     ) -> RaceRound | None:
-        """Time all of them in turn; who fails leaves ``runners``, and the others race again."""
-        asked = self._asked
-        while any(runner.tuned is not None for runner in runners):
-            self._go_on()
-            contestants = [runner.contestant for runner in runners]
-            found = self._device.race(contestants, self._rounds(contestants), SAMPLES, asked.seed)
-            if found.lost is None:
-                return found
-            lost = runners.pop(found.lost)
-            if lost.tuned is not None:
-                absent[lost.name] = Absence(f"{lost.text}: {found.error}")
+        """Time all of them in turn; one that fails leaves ``entries``, and the others start again."""
+        sweep = self._sweep
+        while any(entry.tuned is not None for entry in entries):
+            self._check_stop()
+            contestants = [entry.contestant for entry in entries]
+            race = self._device.race(contestants, self._rounds(contestants), SAMPLES, sweep.seed)
+            if race.lost is None:
+                return race
+            failed = entries.pop(race.lost)
+            if failed.tuned is not None:
+                absent[failed.name] = Absence(f"{failed.text}: {race.error}")
                 continue
-            missing = ABSENT in found.error
+            missing = ABSENT in race.error
             if missing:
-                self._seen.missing.add(lost.name)
-            if asked.against.asked or not missing:
-                failures.append(Failure(lost.name, lost.text, found.error, configuration=False))
+                self._previous.missing.add(failed.name)
+            if sweep.against.named or not missing:
+                failures.append(Failure(failed.name, failed.text, race.error, configuration=False))
         return None
 
     def _rounds(self, contestants: Sequence[Contestant]) -> int:
         once_ns = sum(contestant.time_ns for contestant in contestants)
-        most = int(CONTEST_NS / once_ns) if once_ns else self._asked.rounds
-        return max(MIN_SAMPLES, min(self._asked.rounds, most))
+        most = int(COMPARISON_NS / once_ns) if once_ns else self._sweep.rounds
+        return max(MIN_SAMPLES, min(self._sweep.rounds, most))
 
-    def _keep(self, contest: Contest) -> None:
-        """Write a contest down, unless it was one of recorded samples."""
+    def _keep(self, comparison: InterleavedComparison) -> None:
+        """Write a comparison into the database, unless it is one of recorded samples."""
         if self._device.recorded:
             return
         versions = {"kernel-tune": __version__, **self._device.versions}
-        rows = records_of(contest, self._asked.kernel, self._device.gpu, self._bench, versions)
+        rows = records_of(comparison, self._sweep.kernel, self._device.gpu, self._bench, versions)
         self._database.record_benchmark(rows)
 
-    def _go_on(self) -> None:
+    def _check_stop(self) -> None:
         if self._stop():
             raise Interrupted("stopped")
-
-
-def _place(runner: _Runner, found: RaceRound, place: int) -> Place:
-    timed = Timed.of(found, place, on_host=runner.on_host, ours=runner.tuned is not None)
-    return Place(
-        runner.name,
-        runner.text,
-        runner.tuned,
-        timed.samples_ns,
-        timed.medians_ns,
-        runner.on_host,
-        timed.verified,
-        timed.sm_clock_hz,
-    )
