@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.explain.advice import Advice, Verdict, advise, one_more, size_text
+from tuner.explain.advice import Advice, AdviceVerdict, advise, one_more, size_text
 from tuner.explain.code_facts import Access, CodeFacts, Part
 from tuner.explain.explanation import Explanation, LaunchExplanation, UnderWay
 from tuner.explain.hot_path import InFlight
@@ -17,7 +17,7 @@ from tuner.kernel.launches import Launch
 from tuner.model import Configuration, Gpu, Problem, Resources
 
 H200, T4 = ARCHITECTURES[90], ARCHITECTURES[75]
-OK, TRY, PROBLEM = Verdict.OK, Verdict.TRY, Verdict.PROBLEM
+OK, TRY, PROBLEM = AdviceVerdict.OK, AdviceVerdict.TRY, AdviceVerdict.PROBLEM
 
 
 def facts(loads: int = 16, stores: int = 16, matrix: int = 0) -> CodeFacts:
@@ -70,7 +70,7 @@ def about(found: Explanation, name: str) -> Advice:
     return lines[0]
 
 
-def said(found: Explanation, name: str) -> tuple[Verdict, str]:
+def said(found: Explanation, name: str) -> tuple[AdviceVerdict, str]:
     line = about(found, name)
     return line.verdict, line.text
 
@@ -166,7 +166,7 @@ def test_spills_and_stack() -> None:
         (2112, OK, "2.00 waves of 1056 blocks: 0 % of the slots"),
     ],
 )
-def test_waves(blocks: int, verdict: Verdict, words: str) -> None:
+def test_waves(blocks: int, verdict: AdviceVerdict, words: str) -> None:
     found, text = said(explanation(launch(blocks=blocks)), "waves")
     assert (found, words in text) == (verdict, True), text
 

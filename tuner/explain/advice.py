@@ -23,7 +23,7 @@ FEW_WARPS = 0.5
 """Share of an SM's warps below which latency may show. A rule of thumb."""
 
 
-class Verdict(StrEnum):
+class AdviceVerdict(StrEnum):
     """What to do about it."""
 
     OK = "ok"
@@ -36,7 +36,7 @@ class Advice:
     """One line."""
 
     name: str
-    verdict: Verdict
+    verdict: AdviceVerdict
     text: str
     """The reason, with its numbers."""
     rule_of_thumb: bool = False
@@ -44,37 +44,39 @@ class Advice:
     """Which launch it is about, from 1; 0 for the configuration as a whole."""
 
 
-def advise(found: Explanation) -> tuple[Advice, ...]:
+def advise(explanation: Explanation) -> tuple[Advice, ...]:
     """Go through all that can be said without running anything."""
-    lines = list(_whole(found))
-    for number, launch in enumerate(found.launches, 1):
+    lines = list(_whole(explanation))
+    for number, launch in enumerate(explanation.launches, 1):
         lines += [
             Advice(line.name, line.verdict, line.text, line.rule_of_thumb, number)
-            for line in _launch(found, launch)
+            for line in _launch(explanation, launch)
         ]
     return tuple(lines)
 
 
-def _whole(found: Explanation) -> Iterator[Advice]:
-    least_ns, launches = found.roof.speed_of_light_ns, len(found.launches)
+def _whole(explanation: Explanation) -> Iterator[Advice]:
+    least_ns, launches = explanation.roof.speed_of_light_ns, len(explanation.launches)
     if 0 < least_ns < launches * LAUNCH_NS:
         what = "the launch" if launches == 1 else f"the {launches} launches"
         yield Advice(
             "launch latency",
-            Verdict.PROBLEM,
+            AdviceVerdict.PROBLEM,
             f"{what} cost{'s' if launches == 1 else ''} about {launches * LAUNCH_NS / 1e3:.1f} us, the work at the "
             f"speed of light {least_ns / 1e3:.2g} us: no configuration is much faster than another; give a "
             "launch more work, or join it with its neighbours",
         )
-    if found.pipe == "matrix":
-        count = sum(number for launch in found.launches for number in _matrix(launch))
+    if explanation.pipe == "matrix":
+        count = sum(number for launch in explanation.launches for number in _matrix(launch))
         if count:
             yield Advice(
-                "tensor cores", Verdict.OK, f"{count} instructions for them in the code, counted once"
+                "tensor cores", AdviceVerdict.OK, f"{count} instructions for them in the code, counted once"
             )
-        elif all(launch.facts for launch in found.launches) and found.binding == "matrix":
+        elif all(launch.facts for launch in explanation.launches) and explanation.binding == "matrix":
             yield Advice(
-                "tensor cores", Verdict.TRY, "the roof is theirs, and the code has no instruction for them"
+                "tensor cores",
+                AdviceVerdict.TRY,
+                "the roof is theirs, and the code has no instruction for them",
             )
 
 
@@ -83,15 +85,15 @@ def _matrix(launch: LaunchExplanation) -> Iterator[int]:
         yield from (count for _, count in launch.facts.whole.matrix)
 
 
-def _launch(found: Explanation, launch: LaunchExplanation) -> Iterator[Advice]:
-    yield from _funnel(found.gpu, launch)
-    yield _resident(found, launch)
+def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[Advice]:
+    yield from _funnel(explanation.gpu, launch)
+    yield _resident(explanation, launch)
     yield from _stack(launch)
     if launch.waves.slots:
-        yield _tail(found.gpu, launch)
-    if found.binding == "bandwidth" and launch.facts is not None:
+        yield _tail(explanation.gpu, launch)
+    if explanation.binding == "bandwidth" and launch.facts is not None:
         yield from _width(launch)
-        yield from _under_way(found, launch)
+        yield from _under_way(explanation, launch)
 
 
 # -- the funnel of block sizes
@@ -106,7 +108,10 @@ def _funnel(gpu: Gpu, launch: LaunchExplanation) -> Iterator[Advice]:
         holds = bool(rule.of(str(threads)).evaluate({**limits, "registers": registers}))
         text = _words(rule.name, gpu, threads, registers, holds=holds)
         yield Advice(
-            f"block size: {rule.name}", Verdict.OK if holds else Verdict.TRY, text, rule_of_thumb=True
+            f"block size: {rule.name}",
+            AdviceVerdict.OK if holds else AdviceVerdict.TRY,
+            text,
+            rule_of_thumb=True,
         )
 
 
@@ -141,21 +146,20 @@ def _words(rule: str, gpu: Gpu, threads: int, registers: int, *, holds: bool) ->
 # -- the SM
 
 
-def _resident(found: Explanation, launch: LaunchExplanation) -> Advice:
+def _resident(explanation: Explanation, launch: LaunchExplanation) -> Advice:
     fit = launch.occupancy
     if not fit.active_blocks:
         return Advice(
-            "resident warps", Verdict.PROBLEM, f"not one block fits on an SM: too many {fit.limiter}"
+            "resident warps", AdviceVerdict.PROBLEM, f"not one block fits on an SM: too many {fit.limiter}"
         )
     share = f"{fit.warps} of {fit.max_warps} warps are resident ({100 * fit.fraction:.0f} %)"
     if fit.fraction >= FEW_WARPS:
-        return Advice("resident warps", Verdict.OK, share, rule_of_thumb=True)
-    enough = launch.under_way is not None and launch.under_way.bytes >= found.wanted_bytes[0] > 0
-    if found.binding == "bandwidth" and enough:
-        return Advice("resident warps", Verdict.OK, f"{share}: few, but enough bytes are under way")
-    return Advice(
-        "resident warps", Verdict.TRY, f"{share}; one more block needs {one_more(fit.limiters)}", rule_of_thumb=True
-    )  # fmt: skip
+        return Advice("resident warps", AdviceVerdict.OK, share, rule_of_thumb=True)
+    sufficient = launch.under_way is not None and launch.under_way.bytes >= explanation.wanted_bytes[0] > 0
+    if explanation.binding == "bandwidth" and sufficient:
+        return Advice("resident warps", AdviceVerdict.OK, f"{share}: few, but enough bytes are under way")
+    reason = f"{share}; one more block needs {one_more(fit.limiters)}"
+    return Advice("resident warps", AdviceVerdict.TRY, reason, rule_of_thumb=True)
 
 
 def size_text(size_bytes: float) -> str:
@@ -193,18 +197,18 @@ def _stack(launch: LaunchExplanation) -> Iterator[Advice]:
     if spilled:
         yield Advice(
             "spills",
-            Verdict.PROBLEM,
+            AdviceVerdict.PROBLEM,
             f"{spilled} bytes of spill stores and loads: registers go to memory and back; smaller tiles, fewer items a "
             "thread, or fewer blocks asked for on an SM",
         )
     elif stack:
         yield Advice(
             "stack",
-            Verdict.TRY,
+            AdviceVerdict.TRY,
             f"{stack} bytes: an array whose index is not known when compiling lies in memory; unroll its loop",
         )
     else:
-        yield Advice("spills", Verdict.OK, "none")
+        yield Advice("spills", AdviceVerdict.OK, "none")
 
 
 def _tail(gpu: Gpu, launch: LaunchExplanation) -> Advice:
@@ -212,18 +216,22 @@ def _tail(gpu: Gpu, launch: LaunchExplanation) -> Advice:
     blocks = f"{waves.blocks} block{'s' * (waves.blocks != 1)}"
     if waves.sms_used < gpu.sm_count:
         text = f"{blocks}: {gpu.sm_count - waves.sms_used} of {gpu.sm_count} SMs get none"
-        return Advice("waves", Verdict.PROBLEM, f"{text}; smaller tiles, or a split of the longest dimension")
+        return Advice(
+            "waves", AdviceVerdict.PROBLEM, f"{text}; smaller tiles, or a split of the longest dimension"
+        )
     if waves.at_once:
         text = f"{blocks} are all resident at once"
         if waves.idle > TAIL:
             text += f", unevenly: SMs with fewer of them wait {100 * waves.idle:.0f} % of the time"
-            return Advice("waves", Verdict.TRY, f"{text}; a multiple of {gpu.sm_count} spreads them evenly")
-        return Advice("waves", Verdict.OK, text)
+            return Advice(
+                "waves", AdviceVerdict.TRY, f"{text}; a multiple of {gpu.sm_count} spreads them evenly"
+            )
+        return Advice("waves", AdviceVerdict.OK, text)
     text = f"{waves.count:.2f} waves of {waves.slots} blocks"
     if waves.idle > TAIL:
         text += f": {100 * waves.idle:.0f} % of the slots stay empty, most of the last wave's"
-        return Advice("waves", Verdict.TRY, f"{text}; other tiles, or a grid that stays resident")
-    return Advice("waves", Verdict.OK, f"{text}: {100 * waves.idle:.0f} % of the slots stay empty")
+        return Advice("waves", AdviceVerdict.TRY, f"{text}; other tiles, or a grid that stays resident")
+    return Advice("waves", AdviceVerdict.OK, f"{text}: {100 * waves.idle:.0f} % of the slots stay empty")
 
 
 # -- memory
@@ -233,7 +241,7 @@ def _width(launch: LaunchExplanation) -> Iterator[Advice]:
     assert launch.facts is not None
     part = launch.facts.walk
     if part.count(Kind.BULK_COPY):
-        yield Advice("width of loads", Verdict.OK, "the copy engine moves whole tiles")
+        yield Advice("width of loads", AdviceVerdict.OK, "the copy engine moves whole tiles")
         return
     for what, kinds in (
         ("loads", (Kind.GLOBAL_LOAD, Kind.ASYNC_COPY)),
@@ -241,39 +249,43 @@ def _width(launch: LaunchExplanation) -> Iterator[Advice]:
     ):
         width = part.widest(*kinds)
         if width >= WIDEST:
-            yield Advice(f"width of {what}", Verdict.OK, f"{width} bytes, the widest that every GPU has")
+            yield Advice(
+                f"width of {what}", AdviceVerdict.OK, f"{width} bytes, the widest that every GPU has"
+            )
         elif part.moved(*kinds) >= FAIR_SHARE * part.global_bytes > 0:
             yield Advice(
                 f"width of {what}",
-                Verdict.TRY,
+                AdviceVerdict.TRY,
                 f"{width} byte{'s' * (width > 1)}; {WIDEST} move the same data with 1/{WIDEST // width} of the "
                 f"{what}",
             )
 
 
-def _under_way(found: Explanation, launch: LaunchExplanation) -> Iterator[Advice]:
-    under_way, (least, most) = launch.under_way, found.wanted_bytes
-    if under_way is None or not least or not under_way.bytes:
+def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[Advice]:
+    under_way, (least_bytes, most_bytes) = launch.under_way, explanation.wanted_bytes
+    if under_way is None or not least_bytes or not under_way.bytes:
         return
     have = f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} an SM"
-    want = f"Little's law asks for {least / 1024:.0f} to {most / 1024:.0f} KiB"
-    if under_way.bytes >= least:
-        yield Advice("bytes in flight", Verdict.OK, f"{have}; {want}")
-    elif launch.waves.sms_used < found.gpu.sm_count:
-        yield Advice("bytes in flight", Verdict.PROBLEM, f"{have} on average: the grid is too small; {want}")
+    want = f"Little's law asks for {least_bytes / 1024:.0f} to {most_bytes / 1024:.0f} KiB"
+    if under_way.bytes >= least_bytes:
+        yield Advice("bytes in flight", AdviceVerdict.OK, f"{have}; {want}")
+    elif launch.waves.sms_used < explanation.gpu.sm_count:
+        yield Advice(
+            "bytes in flight", AdviceVerdict.PROBLEM, f"{have} on average: the grid is too small; {want}"
+        )
         return
     else:
-        verdict = Verdict.PROBLEM if under_way.bytes < least / 2 else Verdict.TRY
+        verdict = AdviceVerdict.PROBLEM if under_way.bytes < least_bytes / 2 else AdviceVerdict.TRY
         yield Advice(
             "bytes in flight",
             verdict,
             f"{have}; {want}: wider loads, more of them before the first use, or more resident threads",
         )
-    customary = found.customary_bytes
+    customary = explanation.customary_bytes
     short = under_way.bytes < customary
     yield Advice(
         "bytes in flight, CUB's",
-        Verdict.TRY if short else Verdict.OK,
+        AdviceVerdict.TRY if short else AdviceVerdict.OK,
         f"{have}; CUB chooses items a thread for {customary >> 10} KiB on this architecture",
         rule_of_thumb=True,
     )

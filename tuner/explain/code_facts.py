@@ -109,11 +109,11 @@ def sass_facts(text: str, entry: str) -> CodeFacts:
 
 
 def _facts(language: str, code: Code, *, strides_over_grid: bool = False) -> CodeFacts:
-    found = loops(code)
-    way = walk(code, found)
+    every = loops(code)
+    way = walk(code, every)
     # Where the copy engine works, warps have roles of their own, and no single way goes through all of them.
     kept = set(way.blocks)
-    shown = found if way.in_flight.bulk else [loop for loop in found if loop.header in kept]
+    shown = every if way.in_flight.bulk else [loop for loop in every if loop.header in kept]
     parts = [
         LoopPart(
             loop.depth, _part(code.instructions(loop.blocks if way.in_flight.bulk else loop.blocks & kept))

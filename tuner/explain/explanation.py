@@ -123,7 +123,7 @@ def explain(
         UnlaunchableError: a grid, block or amount of shared memory is beyond the device.
     """
     plan = make_plan(kernel, problem, gpu, configuration)
-    launches = tuple(_launch(gpu, launch, found) for launch, found in zip(plan.launches, code, strict=True))
+    launches = tuple(_launch(gpu, launch, read) for launch, read in zip(plan.launches, code, strict=True))
     return Explanation(
         problem,
         gpu,
@@ -168,10 +168,10 @@ def _under_way(
         return None
     blocks = min(float(waves.per_sm), waves.blocks / waves.sm_count)
     threads = blocks * launch.threads
-    found = facts.in_flight
-    loads = min(found.load_bytes, REGISTER_BYTES * registers) if registers else found.load_bytes
-    of_a_thread = max(loads, found.copy_bytes * found.groups)
+    in_flight = facts.in_flight
+    loads = min(in_flight.load_bytes, REGISTER_BYTES * registers) if registers else in_flight.load_bytes
+    of_a_thread = max(loads, in_flight.copy_bytes * in_flight.groups)
     total, at_most = threads * of_a_thread, False
-    if found.bulk and blocks * shared >= total:
+    if in_flight.bulk and blocks * shared >= total:
         total, at_most = blocks * shared, True
     return UnderWay(total, at_most, threads, of_a_thread)

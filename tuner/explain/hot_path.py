@@ -20,7 +20,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tuner.explain.instructions import GLOBAL, Code, Instruction, Kind, Loop, dominators, predecessors
+from tuner.explain.instructions import GLOBAL, Code, CodeLoop, Instruction, Kind, dominators, predecessors
 
 CLEARLY_MORE = 0.6
 """A branch that does less than this share of what another does is not the one for whole tiles. What is done element by
@@ -96,7 +96,7 @@ class _Way:
         self.pending, self.tainted, self.pinned, self.used = [], frozenset(), False, False
 
 
-def walk(code: Code, loops: Sequence[Loop]) -> Walk:
+def walk(code: Code, loops: Sequence[CodeLoop]) -> Walk:
     """Go through a kernel.
 
     Args:
@@ -105,11 +105,11 @@ def walk(code: Code, loops: Sequence[Loop]) -> Walk:
     """
     above, before = dominators(code), predecessors(code)
     looped = frozenset[int]().union(*(loop.blocks for loop in loops))
-    place = {number: i for i, number in enumerate(code.order)}
+    rank = {number: i for i, number in enumerate(code.order)}
     named = {bits: number for number, bits in enumerate(above)}
     ways: dict[int, _Way] = {}
     for number in code.order:
-        from_above = [other for other in before[number] if place[other] < place[number]]
+        from_above = [other for other in before[number] if rank[other] < rank[number]]
         way = _chosen(from_above, ways, above, named).go_on() if from_above else _Way()
         way.blocks += (number,)
         for instruction in code.blocks[number].instructions:
@@ -122,14 +122,14 @@ def walk(code: Code, loops: Sequence[Loop]) -> Walk:
     _close(way)
     steady = 2 * way.looped_bytes >= way.bytes - way.looped_bytes and way.looped_best.load_bytes > 0
     loads = way.looped_best if steady else way.best
-    found = replace(
+    in_flight = replace(
         way.best,
         loads=loads.loads,
         load_bytes=loads.load_bytes,
         groups=_groups(code, looped) if way.best.copies else 0,
         bulk=way.bulk,
     )
-    return Walk(way.blocks, way.instructions, way.bytes, found)
+    return Walk(way.blocks, way.instructions, way.bytes, in_flight)
 
 
 def _chosen(
@@ -146,8 +146,8 @@ def _chosen(
     # What they have in common, up to the nearest block that dominates them all, decides nothing.
     before = ways[named[functools.reduce(operator.and_, (above[number] for number in through))]]
     most = max(ways[number].done - before.done for number in through)
-    enough = [ways[n] for n in through if ways[n].done - before.done >= CLEARLY_MORE * most]
-    return min(enough, key=lambda way: way.instructions)
+    equal = [ways[n] for n in through if ways[n].done - before.done >= CLEARLY_MORE * most]
+    return min(equal, key=lambda way: way.instructions)
 
 
 def _step(way: _Way, instruction: Instruction, *, ordered: bool, looped: bool) -> None:
@@ -184,7 +184,7 @@ def _close(way: _Way) -> None:
 
 
 def _wait_for(way: _Way, registers: set[str]) -> None:
-    """SASS: whoever touches what a load brings waits for it, and so for those before it."""
+    """SASS: an instruction that touches what a load brings waits for it, and so for the loads before it."""
     for i in reversed(range(len(way.pending))):
         if not registers.isdisjoint(way.pending[i][1]):
             del way.pending[: i + 1]

@@ -84,7 +84,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Loop:
+class CodeLoop:
     """A natural loop: blocks from which its header is reached again without leaving it."""
 
     header: int
@@ -130,10 +130,10 @@ def build(items: Sequence[str | Instruction], *, ordered: bool) -> Code:
     jumps: list[list[int]] = []
     for number, group in enumerate(groups):
         last = group[-1] if group else None
-        found = [labels[name] for name in last.targets if name in labels] if last else []
+        following = [labels[name] for name in last.targets if name in labels] if last else []
         if not (last and last.ends) and number + 1 < len(groups):
-            found.append(number + 1)
-        jumps.append(list(dict.fromkeys(found)))
+            following.append(number + 1)
+        jumps.append(list(dict.fromkeys(following)))
     kept = sorted(_reached(jumps))
     names = {old: new for new, old in enumerate(kept)}
     blocks = tuple(Block(tuple(groups[n]), tuple(names[t] for t in jumps[n])) for n in kept)
@@ -167,7 +167,7 @@ def _order(jumps: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(reversed(done))
 
 
-def loops(code: Code) -> tuple[Loop, ...]:
+def loops(code: Code) -> tuple[CodeLoop, ...]:
     """Find the natural loops, outer ones before those in them; jumps back to one header make one loop."""
     above, before = dominators(code), predecessors(code)
     bodies: dict[int, set[int]] = {}
@@ -181,16 +181,16 @@ def loops(code: Code) -> tuple[Loop, ...]:
                     if inside not in body:
                         body.add(inside)
                         pending += before[inside]
-    found = [
-        Loop(header, frozenset(body), sum(header in other for other in bodies.values()))
+    natural = [
+        CodeLoop(header, frozenset(body), sum(header in other for other in bodies.values()))
         for header, body in bodies.items()
     ]
-    place = {number: i for i, number in enumerate(code.order)}
-    return tuple(sorted(found, key=lambda loop: (place[loop.header], loop.depth)))
+    rank = {number: i for i, number in enumerate(code.order)}
+    return tuple(sorted(natural, key=lambda loop: (rank[loop.header], loop.depth)))
 
 
 def dominators(code: Code) -> list[int]:
-    """Return for each block, as bits, the blocks that are on every way to it, itself included (the plain fixed point)."""
+    """Return for each block, as bits, the blocks that are on every way to it, itself included (a fixed point)."""
     before = predecessors(code)
     everything = (1 << len(code.blocks)) - 1
     above = [everything for _ in code.blocks]

@@ -77,10 +77,10 @@ def parse_ptx(text: str, entry: str) -> Code:
         ValueError: there is no such kernel in the text.
     """
     plain = _without_comments(text)
-    found = re.search(rf"\.entry\s+{re.escape(entry)}(?![\w$])", plain)
-    if found is None:
+    start = re.search(rf"\.entry\s+{re.escape(entry)}(?![\w$])", plain)
+    if start is None:
         raise ValueError(f"no kernel {entry} in the PTX")
-    statements = list(_statements(plain, found.end()))
+    statements = list(_statements(plain, start.end()))
     tables: dict[str, tuple[str, ...]] = {}
     for scope, kind, statement in statements:  # declared before they are used, wherever they stand
         if kind == "label":

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import click
 
+from tuner.conditions import Calibration, Conditions
 from tuner.database.records import Metrics
 from tuner.explain.advice import Advice, one_more, size_text
 from tuner.explain.code_facts import Access, CodeFacts, Part
@@ -15,19 +16,18 @@ from tuner.explain.explanation import Explanation, LaunchExplanation
 from tuner.explain.instructions import GLOBAL, Kind
 from tuner.hardware.occupancy import Limit
 from tuner.hardware.roofline import LATENCY_NS
-from tuner.model import Calibration, Conditions
 from tuner.report import tables
-from tuner.tuning.state import Ceiling
+from tuner.tuning.metrics import Ceiling
 
 MANY_LOOPS = 12
 """Rows of the table of loops at most."""
 
 
 @dataclass(frozen=True)
-class Told:
+class ExplanationReport:
     """An explanation with what is stored about its configuration."""
 
-    found: Explanation
+    explanation: Explanation
     advice: tuple[Advice, ...]
     source: str
     """Where the configuration comes from."""
@@ -43,14 +43,16 @@ class Told:
     """That the time is the launch's more than the kernel's, if it is."""
 
 
-def show_explanation(told: Told) -> None:
+def show_explanation(report: ExplanationReport) -> None:
     """Print everything."""
-    found = told.found
-    tables.show_pairs([*_what(told), *_problem(told)])
-    for number, launch in enumerate(found.launches, 1):
-        name = f"launch {number} of {len(found.launches)}" if len(found.launches) > 1 else "launch"
+    explanation = report.explanation
+    tables.show_pairs([*_what(report), *_problem(report)])
+    for number, launch in enumerate(explanation.launches, 1):
+        name = (
+            f"launch {number} of {len(explanation.launches)}" if len(explanation.launches) > 1 else "launch"
+        )
         click.echo(f"\n--- {name}: {tables.printable(launch.entry)}")
-        tables.show_pairs(_launch(found, launch))
+        tables.show_pairs(_launch(explanation, launch))
         click.echo()
         tables.show(
             ("limit", "blocks", "binds", "one more block takes"),
@@ -60,56 +62,59 @@ def show_explanation(told: Told) -> None:
         if launch.facts is not None:
             _show_code(launch.facts)
     click.echo("\n--- advice")
-    several = len(found.launches) > 1
+    several = len(explanation.launches) > 1
     tables.show(
-        ("verdict", "about", *(("launch",) if several else ()), "because"), _advice(told.advice, several)
+        ("verdict", "about", *(("launch",) if several else ()), "because"), _advice(report.advice, several)
     )
 
 
-def _what(told: Told) -> Iterator[tuple[str, object]]:
-    found, gpu = told.found, told.found.gpu
-    yield "problem", found.problem
+def _what(report: ExplanationReport) -> Iterator[tuple[str, object]]:
+    explanation, gpu = report.explanation, report.explanation.gpu
+    yield "problem", explanation.problem
     yield "GPU", f"{gpu.name} (cc {gpu.cc}, {gpu.sm_count} SMs)"
-    yield "configuration", found.configuration
-    yield "from", told.source
-    yield from (("note", note) for note in told.notes)
+    yield "configuration", explanation.configuration
+    yield "from", report.source
+    yield from (("note", note) for note in report.notes)
 
 
-def _problem(told: Told) -> Iterator[tuple[str, object]]:
-    roof, found = told.found.roof, told.found
+def _problem(report: ExplanationReport) -> Iterator[tuple[str, object]]:
+    roof, explanation = report.explanation.roof, report.explanation
     yield "work", f"at least {_si(roof.flops, 'FLOP')} and {_si(roof.bytes, 'B')}"
     ridge = f"; this GPU's ridge is at {roof.ridge:.3g}" if 0 < roof.ridge < math.inf else ""
     yield "arithmetic intensity", f"{roof.intensity:{'.3g' if roof.intensity < 1e3 else '.0f'}} FLOP/B{ridge}"
-    yield "roof", f"{found.binding}: {_roof(found)} by the data sheet, at the highest clock"
-    if told.ceiling is not None and told.time_ns != 0:
-        yield "measured ceiling", _ceiling(told)
+    yield "roof", f"{explanation.binding}: {_roof(explanation)} by the data sheet, at the highest clock"
+    if report.ceiling is not None and report.time_ns != 0:
+        yield "measured ceiling", _ceiling(report)
     if roof.speed_of_light_ns:
         yield "speed of light", tables.duration(roof.speed_of_light_ns)
-    if told.time_ns:
-        how = f", {told.conditions}" if told.conditions else ""
-        yield "stored time", f"{tables.duration(told.time_ns)}{how}"
-        yield "rate", tables.throughput(told.metrics)
-        share = tables.percent(told.metrics.speed_of_light)
+    if report.time_ns:
+        how = f", {report.conditions}" if report.conditions else ""
+        yield "stored time", f"{tables.duration(report.time_ns)}{how}"
+        yield "rate", tables.throughput(report.metrics)
+        share = tables.percent(report.metrics.speed_of_light)
         yield "of the speed of light", share
-        if told.ceiling is not None:
-            yield f"of the {told.ceiling.name} ceiling", tables.percent(told.ceiling.time_ns / told.time_ns)
-        yield "note", told.launch_note
+        if report.ceiling is not None:
+            yield (
+                f"of the {report.ceiling.name} ceiling",
+                tables.percent(report.ceiling.time_ns / report.time_ns),
+            )
+        yield "note", report.launch_note
 
 
-def _roof(found: Explanation) -> str:
-    roof = found.roof
-    if found.binding == "bandwidth":
+def _roof(explanation: Explanation) -> str:
+    roof = explanation.roof
+    if explanation.binding == "bandwidth":
         return _rate(roof.peak_bytes_per_s, "B/s")
-    return f"{_rate(roof.peak_flops, 'FLOP/s')} for {found.problem.dtype}"
+    return f"{_rate(roof.peak_flops, 'FLOP/s')} for {explanation.problem.dtype}"
 
 
 def _rate(rate: float, unit: str) -> str:
     return "not known" if math.isinf(rate) else _si(rate, unit)
 
 
-def _ceiling(told: Told) -> str:
-    assert told.ceiling is not None
-    roof, ceiling = told.found.roof, told.ceiling
+def _ceiling(report: ExplanationReport) -> str:
+    assert report.ceiling is not None
+    roof, ceiling = report.explanation.roof, report.ceiling
     work, unit = (roof.bytes, "B/s") if ceiling.name in ("copy", "read") else (roof.flops, "FLOP/s")
     rate = _si(work / ceiling.time_ns * 1e9, unit)
     return f"{ceiling.name} {rate} on this GPU: {tables.duration(ceiling.time_ns)}"
@@ -118,14 +123,14 @@ def _ceiling(told: Told) -> str:
 # -- one launch
 
 
-def _launch(found: Explanation, launch: LaunchExplanation) -> Iterator[tuple[str, object]]:
+def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tuple[str, object]]:
     plan, resources, fit, waves = launch.launch, launch.resources, launch.occupancy, launch.waves
     yield "grid", f"{_extent(plan.grid)} blocks of {_extent(plan.block)} threads"
     if plan.cluster:
         size = math.prod(plan.cluster)
         yield "cluster", f"{_extent(plan.cluster)}: {size} blocks start together on SMs of one GPC"
     yield "registers", f"{resources.registers} a thread"
-    yield "shared memory", _shared(found, launch)
+    yield "shared memory", _shared(explanation, launch)
     yield "spills", f"{resources.spill_bytes} B" if resources.spill_bytes else "none"
     yield "stack", f"{resources.stack_bytes} B a thread" if resources.stack_bytes else ""
     binding = " and ".join(_limit_name(limit) for limit in fit.limiters)
@@ -137,10 +142,10 @@ def _launch(found: Explanation, launch: LaunchExplanation) -> Iterator[tuple[str
     if waves.slots:
         yield "waves", _waves(launch)
     yield from (("note", note) for note in launch.notes)
-    yield from _under_way(found, launch)
+    yield from _under_way(explanation, launch)
 
 
-def _shared(found: Explanation, launch: LaunchExplanation) -> str:
+def _shared(explanation: Explanation, launch: LaunchExplanation) -> str:
     resources = launch.resources
     parts = [
         f"{size} B {name}"
@@ -150,7 +155,7 @@ def _shared(found: Explanation, launch: LaunchExplanation) -> str:
         )
         if size
     ]
-    reserved = found.gpu.reserved_shared_bytes
+    reserved = explanation.gpu.reserved_shared_bytes
     text = f"{' and '.join(parts) or 'none'} a block"
     text += f", and {reserved} B of the system's" if reserved else ""
     carveout = launch.launch.carveout
@@ -171,7 +176,7 @@ def _waves(launch: LaunchExplanation) -> str:
     )
 
 
-def _under_way(found: Explanation, launch: LaunchExplanation) -> Iterator[tuple[str, object]]:
+def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tuple[str, object]]:
     under_way, facts = launch.under_way, launch.facts
     if under_way is None or facts is None:
         return
@@ -191,16 +196,17 @@ def _under_way(found: Explanation, launch: LaunchExplanation) -> Iterator[tuple[
         yield "bytes in flight", f"none by loads, by the {facts.language}"
         return
     yield "bytes in flight", f"{have}: {how}, by the {facts.language}"
-    least, most = found.wanted_bytes
-    if least:
+    least_bytes, most_bytes = explanation.wanted_bytes
+    if least_bytes:
         ends = " to ".join(f"{ns:.0f}" for ns in LATENCY_NS)
         yield (
             "  Little's law",
-            f"{least / 1024:.0f} to {most / 1024:.0f} KiB an SM: bandwidth x {ends} ns / {found.gpu.sm_count} SMs",
+            f"{least_bytes / 1024:.0f} to {most_bytes / 1024:.0f} KiB an SM: "
+            f"bandwidth x {ends} ns / {explanation.gpu.sm_count} SMs",
         )
         yield (
             "  rule of thumb",
-            f"{found.customary_bytes >> 10} KiB an SM, as CUB has it for this architecture",
+            f"{explanation.customary_bytes >> 10} KiB an SM, as CUB has it for this architecture",
         )
 
 
@@ -274,9 +280,9 @@ _WORDS: Mapping[Kind, str] = {
 }
 
 
-def _accesses(found: Iterable[Access]) -> str:
+def _accesses(explanation: Iterable[Access]) -> str:
     return ", ".join(
-        f"{a.count} {_WORDS[a.kind]}{f' of {a.width} B' if a.width else ''}" for a in found if a.count
+        f"{a.count} {_WORDS[a.kind]}{f' of {a.width} B' if a.width else ''}" for a in explanation if a.count
     )
 
 

@@ -7,43 +7,43 @@ from typing import Any
 
 from tuner.explain.code_facts import CodeFacts, Part
 from tuner.explain.explanation import LaunchExplanation
-from tuner.explain.report import Told
+from tuner.explain.report import ExplanationReport
 from tuner.hardware.roofline import LATENCY_NS
 
 
-def explanation_as_json(told: Told) -> dict[str, Any]:
+def explanation_as_json(report: ExplanationReport) -> dict[str, Any]:
     """Return everything as plain data; times in nanoseconds, sizes in bytes, shares between 0 and 1."""
-    found = told.found
-    roof, (least, most) = found.roof, found.wanted_bytes
+    explanation = report.explanation
+    roof, (least_bytes, most_bytes) = explanation.roof, explanation.wanted_bytes
     return {
-        **found.problem.to_json(),
-        "gpu": found.gpu.name,
-        "cc": found.gpu.cc,
-        "variant": found.configuration.variant,
-        "parameters": found.configuration.values,
-        "source": told.source,
-        "notes": [*told.notes, *([told.launch_note] if told.launch_note else [])],
+        **explanation.problem.to_json(),
+        "gpu": explanation.gpu.name,
+        "cc": explanation.gpu.cc,
+        "variant": explanation.configuration.variant,
+        "parameters": explanation.configuration.values,
+        "source": report.source,
+        "notes": [*report.notes, *([report.launch_note] if report.launch_note else [])],
         "roofline": {
             "flops": roof.flops,
             "bytes": roof.bytes,
             "intensity": roof.intensity,
             "ridge": roof.ridge,
-            "binding": found.binding,
+            "binding": explanation.binding,
             "peak_flops": roof.peak_flops,
             "peak_bytes_per_s": roof.peak_bytes_per_s,
             "speed_of_light_ns": roof.speed_of_light_ns,
-            "measured_ceiling": asdict(told.ceiling) if told.ceiling else None,
+            "measured_ceiling": asdict(report.ceiling) if report.ceiling else None,
         },
-        "time_ns": told.time_ns,
-        "mode": str(told.conditions.mode) if told.conditions else None,
-        "regime": str(told.conditions.regime) if told.conditions else None,
-        **vars(told.metrics),
+        "time_ns": report.time_ns,
+        "mode": str(report.conditions.mode) if report.conditions else None,
+        "regime": str(report.conditions.regime) if report.conditions else None,
+        **vars(report.metrics),
         "wanted_bytes_in_flight": {
             "latency_ns": list(LATENCY_NS),
-            "bytes": [least, most],
-            "cub_rule_of_thumb": found.customary_bytes,
+            "bytes": [least_bytes, most_bytes],
+            "cub_rule_of_thumb": explanation.customary_bytes,
         },
-        "launches": [_launch_as_json(launch) for launch in found.launches],
+        "launches": [_launch_as_json(launch) for launch in explanation.launches],
         "advice": [
             {
                 "about": line.name,
@@ -52,7 +52,7 @@ def explanation_as_json(told: Told) -> dict[str, Any]:
                 "rule_of_thumb": line.rule_of_thumb,
                 "because": line.text,
             }
-            for line in told.advice
+            for line in report.advice
         ],
     }
 

@@ -1,4 +1,4 @@
-"""The sentence for times that are the launch's more than the kernel's."""
+"""The note for times that are more the launch's than the kernel's."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tuner.report.tables import duration
 def launch_note(
     calibration: Calibration | None, conditions: Conditions, time_ns: float, *, tied: bool = False
 ) -> str:
-    """Say that launch latency decides, and how much it is; empty where it does not, or nobody knows.
+    """Return the note that launch latency decides, with its time; empty if it does not, or was not measured.
 
     Args:
         calibration: of the GPU, where there is one.
         conditions: under which the time was taken.
         time_ns: of the fastest.
-        tied: whether others cannot be told from it.
+        tied: whether others are statistically tied with it.
     """
     if calibration is None or not calibration.launch_decides(conditions, time_ns, tied=tied):
         return ""
-    least = duration(calibration.launch_ns[str(conditions.mode)])
-    same = ", and the fastest cannot be told apart" if tied else ""
-    return f"launch latency decides: {duration(time_ns)}, where a kernel that copies 512 bytes takes {least}{same}"
+    empty = duration(calibration.launch_ns[str(conditions.mode)])
+    same = ", and the fastest are statistically tied" if tied else ""
+    return f"launch latency decides: {duration(time_ns)}, where a kernel that copies 512 bytes takes {empty}{same}"

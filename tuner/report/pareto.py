@@ -68,11 +68,11 @@ def _marks(comparison: Comparison, point: Point) -> list[str]:
 def _answer(comparison: Comparison) -> str:
     choice = comparison.choice
     if choice is None:
-        least = min(comparison.points, key=lambda point: point.error, default=None)
+        nearest = min(comparison.points, key=lambda point: point.error, default=None)
         text = f"no confirmed winner is within an error of {comparison.max_error:g}"
-        if least is None:
+        if nearest is None:
             return text
-        return f"{text}; the least error was {error_text(least.error)} ({least.problem.dtype})"
+        return f"{text}; the least error was {error_text(nearest.error)} ({nearest.problem.dtype})"
     winner = choice.winner
     text = (
         f"winner: {winner.problem.dtype}, {duration(winner.confirmed_ns)} in a fresh process, "
@@ -89,7 +89,7 @@ def _ties(choice: Choice) -> str:
 
 
 def front_as_json(comparison: Comparison, *, complete: bool) -> dict[str, Any]:
-    """Return the same for programs.
+    """Return the comparison for programs.
 
     Args:
         comparison: of the dtypes.

@@ -110,22 +110,22 @@ def plot_times(groups: Sequence[BarGroup], title: str, path: Path) -> None:
     unit, size = _unit(min(times) if logarithmic else max(times, default=1.0))
     bars = sum(len(group.bars) for group in groups)
     with sheet(path, 9.0, 1.6 + 0.3 * bars + 0.3 * len(groups)) as (figure, (axes,)):
-        place, ticks = 0.0, []
+        position, ticks = 0.0, []
         for group in groups:
-            first = place
+            first = position
             for bar in group.bars:
-                _bar(axes, place, bar, COLOURS[names.index(bar.contestant) % len(COLOURS)], size)
-                place += 1.0
-            ticks.append((first + place - 1.0) / 2)
+                _bar(axes, position, bar, COLOURS[names.index(bar.contestant) % len(COLOURS)], size)
+                position += 1.0
+            ticks.append((first + position - 1.0) / 2)
             if group.speed_of_light_ns > 0:
                 axes.vlines(
                     group.speed_of_light_ns / size,
                     first - 0.5,
-                    place - 0.5,
+                    position - 0.5,
                     colors="black",
                     linestyles="dashed",
                 )
-            place += 0.8
+            position += 0.8
         if logarithmic:
             make_logarithmic(axes, "x")
         axes.margins(x=0.12)
@@ -136,10 +136,10 @@ def plot_times(groups: Sequence[BarGroup], title: str, path: Path) -> None:
         _times_legend(figure, names, any(group.speed_of_light_ns > 0 for group in groups))
 
 
-def _bar(axes: Axes, place: float, bar: Bar, colour: str, size: float) -> None:
+def _bar(axes: Axes, position: float, bar: Bar, colour: str, size: float) -> None:
     low, high = max(0.0, bar.time_ns - bar.low_ns), max(0.0, bar.high_ns - bar.time_ns)
     axes.barh(
-        place,
+        position,
         bar.time_ns / size,
         height=0.86,
         color=colour,
@@ -148,7 +148,7 @@ def _bar(axes: Axes, place: float, bar: Bar, colour: str, size: float) -> None:
     )
     axes.annotate(
         duration(bar.time_ns),
-        (bar.high_ns / size, place),
+        (bar.high_ns / size, position),
         xytext=(5, 0),
         textcoords="offset points",
         va="center",
@@ -188,28 +188,28 @@ def plot_pareto(
     """
     unit, size = _unit(min((point.time_ns for point in points), default=1.0))
     positive = [point.error for point in points if point.error > 0]
-    least = min(positive, default=1e-16) / 2
+    lowest = min(positive, default=1e-16) / 2
     series = list(dict.fromkeys(point.series for point in points))
     with sheet(path, 8.0, 5.5) as (_, (axes,)):
         for i, name in enumerate(series):
-            look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+            style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
             own = [point for point in points if point.series == name]
             for front in (False, True):
                 drawn = [point for point in own if point.front is front]
                 axes.scatter(
                     [point.time_ns / size for point in drawn],
-                    [max(point.error, least) for point in drawn],
+                    [max(point.error, lowest) for point in drawn],
                     s=55 if front else 14,
                     alpha=1.0 if front else 0.35,
                     label=short(name) if front or not any(point.front for point in own) else None,
                     zorder=3 if front else 2,
-                    **look,
+                    **style,
                 )
         front_points = sorted((p for p in points if p.front), key=lambda p: (p.time_ns, p.error))
         if front_points:
             axes.step(
                 [point.time_ns / size for point in front_points],
-                [max(point.error, least) for point in front_points],
+                [max(point.error, lowest) for point in front_points],
                 where="post",
                 color="#333333",
                 linewidth=1.0,
@@ -220,7 +220,7 @@ def plot_pareto(
             if point.winner:
                 axes.scatter(
                     [point.time_ns / size],
-                    [max(point.error, least)],
+                    [max(point.error, lowest)],
                     s=190,
                     facecolors="none",
                     edgecolors="black",

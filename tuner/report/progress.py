@@ -1,25 +1,31 @@
-"""What a run shows while it runs, on stderr: a live panel on a terminal, plain lines elsewhere."""
+"""The progress of a run on the standard error: a live panel on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Collection
-from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.text import Text
 
 from tuner.model import Trial
 from tuner.report.tables import duration, percent, printable, throughput
-from tuner.tuning.state import Observer, State, metrics
+from tuner.tuning.metrics import metrics
+from tuner.tuning.state import Observer, State
 
 PLAIN_EVERY_S = 5.0
 REDRAW_EVERY_S = 0.1
 
 
-def make_observer(quiet: bool, told: Collection[str] = ()) -> Observer:
-    """Choose how to show progress; notes that the user was told already are not repeated."""
+def make_observer(quiet: bool, shown: Collection[str] = ()) -> Observer:
+    """Return what shows progress; notes that the user has seen already are not repeated."""
     if quiet:
         return _Silent()
-    return _Live(told) if sys.stderr.isatty() else _Plain(told)
+    return _Live(shown) if sys.stderr.isatty() else _Plain(shown)
 
 
 class _Silent:
@@ -33,13 +39,13 @@ class _Silent:
 class _Plain(_Silent):
     """A line at the start, at each better configuration, and every few seconds."""
 
-    def __init__(self, told: Collection[str] = ()) -> None:
-        self._told = told
+    def __init__(self, shown: Collection[str] = ()) -> None:
+        self._shown = shown
         self._last = time.monotonic()
         self._best: Trial | None = None
 
     def started(self, state: State) -> None:
-        for line in heading(state, self._told):
+        for line in heading(state, self._shown):
             print(line, file=sys.stderr, flush=True)
 
     def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002 - the observer's signature
@@ -55,22 +61,15 @@ class _Plain(_Silent):
 class _Live(_Silent):
     """A bar and a few lines that are redrawn in place."""
 
-    def __init__(self, told: Collection[str] = ()) -> None:
-        self._told = told
-        self._live: Any = None
-        self._bar: Any = None
+    def __init__(self, shown: Collection[str] = ()) -> None:
+        self._shown = shown
+        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+        self._bar = ProgressBar(width=40)
         self._drawn = 0.0
 
     def started(self, state: State) -> None:
-        from rich.console import Console
-        from rich.live import Live
-        from rich.progress_bar import ProgressBar
-
-        console = Console(stderr=True)
-        for line in heading(state, self._told):
-            console.print(line, highlight=False, markup=False)
-        self._bar = ProgressBar(total=state.run.trials, width=40)
-        self._live = Live(console=console, auto_refresh=False, transient=True)
+        for line in heading(state, self._shown):
+            self._live.console.print(line, highlight=False, markup=False)
         self._live.start()
 
     def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002
@@ -87,16 +86,11 @@ class _Live(_Silent):
 
     def close(self) -> None:
         # The cursor is hidden until the panel stops, however the run ended.
-        if self._live is not None:
-            self._live.stop()
+        self._live.stop()
 
     def _draw(self, state: State) -> None:
         if time.monotonic() - self._drawn < REDRAW_EVERY_S:
             return
-        from rich.console import Group
-        from rich.padding import Padding
-        from rich.text import Text
-
         self._drawn = time.monotonic()
         self._bar.update(len(state.trials), total=state.budget)
         lines = (Text(text, overflow="ellipsis", no_wrap=True) for text in panel_lines(state))
@@ -104,8 +98,8 @@ class _Live(_Silent):
         self._live.update(Group(Padding(self._bar), *lines), refresh=True)
 
 
-def heading(state: State, told: Collection[str] = ()) -> list[str]:
-    """Say what is tuned, where, in how large a space, and what else is not in ``told``."""
+def heading(state: State, shown: Collection[str] = ()) -> list[str]:
+    """Return what is tuned, where, in how large a space, with the notes that are not in ``shown``."""
     run, space = state.run, state.space
     lines = [
         f"tuning {run.problem} on {printable(run.gpu.name)} ({run.device})",
@@ -116,19 +110,19 @@ def heading(state: State, told: Collection[str] = ()) -> list[str]:
     why = f": {state.conditions_why}" if state.conditions_why else ""
     lines.append(f"timed {run.conditions}{why}")
     if run.calibration:
-        lines += [f"note: {printable(note)}" for note in run.calibration.notes if note not in told]
+        lines += [f"note: {printable(note)}" for note in run.calibration.notes if note not in shown]
     lines += [f"left out: {name} ({reason})" for name, reason in space.left_out.items()]
     if state.known_before:
         lines.append(f"{state.known_before} configurations are known from earlier runs and not tried again")
-    if state.hints:
-        lines.append(f"{state.hints} results at other sizes or on other GPUs are hints")
+    if state.transferred:
+        lines.append(f"{state.transferred} results at other sizes or on other GPUs are transferred")
     if state.trials:
         lines.append(f"resuming after {len(state.trials)} trials")
     return lines
 
 
 def panel_lines(state: State) -> list[str]:
-    """Say how far a run is in lines that fit a narrow terminal: how far, how fast, by what, and what failed."""
+    """Return a run's progress in lines that fit a narrow terminal: trials, best time, its configuration, failures."""
     best = state.incumbent
     lines = ["  ".join(_how_far(state))]
     lines += [_how_fast(state, best), str(best.configuration)] if best else ["nothing verified yet"]
@@ -138,7 +132,7 @@ def panel_lines(state: State) -> list[str]:
 
 
 def progress_line(state: State) -> str:
-    """Say in a line how far a run is."""
+    """Return a run's progress as a line."""
     best = state.incumbent
     parts = [*_how_far(state), *([_how_fast(state, best)] if best else []), *_what_happened(state)]
     return "  ".join(parts)
@@ -154,11 +148,11 @@ def _how_far(state: State) -> list[str]:
 
 
 def _how_fast(state: State, best: Trial) -> str:
-    found = metrics(state.roof, best.time_ns)
-    text = ", ".join(filter(None, (f"best {duration(best.time_ns)}", throughput(found))))
-    if found.speed_of_light is None:
+    figures = metrics(state.roof, best.time_ns)
+    text = ", ".join(filter(None, (f"best {duration(best.time_ns)}", throughput(figures))))
+    if figures.speed_of_light is None:
         return text
-    return f"{text}, {percent(found.speed_of_light)} of the speed of light"
+    return f"{text}, {percent(figures.speed_of_light)} of the speed of light"
 
 
 def _what_happened(state: State) -> list[str]:

@@ -11,24 +11,25 @@ from tuner.report.launch import launch_note
 from tuner.report.tables import duration, percent, printable, throughput
 from tuner.report.trajectory import trajectory
 from tuner.stats import Ratio, Verdict
+from tuner.tuning.metrics import metrics
 from tuner.tuning.race import Finish
-from tuner.tuning.state import Result, State, metrics
+from tuner.tuning.state import Result, State
 
 
 def summary(result: Result, database: Path) -> str:
-    """Say what won, by how much, and how sure that is."""
+    """Return what won, by how much, and how sure that is."""
     state, finish = result.state, result.finish
     run = state.run
     mark = " [replayed]" if run.replayed else ""
     lines = [f"{run.problem} on {printable(run.gpu.name)}{mark}"]
     if finish is None:
         return "\n".join([*lines, f"  no configuration {missing(result)}", _failures(result)])
-    found = metrics(state.roof, finish.time_ns)
+    figures = metrics(state.roof, finish.time_ns)
     trial = f"trial {finish.winner.id}"
     lines.append(f"  winner     {trial}: {finish.winner.configuration}")
     lines.append(
-        f"             {', '.join(filter(None, (duration(finish.time_ns), throughput(found))))}"
-        + _of_light(state, found.speed_of_light)
+        f"             {', '.join(filter(None, (duration(finish.time_ns), throughput(figures))))}"
+        + _of_light(state, figures.speed_of_light)
         + _of_the_ceiling(state, finish.time_ns)
     )
     lines.append(f"  default    {_against_default(finish)}")
@@ -39,7 +40,7 @@ def summary(result: Result, database: Path) -> str:
         lines.append(
             f"             tied with {finish.tied - 1} other finalist(s) within the noise; the simplest was chosen"
             if finish.race_verdict is Verdict.SAME
-            else f"             {finish.tied - 1} other finalist(s) could not be told from it"
+            else f"             statistically tied with {finish.tied - 1} other finalist(s)"
         )
     if note := launch_note(run.calibration, run.conditions, finish.time_ns, tied=finish.tied > 1):
         lines.append(f"             {note}")
@@ -54,8 +55,8 @@ def summary(result: Result, database: Path) -> str:
     )
     if stopped := _stopped(state):
         lines.append(f"             {stopped}")
-    if seeds := _seeds(state, finish.winner):
-        lines.append(f"  seeds      {seeds}")
+    if initial := _initial(state, finish.winner):
+        lines.append(f"  initial    {initial}")
     return "\n".join(lines)
 
 
@@ -66,7 +67,7 @@ def commonest_failure(result: Result) -> Status | None:
 
 
 def missing(result: Result) -> str:
-    """Say what no configuration did, in a run without a winner."""
+    """Return what no configuration did, in a run without a winner."""
     inaccurate = commonest_failure(result) is Status.INACCURATE
     return "is accurate enough" if inaccurate else "could be verified"
 
@@ -81,42 +82,42 @@ def _trials(state: State) -> str:
 
 
 def _chosen(result: Result) -> str:
-    """Say of how many candidates the trials are; empty where all of them were tried."""
+    """Return of how many candidates the trials are; empty if all of them were tried."""
     nominated, trials = result.stats.get("nominated"), len(result.state.trials)
     # The last nominations come too late to be tried, wherever candidates are compiled ahead.
     return f" of {nominated} candidates" if nominated and nominated > 1.25 * trials else ""
 
 
 def _stopped(state: State) -> str:
-    """Say why trials are left; empty where none are, or time or space ended."""
-    if state.enough is None:
+    """Return why trials are left; empty if none are, or time or space ended."""
+    if state.stopped is None:
         return ""
-    floor = f"{100 * state.enough.noise_floor:.2g} %"
+    floor = f"{100 * state.stopped.noise_floor:.2g} %"
     return (
         f"stopped after {len(state.trials)} of {state.budget} trials: "
         f"no improvement beyond the noise floor ({floor}) is expected"
     )
 
 
-def _seeds(state: State, winner: Trial) -> str:
-    """Say what was tried first, where it came from, and how good it was; empty where there was nothing."""
-    found = {source: trials for source, trials in state.seed_trials.items() if trials}
-    text = ", ".join(f"{len(trials)} from {printable(source)}" for source, trials in found.items())
-    trials = [trial for trials in found.values() for trial in trials]
+def _initial(state: State, winner: Trial) -> str:
+    """Return what was tried first, where it came from, and how good it was; empty if there was nothing."""
+    sources = {source: trials for source, trials in state.initial_trials.items() if trials}
+    text = ", ".join(f"{len(trials)} from {printable(source)}" for source, trials in sources.items())
+    trials = [trial for trials in sources.values() for trial in trials]
     if any(trial.configuration == winner.configuration for trial in trials):
         text += "; the winner is one of them"
     elif times := [trial.time_ns for trial in trials if trial.status.ranked and trial.time_ns]:
         text += f"; the best of them {duration(min(times))}"
     elif trials:
         text += "; none of them worked"
-    return "; ".join(filter(None, (text, *map(printable, state.seeds.notes))))
+    return "; ".join(filter(None, (text, *map(printable, state.initial.notes))))
 
 
 def _occupied(result: Result) -> str:
     state = result.state
     if state.occupied is None or state.device is None:
         return ""
-    refined = state.device.occupancy.refined_s
+    refined = state.device.busy.refined_s
     waiting = (
         f", {refined:.1f} s of it with further samples while the compilers were behind"
         if refined >= 0.05
@@ -138,10 +139,10 @@ def _against_default(finish: Finish) -> str:
 
 
 def _against_incumbent(state: State, finish: Finish) -> str:
-    """Compare with the best that the database knew; empty when it knew nothing, or it was not timed again."""
-    if state.known is None:
+    """Return the comparison with the best of earlier runs; empty if there was none, or it was not timed again."""
+    if state.best_before is None:
         return ""
-    configuration, then_ns = state.known
+    configuration, then_ns = state.best_before
     if configuration == finish.winner.configuration:
         return f"the best known already, at {duration(then_ns)} then"
     ratio = finish.versus_incumbent
@@ -165,7 +166,7 @@ def _of_the_ceiling(state: State, time_ns: float) -> str:
 
 
 def _how(state: State, finish: Finish) -> str:
-    """Say under which conditions, how sure, and what was amiss."""
+    """Return the conditions, the noise floor, and what was amiss."""
     parts = [f"{state.run.conditions}; noise floor {100 * finish.noise_floor:.2g} %"]
     if not state.run.replayed and finish.rounds:
         parts.append(f"race of {finish.rounds} rounds in {finish.race_s:.1f} s")
@@ -187,14 +188,14 @@ def _confirmation(finish: Finish, replayed: bool) -> str:
     text = f"{duration(again)} in a fresh process ({100 * (again / finish.time_ns - 1):+.2f} %)"
     if finish.reason:
         return f"NOT: {finish.reason}"
-    return f"{text}, {_edges(finish)}"
+    return f"{text}, {_edge_sizes(finish)}"
 
 
-def _edges(finish: Finish) -> str:
-    count = len(finish.edges)
+def _edge_sizes(finish: Finish) -> str:
+    count = len(finish.edge_cases)
     if not count:
-        return "verified at no awkward size: none suits it"
-    return f"right at {count} awkward {'size' if count == 1 else 'sizes'}"
+        return "verified at no edge-case size: none suits it"
+    return f"right at {count} edge-case {'size' if count == 1 else 'sizes'}"
 
 
 def _failures(result: Result) -> str:
@@ -203,7 +204,7 @@ def _failures(result: Result) -> str:
 
 
 def result_as_json(result: Result) -> dict[str, Any]:
-    """Return the same for programs."""
+    """Return the result for programs."""
     state, finish = result.state, result.finish
     data: dict[str, Any] = {
         "run": state.run.id,
@@ -222,17 +223,17 @@ def result_as_json(result: Result) -> dict[str, Any]:
         data["trajectory"] = trajectory(state.trials)
     if finish is None:
         return data
-    found = metrics(state.roof, finish.time_ns)
+    figures = metrics(state.roof, finish.time_ns)
     of_ceiling = state.of_ceiling(finish.time_ns)
     confirmed = finish.confirmed
     data["winner"] = {
         **_trial(finish.winner),
         "time_ns": finish.time_ns,
-        "tflops": found.tflops,
-        "gbytes_per_s": found.gbytes_per_s,
-        "speed_of_light": found.speed_of_light,
+        "tflops": figures.tflops,
+        "gbytes_per_s": figures.gbytes_per_s,
+        "speed_of_light": figures.speed_of_light,
         "confirmed_ns": median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
-        "edge_sizes_verified": len(finish.edges),
+        "edge_sizes_verified": len(finish.edge_cases),
         "exportable": finish.exportable,
         "reason": finish.reason,
         "tied": finish.tied,
@@ -252,11 +253,11 @@ def result_as_json(result: Result) -> dict[str, Any]:
         "seconds": round(finish.race_s, 3),
         "contestants": len(finish.medians_ns),
     }
-    if state.known:
+    if state.best_before:
         data["best_known_before"] = {
-            "variant": state.known[0].variant,
-            "configuration": state.known[0].values,
-            "time_ns": state.known[1],
+            "variant": state.best_before[0].variant,
+            "configuration": state.best_before[0].values,
+            "time_ns": state.best_before[1],
         }
     if finish.incumbent and finish.incumbent_ns and finish.versus_incumbent:
         data["incumbent"] = {**_trial(finish.incumbent), "time_ns": finish.incumbent_ns}

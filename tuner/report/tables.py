@@ -10,6 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from tuner.database.records import Metrics, StoredTrial, StoredWinner
 from tuner.kernel.variant_spec import RESOURCE_NAMES
@@ -111,11 +115,6 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Ite
 
 
 def _show_rich(columns: Sequence[str], cells: list[list[str]], right: set[str]) -> None:
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=SIMPLE, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
@@ -199,7 +198,7 @@ def winner_record(stored: StoredWinner) -> dict[str, Any]:
         "ci_high_ns": stored.trial.ci_high_ns,
         **_timing(stored.trial, stored.outliers),
         **vars(stored.metrics),
-        "max_error": stored.run.narrowing.get("max_error"),
+        "max_error": stored.run.options.max_error,
         "true_error": _true_error(stored.trial),
         **plain,
         "created_at": stored.created_at,

@@ -10,16 +10,16 @@ from tuner.model import Trial
 
 
 def trajectory(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """Return the trials in the order in which they were asked for, each with the best time up to it."""
+    """Return the trials in the order in which they were proposed, each with the best time up to it."""
     best: float | None = None
-    found: list[dict[str, Any]] = []
+    evaluations: list[dict[str, Any]] = []
     for trial in sorted(trials, key=lambda trial: trial.number):
         time_ns = trial.time_ns if trial.status.ranked else None
         if time_ns is not None and SUSPECT not in trial.tags and (best is None or time_ns < best):
             best = time_ns
-        found.append(
+        evaluations.append(
             {
-                "evaluation": len(found) + 1,
+                "evaluation": len(evaluations) + 1,
                 "variant": trial.configuration.variant,
                 "configuration": trial.configuration.values,
                 "status": str(trial.status),
@@ -28,4 +28,4 @@ def trajectory(trials: Iterable[Trial]) -> list[dict[str, Any]]:
                 "error": trial.error,
             }
         )
-    return found
+    return evaluations

@@ -63,7 +63,7 @@ def _samples_text(trial: Trial) -> str:
 
 
 def _capped_text(trial: Trial) -> str:
-    """Nothing where nobody looked: the clock is read along with what holds it down."""
+    """Return how many samples were capped; empty if the clock was not read."""
     if not trial.capped_samples:
         return "none" if trial.sm_clock_hz else ""
     return f"{trial.capped_samples} of {len(trial.samples_ns)}: the power limit held the clock down"

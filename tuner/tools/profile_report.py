@@ -47,22 +47,22 @@ class Profile:
         return "emptied before each pass (--cache-control all)"
 
 
-def profile_as_json(found: Profile) -> dict[str, Any]:
+def profile_as_json(profile: Profile) -> dict[str, Any]:
     """Return everything as plain data; percentages are numbers up to 100."""
     return {
-        **found.problem.to_json(),
-        "gpu": found.gpu.name,
-        "variant": found.configuration.variant,
-        "parameters": found.configuration.values,
-        "source": found.source,
-        "time_ns": found.time_ns,
-        "mode": str(found.conditions.mode) if found.conditions else None,
-        "caches": "warm" if found.warm else "cold",
+        **profile.problem.to_json(),
+        "gpu": profile.gpu.name,
+        "variant": profile.configuration.variant,
+        "parameters": profile.configuration.values,
+        "source": profile.source,
+        "time_ns": profile.time_ns,
+        "mode": str(profile.conditions.mode) if profile.conditions else None,
+        "caches": "warm" if profile.warm else "cold",
         "clock_control": "none",
-        "spill_bytes": found.spill_bytes,
-        "report": str(found.report),
-        "launches": [_launch_as_json(launch) for launch in found.launches],
-        "notes": list(found.notes),
+        "spill_bytes": profile.spill_bytes,
+        "report": str(profile.report),
+        "launches": [_launch_as_json(launch) for launch in profile.launches],
+        "notes": list(profile.notes),
     }
 
 
@@ -78,28 +78,28 @@ def _launch_as_json(launch: LaunchMetrics) -> dict[str, Any]:
     }
 
 
-def show_profile(found: Profile) -> None:
+def show_profile(profile: Profile) -> None:
     """Print the figures for people."""
-    timed = f"{duration(found.time_ns)} ({found.conditions})" if found.time_ns else ""
+    timed = f"{duration(profile.time_ns)} ({profile.conditions})" if profile.time_ns else ""
     show_pairs(
         [
-            ("problem", f"{found.problem.kernel} {problem_text(found.problem)}"),
-            ("GPU", found.gpu.name),
-            ("configuration", f"{found.configuration} ({found.source})"),
+            ("problem", f"{profile.problem.kernel} {problem_text(profile.problem)}"),
+            ("GPU", profile.gpu.name),
+            ("configuration", f"{profile.configuration} ({profile.source})"),
             ("time as tuned", timed),
-            ("caches", found.caches),
+            ("caches", profile.caches),
             ("clocks", "as they are (--clock-control none)"),
-            *(("note", note) for note in found.notes),
+            *(("note", note) for note in profile.notes),
         ]
     )
-    for number, launch in enumerate(found.launches, 1):
+    for number, launch in enumerate(profile.launches, 1):
         click.echo()
-        place = f"launch {number} of {len(found.launches)}: " if len(found.launches) > 1 else ""
-        click.echo(printable(f"{place}{launch.kernel} <<<{launch.grid}, {launch.block}>>>"))
+        prefix = f"launch {number} of {len(profile.launches)}: " if len(profile.launches) > 1 else ""
+        click.echo(printable(f"{prefix}{launch.kernel} <<<{launch.grid}, {launch.block}>>>"))
         figures = figures_of(launch.metrics)
-        _show_figures(figures, found.spill_bytes)
+        _show_figures(figures, profile.spill_bytes)
         _show_stalls(top_stalls(launch.metrics, figures), figures)
-    click.echo(f"\nreport  {printable(found.report)}")
+    click.echo(f"\nreport  {printable(profile.report)}")
 
 
 def _show_figures(figures: Figures, spill_bytes: int) -> None:

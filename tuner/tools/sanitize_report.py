@@ -86,10 +86,10 @@ class SanitizeProgress:
         """
         done = len(self._verdicts)
         wrong = sum(verdict.failed for verdict in self._verdicts.values())
-        found = f", {wrong} with findings" if wrong else ""
+        findings = f", {wrong} with findings" if wrong else ""
         left_s = since_first_s / (done - 1) * (self._total - done) if done > 1 else None
         left = f", about {_minutes(left_s)} left" if left_s is not None else ""
-        return f"{tool}: {done} of {self._total} runs{found}{left}"
+        return f"{tool}: {done} of {self._total} runs{findings}{left}"
 
     def close(self) -> None:
         """End the line."""
@@ -107,21 +107,21 @@ def _minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def show_checked(found: Checked) -> None:
+def show_checked(checked: Checked) -> None:
     """Print a line for each tool, and every finding."""
-    configurations = {v.unit.case.configuration for verdicts in found.verdicts.values() for v in verdicts}
+    configurations = {v.unit.case.configuration for verdicts in checked.verdicts.values() for v in verdicts}
     show_pairs(
         [
-            ("problem", f"{found.problem.kernel} {problem_text(found.problem)}"),
-            ("GPU", found.gpu.name),
-            ("configurations", f"{len(configurations)} ({found.source})"),
-            *(("note", note) for note in found.notes),
-            *((tool, _summary(verdicts)) for tool, verdicts in found.verdicts.items()),
-            ("left out", _left_out(found.left_out)),
-            ("logs", _short(found.logs)),
+            ("problem", f"{checked.problem.kernel} {problem_text(checked.problem)}"),
+            ("GPU", checked.gpu.name),
+            ("configurations", f"{len(configurations)} ({checked.source})"),
+            *(("note", note) for note in checked.notes),
+            *((tool, _summary(verdicts)) for tool, verdicts in checked.verdicts.items()),
+            ("left out", _left_out(checked.left_out)),
+            ("logs", _short(checked.logs)),
         ]
     )
-    rows = [row for verdict in found.failed for row in _rows(verdict)]
+    rows = [row for verdict in checked.failed for row in _rows(verdict)]
     if rows:
         click.echo()
         show(("tool", "configuration", "finding", "kernel", "log"), rows[:MOST_ROWS])
@@ -154,8 +154,8 @@ def _rows(verdict: Verdict) -> list[tuple[object, ...]]:
     for finding in verdict.findings:
         times = f" (and {finding.count - 1} more like it)" if finding.count > 1 else ""
         seen = "" if verdict.alone else "; seen among others, not when it ran alone"
-        place = f"{_short(verdict.log)}:{finding.line}" if finding.line else _short(verdict.log)
-        rows.append((verdict.tool, case, finding.text + times + seen, finding.kernel, place))
+        where = f"{_short(verdict.log)}:{finding.line}" if finding.line else _short(verdict.log)
+        rows.append((verdict.tool, case, finding.text + times + seen, finding.kernel, where))
     if other := _other(verdict):
         rows.append((verdict.tool, case, other, ", ".join(verdict.unit.entries), _short(verdict.log)))
     return rows
@@ -178,24 +178,24 @@ def _other(verdict: Verdict) -> str:
     return f"it could not be checked: {verdict.error}" if verdict.outcome is CaseOutcome.UNPREPARED else ""
 
 
-def checked_as_json(found: Checked) -> dict[str, Any]:
+def checked_as_json(checked: Checked) -> dict[str, Any]:
     """Return everything as plain data."""
     return {
-        **found.problem.to_json(),
-        "gpu": found.gpu.name,
-        "source": found.source,
-        "clean": found.clean,
-        "logs": str(found.logs),
-        "notes": list(found.notes),
+        **checked.problem.to_json(),
+        "gpu": checked.gpu.name,
+        "source": checked.source,
+        "clean": checked.clean,
+        "logs": str(checked.logs),
+        "notes": list(checked.notes),
         "tools": {
             tool: {
                 "runs": sum(verdict.ran for verdict in verdicts),
                 "failed": sum(verdict.failed for verdict in verdicts),
                 "verdicts": [_verdict_as_json(verdict) for verdict in verdicts],
             }
-            for tool, verdicts in found.verdicts.items()
+            for tool, verdicts in checked.verdicts.items()
         },
-        "left_out": [{**_case_as_json(item), "reason": item.reason} for item in found.left_out],
+        "left_out": [{**_case_as_json(item), "reason": item.reason} for item in checked.left_out],
     }
 
 
