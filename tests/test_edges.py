@@ -15,7 +15,7 @@ from tuner.kernel.load import load_kernel
 from tuner.model import Configuration, Problem, Value
 from tuner.space.edge_sizes import (
     ALIGNED,
-    ENOUGH,
+    VERIFIED_PROBLEMS,
     MAX_ELEMENTS,
     MAX_ELEMENTS_BETWEEN,
     edge_case_problems,
@@ -47,7 +47,7 @@ def test_a_configuration_without_a_length_has_some_too(values: dict[str, Value])
         tile_edge_problems(product(64, 64, 64), one),
         tile_product_problems(product(64, 64, 64), one),
     ):
-        assert len({tuple(p.sizes.values()) for p in found}) == len(found) >= ENOUGH
+        assert len({tuple(p.sizes.values()) for p in found}) == len(found) >= VERIFIED_PROBLEMS
 
 
 def test_lengths_are_beside_those_of_the_tile() -> None:
@@ -107,7 +107,7 @@ def test_what_small_sizes_do_not_suit_is_verified_at_others(
     default = SearchSpace.from_kernel(GEMM, of, HOPPER, [variant]).default
     one = Configuration.of(variant, {**default.values, **chosen})
     assert not invalid_reason(GEMM, of, HOPPER, one)
-    assert sum(not invalid_reason(GEMM, p, HOPPER, one) for p in both(of, one)) >= ENOUGH // 2
+    assert sum(not invalid_reason(GEMM, p, HOPPER, one) for p in both(of, one)) >= VERIFIED_PROBLEMS // 2
 
 
 @pytest.mark.parametrize("epilogue", ["behind", "at_once"])
@@ -140,7 +140,7 @@ def test_published_winners_have_awkward_sizes_enough(dtype: str) -> None:
         of = GEMM.problem({name: found[name] for name in "mnk"}, {"": dtype}, {"layout": found["layout"]})
         one = Configuration.of(found["search"]["variant"], found["search"]["parameters"])
         awkward = edge_case_problems(of, one, lambda p, one: not invalid_reason(GEMM, p, HOPPER, one))
-        assert len(set(map(str, awkward))) == len(awkward) == ENOUGH, str(of)
+        assert len(set(map(str, awkward))) == len(awkward) == VERIFIED_PROBLEMS, str(of)
         if "block_n" in one.values and tiles_of(of, one) > HOPPER.sm_count:  # blocks have several
             assert sum(tiles_of(p, one) > HOPPER.sm_count for p in awkward) >= 4, str(of)
 

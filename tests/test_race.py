@@ -13,7 +13,7 @@ from tests.faults.stub_device import StubDevice, good
 from tuner.conditions import Calibration, Conditions, Mode
 from tuner.devices.base import Contestant, RaceRound
 from tuner.model import Configuration, Measurement, Problem, Resources, Status, Trial, Verification
-from tuner.space.edge_sizes import ENOUGH
+from tuner.space.edge_sizes import VERIFIED_PROBLEMS
 from tuner.stats import Verdict
 from tuner.tuning.elimination import HEATS
 from tuner.tuning.race import FINALISTS, Finish, finalists, run_finish
@@ -250,7 +250,7 @@ def test_a_winner_is_verified_around_its_tile_below_its_size_and_beside_it() -> 
     device.edges = lambda p, c: seen.append(p.sizes["n"]) or good(1000.0)  # type: ignore[func-returns-value]
     found = finish(device, [trial(0, 100.0)])
     assert found is not None and found.exportable
-    assert len(set(seen)) == len(seen) == ENOUGH and not any(n % 2 for n in seen)
+    assert len(set(seen)) == len(seen) == VERIFIED_PROBLEMS and not any(n % 2 for n in seen)
     assert {992, 1008} <= set(seen), "a vector off the own size"
     assert sum(125 <= n < 992 for n in seen) >= 2
 

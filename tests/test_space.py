@@ -85,7 +85,7 @@ def test_what_is_not_worthwhile_is_right_and_not_searched(tmp_path):
         space = SearchSpace.from_kernel(kernel, found, GPU)
         assert space.contains(block) == searched and space.contains(few)
         assert invalid_reason(kernel, found, GPU, block) == ""
-    with pytest.raises(SpaceError, match="valid and worth trying for scale"):
+    with pytest.raises(SpaceError, match="pruning rules for scale"):
         SearchSpace.from_kernel(kernel, small, GPU, fixed={"block_size": [256]})
 
 

@@ -23,7 +23,7 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import UnlaunchableError, make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
-from tuner.space.edge_sizes import ENOUGH, tile_edge_problems
+from tuner.space.edge_sizes import VERIFIED_PROBLEMS, tile_edge_problems
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
 
@@ -238,6 +238,6 @@ def test_a_winner_is_verified_at_awkward_sizes_although_it_refuses_odd_ones(name
     of = problem(name)
     default = space(name, of).default
     fitting = [p for p in tile_edge_problems(of, default) if not invalid_reason(GEMM, p, HOPPER, default)]
-    assert len(fitting) >= ENOUGH // 2
+    assert len(fitting) >= VERIFIED_PROBLEMS // 2
     rows = default.values["block_m"]
-    assert any(p.sizes["m"] % rows and p.sizes["n"] % default.values["block_n"] for p in fitting[:ENOUGH])
+    assert any(p.sizes["m"] % rows and p.sizes["n"] % default.values["block_n"] for p in fitting[:VERIFIED_PROBLEMS])

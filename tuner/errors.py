@@ -82,5 +82,5 @@ def suggestion(wrong: str, choices: Iterable[str]) -> str:
     """Return a remedy for a wrong name: the choice that was probably meant, and all choices."""
     choices = list(choices)
     close = difflib.get_close_matches(wrong, choices, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return f"{hint}choose from: {', '.join(choices) or 'none'}"
+    guess = f"did you mean {close[0]}? " if close else ""
+    return f"{guess}choose from: {', '.join(choices) or 'none'}"

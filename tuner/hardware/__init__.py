@@ -1,1 +1,1 @@
-"""What a GPU could do: roofline, occupancy, and the conditions under which a problem is timed."""
+"""Limits of a GPU: roofline and occupancy; and how a problem is timed on it: conditions and batches."""

@@ -1,4 +1,4 @@
-"""How a problem is timed: from its work and its footprint, before anything is run, so that every run of it agrees."""
+"""How a problem is timed: its conditions and batches, chosen from its work and size alone, so that all runs agree."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from tuner.kernel.launches import Buffer
 from tuner.model import Gpu
 
 SHORT_NS = 20_000.0
-"""Speed of light below which a problem is short. The events around a single kernel cost 1.2 to 2.6 us on an H200, and
-where its code happens to lie moves a cold time by 0.1 us: up to some 30 us that is a visible part of the figure."""
+"""Speed of light below which a problem is short. On an H200 the events around a single kernel cost 1.2 to 2.6 us, and
+the address of its code changes a cold time by 0.1 us: up to some 30 us both are visible in the time."""
 LAUNCH_NS = 1_500.0
-"""From the end of a kernel of a graph to the start of the next, and an empty kernel in between."""
+"""From the end of a graph's kernel to the start of the next but one, with an empty kernel in between."""
 MIN_CALLS, MAX_CALLS = 8, 160
+"""Of a batch: enough that the events' cost is shared, and few enough that its copies of the tensors fit in memory."""
 SUSTAINED_BATCH_NS = 400e6
-"""The same under sustained load, where the power limit's control loop moves the clock by some percent every few tens of
-milliseconds: means over 0.1 s of a cuBLAS product on an H200 differ by 8 %, over 0.4 s by 2.6 %, over 1 s by 0.7 %."""
+"""Length of a batch under sustained load, where the power limit's control loop moves the clock by some percent every
+few tens of milliseconds: means over 0.1 s of a cuBLAS product on an H200 differ by 8 %, over 0.4 s by 2.6 %, over 1 s
+by 0.7 %."""
 MAX_SUSTAINED_CALLS = 2000
 COLD_FACTOR = 2.5
-"""Times the L2 that must go by before a buffer read earlier has certainly left it."""
+"""Multiple of the L2's size that must be read before a buffer read earlier is certainly evicted."""
 
 
 def footprint(tensors: Sequence[Buffer]) -> int:
@@ -31,38 +33,36 @@ def footprint(tensors: Sequence[Buffer]) -> int:
 
 
 def choose_conditions(roof: Roof, mode: Mode | None, regime: Regime) -> tuple[Conditions, str]:
-    """Settle mode and regime, and say why.
+    """Return the conditions of a problem's times, and the reason.
 
-    The choice rests on the roofline alone, not on a measured time: every run of a problem on a GPU must choose alike,
-    or its results could not be ranked together.
+    The choice depends on the roofline alone, not on a measured time: all runs of a problem on a GPU must choose alike,
+    or their results could not be ranked together.
 
     Args:
-        roof: the problem's work under the GPU's ceilings.
-        mode: as the user wants it, or None.
-        regime: as the user wants it.
+        roof: the problem's work and the GPU's ceilings.
+        mode: the user's choice, or None.
+        regime: the user's choice.
     """
-    least_ns = roof.speed_of_light_ns
+    minimum_ns = roof.speed_of_light_ns
     if mode is not None:
         return Conditions(mode, regime), "as asked"
     if regime is Regime.SUSTAINED:
         return Conditions(Mode.ROTATING, regime), "a sustained load runs back to back, on new data each time"
-    if least_ns < SHORT_NS:
-        why = (
-            f"{least_ns / 1e3:.2g} us at the speed of light: too short for the events around a single kernel"
-        )
+    if minimum_ns < SHORT_NS:
+        why = f"{minimum_ns / 1e3:.2g} us at the speed of light: too short for the events around a single kernel"
         return Conditions(Mode.ROTATING, regime), why
-    why = f"{least_ns / 1e3:{'.3g' if least_ns < 1e6 else '.0f'}} us at the speed of light"
+    why = f"{minimum_ns / 1e3:{'.3g' if minimum_ns < 1e6 else '.0f'}} us at the speed of light"
     if roof.bound == "compute":
         why += "; a kernel near the peak gets pauses, because the power limit would slow it"
     return Conditions(Mode.COLD, regime), why
 
 
 def batch_of(roof: Roof, tensors: Sequence[Buffer], gpu: Gpu, conditions: Conditions) -> Batch:
-    """Settle how many calls share a pair of events; the same for all candidates of a problem.
+    """Return the calls between two events and the copies of the tensors, the same for all candidates of a problem.
 
-    Rotating calls need so many copies of the tensors that other copies of more than :data:`COLD_FACTOR` times the L2
-    are touched before one is used again; where the calls are too few for that, each copy is used only once, behind the
-    flush that is at the start of each batch. Tensors that are so large themselves need no copy.
+    Before rotating calls use a copy of the tensors again, they read other copies of more than :data:`COLD_FACTOR` times
+    the L2. If the calls are too few for that, each copy is used once, after the flush at the start of each batch.
+    Tensors that are so large themselves need no copies.
     """
     mode, sustained = conditions.mode, conditions.regime is Regime.SUSTAINED
     if mode is Mode.COLD:
@@ -71,7 +71,7 @@ def batch_of(roof: Roof, tensors: Sequence[Buffer], gpu: Gpu, conditions: Condit
     most = MAX_SUSTAINED_CALLS if sustained else MAX_CALLS
     calls = math.ceil(length_ns / (roof.speed_of_light_ns + LAUNCH_NS))
     calls = max(MIN_CALLS, min(most, calls))
-    enough, own = COLD_FACTOR * gpu.l2_bytes, footprint(tensors)
-    if mode is Mode.WARM or own >= enough:
+    evicting, own = COLD_FACTOR * gpu.l2_bytes, footprint(tensors)
+    if mode is Mode.WARM or own >= evicting:
         return Batch(calls, 1, length_ns)
-    return Batch(calls, min(calls, 1 + math.ceil(enough / own)), length_ns)
+    return Batch(calls, min(calls, 1 + math.ceil(evicting / own)), length_ns)

@@ -1,4 +1,4 @@
-"""How many blocks of a kernel an SM holds, what keeps it from holding more, and how full the waves are."""
+"""Occupancy: how many blocks of a kernel an SM holds, which limits prevent more, and how full the waves are."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tuner.model import Gpu
 
 WARP = 32
 PARTITIONS = 4
-"""An SM's registers and schedulers come in four parts, and a warp lives in one of them."""
+"""An SM's registers and schedulers are in four partitions, and a warp stays in one of them."""
 REGISTER_UNIT = 256
-"""Registers are given to a warp in units of this many."""
+"""Registers are allocated to a warp in multiples of this."""
 KIB = 1 << 10
 
-# What of the L1's memory an SM can set aside as shared memory, by compute capability: "Shared Memory" in the CUDA
-# programming guide's part on each of them, as cuda_occupancy.h of CUDA 13 has it, too. KiB.
+# KiB of the L1 that an SM can use as shared memory, by compute capability: "Shared Memory" in the CUDA programming
+# guide's section on each of them, and cuda_occupancy.h of CUDA 13.
 _CARVEOUTS = {
     75: (32, 64),
     80: (0, 8, 16, 32, 64, 100, 132, 164),
@@ -30,26 +30,26 @@ _CARVEOUTS = {
 
 @dataclass(frozen=True)
 class Limit:
-    """One of the things that an SM has only so much of."""
+    """A limited resource of an SM."""
 
     name: str
     """``threads``, ``blocks`` (slots), ``registers``, ``shared memory`` or ``barriers``."""
     blocks: int
-    """Blocks for which there is enough of it."""
+    """Blocks for which it suffices."""
     too_much: int | None
-    """How much less of it a block must take for one more block than are resident now: threads of a block, registers of
-    a thread, bytes of a block, barriers of a block. 0 where it is not in the way, None where nothing helps."""
+    """How much less of it a block must use for one more resident block: threads of a block, registers of a thread,
+    bytes of a block, barriers of a block. 0 if it does not limit, None if no reduction suffices."""
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many blocks of a kernel an SM holds at once, and what keeps it from holding more."""
+    """How many blocks of a kernel an SM holds at once, and which limits prevent more."""
 
     active_blocks: int
     limiter: str
-    """The first of :attr:`limits` that allows no more."""
+    """Name of the first of :attr:`limits` that allows no more."""
     fraction: float
-    """Active warps over the most that the SM can hold."""
+    """Active warps over the SM's maximum."""
     warps: int = 0
     """Active warps."""
     max_warps: int = 0
@@ -58,7 +58,7 @@ class Occupancy:
 
     @property
     def limiters(self) -> tuple[Limit, ...]:
-        """All limits that allow no more: each of them is in the way of one more block."""
+        """All limits that prevent one more block."""
         return tuple(limit for limit in self.limits if limit.blocks == self.active_blocks)
 
 
@@ -71,18 +71,18 @@ def occupancy(
     carveout: int | None = None,
     barriers: int = 0,
 ) -> Occupancy:
-    """Count the blocks that fit on one SM, by the rules of NVIDIA's ``cuda_occupancy.h``.
+    """Return the blocks that fit on one SM, by the rules of NVIDIA's ``cuda_occupancy.h``.
 
     Args:
         gpu: its limits.
         threads: of one block.
-        registers: of one thread; 0 if not known.
+        registers: of one thread; 0 if unknown.
         shared_bytes: of one block, static and dynamic together.
-        carveout: percentage of the L1 that is asked for as shared memory; None assumes the most, as the driver gives
-            where it helps. A block that needs more than was asked for gets it.
-        barriers: named barriers of one block; 0 if not known. They count from compute capability 9.0 on.
+        carveout: percentage of the L1 requested as shared memory; a block that needs more gets it. None assumes the
+            maximum, as the driver chooses where it helps.
+        barriers: named barriers of one block; 0 if unknown. They count from compute capability 9.0 on.
     """
-    asked = {"threads": threads, "blocks": 0, "registers": registers, "shared memory": shared_bytes}
+    demands = {"threads": threads, "blocks": 0, "registers": registers, "shared memory": shared_bytes}
     rules: dict[str, Callable[[int], int]] = {
         "threads": lambda value: _by_threads(gpu, value),
         "blocks": lambda _: gpu.max_blocks_per_sm,
@@ -90,16 +90,16 @@ def occupancy(
         "shared memory": lambda value: _by_shared_memory(gpu, value, carveout),
     }
     if not registers:
-        del asked["registers"]
+        del demands["registers"]
     if barriers and gpu.cc >= 90:
-        asked["barriers"] = barriers
+        demands["barriers"] = barriers
         rules["barriers"] = lambda value: _barriers(gpu) // value
-    found = {name: rules[name](value) for name, value in asked.items()}
-    limiter = min(found, key=lambda name: found[name])
-    active = found[limiter]
+    blocks = {name: rules[name](value) for name, value in demands.items()}
+    limiter = min(blocks, key=lambda name: blocks[name])
+    active = blocks[limiter]
     limits = tuple(
-        Limit(name, found[name], _too_much(rules[name], _less(name, value, gpu), value, active + 1))
-        for name, value in asked.items()
+        Limit(name, blocks[name], _too_much(rules[name], _less(name, value, gpu), value, active + 1))
+        for name, value in demands.items()
     )
     warps, most = active * ceil_div(threads, WARP), gpu.max_threads_per_sm // WARP
     return Occupancy(active, limiter, warps / most, warps, most, limits)
@@ -128,34 +128,35 @@ def _by_shared_memory(gpu: Gpu, shared_bytes: int, carveout: int | None) -> int:
 
 
 def _barriers(gpu: Gpu) -> int:
-    """Named barriers of an SM, which its blocks share: two for each block that it can hold; one on small Blackwells."""
+    """Return the named barriers that an SM's blocks share: two for each block that it can hold, one on small
+    Blackwells."""
     return gpu.max_blocks_per_sm * (2 if gpu.cc in (90, 100) else 1)
 
 
 def shared_granularity(gpu: Gpu) -> int:
-    """Bytes in whose multiples blocks get shared memory."""
+    """Return the unit in which shared memory is allocated, in bytes."""
     return 128 if gpu.cc >= 80 else 256
 
 
 def shared_capacity(gpu: Gpu, taken: int, carveout: int | None) -> int:
-    """Return the bytes of shared memory that an SM sets aside.
+    """Return the bytes of an SM's shared memory.
 
     Args:
         gpu: its limits.
-        taken: bytes that one block takes: what it asks for, what the system adds, rounded up.
-        carveout: percentage asked for, as in :func:`occupancy`.
+        taken: bytes of one block with what the system reserves, rounded up.
+        carveout: requested percentage, as in :func:`occupancy`.
     """
     most = gpu.shared_bytes_per_sm
     if carveout is None:
         return most
-    cc = gpu.cc if gpu.cc in _CARVEOUTS else max(known for known in (75, 80, 90, 120) if known <= gpu.cc)
+    cc = gpu.cc if gpu.cc in _CARVEOUTS else max(listed for listed in (75, 80, 90, 120) if listed <= gpu.cc)
     sizes = [size * KIB for size in _CARVEOUTS[cc] if size * KIB <= most]
-    wanted = max(carveout * most // 100, taken)
-    return next((size for size in sizes if size >= wanted), most)
+    requested = max(carveout * most // 100, taken)
+    return next((size for size in sizes if size >= requested), most)
 
 
 def _less(name: str, value: int, gpu: Gpu) -> Iterable[int]:
-    """Smaller amounts, each the largest that costs less than the one before."""
+    """Return smaller amounts of a resource in order, one for each unit of allocation."""
     match name:
         case "threads":
             return range(WARP * (int(ceil_div(value, WARP)) - 1), 0, -WARP)
@@ -175,27 +176,27 @@ def _too_much(rule: Callable[[int], int], less: Iterable[int], value: int, block
 
 @dataclass(frozen=True)
 class Waves:
-    """How a grid falls onto the SMs: as many blocks as fit at once, then the next ones as those end."""
+    """How a grid runs on the SMs: in waves of as many blocks as fit at once."""
 
     blocks: int
     """Of the grid."""
     per_sm: int
-    """Resident on one SM at once, at most."""
+    """Most blocks resident on one SM."""
     sm_count: int
 
     @property
     def slots(self) -> int:
-        """Blocks that the whole GPU holds at once."""
+        """Blocks that the GPU holds at once."""
         return self.per_sm * self.sm_count
 
     @property
     def count(self) -> float:
-        """Waves; below 1 not even all slots are filled once."""
+        """Number of waves; below 1 if the grid does not fill all slots once."""
         return self.blocks / self.slots if self.slots else 0.0
 
     @property
     def at_once(self) -> bool:
-        """Whether all blocks are resident together, so that none ever waits for another to end."""
+        """Whether all blocks are resident at once, so that none waits for another to end."""
         return 0 < self.blocks <= self.slots
 
     @property
@@ -205,7 +206,7 @@ class Waves:
 
     @property
     def last_idle(self) -> float:
-        """Share of the last wave's slots that stay empty; of the SMs' turns where there is but one wave."""
+        """Share of the last wave's slots that stay empty; with a single wave, :attr:`idle`."""
         if not self.slots:
             return 0.0
         if self.at_once:
@@ -215,10 +216,10 @@ class Waves:
 
     @property
     def idle(self) -> float:
-        """Share of all slots of all waves that stay empty, if every block takes equally long.
+        """Share of all slots of all waves that stay empty, if all blocks take equally long.
 
-        Where all blocks are resident at once it is the share of time that SMs with fewer blocks wait for those with
-        most of them: an SM with two of the blocks needs twice the time of one with a single one.
+        If all blocks are resident at once, it is the share of time in which SMs with fewer blocks wait for those with
+        the most: an SM with two blocks needs twice the time of an SM with one.
         """
         if not self.slots:
             return 0.0

@@ -1,4 +1,4 @@
-"""Work and ceilings -> what bounds a problem, how fast it could be, and how many bytes that keeps under way."""
+"""The roofline: what bounds a problem, its minimum time on a GPU, and the bytes in flight that this takes."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ _MATRIX = {75: 1024, 80: 2048, 86: 1024, 89: 1024, 90: 4096, 100: 8192, 120: 102
 
 
 def peak_flops(gpu: Gpu, dtype: str, pipe: str) -> float:
-    """Return the most FLOP/s at the highest clock; infinite when the clock is not known.
+    """Return the peak FLOP/s at the highest clock; infinite if the clock is unknown.
 
     Matrix units count for float16 and bfloat16 only: tensor cores would round float32 to tf32, which no
-    kernel here does, and float64 is taken at its vector rate. A compute capability that is not in the
-    tables counts as the nearest one below.
+    kernel here does, and float64 counts at its vector rate. A compute capability that is not in the
+    tables counts as the nearest lower one.
 
     Args:
         gpu: its compute capability, SMs and clock.
@@ -81,18 +81,18 @@ def peak_flops(gpu: Gpu, dtype: str, pipe: str) -> float:
 
 
 def pipe_of(gpu: Gpu, dtype: str, pipe: str) -> str:
-    """Return the units whose rate is the roof: ``matrix`` only where they take this dtype, else ``vector``."""
-    takes = dtype in ("float16", "bfloat16") and (_nearest(gpu), dtype) != (75, "bfloat16")
-    return "matrix" if pipe == "matrix" and takes else "vector"
+    """Return the units whose rate is the ceiling: ``matrix`` if these support the dtype, else ``vector``."""
+    supported = dtype in ("float16", "bfloat16") and (_nearest(gpu), dtype) != (75, "bfloat16")
+    return "matrix" if pipe == "matrix" and supported else "vector"
 
 
 def _nearest(gpu: Gpu) -> int:
-    return max((known for known in _VECTOR if known <= gpu.cc), default=min(_VECTOR))
+    return max((listed for listed in _VECTOR if listed <= gpu.cc), default=min(_VECTOR))
 
 
 @dataclass(frozen=True)
 class Roof:
-    """The least work of a problem and the ceilings of a GPU (Williams, Waterman, Patterson 2009)."""
+    """The minimum work of a problem and the ceilings of a GPU (Williams, Waterman, Patterson 2009)."""
 
     flops: float
     bytes: float
@@ -102,7 +102,7 @@ class Roof:
 
     @property
     def intensity(self) -> float:
-        """Arithmetic intensity: FLOP for each byte that must move."""
+        """Arithmetic intensity: FLOP per byte that must be moved."""
         return self.flops / self.bytes if self.bytes else math.inf
 
     @property
@@ -119,18 +119,18 @@ class Roof:
 
     @property
     def speed_of_light_ns(self) -> float:
-        """The least time that the ceilings allow."""
+        """The minimum time under the ceilings."""
         return max(self.flops / self.peak_flops, self.bytes / self.peak_bytes_per_s) * 1e9
 
 
 def _amount(expression: Expression, names: Mapping[str, Any]) -> float:
-    if (found := expression.number(names)) < 0:
-        raise ExpressionError(f"{expression.where}: {expression.text} = {found:g}", "it must be 0 or more")
-    return found
+    if (amount := expression.number(names)) < 0:
+        raise ExpressionError(f"{expression.where}: {expression.text} = {amount:g}", "it must be 0 or more")
+    return amount
 
 
 def roof_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Roof:
-    """Settle a kernel's work for a problem, under the ceilings of a GPU; unknown ceilings are infinite."""
+    """Return a problem's minimum work and the ceilings of a GPU; unknown ceilings are infinite."""
     names = kernel.environment(problem, gpu)
     return Roof(
         _amount(kernel.work.flops, names),
@@ -140,20 +140,20 @@ def roof_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Roof:
     )
 
 
-# -- Little's law: what is under way = rate x latency
+# -- Little's law: bytes in flight = rate x latency
 
 LATENCY_NS = (600.0, 800.0)
-"""From a load of a busy GPU to its data in DRAM and back: what is commonly seen on data-centre cards at full bandwidth.
-An idle memory answers sooner. Nothing here measures it, so that what follows from it is an order of magnitude."""
+"""Latency of a load from DRAM, as commonly observed on data-centre cards at full bandwidth; it is lower when memory is
+idle. It is not measured here, so results based on it are orders of magnitude."""
 
 
 def bytes_in_flight(bytes_per_s: float, latency_ns: float, sm_count: int) -> float:
-    """Return the bytes that each SM must have asked for at any time, if the memory is never to wait (Little 1961)."""
+    """Return the bytes in flight of each SM that keep the memory busy all the time (Little 1961)."""
     return bytes_per_s * latency_ns * 1e-9 / sm_count
 
 
 def customary_bytes_in_flight(gpu: Gpu) -> int:
-    """Return the bytes in flight of an SM for which CUB chooses the items of a thread: a rule of thumb.
+    """Return the bytes in flight of an SM by which CUB chooses the items of a thread: a rule of thumb.
 
     Source: NVIDIA CCCL, ``cub/device/dispatch/tuning/tuning_transform.cuh``, ``arch_to_min_bytes_in_flight``: 12 KB up
     to V100, 16 KB for A100, 48 KB for H200 (32 for H100, by its comment), 64 KB for B200 and later.

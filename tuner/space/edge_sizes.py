@@ -1,79 +1,81 @@
-"""Sizes at which a tiled kernel is most likely to be wrong: one off its tiles, and smaller than all of them."""
+"""Problem sizes at which a tiled kernel is most likely wrong: one off a tile, smaller than all tiles, between tiles."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, combinations, islice, product
 
 from tuner.model import Configuration, Problem
 
 MAX_PROBLEMS = 48
+"""Problems around a tile."""
 MAX_WIDE_PROBLEMS = 200
-"""The same around products of parameters, most of which a configuration may refuse."""
+"""Problems around products of parameters: more, because a configuration may reject most of them."""
 MAX_BETWEEN_PROBLEMS = 96
-"""Of these, too, a configuration that is for certain numbers of tiles refuses most."""
-ENOUGH = 12
-"""So many that a configuration's constraints allow are verified."""
+"""Problems with several tiles: a configuration for certain numbers of tiles rejects most of them, too."""
+VERIFIED_PROBLEMS = 12
+"""Problems at which a winner is verified, of those that its constraints allow."""
 SHARES = (8, 2, 2)
-"""Of these around the tile; between that and the own size, where persistent blocks have several tiles; beside it."""
+"""Of these, how many are around the tile, between that and the problem's own sizes, and next to its own sizes."""
 MAX_ELEMENTS = 1 << 26
-"""Of the product of all sizes: an edge case need not be large, only awkward."""
+"""Product of all sizes: an edge case need not be large."""
 MAX_ELEMENTS_BETWEEN = 1 << 36
-"""The same for configurations that are for nothing small: a product of 4096 cubed."""
+"""Product of all sizes with several tiles, for configurations that reject small problems: a product of 4096 cubed."""
 MAX_LENGTH = 1 << 22
 ALIGNED = 8
-"""Lengths are this far from a tile in every second half: some variants take whole vectors only."""
+"""Distance from a tile of half of the problems: some variants take only lengths that are multiples of a vector's."""
 
 
 def edge_case_problems(
     problem: Problem, configuration: Configuration, fits: Callable[[Problem, Configuration], bool]
 ) -> list[Problem]:
-    """Choose sizes at which a winner is verified: of each kind its share, the rest of what there is of the first."""
+    """Return the problems at which a winner is verified: a share of each kind, filled up from the first kinds."""
     around = chain(tile_edge_problems(problem, configuration), tile_product_problems(problem, configuration))
     kinds = [
-        (one for one in kind if fits(one, configuration))
+        (case for case in kind if fits(case, configuration))
         for kind in (around, intermediate_problems(problem), near_problems(problem))
     ]
-    found = [one for kind, share in zip(kinds, SHARES, strict=True) for one in islice(kind, share)]
-    found += islice(chain(*kinds), ENOUGH)
-    return list({str(one): one for one in found}.values())[:ENOUGH]
+    cases = [case for kind, share in zip(kinds, SHARES, strict=True) for case in islice(kind, share)]
+    cases += islice(chain(*kinds), VERIFIED_PROBLEMS)
+    return list({str(case): case for case in cases}.values())[:VERIFIED_PROBLEMS]
 
 
 def tile_edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
     """Return problems around a configuration's tile: 1, tile - 1, tile + 1, two tiles and a bit, in mixed dimensions.
 
-    The tile lengths are not declared anywhere; every integer parameter and their product may be one, which covers
-    blocks, vectors and their combinations. The problem's own sizes, one more and one less, are among the lengths, too:
-    a split along k, say, has no use for small ones, and a variant may be for a single row. Behind those come the same
-    with multiples of 8 near the tile, for variants that refuse all others.
+    Tile lengths are not declared. Each integer parameter and the product of all may be one, which covers blocks,
+    vectors and their combinations. The problem's own sizes, one more and one less, are among the lengths, too: a split
+    along k rejects small ones, and a variant may be for a single row. Then follow the same problems at multiples of 8
+    near the tile, for variants that reject all others.
     """
     numbers = _numbers(configuration)
     largest = sorted({*numbers, math.prod(numbers)}, reverse=True)
-    return _both(problem, [length for length in largest if length <= MAX_LENGTH][:4], seed, MAX_PROBLEMS)
+    lengths = [length for length in largest if length <= MAX_LENGTH][:4]
+    return _unaligned_and_aligned(problem, lengths, seed, MAX_PROBLEMS)
 
 
 def tile_product_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
-    """Return the same around the products of any two parameters.
+    """Return problems around the products of any two parameters.
 
-    A walk over groups of tiles, or k in many parts, may be refused where there is no more than a tile or two.
+    A walk over groups of tiles, or k in many parts, may be rejected if there are only one or two tiles.
     """
     numbers = _numbers(configuration)
-    lengths = {*numbers, *(one * other for one, other in combinations(numbers, 2))}
-    return _both(problem, sorted(lengths), seed, MAX_WIDE_PROBLEMS)
+    lengths = {*numbers, *(a * b for a, b in combinations(numbers, 2))}
+    return _unaligned_and_aligned(problem, sorted(lengths), seed, MAX_WIDE_PROBLEMS)
 
 
 def intermediate_problems(problem: Problem) -> list[Problem]:
-    """Return problems with an eighth of each size up to all of it, one off round lengths, 8 or 64; the largest first.
+    """Return problems with an eighth of each size up to all of it, off round lengths by 1, 8 or 64; the largest first.
 
-    There persistent blocks have several tiles; and some configurations are for many tiles only. Where the own sizes
-    are beyond ``MAX_ELEMENTS_BETWEEN`` all are as much shorter. What is shorter than 16 keeps its length.
+    At these sizes persistent blocks have several tiles, and some configurations are for many tiles only. Sizes whose
+    product is beyond ``MAX_ELEMENTS_BETWEEN`` are scaled down first. A size below 16 stays as it is.
     """
     draw = random.Random(0)
-    count, own = len(problem.sizes), math.prod(problem.sizes.values())
-    scale = min(1.0, (MAX_ELEMENTS_BETWEEN / own) ** (1 / count))
-    found: list[Problem] = []
+    count, elements = len(problem.sizes), math.prod(problem.sizes.values())
+    scale = min(1.0, (MAX_ELEMENTS_BETWEEN / elements) ** (1 / count))
+    candidates: list[dict[str, int]] = []
     for turn in range(4 * MAX_BETWEEN_PROBLEMS):
         off = (ALIGNED, 1, 64)[turn % 3]
         step = 2 * max(off, ALIGNED)
@@ -81,28 +83,26 @@ def intermediate_problems(problem: Problem) -> list[Problem]:
         for name, size in problem.sizes.items():
             steps = int(size * scale * 2 ** draw.uniform(-3, 0)) // step
             sizes[name] = min(size, steps * step + draw.choice((-off, off))) if steps else size
-        candidate = Problem(problem.kernel, sizes, problem.dtypes, problem.options)
-        small = math.prod(sizes.values()) <= MAX_ELEMENTS_BETWEEN
-        if small and candidate not in found and sizes != problem.sizes:
-            found.append(candidate)
-    return sorted(found[:MAX_BETWEEN_PROBLEMS], key=lambda one: -math.prod(one.sizes.values()))
+        if sizes != problem.sizes:
+            candidates.append(sizes)
+    cases = _distinct(problem, candidates, MAX_ELEMENTS_BETWEEN)[:MAX_BETWEEN_PROBLEMS]
+    return sorted(cases, key=lambda case: -math.prod(case.sizes.values()))
 
 
 def near_problems(problem: Problem) -> list[Problem]:
-    """Return problems a vector off the own size in every dimension, and one off: all one way, and the ways in turn.
+    """Return problems that differ from the own sizes by a vector or by one, in all dimensions alike or alternately.
 
-    These are as large as the problem itself, whatever ``MAX_ELEMENTS`` says, and so the last to be looked at.
+    They are as large as the problem itself, whatever ``MAX_ELEMENTS`` says, so they come last.
     """
-    names = list(problem.sizes)
-    found: list[Problem] = []
+    candidates = []
     for off, first, others in product((ALIGNED, 1), (-1, 1), (-1, 1)):
-        signs = [first * others**place for place in range(len(names))]
-        lengths = [problem.sizes[name] + sign * off for name, sign in zip(names, signs, strict=True)]
-        sizes = dict(zip(names, lengths, strict=True))
-        candidate = Problem(problem.kernel, sizes, problem.dtypes, problem.options)
-        if min(lengths) >= 1 and candidate not in found:
-            found.append(candidate)
-    return found
+        signs = (first * others**index for index in range(len(problem.sizes)))
+        sizes = {
+            name: size + sign * off for (name, size), sign in zip(problem.sizes.items(), signs, strict=True)
+        }
+        if min(sizes.values()) >= 1:
+            candidates.append(sizes)
+    return _distinct(problem, candidates)
 
 
 def _numbers(configuration: Configuration) -> list[int]:
@@ -111,16 +111,26 @@ def _numbers(configuration: Configuration) -> list[int]:
     ]
 
 
-def _both(problem: Problem, lengths: Sequence[int], seed: int, most: int) -> list[Problem]:
-    """Return problems one off the lengths, and then as many that are a vector off."""
-    found = _around(problem, lengths or [32], seed, 1, most)
-    return found + [
-        other for other in _around(problem, lengths or [32], seed, ALIGNED, most) if other not in found
-    ]
+def _distinct(
+    problem: Problem, candidates: Iterable[dict[str, int]], max_elements: float = math.inf
+) -> list[Problem]:
+    """Return a problem for each of the candidates' sizes, each once, up to a number of elements."""
+    cases: list[Problem] = []
+    for sizes in candidates:
+        case = Problem(problem.kernel, sizes, problem.dtypes, problem.options)
+        if math.prod(sizes.values()) <= max_elements and case not in cases:
+            cases.append(case)
+    return cases
+
+
+def _unaligned_and_aligned(problem: Problem, lengths: Sequence[int], seed: int, most: int) -> list[Problem]:
+    """Return problems off the lengths by one, and then as many off by a vector."""
+    unaligned, aligned = (_around(problem, lengths or [32], seed, off, most) for off in (1, ALIGNED))
+    return unaligned + [case for case in aligned if case not in unaligned]
 
 
 def _around(problem: Problem, lengths: Sequence[int], seed: int, off: int, most: int) -> list[Problem]:
-    """Return at most so many problems whose lengths are so far off those given."""
+    """Return at most so many problems whose sizes are so far off the lengths."""
     around = sorted(
         {n for length in lengths for n in (length - off, length + off, 2 * length + 3 * off) if n >= 1}
     )
@@ -137,11 +147,4 @@ def _around(problem: Problem, lengths: Sequence[int], seed: int, off: int, most:
         for turn in range(8 * most):
             # Every second case has small sizes only, so that both kinds are among the first.
             cases.append(tuple(draw.choice(around + (own[name] if turn % 2 else [])) for name in names))
-    found: list[Problem] = []
-    for case in cases:
-        candidate = Problem(
-            problem.kernel, dict(zip(names, case, strict=True)), problem.dtypes, problem.options
-        )
-        if math.prod(case) <= MAX_ELEMENTS and candidate not in found:
-            found.append(candidate)
-    return found[:most]
+    return _distinct(problem, (dict(zip(names, case, strict=True)) for case in cases), MAX_ELEMENTS)[:most]

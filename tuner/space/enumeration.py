@@ -1,6 +1,6 @@
-"""Multiplies parameters out step by step, testing each constraint as soon as its names are known.
+"""Enumerate valid configurations parameter by parameter, checking each constraint as soon as its names have values.
 
-A million-point product with constraints takes a fraction of a second; a larger one is sampled evenly.
+A million combinations with constraints take a fraction of a second; more of them are sampled evenly.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 Rows = NDArray[np.int64]
 
 MAX_ROWS = 2_000_000
-"""A larger valid set is sampled down to this: finding the nearest row still takes milliseconds then."""
+"""Rows to which a larger valid set is sampled down: finding the nearest of them takes milliseconds."""
 MAX_TESTED = 20_000_000
-"""Combinations tested in one step of the enumeration; beyond it a sample of them is tested."""
+"""Combinations tested in one step of the enumeration; of more, a sample is tested."""
 CHUNK = 500_000
 """Combinations tested at a time, which bounds the memory (8 bytes each for every name in a constraint)."""
 
@@ -33,27 +33,34 @@ class Valid:
     matrix: NDArray[Any]
     sampled: bool
     excluded_by: str = ""
-    """Why there is nothing left, if so: the constraint that the last combinations did not meet."""
+    """Why no row is left: the constraint that the last combinations did not meet; empty otherwise."""
 
 
 @dataclass(frozen=True)
 class _Product:
-    """The combinations of some rows with every value of some more parameters, each named by one number."""
+    """The combinations of some rows with all values of new parameters, each identified by one number.
+
+    Attributes:
+        columns: for each earlier parameter, the index of its value in each row.
+        rows: number of rows.
+        choices: for each parameter, the indices of its allowed values.
+        new: the new parameters.
+    """
 
     columns: Mapping[str, NDArray[Any]]
     rows: int
-    places: Mapping[str, NDArray[Any]]
+    choices: Mapping[str, NDArray[Any]]
     new: Sequence[str]
 
     def __len__(self) -> int:
-        return self.rows * math.prod(len(self.places[name]) for name in self.new)
+        return self.rows * math.prod(len(self.choices[name]) for name in self.new)
 
     def column(self, name: str, numbers: Rows) -> NDArray[Any]:
-        """Return the places of a parameter, known before or new, in the numbered combinations."""
+        """Return the indices of a parameter's values in the numbered combinations."""
         if name not in self.new:
             return self.columns[name][numbers // (len(self) // self.rows)]
-        stride = math.prod(len(self.places[other]) for other in self.new[self.new.index(name) + 1 :])
-        return self.places[name][numbers // stride % len(self.places[name])]
+        stride = math.prod(len(self.choices[other]) for other in self.new[self.new.index(name) + 1 :])
+        return self.choices[name][numbers // stride % len(self.choices[name])]
 
 
 def enumerate_valid(
@@ -62,16 +69,23 @@ def enumerate_valid(
     constants: Mapping[str, Any],
     rng: np.random.Generator,
 ) -> Valid:
-    """Multiply the parameters out step by step, testing each constraint as soon as its names are known."""
+    """Return a variant's valid rows.
+
+    Args:
+        variant: its constraints and pruning rules are applied.
+        allowed: for each parameter, the indices of the values that it may have.
+        constants: values of all other names in the constraints.
+        rng: chooses the sample of a space too large to enumerate.
+    """
     small = np.uint8 if all(len(p.values) < 256 for p in variant.parameters.values()) else np.uint16
     if variant.listed is not None:
         return _listed(variant.listed, allowed, small)
-    places = {name: np.array(choices, dtype=small) for name, choices in allowed.items()}
+    choices = {name: np.array(indices, dtype=small) for name, indices in allowed.items()}
     values = {name: _value_array(parameter) for name, parameter in variant.parameters.items()}
     columns: dict[str, NDArray[Any]] = {}
     rows, sampled = 1, False
     for new, decided in _steps(variant, allowed):
-        product = _Product(columns, rows, places, new)
+        product = _Product(columns, rows, choices, new)
         total = len(product)
         tested = min(total, MAX_TESTED if decided else MAX_ROWS)
         kept, left = [], [0] * len(decided)
@@ -101,56 +115,61 @@ def enumerate_valid(
 
 
 def _listed(listed: Sequence[Sequence[int]], allowed: Mapping[str, list[int]], small: type[Any]) -> Valid:
-    """Return the combinations of a list whose values are allowed."""
+    """Return the listed combinations whose values are all allowed."""
     matrix = np.array(listed, dtype=small, order="F").reshape(len(listed), len(allowed))
     kept = np.ones(len(matrix), dtype=bool)
-    for column, places in zip(matrix.T, allowed.values(), strict=True):
-        kept &= np.isin(column, places)
-    return Valid(matrix[kept], False, "" if kept.any() else "none that is listed has the values asked for")
+    for column, indices in zip(matrix.T, allowed.values(), strict=True):
+        kept &= np.isin(column, indices)
+    return Valid(matrix[kept], False, "" if kept.any() else "no listed configuration has the required values")
 
 
 def _steps(
     variant: VariantSpec, allowed: Mapping[str, list[int]]
 ) -> Iterator[tuple[list[str], list[tuple[str, Expression]]]]:
-    """Order the work: next is always the constraint whose unknown parameters have the fewest combinations."""
-    pending, known = list(variant.search_conditions), set[str]()
+    """Return the steps of the enumeration: the parameters to add, and the conditions that can be tested then.
+
+    Next is always the condition whose missing parameters have the fewest combinations.
+    """
+    pending, added = list(variant.search_conditions), set[str]()
     while pending:
-        wanted = [[n for n in allowed if n in condition.names and n not in known] for _, condition in pending]
-        new = min(wanted, key=lambda names: math.prod(len(allowed[n]) for n in names))
+        missing = [
+            [n for n in allowed if n in condition.names and n not in added] for _, condition in pending
+        ]
+        new = min(missing, key=lambda names: math.prod(len(allowed[n]) for n in names))
         while math.prod(len(allowed[n]) for n in new) > MAX_TESTED:
-            known.add(new[0])
+            added.add(new[0])
             yield [new.pop(0)], []
-        known.update(new)
-        decided = [c for c in pending if c[1].names & allowed.keys() <= known]
+        added.update(new)
+        decided = [c for c in pending if c[1].names & allowed.keys() <= added]
         pending = [c for c in pending if c not in decided]
         yield new, decided
-    yield from (([name], []) for name in allowed if name not in known)
+    yield from (([name], []) for name in allowed if name not in added)
 
 
-def _spread(start: int, stop: int, wanted: int, total: int, rng: np.random.Generator) -> Rows:
-    """Return members ``start`` to ``stop`` of a sorted, even sample of ``wanted`` numbers below ``total``."""
-    # One number from each of `wanted` stretches, whose edges are whole numbers: none can be drawn twice.
-    whole, rest = divmod(total, wanted)
+def _spread(start: int, stop: int, size: int, total: int, rng: np.random.Generator) -> Rows:
+    """Return members ``start`` to ``stop`` of a sorted, even sample of ``size`` numbers below ``total``."""
+    # One number from each of `size` disjoint intervals with integer bounds: none can be drawn twice.
+    whole, rest = divmod(total, size)
     numbers = np.arange(start, stop + 1, dtype=np.int64)
-    edges = numbers * whole + numbers * rest // wanted
-    return edges[:-1] + (rng.random(stop - start) * np.diff(edges)).astype(np.int64)
+    bounds = numbers * whole + numbers * rest // size
+    return bounds[:-1] + (rng.random(stop - start) * np.diff(bounds)).astype(np.int64)
 
 
 def _value_array(parameter: ParameterSpec) -> NDArray[Any]:
     values = np.array(parameter.values)
-    # Booleans count as 0 and 1 in Python's arithmetic, but NumPy adds them with "or".
+    # In arithmetic, booleans are 0 and 1 in Python, but NumPy adds them with "or".
     return values.astype(np.int64) if values.dtype == bool else values
 
 
 def _with_default(
     variant: VariantSpec, allowed: Mapping[str, list[int]], constants: Mapping[str, Any], matrix: NDArray[Any]
 ) -> NDArray[Any]:
-    """Add the default configuration to a sample, if it is valid: the search starts there."""
+    """Return a sample with the default configuration, where a search starts, added if it is valid."""
     names = {**constants, **variant.defaults}
     row = [parameter.values.index(parameter.default) for parameter in variant.parameters.values()]
-    if not all(place in places for place, places in zip(row, allowed.values(), strict=True)):
+    if not all(index in indices for index, indices in zip(row, allowed.values(), strict=True)):
         return matrix
     if not all(condition.holds(names) for _, condition in variant.search_conditions):
         return matrix
-    there = np.all([column == place for column, place in zip(matrix.T, row, strict=True)], axis=0).any()
-    return matrix if there else np.vstack([matrix, np.array([row], dtype=matrix.dtype)])
+    sampled = np.all([column == index for column, index in zip(matrix.T, row, strict=True)], axis=0).any()
+    return matrix if sampled else np.vstack([matrix, np.array([row], dtype=matrix.dtype)])

@@ -1,4 +1,4 @@
-"""Whether a configuration may be run for a problem, and whether a search would try it."""
+"""Whether a configuration is valid for a problem, and whether a search would try it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuner.model import Configuration, Gpu, Problem
 
 
 def invalid_reason(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
-    """Say why a configuration, of whatever version of the kernel, cannot be run for a problem; empty if it can."""
+    """Return why a configuration, perhaps of another version of the kernel, cannot be run; empty if it can."""
     variant = kernel.variants.get(configuration.variant)
     if variant is None:
         return f"{kernel.name} has no variant {configuration.variant} any more"
@@ -32,7 +32,7 @@ def invalid_reason(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration
 
 
 def pruning_reason(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
-    """Say why a search would not try a configuration that can be run; empty if it would."""
+    """Return the pruning rule by which no search tries a valid configuration; empty if there is none."""
     names = {**kernel.environment(problem, gpu), **configuration.values}
-    conditions = kernel.variants[configuration.variant].pruning_rules
-    return next((reason for reason, condition in conditions if not condition.holds(names)), "")
+    rules = kernel.variants[configuration.variant].pruning_rules
+    return next((reason for reason, condition in rules if not condition.holds(names)), "")
