@@ -1,11 +1,11 @@
-"""Replays recorded spaces with many seeds, and says how soon each sampler finds what is within 5 % of the best.
+"""Replays recorded spaces with many seeds: how soon does each sampler come within 5 % of the best?
 
 scripts/run python scripts/search/benchmark.py FOLDER... --samplers gp-ei,tpe,random --seeds 20
 
 A folder may hold recordings of this tool, Kernel Tuner's cache files and T4 files, and T1 files beside them. The
 recorded configurations are the valid set. One evaluation is one configuration that was not tried before, whether it
 then fails or not. The fraction is the best recorded time over the best time found. A run begins with a random
-configuration (``--first default``: with the default), and ends when it has found the best one.
+configuration (``--first default``: with the default), and ends with the best one.
 
 ``--stop 0.002,0.005 --patience 10,20`` says instead what ``tune run --stop auto`` would save and lose at these noise
 floors: every run goes through all trials, and the loss is how much longer the best time is that was found by the stop.
@@ -26,114 +26,24 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 import numpy as np
+from cases import NEAR, Case, read_cases
+from tables import BUDGETS, stopping_table, table
 
 from tuner import __version__
 from tuner.devices.base import Compiled
-from tuner.formats.foreign_recording import read_json
-from tuner.formats.kernel_tuner_cache import is_cache, read_cache
-from tuner.formats.recording import read_recording, recorded_kernel
-from tuner.formats.t1 import read_t1
-from tuner.formats.t4 import is_t4, read_t4
-from tuner.kernel.load import load_kernel
 from tuner.model import Configuration
-from tuner.search.kernel_initial import settle
 from tuner.search.samplers import make_search
 from tuner.search.stopping import PATIENCE, StoppingCriterion
 from tuner.search.study import Search
-from tuner.space.space import SearchSpace
 from tuner.tuning.shortlist import Shortlist
-
-BUDGETS = (25, 50, 100, 200)
-NEAR = 1.05
-
-
-@dataclass(frozen=True)
-class Case:
-    """A recorded space, with the time of each configuration."""
-
-    name: str
-    space: SearchSpace
-    times: tuple[np.ndarray, ...]
-    """For each variant the time of each row in nanoseconds; not a number for a failure."""
-    initial: tuple[Configuration, ...] = ()
-    """What the kernel's file would have tried first, as far as it is recorded."""
-
-    @property
-    def kernel(self) -> str:
-        """What a case has in common with those that can teach it: the kernel, and its dtype and options."""
-        name, _, problem = self.name.partition(":")
-        return name.split("-")[0] + ",".join(
-            part for part in problem.split(",") if not part[-1].isdigit() or "=" not in part
-        )
-
-    @property
-    def best(self) -> float:
-        return float(min(np.nanmin(times) for times in self.times if not np.isnan(times).all()))
-
-
-def case_of(
-    name: str,
-    space: SearchSpace,
-    recorded: Mapping[Configuration, float | None],
-    initial: tuple[Configuration, ...] = (),
-) -> Case:
-    times = tuple(np.full(len(variant), np.nan) for variant in space.variants)
-    for configuration, time_ns in recorded.items():
-        if time_ns and (location := space.locate(configuration)) is not None:
-            times[location[0]][location[1]] = time_ns
-    return Case(name, space, times, initial)
-
-
-def cases_of(path: Path) -> list[Case]:
-    """Read a file; what is no recording gives nothing."""
-    data = read_json(path)
-    if isinstance(data, dict) and "format" in data:
-        recording = read_recording(path)
-        kernel, found = load_kernel(recorded_kernel(path, recording.kernel)), []
-        for recorded in recording.problems:
-            space = SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu).restricted(recorded.rows)
-            times = {c: median(r.samples_ns) if r.status.ranked else None for c, r in recorded.rows.items()}
-            problem = str(recorded.problem).replace(" ", ",")
-            settled = settle(kernel, recorded.problem, recording.gpu, space)
-            initial = tuple(one.configuration for one in settled if one.configuration)
-            found.append(case_of(f"{recording.name}:{problem}", space, times, initial))
-        return found
-    defaults = {}
-    for other in sorted(path.parent.glob("*.T1.json")):
-        if path.name.startswith(other.name.removesuffix(".T1.json") + "-"):
-            defaults = read_t1(other).defaults
-    if is_cache(data):
-        foreign = read_cache(path, data, defaults)
-    elif is_t4(data):
-        foreign = read_t4(path, data, defaults)
-    else:
-        return []
-    times = {foreign.configuration(row): time_ns for row, time_ns in foreign.times_ns.items()}
-    return [case_of(foreign.name, foreign.space(), times)]
-
-
-def read_cases(paths: list[Path], only: list[str]) -> list[Case]:
-    cases: dict[str, Case] = {}
-    for given in paths:
-        for path in sorted(given.iterdir()) if given.is_dir() else [given]:
-            if path.suffix not in (".json", ".gz") or path.name.endswith(".T1.json"):
-                continue
-            stem = path.name.split(".json")[0]
-            if stem.endswith("_T4") and stem.removesuffix("_T4") in cases:
-                continue  # the same measurements in another format
-            if not only or any(word in stem for word in only):
-                cases |= {case.name: case for case in cases_of(path)}
-    return list(cases.values())
 
 
 @dataclass(frozen=True)
@@ -145,19 +55,19 @@ class Job:
     batch: int
     random_first: bool
     warm: int
-    seeded: bool = False
+    initial: bool = False
     rules: tuple[tuple[float, int], ...] = ()
     """Noise floors and patiences to stop by."""
     ahead: int = 0
-    """Configurations that are asked for before the first of them is told; 0 for batches."""
+    """Configurations that are begun before the first result is told; 0 for batches."""
     compilers: int = 0
-    """With which a shortlist is kept; 0 for none."""
+    """Compilers that fill a shortlist; 0 for none."""
     seconds: tuple[float, float] = (0.0, 0.0)
     """That a candidate takes to compile and to time."""
 
 
 class Ready:
-    """Compiles at once: what may be chosen when is a matter of counts."""
+    """Compiles at once: counts alone decide what may be chosen when."""
 
     def __init__(self, compilers: int) -> None:
         self.compilers, self.lookahead = compilers, compilers + 8
@@ -173,102 +83,127 @@ class Ready:
 
 
 CASES: list[Case] = []
+"""Read before the processes are forked."""
+
+
+class Replay:
+    """A search on a recording, with the best time after each evaluation."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.case = job, CASES[job.case]
+        space = copy.copy(self.case.space)
+        if job.random_first:
+            rng = np.random.default_rng(job.seed)
+            number = int(rng.integers(len(space.variants)))
+            space.default = space.variants[number].configuration(
+                int(rng.integers(len(space.variants[number])))
+            )
+        self.search = make_search(job.sampler, space, job.seed)
+        if job.warm:
+            teach(self.search, job)
+        if job.initial:
+            self.search.begin_with(self.case.initial)
+        self.best_ns = np.inf
+        self.trajectory: list[float] = []
+        self.spent_s = 0.0
+        """Processor time of the search."""
+        self.stops: dict[tuple[float, int], int] = {}
+        """For each stopping rule the evaluation after which it ends the search."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the best recorded time is there, or no evaluation is left."""
+        return self.best_ns <= self.case.best or len(self.trajectory) >= self.job.trials
+
+    def measure(self, configuration: Configuration) -> float | None:
+        time_ns = self.case.time_ns(configuration)
+        self.best_ns = min(self.best_ns, np.inf if time_ns is None else time_ns)
+        self.trajectory.append(self.best_ns)
+        return time_ns
+
+    def in_batches(self) -> None:
+        """Ask for a batch, then tell its results."""
+        criteria = {rule: criterion_of(*rule) for rule in self.job.rules}
+        while len(self.trajectory) < self.job.trials if criteria else not self.done:
+            batch = self._ask(list(criteria.values()))
+            for configuration in batch:
+                time_ns = self.measure(configuration)
+                self.search.tell(configuration, time_ns)
+                for criterion in criteria.values():
+                    criterion.told(time_ns)
+            for rule, criterion in criteria.items():
+                if criterion.reached:
+                    self.stops.setdefault(rule, len(self.trajectory))
+            if not batch:
+                break
+
+    def _ask(self, criteria: list[StoppingCriterion]) -> list[Configuration]:
+        batch = []
+        for _ in range(min(self.job.batch, self.job.trials - len(self.trajectory))):
+            began = time.process_time()
+            configuration = self.search.ask()
+            self.spent_s += time.process_time() - began
+            if configuration is None:
+                break
+            batch.append(configuration)
+            for criterion in criteria:
+                criterion.proposed(self.search.expected_improvement)
+        return batch
+
+    def late(self) -> None:
+        """Tell results late: in the order asked, or chosen from a shortlist."""
+        job, search, shortlist = self.job, self.search, None
+        if job.compilers:
+            device = Ready(job.compilers)
+            shortlist = Shortlist(search, device, lambda: device.lookahead)  # type: ignore[arg-type]
+        under_way: deque[tuple[Configuration, float | None]] = deque()
+        began = time.process_time()
+        for number in range(job.trials):
+            if shortlist and not search.opening:
+                shortlist.fill(job.trials - number)
+                configuration = None if shortlist.empty else search.ask(shortlist.choose())
+            else:
+                configuration = search.ask()
+            if configuration is None or self.done:
+                break
+            under_way.append((configuration, self.measure(configuration)))
+            while len(under_way) >= (shortlist.depth if shortlist else job.ahead):
+                search.tell(*under_way.popleft())
+                if shortlist:
+                    shortlist.told(*job.seconds)
+        self.spent_s = time.process_time() - began
+
+    def result(self) -> dict[str, Any]:
+        trajectory, best = self.trajectory, self.case.best
+        ends = {rule: self.stops.get(rule, len(trajectory)) for rule in self.job.rules}
+        return {
+            "space": self.case.name,
+            "sampler": self.job.sampler,
+            "seed": self.job.seed,
+            "near": next((i + 1 for i, t in enumerate(trajectory) if t <= NEAR * best), None),
+            "fractions": [best / trajectory[min(b, len(trajectory)) - 1] for b in BUDGETS],
+            "ms": 1000 * self.spent_s / max(len(trajectory), 1),
+            "stops": [
+                {
+                    "noise_floor": noise_floor,
+                    "patience": patience,
+                    "trials": end,
+                    "of": len(trajectory),
+                    "loss": trajectory[end - 1] / trajectory[-1] - 1,
+                }
+                for (noise_floor, patience), end in ends.items()
+            ],
+        }
 
 
 def replay(job: Job) -> dict[str, Any]:
-    """One run: the best time after each evaluation, and the processor time of a suggestion."""
-    case = CASES[job.case]
-    space = copy.copy(case.space)
-    rng = np.random.default_rng(job.seed)
-    if job.random_first:
-        number = int(rng.integers(len(space.variants)))
-        space.default = space.variants[number].configuration(int(rng.integers(len(space.variants[number]))))
-    search = make_search(job.sampler, space, job.seed)
-    if job.warm:
-        teach(search, job)
-    if job.seeded:
-        search.begin_with(case.initial)
-    criteria = {rule: criterion_of(*rule) for rule in job.rules}
-    stops: dict[tuple[float, int], int] = {}
-    best, found = case.best, np.inf
-    trajectory: list[float] = []
-    spent = 0.0
-
-    def measure(configuration: Configuration) -> float | None:
-        nonlocal found
-        location = space.locate(configuration)
-        assert location is not None
-        time_ns = float(case.times[location[0]][location[1]])
-        found = min(found, time_ns) if time_ns == time_ns else found
-        trajectory.append(found)
-        return time_ns if time_ns == time_ns else None
-
+    """Return one run: when it was near the best time, the fractions, and the processor time of a suggestion."""
+    one = Replay(job)
     if job.ahead or job.compilers:
-        began = time.process_time()
-        late(search, job, measure, lambda: found <= best)
-        spent = time.process_time() - began
-    while not (job.ahead or job.compilers) and len(trajectory) < job.trials and (found > best or criteria):
-        asked = []
-        for _ in range(min(job.batch, job.trials - len(trajectory))):
-            began = time.process_time()
-            configuration = search.ask()
-            spent += time.process_time() - began
-            if configuration is None:
-                break
-            asked.append(configuration)
-            for criterion in criteria.values():
-                criterion.asked(search.expected_improvement)
-        for configuration in asked:
-            time_ns = measure(configuration)
-            search.tell(configuration, time_ns)
-            for criterion in criteria.values():
-                criterion.told(time_ns)
-        for rule, criterion in criteria.items():
-            if criterion.reached:
-                stops.setdefault(rule, len(trajectory))
-        if not asked:
-            break
-    near = next((i + 1 for i, t in enumerate(trajectory) if t <= NEAR * best), None)
-    fractions = [best / trajectory[min(b, len(trajectory)) - 1] for b in BUDGETS]
-    return {
-        "space": case.name,
-        "sampler": job.sampler,
-        "seed": job.seed,
-        "near": near,
-        "fractions": fractions,
-        "ms": 1000 * spent / max(len(trajectory), 1),
-        "stops": [
-            {
-                "noise_floor": rule[0],
-                "patience": rule[1],
-                "trials": (end := stops.get(rule, len(trajectory))),
-                "of": len(trajectory),
-                "loss": trajectory[end - 1] / trajectory[-1] - 1,
-            }
-            for rule in job.rules
-        ],
-    }
-
-
-def late(
-    search: Search, job: Job, measure: Callable[[Configuration], float | None], done: Callable[[], bool]
-) -> None:
-    """One run whose results come late: in the order asked, or chosen from a shortlist."""
-    shortlist = Shortlist(search, Ready(job.compilers)) if job.compilers else None  # type: ignore[arg-type]
-    under_way: deque[tuple[Configuration, float | None]] = deque()
-    for number in range(job.trials):
-        if shortlist and not search.opening:
-            shortlist.fill(job.trials - number)
-            configuration = None if shortlist.empty else search.ask(shortlist.choose())
-        else:
-            configuration = search.ask()
-        if configuration is None or done():
-            return
-        under_way.append((configuration, measure(configuration)))
-        while len(under_way) >= (shortlist.depth if shortlist else job.ahead):
-            search.tell(*under_way.popleft())
-            if shortlist:
-                shortlist.told(*job.seconds)
+        one.late()
+    else:
+        one.in_batches()
+    return one.result()
 
 
 def criterion_of(noise_floor: float, patience: int) -> StoppingCriterion:
@@ -276,93 +211,20 @@ def criterion_of(noise_floor: float, patience: int) -> StoppingCriterion:
 
 
 def teach(search: Search, job: Job) -> None:
-    """Let another search of the same kernel elsewhere run first, and hand on what it found."""
+    """Teach a search the results of another one, of the same kernel elsewhere."""
     others = [case for i, case in enumerate(CASES) if i != job.case and case.kernel == CASES[job.case].kernel]
     if not others:
         return
     other = others[job.seed % len(others)]
     earlier = make_search(job.sampler, other.space, job.seed + 1000)
-    found = []
-    for _ in range(job.warm):
-        if (configuration := earlier.ask()) is None:
-            break
-        location = other.space.locate(configuration)
-        assert location is not None
-        time_ns = float(other.times[location[0]][location[1]])
-        told = time_ns if time_ns == time_ns else None
-        earlier.tell(configuration, told)
-        found.append((configuration, told))
-    search.learn(found, distance=1.0)
+    results: list[tuple[Configuration, float | None]] = []
+    while len(results) < job.warm and (configuration := earlier.ask()) is not None:
+        results.append((configuration, other.time_ns(configuration)))
+        earlier.tell(*results[-1])
+    search.learn(results, distance=1.0)
 
 
-def summarise(runs: list[dict[str, Any]], trials: int) -> dict[str, Any]:
-    near = [run["near"] or np.inf for run in runs]
-    fractions = np.array([run["fractions"] for run in runs])
-    return {
-        "runs": len(runs),
-        "to_5_percent": float(np.median(near)),
-        "to_5_percent_p90": float(np.quantile(near, 0.9, method="lower")),
-        "hit_rate": float(np.mean([n <= trials for n in near])),
-        "fraction_median": np.median(fractions, axis=0).tolist(),
-        "fraction_p10": np.quantile(fractions, 0.1, axis=0).tolist(),
-        "ms": float(np.mean([run["ms"] for run in runs])),
-    }
-
-
-def number(value: float) -> str:
-    return f"{value:.1f}" if np.isfinite(value) else "-"
-
-
-def table(runs: list[dict[str, Any]], samplers: list[str], names: list[str], trials: int) -> dict[str, Any]:
-    shown = [b for b in BUDGETS if b <= trials]
-    wide = max(map(len, names), default=5)
-    result: dict[str, Any] = {}
-    for sampler in samplers:
-        print(f"\n{sampler}")
-        heads = "".join(f"{f'at {b}':>15}" for b in shown)
-        print(f"{'space':{wide}}{'to 5 %':>8}{'p90':>7}{'hit':>6}{heads}{'ms':>7}")
-        spaces = {
-            n: summarise([r for r in runs if (r["sampler"], r["space"]) == (sampler, n)], trials)
-            for n in names
-        }
-        whole = summarise([r for r in runs if r["sampler"] == sampler], trials)
-        headline = float(np.median([s["to_5_percent"] for s in spaces.values()]))
-        for name, s in [*spaces.items(), ("all runs", whole)]:
-            pairs = zip(s["fraction_median"], s["fraction_p10"], strict=True)
-            cells = "".join(f"{m:>8.3f} /{p:.3f}" for (m, p), _ in zip(pairs, shown, strict=False))
-            p90, hit = number(s["to_5_percent_p90"]), f"{100 * s['hit_rate']:.0f}%"
-            print(f"{name:{wide}}{number(s['to_5_percent']):>8}{p90:>7}{hit:>6}{cells}{s['ms']:>7.1f}")
-        print(f"median over spaces of each space's median to 5 %: {number(headline)}")
-        result[sampler] = {"headline": headline, "all": whole, "spaces": spaces}
-    return result
-
-
-def stopping_table(runs: list[dict[str, Any]], names: list[str]) -> None:
-    """Say for each noise floor and patience what stopping saves and what it loses."""
-    wide = max(map(len, names), default=5)
-    for index, rule in enumerate(runs[0]["stops"]):
-        floor = rule["noise_floor"]
-        print(f"\nnoise floor {100 * floor:g} %, {rule['patience']} proposals in a row")
-        heads = (
-            f"{'stopped after':>15}{'earliest':>10}{'latest':>8}{'saved':>7}{'same best':>11}{'> floor':>9}"
-        )
-        print(f"{'space':{wide}}{heads}{'mean loss':>11}{'p90':>8}{'worst':>8}")
-        for name in [*names, "all runs"]:
-            stops = [run["stops"][index] for run in runs if name in (run["space"], "all runs")]
-            trials, losses = [stop["trials"] for stop in stops], [stop["loss"] for stop in stops]
-            saved = 1 - sum(trials) / sum(stop["of"] for stop in stops)
-            counts = (
-                f"{sum(loss <= 0 for loss in losses)}/{len(losses)}",
-                sum(loss > floor for loss in losses),
-            )
-            late = 100 * np.mean(losses), 100 * np.quantile(losses, 0.9, method="higher"), 100 * max(losses)
-            print(
-                f"{name:{wide}}{np.median(trials):>15.1f}{min(trials):>10}{max(trials):>8}{saved:>7.0%}"
-                f"{counts[0]:>11}{counts[1]:>9}{late[0]:>9.2f} %{late[1]:>6.2f} %{late[2]:>6.2f} %"
-            )
-
-
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -378,7 +240,11 @@ def main() -> None:
         "--warm", type=int, default=0, help="trials of an earlier run on another space of the kernel"
     )
     parser.add_argument(
-        "--seeded", action="store_true", help="begin with the initial configurations of the kernel's file, where there are any"
+        "--initial",
+        "--seeded",
+        dest="initial",
+        action="store_true",
+        help="begin with the initial configurations of the kernel's file, where there are any",
     )
     parser.add_argument(
         "--stop", default="", help="noise floors at which to try an early stop, such as 0.002"
@@ -389,18 +255,14 @@ def main() -> None:
     parser.add_argument("--seconds", default="0.3,0.1", help="to compile and to time, with --compilers")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path, help="every run, and the table")
-    given = parser.parse_args()
-    CASES.extend(read_cases(given.paths, [word for word in given.spaces.split(",") if word]))
-    samplers = given.samplers.split(",")
+    return parser.parse_args()
+
+
+def jobs_of(
+    given: argparse.Namespace, samplers: list[str], rules: tuple[tuple[float, int], ...]
+) -> list[Job]:
     compile_s, measure_s = (float(word) for word in given.seconds.split(","))
-    seconds = (compile_s, measure_s)
-    rules = tuple(
-        (float(floor), int(patience))
-        for floor in given.stop.split(",")
-        for patience in given.patience.split(",")
-        if floor
-    )
-    jobs = [
+    return [
         Job(
             i,
             sampler,
@@ -409,23 +271,30 @@ def main() -> None:
             given.batch,
             given.first == "random",
             given.warm,
-            given.seeded,
+            given.initial,
             rules,
             given.ahead,
             given.compilers,
-            seconds,
+            (compile_s, measure_s),
         )
         for sampler in samplers
         for i in range(len(CASES))
         for seed in range(given.first_seed, given.first_seed + given.seeds)
     ]
-    with multiprocessing.get_context("fork").Pool(given.jobs) as pool:
-        runs = []
+
+
+def run_all(jobs: list[Job], processes: int) -> list[dict[str, Any]]:
+    runs = []
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
         for run in pool.imap_unordered(replay, jobs):
             runs.append(run)
             print(f"\r{len(runs)}/{len(jobs)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    runs.sort(key=lambda run: (samplers.index(run["sampler"]), run["space"], run["seed"]))
+    return runs
+
+
+def print_heading(given: argparse.Namespace) -> None:
+    compile_s, measure_s = (float(word) for word in given.seconds.split(","))
     first = "a random one first" if given.first == "random" else "the default first"
     how = f"batches of {given.batch}"
     if given.compilers:
@@ -435,16 +304,31 @@ def main() -> None:
     print(
         f"kernel-tune {__version__}: {given.seeds} seeds from {given.first_seed}, {how}, {first}"
         + (f", taught by {given.warm} trials of another size or GPU" if given.warm else "")
-        + (", the kernel's initial configurations first" if given.seeded else "")
+        + (", the kernel's initial configurations first" if given.initial else "")
     )
-    names = [case.name for case in CASES]
     for case in CASES:
         sure = np.concatenate(case.times)
         near = int(np.sum(sure <= NEAR * case.best))
         print(
             f"  {case.name}: {len(sure)} configurations, {int(np.isnan(sure).sum())} fail, {near} within 5 %"
-            + (f", {len(case.initial)} initial configurations" if given.seeded else "")
+            + (f", {len(case.initial)} initial configurations" if given.initial else "")
         )
+
+
+def main() -> None:
+    given = arguments()
+    CASES.extend(read_cases(given.paths, [word for word in given.spaces.split(",") if word]))
+    samplers = given.samplers.split(",")
+    rules = tuple(
+        (float(floor), int(patience))
+        for floor in given.stop.split(",")
+        for patience in given.patience.split(",")
+        if floor
+    )
+    runs = run_all(jobs_of(given, samplers, rules), given.jobs)
+    runs.sort(key=lambda run: (samplers.index(run["sampler"]), run["space"], run["seed"]))
+    print_heading(given)
+    names = [case.name for case in CASES]
     result: dict[str, Any] = {}
     if rules:
         for sampler in samplers:
@@ -460,7 +344,7 @@ def main() -> None:
             "batch": given.batch,
             "first": given.first,
             "warm": given.warm,
-            "seeded": given.seeded,
+            "seeded": given.initial,
         }
         given.json.write_text(
             json.dumps({"settings": settings, "samplers": result, "runs": runs}, indent=1) + "\n"

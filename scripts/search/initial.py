@@ -1,11 +1,11 @@
-"""What initial configurations are worth: searches of the same problems from scratch, with and without them, on a GPU or a recording.
+"""Measures what initial configurations are worth: searches of the same problems with and without them.
 
 scripts/run python scripts/search/initial.py --kernel gemm --dtype bfloat16 \\
     --problem m=4096,n=4096,k=4096 --problem m=16,n=8192,k=8192 --arms none,kernel --search-seeds 2
 
-Every search has a database of its own, and ends before the race: what is compared is the best time that a search has
-seen after so many trials, as a share of the best that any of them saw. Times of one search are not taken in turn with
-those of another, so that a per cent between two of them may be noise; the noise floor is said.
+Every search starts from scratch, on a GPU or a recording, has a database of its own, and ends before the race. Compared
+are the best times after so many trials, as shares of the best of all searches. Times of two searches are not taken in
+turn, so that a per cent between them may be noise; the noise floor is printed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHOWN = (5, 10, 20, 50, 100, 200)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SearchOutcome:
     """One search: the best time in nanoseconds after each trial, infinite before the first that worked."""
 
     problem: str
@@ -57,7 +57,7 @@ class Outcome:
 
 def search(
     kernel: KernelSpec, problem: Problem, device: Device, arm: str, given: argparse.Namespace, seed: int
-) -> Outcome:
+) -> SearchOutcome:
     request = Request(
         kernel,
         problem,
@@ -78,7 +78,7 @@ def search(
             best = min(best, trial.time_ns)
         trajectory.append(best)
     incumbent = result.state.incumbent
-    return Outcome(
+    return SearchOutcome(
         str(problem),
         arm,
         seed,
@@ -91,20 +91,20 @@ def search(
     )
 
 
-def table(found: list[Outcome], trials: int) -> None:
-    """Print what the searches of one problem came to."""
-    best = min(found, key=lambda one: one.best_ns[-1])
-    problem, least = best.problem, best.best_ns[-1]
-    if not math.isfinite(least):
+def table(outcomes: list[SearchOutcome], trials: int) -> None:
+    """Print the searches of one problem."""
+    best = min(outcomes, key=lambda one: one.best_ns[-1])
+    problem, best_ns = best.problem, best.best_ns[-1]
+    if not math.isfinite(best_ns):
         print(f"\n{problem}: no configuration worked", flush=True)
         return
     shown = [n for n in SHOWN if n <= trials]
     floor = f"noise floor {100 * best.noise_floor:.2g} %"
-    print(f"\n{problem}: best {least / 1e3:.2f} us ({best.arm}), {floor}\n  {best.winner}")
+    print(f"\n{problem}: best {best_ns / 1e3:.2f} us ({best.arm}), {floor}\n  {best.winner}")
     heads = "".join(f"{f'at {n}':>8}" for n in shown)
     print(f"  {'initial':<12}{'seed':>5}{'first':>7}{'trials':>8}{'s':>7}{heads}")
-    for one in found:
-        cells = "".join(f"{least / one.after(n):>8.3f}" for n in shown)
+    for one in outcomes:
+        cells = "".join(f"{best_ns / one.after(n):>8.3f}" for n in shown)
         first = sum(map(len, one.initial.values()))
         print(
             f"  {one.arm:<12}{one.seed:>5}{first:>7}{len(one.best_ns):>8}{one.seconds:>7.1f}{cells}",
@@ -134,7 +134,7 @@ def main() -> None:
     kernel = load_kernel(kernel_for(given.device, given.kernel))
     dtypes = [given.dtype] if given.dtype else []
     problems = make_problems(kernel, [], dtypes, given.option, [], given.problem, None)
-    found: list[Outcome] = []
+    outcomes: list[SearchOutcome] = []
     with closing(open_device(given.device, kernel.name, given.jobs, paths.cache() / "cubins")) as device:
         print(
             f"kernel-tune {__version__}, {device.gpu.name}, {device.name}, {given.sampler}, {given.trials} trials"
@@ -142,11 +142,11 @@ def main() -> None:
         for problem in problems:
             for seed in range(given.search_seeds):
                 for arm in given.arms.split(","):
-                    found.append(search(kernel, problem, device, arm, given, seed))
+                    outcomes.append(search(kernel, problem, device, arm, given, seed))
                     if given.json:
-                        data: list[dict[str, Any]] = [one.__dict__ for one in found]
+                        data: list[dict[str, Any]] = [one.__dict__ for one in outcomes]
                         given.json.write_text(json.dumps(data, indent=1) + "\n")
-            table([one for one in found if one.problem == str(problem)], given.trials)
+            table([one for one in outcomes if one.problem == str(problem)], given.trials)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Repeats what was tried for the search and is not kept: other settings, other ways to choose.
+"""Repeats experiments with the search that were not adopted: other settings, other ways to choose.
 
 scripts/run python scripts/search/tried.py FOLDER --seeds 60 --only margin
 
@@ -20,7 +20,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 import numpy as np
-from benchmark import NEAR, Case, read_cases
+from cases import NEAR, Case, read_cases
 
 from tuner.search.base import Location
 from tuner.search.expected_improvement import GPEISampler, GPEISettings, expected_improvement
@@ -33,7 +33,7 @@ from tuner.space.space import SearchSpace
 TRIALS = 200
 MISSED = 300
 REACH = 0.33
-"""Distance over all features within which a failure is a neighbour's business."""
+"""Distance over all features within which a failure counts against a configuration."""
 
 
 class Left(GPEISampler):
@@ -109,10 +109,10 @@ def searches() -> dict[str, Make]:
     }.items():
         for value in values:
             settings[f"{name} {value:g}"] = replace(usual, prior=replace(usual.prior, **{name: value}))
-    found: dict[str, Make] = {}
+    makes: dict[str, Make] = {}
     for name, chosen in settings.items():
-        found[name] = lambda space, seed, chosen=chosen: GPEISampler(space, seed, chosen)  # type: ignore[misc]
-    return found | {"left": Left, "both": Both, "vote": Vote, "middle": Middle}
+        makes[name] = lambda space, seed, chosen=chosen: GPEISampler(space, seed, chosen)  # type: ignore[misc]
+    return makes | {"left": Left, "both": Both, "vote": Vote, "middle": Middle}
 
 
 def trials(case: Case, make: Make, seed: int) -> int:
@@ -123,13 +123,12 @@ def trials(case: Case, make: Make, seed: int) -> int:
     search = Search(space, make(space, seed))
     for count in range(1, TRIALS + 1):
         configuration = search.ask()
-        place = None if configuration is None else space.locate(configuration)
-        if configuration is None or place is None:
+        if configuration is None:
             break
-        time_ns = float(case.times[place[0]][place[1]])
-        if time_ns <= NEAR * case.best:
+        time_ns = case.time_ns(configuration)
+        if time_ns is not None and time_ns <= NEAR * case.best:
             return count
-        search.tell(configuration, time_ns if time_ns == time_ns else None)
+        search.tell(configuration, time_ns)
     return MISSED
 
 
@@ -148,14 +147,14 @@ def main() -> None:
         if words and not any(word in name for word in words):
             continue
         seeds = range(given.first_seed, given.first_seed + given.seeds)
-        found = np.array([[trials(case, make, seed) for seed in seeds] for case in cases])
-        medians, means = np.median(found, axis=1), np.exp(np.log(found).mean(axis=1))
+        counts = np.array([[trials(case, make, seed) for seed in seeds] for case in cases])
+        medians, means = np.median(counts, axis=1), np.exp(np.log(counts).mean(axis=1))
         spaces = " ".join(
             f"{case.name}={median:g}/{mean:.3g}"
             for case, median, mean in zip(cases, medians, means, strict=True)
         )
-        whole = f"med={np.median(medians):.1f} gm={np.exp(np.log(found).mean()):.2f}"
-        print(f"{name:14} {whole} miss={int((found == MISSED).sum())} | {spaces}", flush=True)
+        whole = f"med={np.median(medians):.1f} gm={np.exp(np.log(counts).mean()):.2f}"
+        print(f"{name:14} {whole} miss={int((counts == MISSED).sum())} | {spaces}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,116 @@
+"""Recorded spaces: recordings of this tool, Kernel Tuner's cache files and T4 files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from tuner.formats.foreign_recording import read_json
+from tuner.formats.kernel_tuner_cache import is_cache, read_cache
+from tuner.formats.recording import read_recording, recorded_kernel
+from tuner.formats.t1 import read_t1
+from tuner.formats.t4 import is_t4, read_t4
+from tuner.kernel.load import load_kernel
+from tuner.model import Configuration
+from tuner.search.kernel_initial import settle
+from tuner.space.space import SearchSpace
+
+NEAR = 1.05
+"""A time within 5 % of the best recorded one counts as near."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recorded space, with the time of each configuration."""
+
+    name: str
+    space: SearchSpace
+    times: tuple[np.ndarray, ...]
+    """For each variant the time of each row in nanoseconds; not a number for a failure."""
+    initial: tuple[Configuration, ...] = ()
+    """Initial configurations of the kernel's file, as far as they are recorded."""
+
+    def time_ns(self, configuration: Configuration) -> float | None:
+        """Return a recorded time, or None for a failure."""
+        location = self.space.locate(configuration)
+        assert location is not None
+        time_ns = float(self.times[location[0]][location[1]])
+        return None if np.isnan(time_ns) else time_ns
+
+    @property
+    def kernel(self) -> str:
+        """The kernel, dtype and options: a case can teach others with the same."""
+        name, _, problem = self.name.partition(":")
+        return name.split("-")[0] + ",".join(
+            part for part in problem.split(",") if not part[-1].isdigit() or "=" not in part
+        )
+
+    @property
+    def best(self) -> float:
+        """The best recorded time, in nanoseconds."""
+        return float(min(np.nanmin(times) for times in self.times if not np.isnan(times).all()))
+
+
+def case_of(
+    name: str,
+    space: SearchSpace,
+    recorded: Mapping[Configuration, float | None],
+    initial: tuple[Configuration, ...] = (),
+) -> Case:
+    times = tuple(np.full(len(variant), np.nan) for variant in space.variants)
+    for configuration, time_ns in recorded.items():
+        if time_ns and (location := space.locate(configuration)) is not None:
+            times[location[0]][location[1]] = time_ns
+    return Case(name, space, times, initial)
+
+
+def cases_of(path: Path) -> list[Case]:
+    """Return the cases of a file; none if it is no recording."""
+    data = read_json(path)
+    if isinstance(data, dict) and "format" in data:
+        return _own_cases(path)
+    defaults = {}
+    for other in sorted(path.parent.glob("*.T1.json")):
+        if path.name.startswith(other.name.removesuffix(".T1.json") + "-"):
+            defaults = read_t1(other).defaults
+    if is_cache(data):
+        foreign = read_cache(path, data, defaults)
+    elif is_t4(data):
+        foreign = read_t4(path, data, defaults)
+    else:
+        return []
+    times = {foreign.configuration(row): time_ns for row, time_ns in foreign.times_ns.items()}
+    return [case_of(foreign.name, foreign.space(), times)]
+
+
+def _own_cases(path: Path) -> list[Case]:
+    recording = read_recording(path)
+    kernel = load_kernel(recorded_kernel(path, recording.kernel))
+    cases = []
+    for recorded in recording.problems:
+        space = SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu).restricted(recorded.rows)
+        times = {c: median(r.samples_ns) if r.status.ranked else None for c, r in recorded.rows.items()}
+        problem = str(recorded.problem).replace(" ", ",")
+        settled = settle(kernel, recorded.problem, recording.gpu, space)
+        initial = tuple(entry.configuration for entry in settled if entry.configuration)
+        cases.append(case_of(f"{recording.name}:{problem}", space, times, initial))
+    return cases
+
+
+def read_cases(paths: list[Path], only: list[str]) -> list[Case]:
+    """Return the cases of files and folders whose names have one of some words, or of all."""
+    cases: dict[str, Case] = {}
+    for given in paths:
+        for path in sorted(given.iterdir()) if given.is_dir() else [given]:
+            if path.suffix not in (".json", ".gz") or path.name.endswith(".T1.json"):
+                continue
+            stem = path.name.split(".json")[0]
+            if stem.endswith("_T4") and stem.removesuffix("_T4") in cases:
+                continue  # the same measurements in another format
+            if not only or any(word in stem for word in only):
+                cases |= {case.name: case for case in cases_of(path)}
+    return list(cases.values())
