@@ -245,9 +245,8 @@ def run_group(
             failed = Measurement(Status.UNVERIFIED, error=f"the problem cannot be prepared: {error}")
             tally.add(Case(problem, configuration), failed)
         return
-    device.incumbent_ns = 1.0  # against it everything is hopelessly slow, and timed once
     for number, configuration in enumerate(chosen):
-        device.submit(number, configuration)
+        device.submit(number, configuration, lambda: 1.0)  # so everything is hopelessly slow, and timed once
     waiting, heard = len(chosen), time.monotonic()
     while waiting:
         outcomes: list[Outcome] = device.collect(1.0)
@@ -351,16 +350,20 @@ def main(words: Sequence[str] | None = None) -> int:
             raise TunerError("this machine has no NVIDIA GPU", "run it on one that has")  # noqa: TRY301
         from tuner.devices.local import LocalDevice
 
-        device = LocalDevice(given.device, given.jobs, paths.cache() / "cubins")
+        device = LocalDevice(given.device, given.jobs, paths.cache() / "cubins", say=say)
     except TunerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return check(device, kernels, given)
 
 
+def say(text: str) -> None:
+    """Print a line beside the results."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def check(device: Device, kernels: Sequence[KernelSpec], given: argparse.Namespace) -> int:
     """Run everything on a device, print what was found, and close it."""
-    device.say = lambda text: print(text, file=sys.stderr, flush=True)
     tally, began, stopped, error = Tally(), time.monotonic(), False, ""
     try:
         stopped = run_all(device, kernels, given, tally)

@@ -192,14 +192,14 @@ def test_full_or_read_only_disk_is_harmless(
 # -- notes
 
 
-def notes(name: str = "NVIDIA H200", others: int = 0, *, nvml: bool = True) -> list[str]:
+def notes(name: str = "NVIDIA H200", others: int = 0, *, nvml: bool = True) -> tuple[str, ...]:
     clocks: Any = SimpleNamespace(available=nvml)
     return _notes(name, clocks, others)
 
 
 def test_a_gpu_of_ones_own_needs_no_notes() -> None:
     assert notes() == ()
-    assert notes("NVIDIA RTX AMIGO 4000") == []
+    assert notes("NVIDIA RTX AMIGO 4000") == ()
 
 
 @pytest.mark.parametrize(

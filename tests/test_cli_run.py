@@ -22,14 +22,14 @@ from tests.commands import Said, said_by
 from tests.faults.kernels import SOURCE, altered, scale_kernel, write_kernel, write_synthetic_recording
 from tests.faults.stub_device import StubDevice, good, time_of
 from tuner.conditions import Calibration, Conditions, Mode, Regime
-from tuner.devices import choose
 from tuner.devices.base import Contestant, RaceRound
 from tuner.errors import DeviceError, Interrupted
 from tuner.kernel import render
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Verification
-from tuner.tuning.state import Request, Result
+from tuner.tuning.request import Request
+from tuner.tuning.state import Result
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -548,13 +548,8 @@ class Rounding(StubDevice):
         auto = Mode.ROTATING if problem.dtype in self.short else Mode.COLD
         return Conditions(mode or auto, regime), "as scripted"
 
-    def prepare(
-        self,
-        kernel: KernelSpec,
-        problem: Problem,
-        seed: int,
-        conditions: Conditions = Conditions(),  # noqa: B008 - frozen
-        truth: Problem | None = None,
+    def _prepare(
+        self, kernel: KernelSpec, problem: Problem, seed: int, conditions: Conditions, truth: Problem | None
     ) -> None:
         self.prepared.append(problem)
         self.dtype, self.conditions = problem.dtype, conditions
@@ -577,7 +572,7 @@ class Rounding(StubDevice):
 @pytest.fixture
 def rounding(monkeypatch: pytest.MonkeyPatch) -> Rounding:
     device = Rounding()
-    monkeypatch.setattr(choose, "open_device", lambda *_: device)
+    monkeypatch.setattr("tuner.cli.run.open_device", lambda *_: device)
     return device
 
 
@@ -757,14 +752,14 @@ def test_bound_for_several_problems(tune: Tune, rounding: Rounding) -> None:
 
 
 def test_dtype_that_fails_does_not_end_the_others(tune: Tune, rounding: Rounding) -> None:
-    real = rounding.prepare
+    real = rounding._prepare
 
     def prepare(kernel: KernelSpec, problem: Problem, *others: Any) -> None:
         if problem.dtype == "float32":
             raise DeviceError("it does not fit")
         real(kernel, problem, *others)
 
-    rounding.prepare = prepare  # type: ignore[method-assign]
+    rounding._prepare = prepare  # type: ignore[method-assign]
     said = tune(*BOUNDED, "1e-2", "--json")
     assert said.code == 1
     assert said.err.splitlines() == ["tune: vector_add n=1048576 float32: it does not fit"]

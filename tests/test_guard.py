@@ -595,6 +595,39 @@ def test_other_sizes_that_have_no_grid_are_left_out(device: LocalDevice, tmp_pat
     assert [(p.sizes["n"], m.status) for p, m in edges] == [(64, Status.OK)]
 
 
+def test_what_is_prepared_is_not_prepared_again(device: LocalDevice, tmp_path: Path) -> None:
+    kernel, problem = prepared(device, tmp_path)
+    ask(device, [configuration()])
+    assert device.busy.spans
+    device.prepare(kernel, problem, 1)
+    assert log(tmp_path).count("setup 1") == 1
+    assert not device.busy.spans
+    assert ask(device, [configuration()])[0].measurement.status is Status.OK
+    device.submit(7, configuration("ok", 64))
+    device.prepare(kernel, problem, 1)  # what was pending is not answered any more
+    assert ask(device, [configuration("ok", 128)])[0].configuration == configuration("ok", 128)
+    assert log(tmp_path).count("setup 1") == 2
+    device.confirm(configuration(), 1e5)  # frees the problem's memory
+    device.prepare(kernel, problem, 1)
+    assert ask(device, [configuration()])[0].measurement.status is Status.OK
+    assert log(tmp_path).count("setup 1") == 3
+
+
+def test_the_incumbent_is_asked_for_when_a_candidate_is_compiled(
+    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(device, tmp_path)
+    held = hold_compilers(device, monkeypatch)
+    best: list[float] = []
+    device.submit(0, configuration(), lambda: best[0])
+    best.append(123.0)
+    held[0]()
+    while not (outcomes := device.collect(1.0)):
+        pass
+    assert outcomes[0].measurement.status is Status.OK
+    assert log(tmp_path)[-1] == "measure scale__ok False against 123"
+
+
 def test_confirmation_without_a_second_process(
     device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,7 +86,7 @@ def test_right_results_pass(capsys: pytest.CaptureFixture[str]) -> None:
     device = StubDevice(shuffle=1)
     assert script.check(device, TWO, ARGUMENTS) == 0
     assert device.closed
-    assert device.incumbent_ns == 1.0
+    assert device.incumbent() == 1.0
     out = capsys.readouterr().out.splitlines()
     assert out[0].split() == ["kernel", "variant", "tried", "ok", "refused", "untimed", "failed"]
     assert next(line for line in out if line.startswith("all")).split() == ["all", "60", "60", "0", "0", "0"]
@@ -122,7 +122,7 @@ def test_failures_are_told_with_their_configuration(capsys: pytest.CaptureFixtur
 
 def test_a_problem_that_cannot_be_prepared_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     class Unprepared(StubDevice):
-        def prepare(self, *_: object, **__: object) -> None:
+        def _prepare(self, *_: object, **__: object) -> None:
             raise DeviceError("the references differ")
 
     assert script.check(Unprepared(), TWO, ARGUMENTS) == 1

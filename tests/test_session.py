@@ -260,7 +260,7 @@ def test_faults_do_not_disturb_a_run(
         assert trial.status == wanted.get(fault, "ok"), trial
     assert result.finish is not None
     assert result.finish.exportable, result.finish.reason
-    assert result.finish.edges
+    assert result.finish.edge_cases
 
 
 # -- how times are taken
@@ -295,8 +295,8 @@ def test_other_conditions_teach_nothing(database: Database, kernel: KernelSpec) 
 
 def test_calibration_is_kept_and_shown(database: Database, kernel: KernelSpec) -> None:
     class Calibrated(StubDevice):
-        def prepare(self, *arguments: Any, **named: Any) -> None:
-            super().prepare(*arguments, **named)
+        def _prepare(self, *arguments: Any) -> None:
+            super()._prepare(*arguments)
             rate = self.gpu.memory_bytes_per_s
             noise = {str(Conditions()): 0.0021}
             self.calibration = Calibration(noise, copy_bytes_per_s=0.9 * rate, notes=("clocks are locked",))

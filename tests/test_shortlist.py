@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -187,8 +188,8 @@ def test_without_compilers_to_spare_nothing_is_passed_over_and_nothing_waited_fo
     class Slow(CompilingDevice):
         beside = 0
 
-        def submit(self, number: int, configuration: Configuration) -> None:
-            super().submit(number, configuration)
+        def submit(self, number: int, configuration: Configuration, *incumbent: Any) -> None:
+            super().submit(number, configuration, *incumbent)
             if len(self.asked) > 30:  # until eight have been told nobody knows
                 self.beside = max(self.beside, len(self.waiting))
 
@@ -277,9 +278,9 @@ def test_interrupted_and_resumed(database: Database, kernel: KernelSpec) -> None
 
 def test_interrupted_before_the_default_ended(database: Database, kernel: KernelSpec) -> None:
     class Held(CompilingDevice):
-        def submit(self, number: int, configuration: Configuration) -> None:
+        def submit(self, number: int, configuration: Configuration, *incumbent: Any) -> None:
             if number:
-                super().submit(number, configuration)
+                super().submit(number, configuration, *incumbent)
 
     watcher = Watcher()
     with pytest.raises(Interrupted):

@@ -61,16 +61,10 @@ class BenchDevice(StubDevice):
     ) -> tuple[Conditions, str]:
         return Conditions(mode or Mode.COLD, regime), "as asked" if mode else "it takes long enough"
 
-    def prepare(
-        self,
-        kernel: KernelSpec,
-        problem: Problem,
-        seed: int,
-        conditions: Conditions = Conditions(),  # noqa: B008 - frozen
-        truth: Problem | None = None,
+    def _prepare(
+        self, kernel: KernelSpec, problem: Problem, seed: int, conditions: Conditions, truth: Problem | None
     ) -> None:
-        self.conditions = conditions
-        self.waiting.clear()
+        super()._prepare(kernel, problem, seed, conditions, truth)
         self.timed.append((problem, conditions))
 
     def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:

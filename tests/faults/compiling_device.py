@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.faults.stub_device import StubDevice, good, time_of
-from tuner.devices.base import Compiled, Outcome
+from tuner.devices.base import Compiled, Incumbent, Outcome, no_incumbent
 from tuner.model import Configuration, Measurement, Resources, Status
 from tuner.protocol.compilation import Compilation
 
@@ -54,8 +54,8 @@ class CompilingDevice(StubDevice):
         if configuration in self.under_way:
             self.under_way.remove(configuration)
 
-    def submit(self, number: int, configuration: Configuration) -> None:
-        super().submit(number, configuration)
+    def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
+        super().submit(number, configuration, incumbent)
         self.ended.pop(configuration, None)
 
     def collect(self, timeout_s: float) -> list[Outcome]:

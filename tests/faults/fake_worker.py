@@ -166,7 +166,8 @@ class FakeWorker:
     def measure(self, request: Measure) -> Measured:
         assert self.ready, "measured without a setup"
         candidate = request.candidate
-        log(f"measure {candidate.entries[0]} {request.verify_only}")
+        rival = f" against {request.incumbent_ns:g}" if request.incumbent_ns and not request.thorough else ""
+        log(f"measure {candidate.entries[0]} {request.verify_only}{rival}")
         fault = fault_of(candidate)
         began = time.monotonic()
         self.pipe.send(Deadline(0.2))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.devices.base import Contestant, Device, Outcome, RaceRound
+from tuner.devices.base import Contestant, Device, Incumbent, Outcome, RaceRound, no_incumbent
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Resources, Status, Verification
@@ -50,6 +50,7 @@ class StubDevice(Device):
         self.lookahead = lookahead
         self.answer = answer
         self.asked: list[Configuration] = []
+        self.incumbent: Incumbent = no_incumbent
         self.prepared: list[Problem] = []
         self.truth: Problem | None = None
         self.waiting: list[tuple[int, Configuration]] = []
@@ -66,19 +67,18 @@ class StubDevice(Device):
     ) -> tuple[Conditions, str]:
         return Conditions(mode or Mode.COLD, regime), "as asked" if mode else "by default"
 
-    def prepare(
-        self,
-        kernel: KernelSpec,
-        problem: Problem,
-        seed: int,
-        conditions: Conditions = Conditions(),  # noqa: B008 - frozen
-        truth: Problem | None = None,
+    def _prepare(
+        self, kernel: KernelSpec, problem: Problem, seed: int, conditions: Conditions, truth: Problem | None
     ) -> None:
         self.prepared.append(problem)
         self.conditions, self.truth = conditions, truth
         self.waiting.clear()
 
-    def submit(self, number: int, configuration: Configuration) -> None:
+    def _ready(self) -> bool:
+        return not self.waiting
+
+    def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
+        self.incumbent = incumbent
         self.asked.append(configuration)
         self.waiting.append((number, configuration))
 

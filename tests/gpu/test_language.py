@@ -144,7 +144,6 @@ def test_expressions_are_computed_and_judged(
     """The references agree, a right kernel passes on two sets of inputs, and a wrong one does not."""
     problem = kernel.problem({"n": 1 << 20}, {"": dtype}, {"op": op})
     for seed in (1, 2):
-        device.incumbent_ns = None
         device.prepare(kernel, problem, seed=seed)
         found = measured(device, 0, "none")
         assert found.status is Status.OK, (found.status, found.error)
@@ -154,7 +153,6 @@ def test_expressions_are_computed_and_judged(
 
 
 def test_memory_that_must_stay_zero_does(device: LocalDevice, kernel: KernelSpec) -> None:
-    device.incumbent_ns = None
     device.prepare(kernel, kernel.problem(), seed=1)
     assert measured(device, 0, "none").status is Status.OK
     found = measured(device, 1, "forgets_the_ticket")
@@ -164,7 +162,6 @@ def test_memory_that_must_stay_zero_does(device: LocalDevice, kernel: KernelSpec
 
 
 def test_an_absent_tensor_is_null(device: LocalDevice, kernel: KernelSpec) -> None:
-    device.incumbent_ns = None
     device.prepare(kernel, kernel.problem(), seed=1)
     assert measured(device, 0, "null").status is Status.MEMORY_FAULT
     device.prepare(kernel, kernel.problem(options={"op": "x + y + z"}), seed=1)

@@ -19,7 +19,6 @@ RESTED = Regime.RESTED
 
 
 def measured(device: LocalDevice, configuration: Configuration) -> Measurement:
-    device.incumbent_ns = None
     device.submit(0, configuration)
     while not (outcomes := device.collect(1.0)):
         pass

@@ -56,7 +56,6 @@ def test_scratch_is_poisoned_and_guarded(device: LocalDevice, tmp_path: Path) ->
     (tmp_path / "staged.toml").write_text(TOML)
     (tmp_path / "staged.cu.j2").write_text(SOURCE)
     kernel = load_kernel(str(tmp_path / "staged.toml"))
-    device.incumbent_ns = None
     device.prepare(kernel, kernel.problem(), seed=1)
     found = {}
     for number, fault in enumerate(["none", "skip", "beyond", "none"]):

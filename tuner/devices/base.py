@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.conditions import Calibration, Conditions, Mode, Regime
+from tuner.errors import TunerError
 from tuner.kernel.baselines import Baseline
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Measurement, Problem, Resources
@@ -63,7 +64,7 @@ class RaceRound:
 
 
 @dataclass
-class Occupancy:
+class BusyTime:
     """How long the GPU was verifying, timing or resting on purpose; monotonic seconds."""
 
     spans: list[tuple[float, float]] = field(default_factory=list)
@@ -71,10 +72,23 @@ class Occupancy:
     """Seconds of it spent on more samples than a candidate's rank asked for, because no other was compiled yet."""
 
     def share(self, start: float, end: float) -> float:
-        """Return the occupied share of an interval."""
+        """Return the busy share of an interval."""
         if end <= start:
             return 0.0
         return sum(max(0.0, min(b, end) - max(a, start)) for a, b in self.spans) / (end - start)
+
+
+Incumbent = Callable[[], float | None]
+"""Returns the best time so far, in nanoseconds, when a candidate's turn comes; effort follows rank."""
+
+
+def no_incumbent() -> float | None:
+    """Return that nothing was timed before."""
+    return None
+
+
+def say_nothing(text: str) -> None:
+    """Drop what a device says."""
 
 
 class Device(ABC):
@@ -94,16 +108,24 @@ class Device(ABC):
     recorded = False
     """Whether the answers were recorded earlier, so that nothing can be confirmed here."""
 
-    def __init__(self) -> None:
-        self.incumbent_ns: float | None = None
-        """Best time so far; effort follows rank."""
-        self.occupancy = Occupancy()
-        self.say: Callable[[str], None] = lambda _: None
+    def __init__(
+        self,
+        say: Callable[[str], None] = say_nothing,
+        note: str = "",
+        versions: Mapping[str, str] | None = None,
+    ) -> None:
+        self.say = say
         """Told when something takes seconds that the user did not ask for."""
-        self.note = ""
+        self.note = note
         """What the user should know about the choice of this device."""
-        self.versions: dict[str, str] = {}
+        self.versions = dict(versions or {})
         """Of the driver and the compiler, for the record."""
+        self.busy = BusyTime()
+        """Since the last ``prepare``."""
+        self._held: tuple[object, ...] | None = None
+        """What was prepared last."""
+        self._refusal: TunerError | None = None
+        """Why that failed."""
         self.conditions = Conditions()
         """How the prepared problem is timed."""
         self.calibration: Calibration | None = None
@@ -123,7 +145,6 @@ class Device(ABC):
     ) -> tuple[Conditions, str]:
         """Settle how a problem is timed, and say why; None leaves the mode to the problem."""
 
-    @abstractmethod
     def prepare(
         self,
         kernel: KernelSpec,
@@ -133,6 +154,8 @@ class Device(ABC):
         truth: Problem | None = None,
     ) -> None:
         """Make the problem's data ready; what is still pending will not be answered any more.
+
+        What is prepared already stays as it is, or fails as it did; only the busy time begins anew.
 
         Args:
             kernel: what computes.
@@ -144,14 +167,44 @@ class Device(ABC):
         Raises:
             DeviceError: the problem does not fit, or its reference fails.
         """
+        self.busy = BusyTime()
+        wanted = (kernel, problem, seed, conditions, truth)
+        if wanted == self._held and self._refusal is not None:
+            raise self._refusal
+        if wanted == self._held and self._ready():
+            return
+        self._held = self._refusal = None
+        try:
+            self._prepare(kernel, problem, seed, conditions, truth)
+        except TunerError as error:
+            self._refusal = error
+        self._held = wanted
+        if self._refusal is not None:
+            raise self._refusal
+
+    @abstractmethod
+    def _prepare(
+        self, kernel: KernelSpec, problem: Problem, seed: int, conditions: Conditions, truth: Problem | None
+    ) -> None:
+        """Make the problem's data ready, whatever was there before."""
+
+    @abstractmethod
+    def _ready(self) -> bool:
+        """Return whether what was prepared last is still there, and nothing that was submitted is unanswered."""
 
     def restrict(self, space: SearchSpace) -> SearchSpace:
         """Leave the configurations that this device can answer for."""
         return space
 
     @abstractmethod
-    def submit(self, number: int, configuration: Configuration) -> None:
-        """Queue a configuration; if it was compiled ahead, it is not compiled again."""
+    def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
+        """Queue a configuration; if it was compiled ahead, it is not compiled again.
+
+        Args:
+            number: comes back with the answer.
+            configuration: one of the prepared kernel's.
+            incumbent: called, perhaps from another thread, when it is about to be measured.
+        """
 
     @abstractmethod
     def collect(self, timeout_s: float) -> list[Outcome]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tuner import paths
-from tuner.devices.base import Device
+from tuner.devices.base import Device, say_nothing
 from tuner.errors import NoGpuError, UsageError
-from tuner.formats.recording import find_recording, recorded_kernel
+from tuner.formats.recording import find_recording, read_recording, recorded_kernel
 
 
 def has_gpu() -> bool:
@@ -15,7 +16,13 @@ def has_gpu() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
 
 
-def open_device(text: str, kernel: str, jobs: int | None, cache: Path | None) -> Device:
+def open_device(
+    text: str,
+    kernel: str,
+    jobs: int | None,
+    cache: Path | None,
+    say: Callable[[str], None] = say_nothing,
+) -> Device:
     """Open a device.
 
     Args:
@@ -23,6 +30,7 @@ def open_device(text: str, kernel: str, jobs: int | None, cache: Path | None) ->
         kernel: the kernel's name, which chooses the recording.
         jobs: compiling processes; None for one a core.
         cache: folder of the cubin cache.
+        say: told when something takes seconds that the user did not ask for.
 
     Raises:
         UsageError: there is no such device.
@@ -31,28 +39,23 @@ def open_device(text: str, kernel: str, jobs: int | None, cache: Path | None) ->
     kind, _, rest = text.partition(":")
     if kind == "auto" and not rest:
         if has_gpu():
-            return _local("", jobs, cache)
+            return _local("", jobs, cache, say)
         path = find_recording(kernel)
         if path is None:
             raise NoGpuError(
                 f"this machine has no NVIDIA GPU, and nothing is recorded for {kernel}",
                 "run it on a machine with a GPU",
             )
-        device = _replay(path)
-        device.note = (
-            f"no NVIDIA GPU here: replaying what an {device.gpu.name} answered ({path.name}); "
-            "--device cuda insists on a GPU"
-        )
-        return device
+        return _replay_instead(path, say)
     if kind == "cuda":
         if not has_gpu():
             raise NoGpuError(
                 "this machine has no NVIDIA GPU",
                 "leave out --device, or run it on a machine with one; see `tune doctor`",
             )
-        return _local(rest, jobs, cache)
+        return _local(rest, jobs, cache, say)
     if kind == "replay":
-        return _replay(_recording(rest, kernel))
+        return _replay(_recording(rest, kernel), say)
     raise UsageError(f"no device {text!r}", "use auto, cuda, cuda:N, replay or replay:FILE")
 
 
@@ -72,22 +75,32 @@ def kernel_for(device: str, kernel: str) -> str:
     return kernel
 
 
-def _local(index: str, jobs: int | None, cache: Path | None) -> Device:
+def _local(index: str, jobs: int | None, cache: Path | None, say: Callable[[str], None]) -> Device:
     from tuner.compile.nvrtc import nvrtc_version  # loads NVRTC
     from tuner.devices.local import LocalDevice
 
     if index and not index.isdigit():
         raise UsageError(f"no GPU {index!r}", "give its number, such as cuda:0")
-    version = nvrtc_version()
-    device = LocalDevice(int(index or 0), jobs, cache)
-    device.versions = {"nvrtc": version, "driver": device.gpu.driver}
-    return device
+    version = nvrtc_version()  # said before anything is started
+    return LocalDevice(int(index or 0), jobs, cache, say=say, compiler=version)
 
 
-def _replay(path: Path) -> Device:
+def _replay(path: Path, say: Callable[[str], None]) -> Device:
     from tuner.devices.replay import ReplayDevice
 
-    return ReplayDevice(path)
+    return ReplayDevice(path, say)
+
+
+def _replay_instead(path: Path, say: Callable[[str], None]) -> Device:
+    """Replay a recording because there is no GPU, and note that."""
+    from tuner.devices.replay import ReplayDevice
+
+    recording = read_recording(path)
+    note = (
+        f"no NVIDIA GPU here: replaying what an {recording.gpu.name} answered ({path.name}); "
+        "--device cuda insists on a GPU"
+    )
+    return ReplayDevice(recording, say, note)
 
 
 def _recording(name: str, kernel: str) -> Path:

@@ -3,10 +3,11 @@
 # ruff: noqa: ARG002 - the contract has more arguments than recorded answers need
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.devices.base import Outcome
+from tuner.devices.base import Incumbent, Outcome, no_incumbent, say_nothing
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import RecordingError, UsageError
 from tuner.formats.as_kernel import ForeignResults, read_foreign
@@ -25,15 +26,15 @@ class ForeignDevice(ReplayDevice):
     A configuration that the space allows and the file does not have counts as a failure.
     """
 
-    def __init__(self, results: ForeignResults) -> None:
-        super().__init__(results.recording)
+    def __init__(self, results: ForeignResults, say: Callable[[str], None] = say_nothing) -> None:
+        rate = f"{results.objective} is what counts: a time is that of 10^9 of them at the recorded rate"
+        notes = [*results.notes, *([rate] if results.objective != "time" else [])]
+        super().__init__(results.recording, say, "; ".join(notes))
         self.results = results
         rows = results.recording.problems[0].rows
         self._by_values: dict[frozenset[tuple[str, object]], Row] = {
             frozenset(configuration.parameters): row for configuration, row in rows.items()
         }
-        rate = f"{results.objective} is what counts: a time is that of 10^9 of them at the recorded rate"
-        self.note = "; ".join([*results.notes, *([rate] if results.objective != "time" else [])])
 
     def noise_floor(self, time_ns: float) -> float:
         """Return none: nothing is known of the noise of these times, so that the least of them is the best."""
@@ -67,7 +68,7 @@ class ForeignDevice(ReplayDevice):
             self.say(f"{outside} of {len(self._by_values)} recorded configurations are outside of this space")
         return space
 
-    def submit(self, number: int, configuration: Configuration) -> None:
+    def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
         """Look the configuration up."""
         measurement = self._look_up(configuration)
         status = Status.OK if measurement.status is not Status.COMPILE_ERROR else Status.COMPILE_ERROR
@@ -87,13 +88,16 @@ class ForeignDevice(ReplayDevice):
         return Measurement(row.status, row.samples_ns, row.error, verified, tags=("replayed", "foreign"))
 
 
-def open_foreign(kernel: str | None, device: str, space: Path | None) -> ForeignDevice | None:
+def open_foreign(
+    kernel: str | None, device: str, space: Path | None, say: Callable[[str], None] = say_nothing
+) -> ForeignDevice | None:
     """Open another tool's file if that is what the command line means: it names no kernel.
 
     Args:
         kernel: ``--kernel``.
         device: ``--device``.
         space: ``--space``.
+        say: told how the file and the space differ.
 
     Raises:
         UsageError: neither a kernel nor a file is named, or both are.
@@ -117,4 +121,4 @@ def open_foreign(kernel: str | None, device: str, space: Path | None) -> Foreign
         raise UsageError(
             f"there is no file {file!r}", "name a T4 or a Kernel Tuner cache file, or add --kernel"
         )
-    return ForeignDevice(read_foreign(Path(file), space))
+    return ForeignDevice(read_foreign(Path(file), space), say)

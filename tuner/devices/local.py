@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from tuner.compile.pool import CompilePool
 from tuner.conditions import Calibration, Conditions, Mode, Regime
-from tuner.devices.base import DEFAULT_NOISE_FLOOR, Compiled, Contestant, Device, Outcome, RaceRound
+from tuner.devices.base import (
+    DEFAULT_NOISE_FLOOR,
+    Compiled,
+    Contestant,
+    Device,
+    Incumbent,
+    Outcome,
+    RaceRound,
+    no_incumbent,
+    say_nothing,
+)
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.interleaved import race
@@ -41,6 +51,8 @@ class LocalDevice(Device):
         jobs: compiling processes.
         cache: folder of the cubin cache; None for none.
         worker: module of the measuring process; tests put their own there.
+        say: told when something takes seconds that the user did not ask for.
+        compiler: NVRTC's version, for the record; empty leaves it out.
     """
 
     def __init__(
@@ -49,8 +61,10 @@ class LocalDevice(Device):
         jobs: int | None = None,
         cache: Path | None = None,
         worker: str = "tuner.gpu.worker",
+        say: Callable[[str], None] = say_nothing,
+        compiler: str = "",
     ) -> None:
-        super().__init__()
+        super().__init__(say)
         self._worker, self._arguments = worker, [str(index), str(cache) if cache else "-"]
         self._guard = Guard(worker, self._arguments)
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
@@ -65,6 +79,8 @@ class LocalDevice(Device):
             """What a reader of any time should know about this GPU."""
             self.note = "; ".join(self.notes)
             self._alone = not hello.other_processes
+            if compiler:
+                self.versions = {"nvrtc": compiler, "driver": self.gpu.driver}
         except BaseException:
             self.close()
             raise
@@ -88,13 +104,8 @@ class LocalDevice(Device):
         """Settle how a problem is timed: by its roofline."""
         return choose_conditions(roof_of(kernel, problem, self.gpu), mode, regime)
 
-    def prepare(
-        self,
-        kernel: KernelSpec,
-        problem: Problem,
-        seed: int,
-        conditions: Conditions = Conditions(),  # noqa: B008 - frozen
-        truth: Problem | None = None,
+    def _prepare(
+        self, kernel: KernelSpec, problem: Problem, seed: int, conditions: Conditions, truth: Problem | None
     ) -> None:
         """Calibrate if card and driver are new, compile the reference, fill the tensors, compute what is expected."""
         with self._prepare_lock:
@@ -112,6 +123,9 @@ class LocalDevice(Device):
         if self.calibration is not None:
             notes = tuple(dict.fromkeys((*self.calibration.notes, *self.notes)))
             self.calibration = replace(self.calibration, notes=notes)
+
+    def _ready(self) -> bool:
+        return not self._released and self._submissions.pending == 0
 
     def _calibrated(self) -> Calibration | None:
         """Calibrate; a GPU that cannot be is tuned all the same, with the usual noise floor."""
@@ -163,9 +177,10 @@ class LocalDevice(Device):
             self._guard.call(Release())
             self._released = True
 
-    def submit(self, number: int, configuration: Configuration) -> None:
+    def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
         """Render, compile, verify and time one configuration."""
         submissions = self._submissions
+        submissions.pending += 1
         kernel, problem = submissions.kernel, submissions.problem
         try:
             plan = make_plan(kernel, problem, self.gpu, configuration)
@@ -174,7 +189,7 @@ class LocalDevice(Device):
             refusal = Measurement(Status.INVALID_CONFIG, error=str(error))
             submissions.answer(Submission(number, configuration, Compilation(Status.OK)), refusal)
             return
-        done = partial(self._compiled, submissions, number, configuration, plan)
+        done = partial(self._compiled, submissions, number, configuration, incumbent, plan)
         if not self._ahead.submit(configuration, done):
             self._pool.submit(kernel.file, problem, self.gpu, configuration, done)
 
@@ -310,6 +325,7 @@ class LocalDevice(Device):
         submissions: Submissions,
         number: int,
         configuration: Configuration,
+        incumbent: Incumbent,
         plan: Plan,
         compilation: Compilation,
     ) -> None:
@@ -325,7 +341,7 @@ class LocalDevice(Device):
             # The next problem's setup must not come in between: a candidate is not to run on another problem's data.
             with self._prepare_lock:
                 if submissions is self._submissions and submissions.join(key, submission):
-                    request = Measure(candidate_of(plan, compilation), self.incumbent_ns)
+                    request = Measure(candidate_of(plan, compilation), incumbent())
                     self._guard.submit(request, partial(self._measured, submissions, key))
         except Exception as error:  # noqa: BLE001 - a lost answer would block the search for ever
             submissions.fail(submission, Measurement(Status.INVALID_CONFIG, error=str(error)))
@@ -335,8 +351,8 @@ class LocalDevice(Device):
             self._fatal = answer.error  # says nothing about this candidate
             return
         if isinstance(answer, Measured) and answer.span is not None:
-            self.occupancy.spans.append(answer.span)
-            self.occupancy.refined_s += answer.refined_s
+            self.busy.spans.append(answer.span)
+            self.busy.refined_s += answer.refined_s
         submissions.measured(key, _measurement_of(answer))
 
     def _check(

@@ -6,12 +6,20 @@ from __future__ import annotations
 import math
 import random
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.devices.base import Contestant, Device, Outcome, RaceRound
+from tuner.devices.base import (
+    Contestant,
+    Device,
+    Incumbent,
+    Outcome,
+    RaceRound,
+    no_incumbent,
+    say_nothing,
+)
 from tuner.errors import KernelError, RecordingError
 from tuner.formats.recording import RecordedProblem, Recording, Row, read_recording, short_digest
 from tuner.kernel.render import render
@@ -29,6 +37,8 @@ class ReplayDevice(Device):
 
     Args:
         source: the recording, or its file.
+        say: told how the recording and a space differ.
+        note: what the user should know about the choice of this device.
 
     Raises:
         RecordingError: it cannot be read.
@@ -37,12 +47,13 @@ class ReplayDevice(Device):
     recorded = True
     lookahead = 1  # nothing is gained by asking ahead: each answer is there before the next question
 
-    def __init__(self, source: Path | Recording) -> None:
-        super().__init__()
+    def __init__(
+        self, source: Path | Recording, say: Callable[[str], None] = say_nothing, note: str = ""
+    ) -> None:
         self.recording = read_recording(source) if isinstance(source, Path) else source
         self.gpu = self.recording.gpu
         self.name = f"replay:{self.recording.name}"
-        self.versions = dict(self.recording.versions)
+        super().__init__(say, note, self.recording.versions)
         self._outcomes: list[Outcome] = []
         self._recorded: RecordedProblem
         self._rows: dict[tuple[str, frozenset[tuple[str, Value]]], Row] = {}
@@ -70,13 +81,8 @@ class ReplayDevice(Device):
         if kernel != self.recording.kernel:
             raise RecordingError(f"{self.name} is a recording of {self.recording.kernel}, not of {kernel}")
 
-    def prepare(
-        self,
-        kernel: KernelSpec,
-        problem: Problem,
-        seed: int,
-        conditions: Conditions = Conditions(),  # noqa: B008 - frozen
-        truth: Problem | None = None,
+    def _prepare(
+        self, kernel: KernelSpec, problem: Problem, seed: int, conditions: Conditions, truth: Problem | None
     ) -> None:
         """Find the problem in the recording."""
         self.conditions, self._outcomes = conditions, []
@@ -93,11 +99,14 @@ class ReplayDevice(Device):
             remedy += f"; the nearest: {_as_options(kernel, problem, nearest)}"
         raise RecordingError(f"{self.name} does not hold {problem}", remedy)
 
+    def _ready(self) -> bool:
+        return not self._outcomes
+
     def restrict(self, space: SearchSpace) -> SearchSpace:
         """Leave what was recorded."""
         return space.restricted(self._recorded.rows)
 
-    def submit(self, number: int, configuration: Configuration) -> None:
+    def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
         """Look the configuration up, unless the kernel has changed since."""
         row = self._rows[_key(configuration)]
         try:

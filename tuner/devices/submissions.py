@@ -53,6 +53,8 @@ class Submissions:
 
     def __init__(self, kernel: KernelSpec, problem: Problem) -> None:
         self.kernel, self.problem = kernel, problem
+        self.pending = 0
+        """Submissions whose answer was not collected yet."""
         self._answers: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         """None only wakes the caller that waits for one, because something was prefetched."""
         self._equal: dict[SourceKey, _EqualSources] = {}
@@ -77,6 +79,7 @@ class Submissions:
                 wait = 0.0 if outcomes else max(0.0, deadline - time.monotonic())
                 outcome = self._answers.get(timeout=wait) if wait else self._answers.get_nowait()
             except queue.Empty:
+                self.pending -= len(outcomes)
                 return outcomes
             if outcome is not None:
                 outcomes.append(outcome)

@@ -16,6 +16,7 @@ from tuner.search.stopping import Stopped
 from tuner.search.study import Search
 from tuner.tuning.drift import DriftCheck
 from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
+from tuner.tuning.lookahead import lookahead_of
 from tuner.tuning.metrics import metrics
 from tuner.tuning.shortlist import Shortlist
 from tuner.tuning.state import Observer, State
@@ -43,6 +44,7 @@ class Loop:
         observer: told of everything.
         stop: asked often; once it is true nothing new is tried.
         time_s: nothing new is tried after this time.
+        expected_ns: as the request has it.
     """
 
     def __init__(
@@ -54,11 +56,14 @@ class Loop:
         observer: Observer,
         stop: Callable[[], bool],
         time_s: float | None,
+        expected_ns: float | None = None,
     ) -> None:
         self.state, self.run, self.study = state, state.run, search
         self.device, self.database, self.observer, self.stop = device, database, observer, stop
         self.time_s = math.inf if time_s is None else time_s
-        self.shortlist = Shortlist(search, device) if search.nominating and device.compilers else None
+        self._expected_ns = expected_ns
+        selecting = search.nominating and device.compilers
+        self.shortlist = Shortlist(search, device, self._lookahead) if selecting else None
         self.ids: dict[int, int] = {}
         """Rows of the trials in the database, by number."""
         self._stopped_before: Stopped | None = None
@@ -178,7 +183,7 @@ class Loop:
         for trial in ended:
             self.observer.trial(self.state, trial)
         for number in begun:
-            self.device.submit(number, self._pending[number])
+            self.device.submit(number, self._pending[number], self._incumbent_ns)
 
     def _begin_trials(self, deadline: float) -> list[int]:
         """Begin as many trials as there is room for, and return their numbers."""
@@ -195,7 +200,7 @@ class Loop:
     def _has_room(self, deadline: float) -> bool:
         if self._pending and self._suspects.intersection([*self._pending.values(), *self._attempts[:1]]):
             return False
-        depth = shortlist.depth if (shortlist := self._chosen_from) else self.device.lookahead
+        depth = shortlist.depth if (shortlist := self._chosen_from) else self._lookahead()
         if self._next_number - self._next_told >= depth:
             return False
         if self._drift.waiting:  # a suspect time is left out of the race unless it is taken again
@@ -207,6 +212,12 @@ class Loop:
             and self._stopped is None
             and time.monotonic() < deadline
         )
+
+    def _incumbent_ns(self) -> float | None:
+        return self.state.incumbent.time_ns if self.state.incumbent else None
+
+    def _lookahead(self) -> int:
+        return lookahead_of(self.device, self._expected_ns, self._incumbent_ns())
 
     def _must_wait(self) -> bool:
         """Nominate what there is room for, and say whether the next choice has to wait for a compilation."""
@@ -274,7 +285,6 @@ class Loop:
         eligible = trial.status is Status.OK and SUSPECT not in trial.tags
         if eligible and trial.time_ns and trial.time_ns < best_ns:
             state.incumbent = trial
-            self.device.incumbent_ns = trial.time_ns
 
     def _mark_suspect(self, trial: Trial) -> None:
         """Mark a trial as suspect; its configuration waits to be timed again."""
@@ -283,7 +293,6 @@ class Loop:
         state.trials = [replace(t, tags=tags) if t.number == trial.number else t for t in state.trials]
         eligible = [t for t in state.trials if t.status is Status.OK and t.time_ns and SUSPECT not in t.tags]
         state.incumbent = min(eligible, key=lambda t: t.time_ns or math.inf, default=None)
-        self.device.incumbent_ns = state.incumbent.time_ns if state.incumbent else None
 
     def _tell(self, outcome: Outcome) -> None:
         if outcome.number not in self._retimed:

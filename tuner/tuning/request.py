@@ -21,6 +21,8 @@ class Request:
     seed: int = 0
     options: RunOptions = field(default_factory=RunOptions)
     time_s: float | None = None
+    expected_ns: float | None = None
+    """What candidates take, roughly, where ``time_s`` is short for them: then few are begun ahead."""
     resume: bool = False
     mode: Mode | None = None
     """What the caches hold; None leaves it to the problem."""

@@ -1,4 +1,4 @@
-"""How a run begins: anew, as it was asked for, or as one that was interrupted and is taken up again."""
+"""The run that a request stands for: a new one, or the newest one that was interrupted."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from tuner.errors import TunerError
 from tuner.kernel.load import content_digest
 from tuner.model import Run
 from tuner.search.samplers import canonical_name
+from tuner.tuning.lookahead import lookahead_of
 from tuner.tuning.request import Request
 
 
 def new_run(request: Request, device: Device) -> tuple[Run, str]:
-    """Return a run that does what was asked, and why it is timed as it is.
+    """Return the run of a request, and why it is timed under its conditions.
 
     Args:
         request: what to tune.
         device: where to measure.
 
     Raises:
-        UsageError: the problem cannot be timed as it was asked to be.
+        UsageError: the problem cannot be timed under the conditions of the request.
     """
     conditions, why = device.choose_conditions(request.kernel, request.problem, request.mode, request.regime)
     run = Run(
@@ -33,7 +34,7 @@ def new_run(request: Request, device: Device) -> tuple[Run, str]:
         seed=request.seed,
         sampler=canonical_name(request.sampler),
         trials=request.trials,
-        lookahead=device.lookahead,
+        lookahead=lookahead_of(device, request.expected_ns),
         options=request.options,
         kernel_digest=content_digest(request.kernel),
         kernel_file=str(request.kernel.file),
@@ -47,9 +48,9 @@ def interrupted_run(database: Database, request: Request, device: str) -> Run:
     """Return the newest run of the request's problem on a device that did not end by itself.
 
     Args:
-        database: where it is.
-        request: what to tune; its rules and its bound on the error must not contradict the run's.
-        device: its name.
+        database: has the run.
+        request: its rules and its bound on the error must not contradict the run's.
+        device: name.
 
     Raises:
         TunerError: there is none, its kernel has changed, or it began with another bound or other rules.

@@ -47,7 +47,7 @@ def tune(
     run_id = state.run.id
     ending = "failed"
     with search:
-        loop = Loop(state, search, device, database, observer, stop, request.time_s)
+        loop = Loop(state, search, device, database, observer, stop, request.time_s, request.expected_ns)
         loop.begin(resumed=request.resume)
         try:
             observer.started(state)
@@ -115,7 +115,7 @@ def _stats(state: State, loop: Loop) -> dict[str, Any]:
     return {
         "search_s": state.elapsed_s if state.search_began else 0.0,
         "occupied": state.occupied,
-        "refined_s": state.device.occupancy.refined_s,
+        "refined_s": state.device.busy.refined_s,
         "nominated": loop.shortlist.nominated if loop.shortlist else None,
         "trials": len(state.trials),
         "failures": state.failures,

@@ -19,6 +19,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
+from collections.abc import Callable
 
 from tuner.devices.base import Device
 from tuner.model import Configuration
@@ -57,10 +58,12 @@ class Shortlist:
     Args:
         search: a selective one.
         device: one with compilers.
+        lookahead: returns how many trials may be pending; None leaves it to the device.
     """
 
-    def __init__(self, search: Search, device: Device) -> None:
+    def __init__(self, search: Search, device: Device, lookahead: Callable[[], int] | None = None) -> None:
         self.search, self.device = search, device
+        self._lookahead = lookahead or (lambda: device.lookahead)
         self.nominated = 0
         """Nominations so far."""
         self.exhausted = False
@@ -89,7 +92,7 @@ class Shortlist:
     @property
     def depth(self) -> int:
         """How many trials may be under way."""
-        lookahead = self.device.lookahead
+        lookahead = self._lookahead()
         return min(DEPTH, lookahead) if self.selecting else max(lookahead - TOGETHER, lookahead // 2)
 
     def told(self, compile_s: float, measure_s: float) -> None:
