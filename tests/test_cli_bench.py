@@ -22,8 +22,8 @@ from tuner.devices.local import LocalDevice
 from tuner.kernel.spec import KernelSpec
 from tuner.report.plots import ParetoPoint, plot_pareto
 from tuner.space.space import SearchSpace
+from tuner.tuning.request import Request
 from tuner.tuning.session import tune as run_tune
-from tuner.tuning.state import Request
 
 BEST = configuration("ok", 256, 2)
 DEFAULT = configuration("ok", 32, 1)
@@ -40,7 +40,7 @@ def kernel(tmp_path: Path) -> KernelSpec:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> BenchDevice:
     device = BenchDevice({BEST: 1e5, DEFAULT: 1.25e5, "torch": 0.9e5, "cupy": 1.0001e5, "numpy": 1e8})
-    monkeypatch.setattr(choose, "open_device", lambda *arguments: device)
+    monkeypatch.setattr("tuner.cli.bench.open_device", lambda *arguments: device)
     return device
 
 
@@ -365,7 +365,7 @@ def test_with_a_measuring_process(
     def open_fake(*arguments: object) -> LocalDevice:
         return LocalDevice(0, jobs=1, cache=tmp_path / "cache", worker="tests.faults.fake_worker")
 
-    monkeypatch.setattr(choose, "open_device", open_fake)
+    monkeypatch.setattr("tuner.cli.bench.open_device", open_fake)
     device = open_fake()
     try:
         with Database.open("results/tuning.db") as database:

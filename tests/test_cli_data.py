@@ -9,7 +9,6 @@ import re
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +18,16 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tuner.cli.data import best, parse_since, parse_sizes, query, trial
-from tuner.cli.db import db
-from tuner.cli.export import export
+from tuner.cli.commands.best import best
+from tuner.cli.commands.db import db
+from tuner.cli.commands.export import export
+from tuner.cli.commands.query import query
+from tuner.cli.commands.trial import trial
+from tuner.cli.filters import parse_since, parse_sizes
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.database import Database, Metrics, Winner
 from tuner.errors import DatabaseError, TunerError, UsageError
-from tuner.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial, Verification
+from tuner.model import Configuration, Gpu, Problem, Resources, Run, RunOptions, Status, Trial, Verification
 from tuner.report import tables
 
 GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, driver="580.95")
@@ -48,7 +50,7 @@ def fill(
     log: str = "ptxas info: \x1b]0;title\x07",
     conditions: Conditions = COLD,
     time_ns: float = 190_000.0,
-    narrowing: Mapping[str, Any] | None = None,
+    options: RunOptions | None = None,
 ) -> None:
     calibration = Calibration({"cold, rested": 0.002}, notes=("clocks are held at 1.2 GHz \x1b[31m",))
     run = Run(
@@ -62,7 +64,7 @@ def fill(
         1,
         conditions=conditions,
         calibration=calibration,
-        narrowing=narrowing or {},
+        options=options or RunOptions(),
     )
     best_ns = time_ns
     with Database.open(path) as database:
@@ -348,7 +350,7 @@ def test_best_says_how_sure_it_is(path: Path) -> None:
 def test_best_says_when_no_awkward_size_suited_the_winner(path: Path) -> None:
     fill(path, "c", replace(GEMM, sizes={"m": 1, "n": 1}), edges_verified=False)
     said = call(best, "--size", "m=1").output
-    assert "190.3 us in a fresh process, at no awkward size: none suits it" in said
+    assert "190.3 us in a fresh process, at no edge-case size: none suits it" in said
 
 
 def test_replayed_winners_are_shown_on_request(path: Path) -> None:
@@ -425,7 +427,7 @@ def test_records_say_how_a_time_was_taken(path: Path) -> None:
 
 
 def test_best_tells_the_bound_and_the_error(path: Path) -> None:
-    fill(path, "c", replace(GEMM, dtypes={**GEMM.dtypes, "input": "bfloat16"}), narrowing={"max_error": 1e-3})
+    fill(path, "c", replace(GEMM, dtypes={**GEMM.dtypes, "input": "bfloat16"}), options=RunOptions(max_error=1e-3))
     found = json.loads(call(best, "--json", "--dtype", "bfloat16").output)
     assert [(row["max_error"], row["true_error"]) for row in found] == [(1e-3, 4.5e-4)]
     (row,) = csv.DictReader(io.StringIO(call(best, "--csv", "--dtype", "bfloat16").output))
@@ -495,7 +497,7 @@ def test_trial_again_compares(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         calls.append((trial_id, device))
         return replace(database.trial(trial_id).trial, time_ns=380_200.0)
 
-    monkeypatch.setattr("tuner.bench.rerun.rerun", rerun)
+    monkeypatch.setattr("tuner.cli.trial.rerun", rerun)
     output = call(trial, "1", "--again", "--device", "cuda:1").output
     assert "190.1 us" in output
     assert "380.2 us" in output

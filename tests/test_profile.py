@@ -15,8 +15,8 @@ from tests.commands import Said, said_by
 from tests.faults.bench_device import remember
 from tests.faults.fake_tools import fake_ncu
 from tests.faults.kernels import configuration, scale_kernel
-from tuner.cli import choice as choices
-from tuner.cli.profile import profile as command
+from tuner.cli import profile as body
+from tuner.cli.commands.profile import profile as command
 from tuner.conditions import Conditions, Mode
 from tuner.database.database import Database
 from tuner.devices.choose import has_gpu
@@ -320,7 +320,7 @@ def run(
     monkeypatch.setenv("PATH", f"{fake_ncu(tmp_path / 'tools').parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_CALLS", str(tmp_path / "calls"))
     monkeypatch.setenv("FAKE_CSV", str(tmp_path / "report.csv"))
-    monkeypatch.setattr(choices, "gpu_here", lambda device="cuda": GPU)
+    monkeypatch.setattr(body, "describe_gpu", lambda device="cuda": GPU)
     (tmp_path / "report.csv").write_text(wide())
 
     def call(*arguments: str, **word: object) -> Profiled:
@@ -453,7 +453,7 @@ def test_without_ncu_nothing_is_started(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("tuner.tools.locate._folders", lambda tool: iter([]))
-    monkeypatch.setattr(choices, "gpu_here", lambda device: pytest.fail("the GPU was asked"))
+    monkeypatch.setattr(body, "describe_gpu", lambda device: pytest.fail("the GPU was asked"))
     assert_refused(run(str(kernel.file)), 1, "Nsight Compute (ncu) is not installed", "--ncu PATH")
     assert_refused(run(str(kernel.file), "--size", "q=1"), 2, "no size 'q'")
     assert_refused(run("gem"), 2, "did you mean gemm?")

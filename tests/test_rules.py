@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
-from tuner.cli import inspect
-from tuner.cli.run import run
+from tuner.cli.commands.run import run
+from tuner.cli.commands.show import show
 from tuner.database.database import Database
 from tuner.devices.local import LocalDevice
 from tuner.errors import SpaceError, UsageError
@@ -26,7 +26,7 @@ from tuner.model import Gpu, Status
 from tuner.space.enumeration import enumerate_valid
 from tuner.space.space import SearchSpace
 from tuner.tuning import session
-from tuner.tuning.state import Request
+from tuner.tuning.request import Request
 
 GPU = ARCHITECTURES[90]
 BLOCKS = (16, 32, 48, 64, 96, 100, 128, 256, 384, 512, 768, 1024)
@@ -80,10 +80,10 @@ def test_registers_agree_with_occupancy(cc: int) -> None:
     gpu = ARCHITECTURES[cc]
     for threads in range(16, 1025, 16):
         for registers in (16, 31, 32, 33, 40, 64, 65, 128, 255):
-            found = {limit.name: limit.blocks for limit in occupancy(gpu, threads, registers, 0).limits}
+            blocks = {limit.name: limit.blocks for limit in occupancy(gpu, threads, registers, 0).limits}
             # What cannot be launched at all because of its registers is refused anyhow.
-            if found["registers"]:
-                fits = found["registers"] >= min(found["threads"], found["blocks"])
+            if blocks["registers"]:
+                fits = blocks["registers"] >= min(blocks["threads"], blocks["blocks"])
                 assert holds("registers", gpu, threads, registers) == fits, (threads, registers)
     assert holds("registers", GPU, 256, 32) and not holds("registers", GPU, 256, 33)
 
@@ -109,7 +109,9 @@ def test_blocks_of_several_dimensions_and_launches(tmp_path: Path) -> None:
     ruled = with_rules(gemm, ["occupancy"])
     reasons = [reason for reason, _ in ruled.variants["split_k"].pruning_rules if "rule of thumb" in reason]
     assert reasons == [f"rule of thumb occupancy, launch {n}: {RULES['occupancy'].doc}" for n in (1, 2)]
-    assert ruled.variants["naive"].pruning_rules[-1][0] == f"rule of thumb occupancy: {RULES['occupancy'].doc}"
+    assert (
+        ruled.variants["naive"].pruning_rules[-1][0] == f"rule of thumb occupancy: {RULES['occupancy'].doc}"
+    )
     small = {"block_x": 8, "block_y": 4}
     assert not ruled.variants["naive"].pruning_rules[-1][1].evaluate({**limits(GPU), **small})
 
@@ -137,25 +139,25 @@ def test_what_each_rule_excludes_by_itself_and_together(kernel: KernelSpec) -> N
     allowed = {name: list(range(len(p.values))) for name, p in variant.parameters.items()}
     constants = kernel.environment(kernel.problem(), GPU)
     matrix = enumerate_valid(variant, allowed, constants, np.random.default_rng(0)).matrix
-    found = excluded(variant, matrix, constants, tuple(RULES))
+    counts = excluded(variant, matrix, constants, tuple(RULES))
     # No whole warps: 16, 48, 100. Below 64 threads: 16, 32, 48. 2048 is no multiple: 48, 96, 100, 384, 768.
-    assert found.by == {"warp_multiple": 3, "occupancy": 3, "divides_sm": 5, "registers": None}
-    assert found.left == len({64, 128, 256, 512, 1024})
+    assert counts.by == {"warp_multiple": 3, "occupancy": 3, "divides_sm": 5, "registers": None}
+    assert counts.left == len({64, 128, 256, 512, 1024})
     assert excluded(variant, matrix, constants, ()).left == len(matrix)
 
 
 def test_show_counts(kernel: KernelSpec) -> None:
-    shown = CliRunner().invoke(inspect.show, [str(kernel.file), "--rules", "all"], catch_exceptions=False)
+    shown = CliRunner().invoke(show, [str(kernel.file), "--rules", "all"], catch_exceptions=False)
     assert "12 valid of 12; the rules of thumb leave 5" in shown.output
     assert "rule of thumb divides_sm: excludes 5" in shown.output
-    assert "rule of thumb registers: judged after compiling" in shown.output
-    plain = CliRunner().invoke(inspect.show, [str(kernel.file)], catch_exceptions=False)
+    assert "rule of thumb registers: known after compiling" in shown.output
+    plain = CliRunner().invoke(show, [str(kernel.file)], catch_exceptions=False)
     assert "thumb" not in plain.output
 
 
 def test_a_blank_space_is_an_error_in_show(tmp_path: Path) -> None:
     kernel = scale_kernel(tmp_path / "kernel", blocks=(33, 100), items=(1,))
-    shown = CliRunner().invoke(inspect.show, [str(kernel.file), "--rules", "warp_multiple"])
+    shown = CliRunner().invoke(show, [str(kernel.file), "--rules", "warp_multiple"])
     assert shown.exit_code == 1
 
 
@@ -176,22 +178,22 @@ extern "C" __global__ void scale__{{ fault }}(const float* x, float* y, long lon
 """
 
 
-def test_a_rule_judged_after_compiling_binds_only_its_own_runs(tmp_path: Path) -> None:
+def test_a_rule_checked_after_compiling_binds_only_its_own_runs(tmp_path: Path) -> None:
     kernel = scale_kernel(tmp_path / "kernel", blocks=(128, 256), items=(1, 4), source=HUNGRY)
     ruled = with_rules(kernel, ["registers"])
     assert content_digest(ruled) != content_digest(kernel)
     device = LocalDevice(0, jobs=2, cache=tmp_path / "cache", worker="tests.faults.fake_worker")
     try:
         with Database.open(tmp_path / "tuning.db") as database:
-            asked = Request(ruled, kernel.problem(), trials=10, sampler="brute-force")
-            first = session.tune(asked, device, database, Silent())
+            request = Request(ruled, kernel.problem(), trials=10, sampler="brute-force")
+            first = session.tune(request, device, database, Silent())
             ends = {(t.configuration.values["items"], t.status) for t in first.state.trials}
             assert ends == {(1, Status.OK), (4, Status.INVALID_CONFIG)}
             refused = next(t for t in first.state.trials if t.status is Status.INVALID_CONFIG)
             assert refused.error == f"rule of thumb registers: {RULES['registers'].doc}"
             assert refused.resources is not None and refused.resources.registers > 32
             # Without the rule they are tried, whatever became of them under it.
-            second = session.tune(replace(asked, kernel=kernel), device, database, Silent())
+            second = session.tune(replace(request, kernel=kernel), device, database, Silent())
             assert {t.status for t in second.state.trials} == {Status.OK}
             assert len(second.state.trials) == 4
     finally:
@@ -210,7 +212,7 @@ def test_run_takes_rules(kernel: KernelSpec, tmp_path: Path, monkeypatch: pytest
     recording = write_synthetic_recording(tmp_path / "scale.json.gz", kernel, [kernel.problem()])
     arguments = ["-k", str(kernel.file), "--device", f"replay:{recording}", "--sampler", "brute-force", "-q"]
     done = CliRunner().invoke(run, [*arguments, "--rules", "all"], catch_exceptions=False)
-    assert "a recording compiles nothing: the rule of thumb registers is not judged" in done.stderr
+    assert "a recording compiles nothing: the rule of thumb registers is not applied" in done.stderr
     with Database.open(tmp_path / "results" / "tuning.db") as database:
         trials = database.query().rows
         assert {stored.trial.configuration.values["block_size"] for stored in trials} == {

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver as cu
 from lab import Lab, keep, parser
-from tuner.cli.choice import parse_configuration
+from tuner.cli.configuration import parse_configuration
 
 from tuner.cli.problems import make_problems
 from tuner.compile.nvrtc import compile_source

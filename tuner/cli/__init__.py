@@ -1,4 +1,4 @@
-"""The command line. Commands are imported when used, so that ``tune --help`` answers at once."""
+"""The command line: a command's options are imported when it is named, its body when it runs."""
 
 from __future__ import annotations
 
@@ -15,41 +15,50 @@ from tuner import __version__
 from tuner.errors import TunerError
 
 COMMANDS = {
-    "run": ("tuner.cli.run:run", "Tune a kernel (the default: tune --kernel gemm)."),
+    "run": ("tuner.cli.commands.run:run", "Tune a kernel (the default: tune --kernel gemm)."),
     "bench": (
-        "tuner.cli.bench:bench",
+        "tuner.cli.commands.bench:bench",
         "Time the best again, beside the default, libraries, your own kernel.",
     ),
     "ladder": (
-        "tuner.cli.ladder:ladder",
+        "tuner.cli.commands.ladder:ladder",
         "Show what each step of a kernel's optimisation is worth, over sizes.",
     ),
-    "ablate": ("tuner.cli.ablate:ablate", "Show what each choice of a configuration is worth."),
-    "explain": ("tuner.cli.explain:explain", "Say why a configuration is as fast as it is."),
-    "profile": ("tuner.cli.profile:profile", "Profile one configuration with Nsight Compute."),
-    "sanitize": ("tuner.cli.sanitize:sanitize", "Run the Compute Sanitizer's tools over configurations."),
-    "best": ("tuner.cli.data:best", "Show the best configurations known."),
-    "query": ("tuner.cli.data:query", "List trials: filter, sort, JSON, CSV, SQL."),
-    "trial": ("tuner.cli.data:trial", "Show everything about one trial; measure it again."),
+    "ablate": ("tuner.cli.commands.ablate:ablate", "Show what each choice of a configuration is worth."),
+    "explain": ("tuner.cli.commands.explain:explain", "Say why a configuration is as fast as it is."),
+    "profile": ("tuner.cli.commands.profile:profile", "Profile one configuration with Nsight Compute."),
+    "sanitize": (
+        "tuner.cli.commands.sanitize:sanitize",
+        "Run the Compute Sanitizer's tools over configurations.",
+    ),
+    "best": ("tuner.cli.commands.best:best", "Show the best configurations known."),
+    "query": ("tuner.cli.commands.query:query", "List trials: filter, sort, JSON, CSV, SQL."),
+    "trial": ("tuner.cli.commands.trial:trial", "Show everything about one trial; measure it again."),
     "export": (
-        "tuner.cli.export:export",
+        "tuner.cli.commands.export:export",
         "Write the best as a C++ header, or a problem's trials in another tool's format.",
     ),
-    "import": ("tuner.cli.import_results:import_results", "Take in what another tool has recorded."),
-    "list": ("tuner.cli.inspect:list_kernels", "List the built-in kernels."),
-    "show": ("tuner.cli.inspect:show", "Show a kernel's problem, variants, parameters and constraints."),
-    "db": ("tuner.cli.db:db", "Check, merge, back up or trim the database."),
-    "doctor": ("tuner.cli.inspect:doctor", "Say what this machine has, what is missing and how to get it."),
+    "import": ("tuner.cli.commands.import_results:import_results", "Take in what another tool has recorded."),
+    "list": ("tuner.cli.commands.list_kernels:list_kernels", "List the built-in kernels."),
+    "show": (
+        "tuner.cli.commands.show:show",
+        "Show a kernel's problem, variants, parameters and constraints.",
+    ),
+    "db": ("tuner.cli.commands.db:db", "Check, merge, back up or trim the database."),
+    "doctor": (
+        "tuner.cli.commands.doctor:doctor",
+        "Say what this machine has, what is missing and how to get it.",
+    ),
 }
 
 
 READER_LEFT = 141
-"""Exit status when whoever read the output has seen enough (``tune query | head``): that of a program which SIGPIPE
-ended, as shells and other tools know it."""
+"""Exit status when the reader of the output has closed it (``tune query | head``): that of a program ended by SIGPIPE,
+as shells and other tools expect it."""
 
 
 class _LazyGroup(click.Group):
-    """Knows its commands by name, and imports one when it is used. Options without a command belong to ``run``."""
+    """A group that imports a command's options when it is named. Options without a command belong to ``run``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0].startswith("-") and args[0] not in ("-h", "--help", "--version"):
@@ -92,7 +101,7 @@ def cli() -> None:
 
 
 _OUTPUT = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF)
-"""What goes wrong with a file that is open already: the standard output."""
+"""Errors of a file that is open already: the standard output."""
 
 
 def _one_line(error: click.ClickException) -> str:
@@ -102,19 +111,19 @@ def _one_line(error: click.ClickException) -> str:
 
 
 def _give_up_output() -> None:
-    """Let what is left in the standard output's buffer go nowhere: Python would try again at its end."""
+    """Discard the rest of the standard output's buffer: Python would try to write it again at exit."""
     try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
     except (OSError, ValueError):  # no real file, so nothing can go wrong later
         pass
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Run the command line; an error is one line on stderr and an exit status."""
+    """Run the command line; an error is one line on the standard error and an exit status."""
     for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # closed by who started us: what is said goes nowhere
+        if getattr(sys, stream) is None:  # closed by the parent process: the output is discarded
             setattr(sys, stream, Path(os.devnull).open("w"))  # noqa: SIM115 - until the end
     try:
         status = cli.main(args=arguments, prog_name="tune", standalone_mode=False)
@@ -132,10 +141,10 @@ def main(arguments: list[str] | None = None) -> Any:
         status = error.exit_code
     except OSError as error:
         _give_up_output()
-        place = (
-            f"{error.filename}: " if error.filename else "cannot write: " if error.errno in _OUTPUT else ""
-        )
-        click.echo(f"tune: {place}{error.strerror or error}", err=True)
+        where = f"{error.filename}: " if error.filename else ""
+        if not where and error.errno in _OUTPUT:
+            where = "cannot write: "
+        click.echo(f"tune: {where}{error.strerror or error}", err=True)
         status = 1
     sys.exit(status if isinstance(status, int) else 0)
 

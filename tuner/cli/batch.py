@@ -1,4 +1,4 @@
-"""What one ``tune run`` has to do: one problem or several, each perhaps in several dtypes to choose from."""
+"""The jobs of one ``tune run``: one problem or several, each perhaps in several dtypes to choose from."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 import click
 
 from tuner.cli.problems import make_choices, make_problems
-from tuner.cli.resume import earlier, left_to_do, say_what_counts, say_what_is_kept
+from tuner.cli.resume import completed_run, left_to_do, say_what_counts, say_what_is_kept
+from tuner.conditions import Mode
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.errors import Interrupted, TooInaccurateError, TunerError, UsageError
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Conditions, Mode, Problem, Status
+from tuner.model import Problem, Status
 from tuner.report.pareto import front_as_json, plot_front, show_front, title
 from tuner.report.plots import check_plot
 from tuner.report.progress import make_observer
@@ -24,22 +25,23 @@ from tuner.report.summary import commonest_failure, missing, result_as_json, sum
 from tuner.report.tables import say
 from tuner.tuning import session
 from tuner.tuning.accuracy import Best, Comparison, truth_of
-from tuner.tuning.state import Request, Result
+from tuner.tuning.request import Request
+from tuner.tuning.state import Result
 
 
 @dataclass
-class Job:
+class TuningJob:
     """One problem; or, under a bound on the error, one problem in the dtypes that there are to choose from."""
 
     choices: list[Problem]
     comparison: Comparison | None = None
     to_do: list[tuple[Problem, bool]] = field(default_factory=list)
-    """What is left of the choices, and whether it goes on with an interrupted run."""
+    """The choices that are left, each with whether it goes on with an interrupted run."""
     results: list[Result] = field(default_factory=list)
     complete: bool = False
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return what there is so far: a result, or what all dtypes reached together."""
+        """Return the results so far; under a bound on the error, those of all dtypes in one record."""
         runs = [result_as_json(result) for result in self.results]
         if self.comparison is None:
             return runs
@@ -48,7 +50,7 @@ class Job:
         return [{**front_as_json(self.comparison, complete=self.complete), "runs": runs}]
 
     def skip(self, problem: Problem, reason: str, *, aloud: bool = True) -> None:
-        """Keep for the comparison why there is nothing of a problem, and say it unless the comparison is printed."""
+        """Keep for the comparison why a problem has no result; print it unless the comparison will be printed."""
         reason = reason.removeprefix(f"{problem}: ")
         if aloud or self.comparison is None:
             say(f"{problem}: {reason}")
@@ -56,9 +58,9 @@ class Job:
             self.comparison.skipped.append((problem, reason))
 
     def failures(self, database: Path) -> list[str]:
-        """Return a line for each run without a winner, and one where no dtype is the answer.
+        """Return a line for each run without a winner, and one if no dtype is accurate enough.
 
-        That a dtype is too inaccurate is no failure as long as another one is accurate enough.
+        A dtype that is too inaccurate is no failure as long as another one is accurate enough.
         """
         lines = [
             _why_nothing(result, database)
@@ -82,15 +84,15 @@ def make_jobs(
     problems: Sequence[str],
     file: Path | None,
     max_error: float | None,
-) -> list[Job]:
+) -> list[TuningJob]:
     """Turn the command line into jobs.
 
     Raises:
         UsageError: a name or a value that does not fit.
     """
     if max_error is None:
-        found = make_problems(kernel, sizes, dtypes, options, presets, problems, file)
-        return [Job([problem], to_do=[(problem, False)]) for problem in found]
+        each = make_problems(kernel, sizes, dtypes, options, presets, problems, file)
+        return [TuningJob([problem], to_do=[(problem, False)]) for problem in each]
     reference = kernel.reference
     if not reference.numpy and reference.cuda is None and not reference.golden:
         raise UsageError(
@@ -99,7 +101,7 @@ def make_jobs(
         )
     groups = make_choices(kernel, sizes, dtypes, options, presets, problems, file)
     return [
-        Job(
+        TuningJob(
             choices,
             Comparison(truth_of(kernel, choices[0]), max_error),
             [(problem, False) for problem in choices],
@@ -108,8 +110,8 @@ def make_jobs(
     ]
 
 
-def check_figure(path: Path | None, jobs: Sequence[Job]) -> None:
-    """Make sure, before anything is measured, that ``--plot`` can be obeyed.
+def check_figure(path: Path | None, jobs: Sequence[TuningJob]) -> None:
+    """Refuse, before anything is measured, a ``--plot`` that cannot be drawn.
 
     Raises:
         UsageError, TunerError: there is nothing to draw, or no way to.
@@ -124,7 +126,7 @@ def check_figure(path: Path | None, jobs: Sequence[Job]) -> None:
 
 
 def refuse_recording(device: Device, max_error: float | None) -> None:
-    """Say that there are no errors to choose by, where the answers were recorded.
+    """Refuse ``--max-error`` for a recording, which has no errors to choose by.
 
     Raises:
         UsageError: that.
@@ -136,8 +138,8 @@ def refuse_recording(device: Device, max_error: float | None) -> None:
         )
 
 
-def resume_jobs(jobs: Sequence[Job], database: Database, device: Device) -> None:
-    """Leave what earlier runs have not done; what they have found takes part in the comparison of dtypes.
+def resume_jobs(jobs: Sequence[TuningJob], database: Database, device: Device) -> None:
+    """Keep of each job what earlier runs have not done; their results enter the comparison of dtypes.
 
     Raises:
         TunerError: nothing is left.
@@ -155,14 +157,14 @@ def resume_jobs(jobs: Sequence[Job], database: Database, device: Device) -> None
             continue
         for problem in job.choices:
             if problem.key not in keys:
-                found = earlier(problem, database, device.name, job.comparison.max_error)
-                if found is not None:
-                    job.comparison.add(*found)
+                run = completed_run(problem, database, device.name, job.comparison.max_error)
+                if run is not None:
+                    job.comparison.add(*run)
 
 
 def run_jobs(
-    jobs: Sequence[Job],
-    asked: Request,
+    jobs: Sequence[TuningJob],
+    request: Request,
     device: Device,
     database: Database,
     stop: Callable[[], bool],
@@ -171,16 +173,16 @@ def run_jobs(
     as_json: bool,
     plot: Path | None,
 ) -> bool:
-    """Do the jobs one after the other; what one fails with is said, and the next is begun.
+    """Run the jobs one after the other; if one fails, print why and begin the next.
 
     Args:
         jobs: they collect the results.
-        asked: what is asked of each, but for problem, truth and resumption.
+        request: of each, but for problem, truth and resumption.
         device: where to measure.
         database: where every trial goes.
-        stop: asked often; once it is true nothing new is tried.
+        stop: called often; once it returns true, nothing new is tried.
         quiet: no progress.
-        as_json: print nothing here.
+        as_json: print no summaries.
         plot: where to draw the front of a bounded job.
 
     Returns:
@@ -192,14 +194,15 @@ def run_jobs(
     """
     alone = sum(len(job.to_do) for job in jobs) == 1
     failed = False
-    told = {device.note, *device.note.split("; ")}
+    shown = {device.note, *device.note.split("; ")}
     for job in jobs:
-        request = _alike(job, asked, device, database)
+        alike = _alike(job, request, device, database)
         for problem, going_on in job.to_do:
             truth = job.comparison.truth if job.comparison else None
-            request = replace(request, problem=problem, truth=truth, resume=going_on)
+            options = replace(alike.options, truth=truth)
+            one = replace(alike, problem=problem, options=options, resume=going_on)
             try:
-                result = session.tune(request, device, database, make_observer(quiet, told), stop)
+                result = session.tune(one, device, database, make_observer(quiet, shown), stop)
             except Interrupted:
                 raise
             except TooInaccurateError as error:
@@ -217,19 +220,24 @@ def run_jobs(
                 continue
             job.results.append(result)
             if result.state.run.calibration:
-                told.update(result.state.run.calibration.notes)
+                shown.update(result.state.run.calibration.notes)
             if not as_json:
                 click.echo(summary(result, database.path))
             failed |= not _compare(job, problem, result, database.path, aloud=as_json)
-        job.complete = True
-        if job.comparison is not None and job.to_do:
-            if not as_json:
-                show_front(job.comparison)
-            _draw(job, plot)
+        _finish(job, plot, as_json=as_json)
     return failed
 
 
-def _draw(job: Job, plot: Path | None) -> None:
+def _finish(job: TuningJob, plot: Path | None, *, as_json: bool) -> None:
+    """Print and draw the comparison of a job's dtypes, if there is one."""
+    job.complete = True
+    if job.comparison is not None and job.to_do:
+        if not as_json:
+            show_front(job.comparison)
+        _draw(job, plot)
+
+
+def _draw(job: TuningJob, plot: Path | None) -> None:
     if plot is None or job.comparison is None:
         return
     if job.comparison.points:
@@ -238,33 +246,33 @@ def _draw(job: Job, plot: Path | None) -> None:
         say(f"{plot} is not written: there is no time to draw")
 
 
-def _alike(job: Job, asked: Request, device: Device, database: Database) -> Request:
-    """Have all dtypes of a job timed alike, or their times could not be compared.
+def _alike(job: TuningJob, request: Request, device: Device, database: Database) -> Request:
+    """Return the request with one mode and regime for all dtypes of a job, so that their times can be compared.
 
     What was timed before decides; else the dtype with the shortest kernels: if one is too short for a single call
     between two events, all are timed rotating.
     """
     if job.comparison is None:
-        return asked
+        return request
     runs = [database.latest_unfinished(p, device.name) for p, going_on in job.to_do if going_on]
-    before: list[Conditions] = [run.conditions for run in runs if run is not None]
+    before = [run.conditions for run in runs if run is not None]
     if job.comparison.conditions is not None:
         before.insert(0, job.comparison.conditions)
     if before:
-        if not runs:  # else it was said already that interrupted runs keep what they had
+        if not runs:  # of interrupted runs it was printed that they keep what they had
             say_what_counts(before[0])
-        return replace(asked, mode=before[0].mode, regime=before[0].regime)
-    if asked.mode is not None:
-        return asked
+        return replace(request, mode=before[0].mode, regime=before[0].regime)
+    if request.mode is not None:
+        return request
     modes = {
-        device.choose_conditions(asked.kernel, problem, None, asked.regime)[0].mode
+        device.choose_conditions(request.kernel, problem, None, request.regime)[0].mode
         for problem, _ in job.to_do
     }
-    return replace(asked, mode=Mode.ROTATING) if len(modes) > 1 else asked
+    return replace(request, mode=Mode.ROTATING) if len(modes) > 1 else request
 
 
-def _compare(job: Job, problem: Problem, result: Result, database: Path, *, aloud: bool) -> bool:
-    """Have a result take part in the comparison of dtypes, if there is one; whether that could be done."""
+def _compare(job: TuningJob, problem: Problem, result: Result, database: Path, *, aloud: bool) -> bool:
+    """Add a result to the comparison of dtypes, if there is one; return whether that could be done."""
     if job.comparison is None:
         return True
     best = Best.of(result.finish) if result.finish else None
@@ -291,7 +299,7 @@ def _why_nothing(result: Result, database: Path) -> str:
 
 
 def _how_it_ended(result: Result, database: Path) -> str:
-    """Name the commonest failure, and the command that shows one of them."""
+    """Return the commonest failure, and the command that shows one of its trials."""
     status = commonest_failure(result)
     if status is None:
         return ""

@@ -6,19 +6,12 @@ from pathlib import Path
 
 import click
 
-from tuner.cli.options import database_option
-from tuner.database.database import Database, Filters
+from tuner.database.database import Database
+from tuner.database.records import Filters
 from tuner.errors import DatabaseError, UsageError
 from tuner.report import tables
 
 
-@click.group()
-def db() -> None:
-    """Look after the database: check, merge, backup, delete a run."""
-
-
-@db.command(short_help="Check the structure and every row.")
-@database_option
 def check(db: Path) -> None:
     """Check the file's structure and the digest of every row."""
     with Database.open(db, write=False) as database:
@@ -34,9 +27,6 @@ def check(db: Path) -> None:
     click.echo("no problems")
 
 
-@db.command(short_help="Add the runs of another file.")
-@click.argument("other", type=click.Path(path_type=Path))
-@database_option
 def merge(other: Path, db: Path) -> None:
     """Add the runs and benchmarks of the database file OTHER; what is there already is not added twice."""
     with Database.open(other, write=False):
@@ -53,9 +43,6 @@ def merge(other: Path, db: Path) -> None:
         raise DatabaseError(f"{len(result.refused)} rows of {other} were not taken", "the others were")
 
 
-@db.command(short_help="Write a consistent copy.")
-@click.argument("file", type=click.Path(path_type=Path))
-@database_option
 def backup(file: Path, db: Path) -> None:
     """Write a consistent copy to the new file FILE, also while tuners write."""
     with Database.open(db, write=False) as database:
@@ -67,7 +54,7 @@ MIN_PREFIX = 4
 """Characters of a run's id that are enough to delete it."""
 
 
-def _what_run(database: Database, run_id: str) -> str:
+def _run_text(database: Database, run_id: str) -> str:
     trials = database.query(Filters(run=run_id))
     try:
         problem = tables.printable(database.run(run_id).problem)
@@ -76,16 +63,14 @@ def _what_run(database: Database, run_id: str) -> str:
     return f"{problem}, {len(trials.rows) + len(trials.damaged)} trials"
 
 
-@db.command(short_help="Delete a run and its trials.")
-@click.argument("run_id", metavar="RUN")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@database_option
 def delete(run_id: str, yes: bool, db: Path) -> None:
     """Delete a run with its trials and winner; RUN is its id or the start of it."""
     if len(run_id) < MIN_PREFIX:
         raise UsageError(f"{run_id!r} is too short", f"give at least {MIN_PREFIX} characters of the run's id")
     with Database.open(db, create=False) as database:
-        found = database.run_id(run_id)
+        full_id = database.run_id(run_id)
         if not yes:
-            click.confirm(f"Delete run {found} ({_what_run(database, found)}) of {db} for ever?", abort=True)
-        click.echo(f"deleted run {found} with {database.delete_run(found)} trials")
+            click.confirm(
+                f"Delete run {full_id} ({_run_text(database, full_id)}) of {db} for ever?", abort=True
+            )
+        click.echo(f"deleted run {full_id} with {database.delete_run(full_id)} trials")

@@ -7,29 +7,50 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from tuner.database.database import Database, Filters
+from tuner.bench.targets import kernel_of
+from tuner.cli.resume import given_options
+from tuner.database.database import Database
+from tuner.database.records import Filters
 from tuner.errors import TunerError, UsageError
 from tuner.formats.files import json_text, write_json
+from tuner.formats.kernel_tuner_cache import cache_of
+from tuner.formats.optuna_storage import write_study
 from tuner.formats.results import Results, results_of
+from tuner.formats.t1 import t1_of
+from tuner.formats.t4 import t4_of
+from tuner.kernel.load import content_digest
 from tuner.report.tables import printable, say
 
 
-def export_results(path: Path, filters: Filters, kind: str, output: Path) -> None:
-    """Write what fits in a format of other tools, and say what was written.
+def export(
+    db: Path,
+    kernel: str,
+    gpu: str,
+    dtype: str,
+    mode: str | None,
+    regime: str,
+    run_id: str,
+    variant: str,
+    kind: str,
+    output: Path,
+    namespace: str,  # noqa: ARG001 - refused below
+    replayed: bool,
+) -> None:
+    """Write what fits in a format of other tools, and print what was written.
 
     Raises:
         UsageError: the format cannot be written so.
         TunerError: nothing fits, or the file cannot be written.
     """
-    context = click.get_current_context()
-    for name in ("namespace",):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"--{name} is for headers", f"leave it out with --format {kind}")
-    if context.get_parameter_source("regime") is ParameterSource.COMMANDLINE:
-        filters = replace(filters, regime=context.params["regime"])
-    with Database.open(path, write=False) as database:
+    if given_options({"namespace": "--namespace"}):
+        raise UsageError("--namespace is for headers", f"leave it out with --format {kind}")
+    filters = Filters(
+        kernel=kernel, gpu=gpu, dtype=dtype, mode=mode or "", run=run_id, variant=variant,
+        regime=regime if given_options({"regime": "--regime"}) else "",
+        replayed=None if replayed or run_id else False,
+    )  # fmt: skip
+    with Database.open(db, write=False) as database:
         if filters.run:
             filters = replace(filters, run=database.run_id(filters.run))
         results = results_of(database, filters)
@@ -37,8 +58,6 @@ def export_results(path: Path, filters: Filters, kind: str, output: Path) -> Non
         click.echo(f"left out: {printable(line)}", err=True)
     what = f"{printable(results.run.problem)} on {printable(results.run.gpu.name)}"
     if kind == "optuna":
-        from tuner.formats.optuna_storage import write_study
-
         if str(output) == "-":
             raise UsageError("a study is no text", "name a file with -o")
         write_study(output, results, say)
@@ -49,28 +68,20 @@ def export_results(path: Path, filters: Filters, kind: str, output: Path) -> Non
         click.echo(json_text(data), nl=False)
         return
     write_json(output, data)
-    said = "the search space" if kind == "t1" else f"{len(results.trials)} trials"
-    click.echo(f"wrote {said} of {what} to {output}")
+    written = "the search space" if kind == "t1" else f"{len(results.trials)} trials"
+    click.echo(f"wrote {written} of {what} to {output}")
 
 
 def _content(kind: str, results: Results) -> dict[str, Any]:
     if kind == "t4":
-        from tuner.formats.t4 import t4_of
-
         return t4_of(results)
     if kind == "kernel-tuner-cache":
-        from tuner.formats.kernel_tuner_cache import cache_of
-
         return cache_of(results)
     return _space(results)
 
 
 def _space(results: Results) -> dict[str, Any]:
     """Return the T1 file of a run's kernel, if it is still what it was."""
-    from tuner.bench.targets import kernel_of
-    from tuner.formats.t1 import t1_of
-    from tuner.kernel.load import content_digest
-
     run = results.run
     if run.foreign:
         raise TunerError(

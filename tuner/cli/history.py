@@ -1,4 +1,4 @@
-"""``tune bench --history``: what was found before; and which of the stored problems are meant."""
+"""``tune bench --history``: earlier benches; and which of the stored problems are meant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import click
 
 from tuner.bench.report import history_as_json, show_history
 from tuner.cli.problems import assignments, named_dtypes
-from tuner.database.database import Database, Filters
+from tuner.database.database import Database
+from tuner.database.records import Filters
 from tuner.errors import DatabaseError, ExpressionError
 from tuner.expressions.elementwise import parse_element
 from tuner.model import Problem, Value
@@ -17,7 +18,7 @@ from tuner.report.tables import printable, show_json
 
 
 def problem_filter(dtypes: Sequence[str], options: Sequence[str]) -> Callable[[Problem], bool]:
-    """Turn ``--dtype`` and ``--option`` into a question about stored problems; of several dtypes any will do."""
+    """Return whether ``--dtype`` and ``--option`` hold for a stored problem; of several dtypes any will do."""
     roles: dict[str, set[str]] = {}
     for text in dtypes:
         for role, dtype in named_dtypes(text):
@@ -67,10 +68,10 @@ def show_benches(
         DatabaseError: there is none, or the database cannot be read.
     """
     with Database.open(path, write=False) as database:
-        found = database.benchmarks(Filters(kernel=kernel, mode=mode, regime=regime))
-    for line in found.damaged:
+        benches = database.benchmarks(Filters(kernel=kernel, mode=mode, regime=regime))
+    for line in benches.damaged:
         click.echo(f"left out: {printable(line)}; run: tune db check", err=True)
-    fitting = [row for row in found.rows if fits(row.problem)]
+    fitting = [row for row in benches.rows if fits(row.problem)]
     rows = fitting[:limit] if limit else fitting
     if len(rows) < len(fitting):
         click.echo(f"{len(rows)} of {len(fitting)} rows, the newest; --limit 0 gives all", err=True)

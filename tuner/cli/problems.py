@@ -1,4 +1,4 @@
-"""What a user says about problems on the command line -> :class:`tuner.model.Problem`."""
+"""The problems that the command line names, as :class:`tuner.model.Problem`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.tuning.accuracy import dtypes_to_try
 
 
 def whole_number(name: str, text: str) -> int:
-    """Read a size: a number, ``2**20`` or ``2^20``."""
+    """Return a size from its text: a number, ``2**20`` or ``2^20``."""
     try:
         value = parse(text.replace("^", "**")).evaluate({})
     except TunerError:
@@ -30,8 +30,8 @@ def whole_number(name: str, text: str) -> int:
 
 
 def assignments(texts: Iterable[str], what: str) -> list[tuple[str, str]]:
-    """Split ``name=value,name=value`` texts; a comma within parentheses belongs to the value."""
-    found = []
+    """Return the pairs of ``name=value,name=value`` texts; a comma within parentheses belongs to the value."""
+    pairs = []
     for text in texts:
         names = set()
         for part in _parts(text):
@@ -41,8 +41,8 @@ def assignments(texts: Iterable[str], what: str) -> list[tuple[str, str]]:
             if name in names:
                 raise UsageError(f"{what} {text!r} gives {name} twice", "give it once")
             names.add(name)
-            found.append((name, value))
-    return found
+            pairs.append((name, value))
+    return pairs
 
 
 def _parts(text: str) -> list[str]:
@@ -59,7 +59,7 @@ def _parts(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Named:
-    """What was said about one problem; the kernel knows the rest."""
+    """What the command line gives of one problem; the rest are the kernel's defaults."""
 
     sizes: Mapping[str, int]
     dtypes: Mapping[str, str]
@@ -67,7 +67,7 @@ class _Named:
     preset: str | None = None
 
     def of(self, kernel: KernelSpec, dtype: str = "") -> Problem:
-        """Settle it, in this dtype of the first role unless it names its own."""
+        """Return it as a kernel's problem, in this dtype of the first role unless it names its own."""
         dtypes = {"": dtype, **self.dtypes} if dtype else self.dtypes
         return kernel.problem(self.sizes, dtypes, self.options, self.preset)
 
@@ -86,20 +86,19 @@ def make_problems(
     problems: Sequence[str],
     file: Path | None,
 ) -> list[Problem]:
-    """Combine ``--size``, ``--dtype``, ``--option``, ``--preset``, ``--problem`` and ``--problems``.
+    """Return the problems of ``--size``, ``--dtype``, ``--option``, ``--preset``, ``--problem`` and ``--problems``.
 
-    Presets, ``--problem`` texts and the rows of the file each give one problem; what the other options say holds for
-    all of them.
+    Presets, ``--problem`` texts and the rows of the file each give one problem; the other options hold for all of them.
     """
-    asked, others = _dtypes(kernel, dtypes)
-    if len(asked) > 1:
+    first, others = _dtypes(kernel, dtypes)
+    if len(first) > 1:
         raise UsageError(
-            f"--dtype names several: {', '.join(asked)}",
+            f"--dtype names several: {', '.join(first)}",
             "name one, or let tune run choose among them with --max-error",
         )
     named = _named(kernel, sizes, others, options, presets, problems, file)
-    found = [one.of(kernel, "".join(asked)) for one in named]
-    return list({problem.key: problem for problem in found}.values())
+    each = [one.of(kernel, "".join(first)) for one in named]
+    return list({problem.key: problem for problem in each}.values())
 
 
 def make_choices(
@@ -116,16 +115,16 @@ def make_choices(
     The choice is among the dtypes that ``--dtype`` names; without it, among all floating-point dtypes of the kernel. A
     preset or a row that names its own dtype leaves no choice.
     """
-    asked, others = _dtypes(kernel, dtypes)
-    tried = dtypes_to_try(kernel, asked)
-    found: dict[tuple[str, ...], list[Problem]] = {}
+    first, others = _dtypes(kernel, dtypes)
+    tried = dtypes_to_try(kernel, first)
+    groups: dict[tuple[str, ...], list[Problem]] = {}
     for one in _named(kernel, sizes, others, options, presets, problems, file):
-        own = not asked and one.fixes_dtype(kernel)
+        own = not first and one.fixes_dtype(kernel)
         choices = [one.of(kernel)] if own else [one.of(kernel, dtype) for dtype in tried]
         choices = list({problem.key: problem for problem in choices}.values())
         dtypes_to_try(kernel, [problem.dtype for problem in choices])  # those that rows and presets name
-        found[tuple(problem.key for problem in choices)] = choices
-    return list(found.values())
+        groups[tuple(problem.key for problem in choices)] = choices
+    return list(groups.values())
 
 
 def _named(
@@ -144,7 +143,7 @@ def _named(
     rows: list[Mapping[str, str]] = [dict(assignments([text], "--problem")) for text in problems]
     if file is not None:
         rows += _rows(file)
-    found = [
+    named = [
         _Named(common_sizes, dtypes, common_options, preset)
         for preset in (presets or ([] if rows else [None]))
     ]
@@ -158,12 +157,12 @@ def _named(
             elif name == "dtype" or name in kernel.dtypes:
                 own_dtypes["" if name == "dtype" else name] = value
             else:
-                known = [*kernel.sizes, *kernel.options, *kernel.dtypes, "dtype"]
+                names = [*kernel.sizes, *kernel.options, *kernel.dtypes, "dtype"]
                 raise UsageError(
-                    f"{kernel.name} has no size, option or dtype {name!r}", suggestion(name, known)
+                    f"{kernel.name} has no size, option or dtype {name!r}", suggestion(name, names)
                 )
-        found.append(_Named(own_sizes, own_dtypes, own_options))
-    return found
+        named.append(_Named(own_sizes, own_dtypes, own_options))
+    return named
 
 
 def option_value(kernel: KernelSpec, name: str, text: str) -> Value:
@@ -197,12 +196,12 @@ def _dtypes(kernel: KernelSpec, texts: Sequence[str]) -> tuple[list[str], dict[s
 
 def named_dtypes(text: str) -> list[tuple[str, str]]:
     """Split a ``--dtype`` text into roles, empty for the first, and dtypes; a role holds until the next is named."""
-    role, found = "", []
+    role, pairs = "", []
     for part in text.split(","):
         name, equals, dtype = part.rpartition("=")
         role = name.strip() if equals else role
-        found.append((role, dtype.strip()))
-    return found
+        pairs.append((role, dtype.strip()))
+    return pairs
 
 
 def _rows(file: Path) -> list[Mapping[str, str]]:

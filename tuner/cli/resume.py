@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-if TYPE_CHECKING:
-    from tuner.database.database import Database
-    from tuner.model import Conditions, Problem, Run, Trial
-    from tuner.tuning.accuracy import Best
+from tuner.conditions import Conditions
+from tuner.database.database import Database
+from tuner.database.records import Filters
+from tuner.errors import TunerError
+from tuner.model import Problem, Run, Trial
+from tuner.tuning.accuracy import Best
 
 KEPT = {
     "trials": "--trials",
@@ -24,10 +25,10 @@ KEPT = {
     "mode_name": "--mode",
     "regime_name": "--regime",
 }
-"""What a resumed run has already, by parameter."""
+"""Options that a resumed run keeps from its beginning, by parameter."""
 
 
-def given(options: Mapping[str, str]) -> list[str]:
+def given_options(options: Mapping[str, str]) -> list[str]:
     """Return those of some options, by parameter of the running command, that are on its command line."""
     context = click.get_current_context()
     return [
@@ -38,17 +39,17 @@ def given(options: Mapping[str, str]) -> list[str]:
 
 
 def say_what_is_kept() -> None:
-    """Say which options are not heeded because a resumed run goes on as it began."""
-    if ignored := given(KEPT):
+    """Name the options that have no effect, because a resumed run goes on as it began."""
+    if ignored := given_options(KEPT):
         click.echo(f"tune: a resumed run keeps its own {', '.join(ignored)}", err=True)
 
 
 def say_what_counts(conditions: Conditions) -> None:
-    """Say it if the command line names conditions, and dtypes that were done earlier are timed otherwise."""
+    """Name the conditions of the command line that have no effect: dtypes that are done were timed under others."""
     values = click.get_current_context().params
     kept = {"mode_name": conditions.mode, "regime_name": conditions.regime}
     others = [name for name, value in kept.items() if values[name] not in ("auto", str(value))]
-    ignored = [f"{option} {values[name]}" for name in others for option in given({name: KEPT[name]})]
+    ignored = [f"{option} {values[name]}" for name in others for option in given_options({name: KEPT[name]})]
     if ignored:
         click.echo(
             f"tune: timed {conditions}, as the dtypes that are done, in spite of {' and '.join(ignored)}",
@@ -59,16 +60,14 @@ def say_what_counts(conditions: Conditions) -> None:
 def left_to_do(
     problems: Sequence[Problem], database: Database, device: str, max_error: float | None
 ) -> list[tuple[Problem, bool]]:
-    """Say which problems are left, and whether each goes on with an interrupted run.
+    """Return the problems that are left, each with whether it goes on with an interrupted run.
 
     Of several problems those that ended before the first interrupted one are done; one that never began is begun. With
-    a bound on the error only a run under the same bound has ended.
+    a bound on the error, only a run under the same bound counts as ended.
 
     Raises:
         TunerError: nothing is left.
     """
-    from tuner.errors import TunerError
-
     if len(problems) == 1:
         return [(problems[0], True)]
     left: list[tuple[Problem, bool]] = []
@@ -87,23 +86,18 @@ def left_to_do(
 
 
 def _done(problem: Problem, database: Database, device: str, max_error: float | None) -> bool:
-    from tuner.database.database import Filters
-
     if max_error is not None:
-        return earlier(problem, database, device, max_error) is not None
-    found = database.query(Filters(problem_key=problem.key)).rows
-    return any(stored.run.device == device for stored in found)
+        return completed_run(problem, database, device, max_error) is not None
+    trials = database.query(Filters(problem_key=problem.key)).rows
+    return any(stored.run.device == device for stored in trials)
 
 
-def earlier(
+def completed_run(
     problem: Problem, database: Database, device: str, max_error: float
 ) -> tuple[Run, list[Trial], Best] | None:
     """Return the newest run of a problem on a device that ended with a winner under the same bound on the error."""
-    from tuner.database.database import Filters
-    from tuner.tuning.accuracy import Best
-
     for stored in sorted(database.winners(Filters(problem_key=problem.key)).rows, key=lambda w: -w.id):
         run = stored.run
-        if run.device == device and run.narrowing.get("max_error") == max_error:
+        if run.device == device and run.options.max_error == max_error:
             return run, database.trials(run.id), Best.stored(stored)
     return None

@@ -14,23 +14,23 @@ class Stop:
     """Ctrl-C once: finish what is being measured. Twice: now."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
 
     def __call__(self) -> bool:
         """Return whether the run is to end."""
-        return self.asked
+        return self.requested
 
     def signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal's signature
         """Take Ctrl-C."""
-        if self.asked:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
         click.echo("\ntune: stopping after the current measurement; Ctrl-C again stops at once", err=True)
 
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """Return what knows whether the user has pressed Ctrl-C; the handlers of before come back at the end."""
+    """Return an object that tells whether the user has pressed Ctrl-C; at the end the former handlers are restored."""
     stop = Stop()
     before = {number: signal.signal(number, stop.signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,4 +1,4 @@
-"""``--sweep``: a range or a list of values for a size, or for several sizes at once, to the sizes of each level."""
+"""``--sweep``: a range or a list of values for one size or several, as the sizes of each level."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tuner.errors import UsageError, suggestion
 from tuner.kernel.spec import KernelSpec
 
 FACTOR = 2
-"""From one value of a range to the next."""
+"""From one value of a range to the next, if the range names no factor."""
 MOST = 64
 """Levels of a sweep: each costs seconds."""
 FORM = "write --sweep n=2**10..2**28, n=2**10..2**28:4, n=1000,2000,3000, or m=n=k=256..8192"
 
 
 def make_sweep(kernel: KernelSpec, texts: Sequence[str], taken: Iterable[str] = ()) -> list[dict[str, int]]:
-    """Read ``--sweep`` texts; several move together, value by value. Nothing gives nothing.
+    """Return the sizes of each level by ``--sweep`` texts; several move together, value by value.
 
     Args:
         kernel: whose sizes they are.
@@ -32,7 +32,7 @@ def make_sweep(kernel: KernelSpec, texts: Sequence[str], taken: Iterable[str] = 
         *names, values = (part.strip() for part in text.split("="))
         if not names or not all(names) or not values:
             raise UsageError(f"--sweep {text!r}", FORM)
-        found = [value for part in values.split(",") for value in _values(names[0], part.strip(), text)]
+        numbers = [value for part in values.split(",") for value in _values(names[0], part.strip(), text)]
         for name in names:
             if name not in kernel.sizes:
                 raise UsageError(f"{kernel.name} has no size {name!r}", suggestion(name, kernel.sizes))
@@ -40,7 +40,7 @@ def make_sweep(kernel: KernelSpec, texts: Sequence[str], taken: Iterable[str] = 
                 raise UsageError(f"--sweep names {name} twice", "name it once, with all of its values")
             if name in taken:
                 raise UsageError(f"{name} is in --size and in --sweep", "name it in one of them")
-            columns[name] = found
+            columns[name] = numbers
     lengths = {len(values) for values in columns.values()}
     if len(lengths) > 1:
         counts = ", ".join(f"{len(values)} of {name}" for name, values in columns.items())
@@ -55,7 +55,7 @@ def make_sweep(kernel: KernelSpec, texts: Sequence[str], taken: Iterable[str] = 
 
 
 def _values(name: str, text: str, whole: str) -> list[int]:
-    """Read one number or one range."""
+    """Return the numbers of one value or one range."""
     first, dots, rest = text.partition("..")
     if not first or (dots and not rest):
         raise UsageError(f"--sweep {whole!r}", FORM)
@@ -70,10 +70,10 @@ def _values(name: str, text: str, whole: str) -> list[int]:
         raise UsageError(
             f"--sweep {whole!r} is empty: {high} is below {low}", "write the smaller number first"
         )
-    found = [low]
-    while found[-1] * factor <= high:
-        found.append(found[-1] * factor)
-    return found
+    numbers = [low]
+    while numbers[-1] * factor <= high:
+        numbers.append(numbers[-1] * factor)
+    return numbers
 
 
 def _positive(name: str, value: int) -> int:

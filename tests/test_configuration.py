@@ -8,10 +8,12 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from tuner.cli.choice import Asked, choice_options, choose, gpu_here, number_of, parse_configuration
 
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel
+from tuner.cli.configuration import choose, parse_configuration
+from tuner.cli.configuration_options import ConfigurationArguments, configuration_options
+from tuner.cli.gpu import describe_gpu, gpu_number
 from tuner.conditions import Conditions, Mode
 from tuner.database.database import Database
 from tuner.devices.choose import has_gpu
@@ -35,36 +37,36 @@ def know(kernel: KernelSpec, n: int = 1024, **changes: object) -> None:
 
 
 def test_the_default_where_nothing_was_tuned(kernel: KernelSpec) -> None:
-    choice = choose(Asked(str(kernel.file)), GPU)
-    assert choice.configuration == configuration("ok", 32, 1)
-    assert choice.source == "default" and choice.time_ns is None
-    assert "nothing was tuned" in choice.notes[0] and not Path("results").exists()
+    chosen = choose(ConfigurationArguments(str(kernel.file)), GPU)
+    assert chosen.configuration == configuration("ok", 32, 1)
+    assert chosen.source == "default" and chosen.time_ns is None
+    assert "nothing was tuned" in chosen.notes[0] and not Path("results").exists()
 
 
 def test_the_winner_of_this_very_problem(kernel: KernelSpec) -> None:
     know(kernel, conditions=Conditions(Mode.WARM))
-    choice = choose(Asked(str(kernel.file)), GPU)
-    assert (choice.configuration, choice.source, choice.trial_id) == (BEST, "winner, trial 1", 1)
-    assert choice.time_ns == 5e4 and choice.conditions == Conditions(Mode.WARM) and not choice.notes
-    assert choose(Asked(str(kernel.file), sizes=("n=2048",)), GPU).source == "default"
+    chosen = choose(ConfigurationArguments(str(kernel.file)), GPU)
+    assert (chosen.configuration, chosen.source, chosen.trial_id) == (BEST, "winner, trial 1", 1)
+    assert chosen.time_ns == 5e4 and chosen.conditions == Conditions(Mode.WARM) and not chosen.notes
+    assert choose(ConfigurationArguments(str(kernel.file), sizes=("n=2048",)), GPU).source == "default"
 
 
 def test_the_winner_of_another_gpu_is_none(kernel: KernelSpec) -> None:
     know(kernel, gpu=replace(GPU, name="NVIDIA A100"))
-    assert choose(Asked(str(kernel.file)), GPU).source == "default"
-    anywhere = choose(Asked(str(kernel.file)), None)
+    assert choose(ConfigurationArguments(str(kernel.file)), GPU).source == "default"
+    anywhere = choose(ConfigurationArguments(str(kernel.file)), None)
     assert anywhere.gpu.name == "NVIDIA A100" and anywhere.configuration == BEST
 
 
 def test_without_any_gpu_a_typical_one_is_named(kernel: KernelSpec) -> None:
-    choice = choose(Asked(str(kernel.file)), None)
-    assert choice.gpu == GPU and "NVIDIA H200" in choice.notes[0]
+    chosen = choose(ConfigurationArguments(str(kernel.file)), None)
+    assert chosen.gpu == GPU and "NVIDIA H200" in chosen.notes[0]
 
 
 def test_default_can_be_asked_for(kernel: KernelSpec) -> None:
     know(kernel)
-    choice = choose(Asked(str(kernel.file), config="default"), GPU)
-    assert choice.source == "default" and choice.configuration == configuration("ok", 32, 1)
+    chosen = choose(ConfigurationArguments(str(kernel.file), config="default"), GPU)
+    assert chosen.source == "default" and chosen.configuration == configuration("ok", 32, 1)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +74,8 @@ def test_default_can_be_asked_for(kernel: KernelSpec) -> None:
     ["plain block_size=256 items=2", "plain,fault=ok,block_size=256,items=2", "items=2 block_size=256"],
 )
 def test_a_configuration_as_tables_print_it(kernel: KernelSpec, text: str) -> None:
-    choice = choose(Asked(str(kernel.file), config=text), GPU)
-    assert choice.configuration == BEST and choice.source == "as given"
+    chosen = choose(ConfigurationArguments(str(kernel.file), config=text), GPU)
+    assert chosen.configuration == BEST and chosen.source == "as given"
     assert parse_configuration(kernel, str(BEST)) == BEST
 
 
@@ -89,80 +91,82 @@ def test_a_configuration_as_tables_print_it(kernel: KernelSpec, text: str) -> No
 )
 def test_what_the_kernel_does_not_have_is_refused(kernel: KernelSpec, text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        choose(Asked(str(kernel.file), config=text), GPU)
+        choose(ConfigurationArguments(str(kernel.file), config=text), GPU)
 
 
 def test_a_configuration_that_is_not_valid_is_refused_with_the_reason(tmp_path: Path) -> None:
     extra = '[variants.plain.constraints]\n"only short blocks" = "block_size <= 64"\n'
     kernel = scale_kernel(tmp_path / "kernel", extra=extra)
     with pytest.raises(UsageError, match="only short blocks"):
-        choose(Asked(str(kernel.file), config="block_size=128"), GPU)
+        choose(ConfigurationArguments(str(kernel.file), config="block_size=128"), GPU)
 
 
 def test_a_trial_brings_its_kernel_and_problem(kernel: KernelSpec) -> None:
     know(kernel, n=4096)
-    choice = choose(Asked("", trial=1), GPU)
-    assert choice.kernel.file == kernel.file and choice.problem.sizes["n"] == 4096
-    assert choice.configuration == BEST and choice.time_ns == 5e4 and choice.source == "trial 1"
+    chosen = choose(ConfigurationArguments("", trial=1), GPU)
+    assert chosen.kernel.file == kernel.file and chosen.problem.sizes["n"] == 4096
+    assert chosen.configuration == BEST and chosen.time_ns == 5e4 and chosen.source == "trial 1"
 
 
 def test_a_trial_at_another_size_has_no_time(kernel: KernelSpec) -> None:
     know(kernel)
-    choice = choose(Asked("", sizes=("n=77",), trial=1), GPU)
-    assert choice.problem.sizes["n"] == 77 and choice.time_ns is None
-    assert "the trial was of scale n=1024" in choice.notes[0]
+    chosen = choose(ConfigurationArguments("", sizes=("n=77",), trial=1), GPU)
+    assert chosen.problem.sizes["n"] == 77 and chosen.time_ns is None
+    assert "the trial was of scale n=1024" in chosen.notes[0]
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("given", "words"),
     [
-        (Asked(""), "no kernel is named"),
-        (Asked("", config="plain", trial=1), "exclude"),
-        (Asked("gemm", trial=1), "not of gemm"),
+        (ConfigurationArguments(""), "no kernel is named"),
+        (ConfigurationArguments("", config="plain", trial=1), "exclude"),
+        (ConfigurationArguments("gemm", trial=1), "not of gemm"),
     ],
 )
-def test_contradictions_are_one_line(kernel: KernelSpec, asked: Asked, words: str) -> None:
+def test_contradictions_are_one_line(kernel: KernelSpec, given: ConfigurationArguments, words: str) -> None:
     know(kernel)
     with pytest.raises(UsageError, match=words):
-        choose(asked, GPU)
+        choose(given, GPU)
 
 
 def test_a_winner_that_cannot_be_run_any_more_is_said(kernel: KernelSpec, tmp_path: Path) -> None:
     know(kernel)
     changed = scale_kernel(tmp_path / "kernel", blocks=(32, 64))
-    choice = choose(Asked(str(changed.file)), GPU)
-    assert choice.source == "default" and "cannot be run any more" in choice.notes[0]
+    chosen = choose(ConfigurationArguments(str(changed.file)), GPU)
+    assert chosen.source == "default" and "cannot be run any more" in chosen.notes[0]
 
 
 def test_a_changed_kernel_is_said(kernel: KernelSpec, tmp_path: Path) -> None:
     know(kernel)
     changed = scale_kernel(tmp_path / "kernel", items=(1, 2))
-    assert choose(Asked(str(changed.file)), GPU).notes == ("the kernel has changed since it was tuned",)
+    assert choose(ConfigurationArguments(str(changed.file)), GPU).notes == (
+        "the kernel has changed since it was tuned",
+    )
 
 
 def test_options_arrive_together() -> None:
-    found: list[Asked] = []
+    received: list[ConfigurationArguments] = []
 
     @click.command()
-    @choice_options
+    @configuration_options
     @click.option("--other", default=3)
-    def command(asked: Asked, other: int) -> None:
-        found.append(asked)
+    def command(given: ConfigurationArguments, other: int) -> None:
+        received.append(given)
 
     line = ["gemm", "-s", "m=1", "--size", "n=2", "--dtype", "float16", "--preset", "p", "--config", "x y=1"]
     done = CliRunner().invoke(command, line)
     assert done.exit_code == 0, done.output
-    assert found == [Asked("gemm", ("m=1", "n=2"), ("float16",), (), "p", "x y=1")]
+    assert received == [ConfigurationArguments("gemm", ("m=1", "n=2"), ("float16",), (), "p", "x y=1")]
     assert "--trial" in CliRunner().invoke(command, ["--help"]).output
 
 
 @pytest.mark.skipif(has_gpu(), reason="there is a GPU")
 def test_without_a_gpu_the_remedy_is_a_gpu() -> None:
     with pytest.raises(NoGpuError, match="run it on a machine with one"):
-        gpu_here()
+        describe_gpu()
     with pytest.raises(UsageError, match="use cuda or cuda:N"):
-        gpu_here("replay:vector_add-H200")
+        describe_gpu("replay:vector_add-H200")
 
 
 def test_devices_have_numbers() -> None:
-    assert [number_of(text) for text in ("cuda", "cuda:0", "cuda:3")] == [0, 0, 3]
+    assert [gpu_number(text) for text in ("cuda", "cuda:0", "cuda:3")] == [0, 0, 3]

@@ -1,0 +1,82 @@
+"""``tune best``: the best configuration of each problem, GPU and way of timing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tuner.cli.filters import origin, parse_filters, print_records, report_damage
+from tuner.database.database import Database
+from tuner.database.records import Selection, StoredWinner, Winner
+from tuner.errors import DatabaseError, suggestion
+from tuner.kernel.load import builtin_kernels
+from tuner.report import tables
+
+WINNER_HEADS = (
+    *("kernel", "problem", "gpu", "configuration", "time", "rate", "of peak", "timed", "versus default"),
+    *("confirmed", "trial", "source"),
+)
+
+
+def best(db: Path, replayed: bool, **options: Any) -> None:
+    """Print the best configurations that fit.
+
+    Raises:
+        DatabaseError: none fits.
+    """
+    filters = parse_filters(options, replayed=None if replayed else False)
+    with Database.open(db, write=False) as database:
+        winners = database.best(filters)
+        every = winners if winners.rows else database.best()
+    report_damage(winners)
+    if options["as_json"] or options["as_csv"]:
+        print_records(
+            options, [tables.winner_record(stored) for stored in winners.rows], tables.WINNER_COLUMNS
+        )
+    elif winners.rows:
+        rows = [
+            (
+                stored.run.problem.kernel,
+                tables.problem_text(stored.run.problem),
+                stored.run.gpu.name,
+                stored.winner.configuration,
+                tables.duration(stored.winner.time_ns),
+                tables.throughput(stored.metrics),
+                tables.percent(stored.metrics.speed_of_light),
+                stored.run.conditions,
+                tables.speedup(*_versus_default(stored.winner)),
+                _confirmation(stored.winner, stored.run.replayed),
+                stored.winner.trial_id,
+                origin(stored.run.replayed),
+            )
+            for stored in winners.rows
+        ]
+        tables.show(WINNER_HEADS, rows, right=("time", "rate", "of peak", "trial"))
+    if not winners.rows:
+        raise DatabaseError(f"no winner in {db} fits", _how_to_find_one(options["kernel"], every, replayed))
+
+
+def _how_to_find_one(kernel: str | None, every: Selection[StoredWinner], replayed: bool) -> str:
+    """Say what to do where nothing fits: of the kernel there may be winners that a filter leaves out."""
+    stored = {winner.run.problem.kernel for winner in every.rows}
+    more = "" if replayed else ", or add --replayed"
+    if stored and (not kernel or kernel in stored):
+        return f"leave out a filter{more}"
+    if not kernel or kernel in builtin_kernels():
+        return f"find one with: tune --kernel {kernel or 'gemm'}{more}"
+    return suggestion(kernel, sorted({*builtin_kernels(), *stored}))
+
+
+def _versus_default(winner: Winner) -> tuple[float | None, float | None, float | None, str]:
+    return winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict
+
+
+def _confirmation(winner: Winner, replayed: bool) -> str:
+    if replayed:
+        return "recorded samples only, not confirmed"
+    if not winner.exportable:
+        return f"no: {winner.reason}" if winner.reason else "no"
+    again = f"{tables.duration(winner.confirmed_ns)} in a fresh process" if winner.confirmed_ns else "yes"
+    return again + (
+        ", right at its edges" if winner.edges_verified else ", at no edge-case size: none suits it"
+    )

@@ -1,0 +1,41 @@
+"""Options of ``tune ablate``."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli.configuration_options import configuration_options
+from tuner.cli.loader import runs
+from tuner.cli.options import as_tuned_options, gpu_option, jobs_option, rounds_option, seed_option
+
+EPILOG = """\b
+Examples:
+  tune ablate gemm --dtype bfloat16
+  tune ablate gemm --size m=8192,n=8192,k=8192 --parameter stages --parameter raster
+  tune ablate --trial 12 --json
+"""
+
+
+@click.command(epilog=EPILOG)
+@configuration_options
+@click.option(
+    "--parameter",
+    "parameters",
+    multiple=True,
+    metavar="NAME[,...]",
+    help="Only this parameter; repeat for several.",
+)
+@as_tuned_options
+@rounds_option
+@gpu_option
+@seed_option("Of the inputs and the order.")
+@jobs_option
+@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@runs("tuner.cli.ablate:ablate")
+def ablate() -> None:
+    """Show what each choice of a configuration is worth: one parameter at a time takes its other values.
+
+    Each is verified and timed in turn with the configuration itself. Without --config and --trial that is the winner
+    for this problem on this GPU, or the default configuration where nothing was tuned.
+    """

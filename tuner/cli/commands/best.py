@@ -1,0 +1,23 @@
+"""Options of ``tune best``."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli.loader import runs
+from tuner.cli.options import database_option, filter_options
+
+
+@click.command()
+@database_option
+@filter_options
+@click.option("--replayed", is_flag=True, help="Also winners that come from a recording.")
+@runs("tuner.cli.best:best")
+def best() -> None:
+    """Show the best configuration of each problem, GPU and way of timing.
+
+    \b
+    Examples:
+      tune best --kernel gemm
+      tune best --gpu h200 --dtype float16 --json
+    """

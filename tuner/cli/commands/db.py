@@ -1,0 +1,47 @@
+"""Options of ``tune db``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tuner.cli.loader import runs
+from tuner.cli.options import database_option
+
+
+@click.group()
+def db() -> None:
+    """Look after the database: check, merge, backup, delete a run."""
+
+
+@db.command(short_help="Check the structure and every row.")
+@database_option
+@runs("tuner.cli.db:check")
+def check() -> None:
+    """Check the file's structure and the digest of every row."""
+
+
+@db.command(short_help="Add the runs of another file.")
+@click.argument("other", type=click.Path(path_type=Path))
+@database_option
+@runs("tuner.cli.db:merge")
+def merge() -> None:
+    """Add the runs and benchmarks of the database file OTHER; what is there already is not added twice."""
+
+
+@db.command(short_help="Write a consistent copy.")
+@click.argument("file", type=click.Path(path_type=Path))
+@database_option
+@runs("tuner.cli.db:backup")
+def backup() -> None:
+    """Write a consistent copy to the new file FILE, also while tuners write."""
+
+
+@db.command(short_help="Delete a run and its trials.")
+@click.argument("run_id", metavar="RUN")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@database_option
+@runs("tuner.cli.db:delete")
+def delete() -> None:
+    """Delete a run with its trials and winner; RUN is its id or the start of it."""

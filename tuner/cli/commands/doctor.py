@@ -1,0 +1,15 @@
+"""Options of ``tune doctor``."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli.loader import runs
+
+
+@click.command()
+@click.option("--calibrate", is_flag=True, help="Measure ceilings and noise of the GPU anew.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@runs("tuner.cli.doctor:doctor")
+def doctor() -> None:
+    """Say what this machine has, what is missing, and how to get it. Exit status 1 if tuning on a GPU cannot work."""

@@ -1,0 +1,33 @@
+"""Options of ``tune explain``."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli.configuration_options import configuration_options
+from tuner.cli.loader import runs
+
+EPILOG = """\b
+Examples:
+  tune explain vector_add --size n=2**28
+  tune explain gemm --cc 80 --config "mma_sync block_m=128 stages=3"
+  tune explain --trial 12 --json
+"""
+
+
+@click.command(epilog=EPILOG)
+@configuration_options
+@click.option(
+    "--gpu", "gpu_text", metavar="TEXT", help="A GPU whose name contains this: a stored or typical one."
+)
+@click.option("--cc", type=int, help="The typical GPU of a compute capability, times ten.")
+@click.option("--device", "device_name", metavar="DEVICE", help="A GPU of this machine: cuda or cuda:N.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@runs("tuner.cli.explain:explain")
+def explain() -> None:
+    """Explain a configuration by its numbers: roofline, occupancy, waves, memory access, bytes in flight, and advice.
+
+    It is compiled and read, not run: no GPU is needed. Without --config and --trial it is the winner for this problem,
+    or the default configuration where nothing was tuned. Without --gpu, --cc and --device the GPU is that of this
+    machine, else the winner's or trial's, else a typical H200.
+    """

@@ -1,0 +1,67 @@
+"""Options of ``tune export``."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.cli.loader import runs
+from tuner.cli.options import database_option, mode_filter_option, regime_filter_option
+
+
+def _body(arguments: dict[str, Any]) -> str:
+    """Return the body for the format; those of other tools need Optuna, which a header does not."""
+    return f"tuner.cli.export_{'header' if arguments['kind'] == 'header' else 'results'}:export"
+
+
+@click.command()
+@database_option
+@click.option("--kernel", default="", metavar="NAME", help="Only this kernel.")
+@click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this.")
+@click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype.")
+@mode_filter_option
+@partial(regime_filter_option, default="rested")
+@click.option("--run", "run_id", default="", metavar="ID", help="Only this run; not for a header.")
+@click.option("--variant", default="", metavar="NAME", help="Only this variant; not for a header.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["header", "t4", "kernel-tuner-cache", "t1", "optuna"]),
+    default="header",
+    show_default=True,
+    help="The best as a header; or all trials of a problem, its space, or a study.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "--out",
+    type=click.Path(path_type=Path, allow_dash=True),
+    required=True,
+    metavar="FILE",
+    help="- for standard output.",
+)
+@click.option(
+    "--namespace",
+    default="kernel_tune",
+    show_default=True,
+    metavar="NAME",
+    help="C++ namespace; give headers that are included together their own.",
+)
+@click.option("--replayed", is_flag=True, help="Also winners that come from a recording; they are marked.")
+@runs(_body)
+def export() -> None:
+    """Write the best configurations as a C++17 header, or one problem's trials for other tools.
+
+    Where a problem was tuned in several modes, the one tuned last counts, unless --mode names one.
+
+    \b
+    Examples:
+      tune export --kernel gemm -o tuned.hpp
+      tune export --gpu h200 --dtype float16 -o -
+      tune export --mode warm -o warm.hpp
+      tune export --kernel gemm --format t4 -o gemm_T4.json.gz
+      tune export --run 3f2a --format optuna -o study.db
+    """

@@ -1,0 +1,34 @@
+"""Options of ``tune import``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tuner.cli.loader import runs
+from tuner.cli.options import database_option
+
+
+@click.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@database_option
+@click.option("--kernel", default="", metavar="NAME", help="The kernel's name, if the file's is not right.")
+@click.option("--gpu", default="", metavar="NAME", help="The GPU's name, if the file's is not right.")
+@click.option(
+    "--size", "sizes", multiple=True, metavar="NAME=N", help="The problem's size, if the file's is not right."
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@runs("tuner.cli.import_results:import_results")
+def import_results() -> None:
+    """Add the results in T4 files and Kernel Tuner cache files to the database.
+
+    They are marked as replayed and foreign: tune query shows them, tune best only with --replayed, and nothing ranks
+    them with times of our own.
+
+    \b
+    Examples:
+      tune import gemm-RTX_3090.json.gz
+      tune import results_T4.json --kernel conv --gpu "NVIDIA RTX A6000" --size x=4096,y=4096
+    """

@@ -1,0 +1,104 @@
+"""Options of ``tune ladder``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tuner.cli.loader import runs
+from tuner.cli.options import (
+    MOST,
+    Amount,
+    database_option,
+    device_option,
+    jobs_option,
+    rounds_option,
+    seed_option,
+    timed_mode_option,
+    timed_regime_option,
+)
+
+EPILOG = """\b
+Examples:
+  tune ladder vector_add --sweep n=2**10..2**28:4
+  tune ladder gemm --sweep m=n=k=256..8192 --plot gemm.svg
+  tune ladder gemm --size m=4096,n=4096,k=4096 --step naive --step tiled --against torch
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("kernel_name", metavar="KERNEL")
+@click.option(
+    "--sweep",
+    "sweeps",
+    multiple=True,
+    metavar="NAME=A..B",
+    help="Sizes: n=2**10..2**28, n=2**10..2**28:4, n=1000,2000 or m=n=k=256..8192; several move together.",
+)
+@click.option("-s", "--size", "sizes", multiple=True, metavar="NAME=N[,...]", help="Sizes that stay.")
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    metavar="[ROLE=]DTYPE",
+    help="The dtype, where a step has none of its own.",
+)
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="The kernel's options.")
+@click.option("--preset", help="A named problem of the kernel.")
+@click.option(
+    "--step",
+    "--rung",
+    "step_names",
+    multiple=True,
+    metavar="NAME",
+    help="Only this step; repeat for several.",
+)
+@click.option(
+    "-n",
+    "--trials",
+    default=24,
+    show_default=True,
+    type=click.IntRange(min=1, max=MOST),
+    help="Configurations to try for a step at a size; all if there are fewer.",
+)
+@click.option(
+    "--time",
+    "time_s",
+    default=5.0,
+    show_default=True,
+    type=Amount(min=0.1),
+    metavar="SECONDS",
+    help="Try nothing new for a step at a size after this time.",
+)
+@click.option(
+    "--against",
+    multiple=True,
+    metavar="WHAT",
+    help="torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat.",
+)
+@rounds_option
+@timed_mode_option
+@timed_regime_option
+@device_option
+@seed_option("Of the searches, the inputs and the order.")
+@database_option
+@jobs_option
+@click.option("--from-scratch", is_flag=True, help="Search every step, whatever the database has.")
+@click.option(
+    "--plot",
+    "plots",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw NAME-roofline and NAME-sizes, as .png or .svg; repeat for both.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@runs("tuner.cli.ladder:ladder")
+def ladder() -> None:
+    """Show what each step of a kernel's optimisation is worth, over a sweep of sizes.
+
+    Finds the best configuration of every step of the kernel's ladder at every size, then times all of them in turn,
+    beside the libraries that are installed and NumPy on the CPU. A step that was searched before is not searched again.
+    """

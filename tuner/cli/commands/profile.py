@@ -1,0 +1,56 @@
+"""Options of ``tune profile``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tuner.cli.configuration_options import configuration_options
+from tuner.cli.loader import runs
+from tuner.cli.options import Amount, gpu_option, seed_option
+
+EPILOG = """\b
+Examples:
+  tune profile vector_add --size n=2**28
+  tune profile gemm --config "mma_sync block_m=128 stages=3" --json
+  tune profile --trial 12 --output before.ncu-rep
+"""
+
+
+@click.command(epilog=EPILOG)
+@configuration_options
+@click.option(
+    "--mode",
+    "mode_name",
+    type=click.Choice(["cold", "warm"]),
+    help="What the caches hold; as it was tuned, if not given, else cold.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The report, for Nsight Compute's window.",
+)
+@click.option(
+    "--ncu", "ncu_path", type=click.Path(path_type=Path), metavar="PATH", help="Nsight Compute's ncu."
+)
+@click.option(
+    "--deadline",
+    "deadline_s",
+    default=600,
+    show_default=True,
+    type=Amount(min=1),
+    help="Seconds that it may take.",
+)
+@gpu_option
+@seed_option("Of the inputs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@runs("tuner.cli.profile:profile")
+def profile() -> None:
+    """Show what holds one configuration back, by Nsight Compute's counters, and keep its report.
+
+    Without --config and --trial it is the winner for this problem on this GPU, or the default configuration where
+    nothing was tuned.
+    """

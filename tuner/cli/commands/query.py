@@ -1,0 +1,46 @@
+"""Options of ``tune query``."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli.loader import runs
+from tuner.cli.options import MOST, database_option, filter_options
+
+
+@click.command()
+@database_option
+@filter_options
+@click.option(
+    "--status", "statuses", multiple=True, metavar="STATUS", help="Only this status; may be repeated."
+)
+@click.option(
+    "--sort",
+    default="id",
+    show_default=True,
+    metavar="KEY",
+    help="time, number, id, created, kernel, variant, status, tflops, bandwidth, speed, registers; -time and so on.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0, max=MOST),
+    default=50,
+    show_default=True,
+    help="Rows at most; 0 for all.",
+)
+@click.option(
+    "--sql", "text", metavar="TEXT", help="One SELECT statement instead of filters; it can only read."
+)
+@click.option(
+    "--replayed/--measured", "replayed", default=None, help="Only trials of recordings, or none of them."
+)
+@runs("tuner.cli.query:query")
+def query() -> None:
+    """List trials.
+
+    \b
+    Examples:
+      tune query --kernel gemm --status ok --sort time --limit 10
+      tune query --size m=4096 --since 2d --csv > trials.csv
+      tune query --sql "SELECT status, count(*) FROM trials GROUP BY status"
+    """

@@ -1,0 +1,160 @@
+"""Options of ``tune run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tuner.cli.loader import runs
+from tuner.cli.options import (
+    MOST,
+    Amount,
+    database_option,
+    device_option,
+    jobs_option,
+    presets_option,
+    problems_option,
+    seed_option,
+    timed_mode_option,
+    timed_regime_option,
+)
+
+EPILOG = """\b
+Examples:
+  tune --kernel gemm --trials 200
+  tune --kernel gemm --size m=1024,n=1024,k=64 --dtype float32 --variant register_tiled
+  tune --kernel vector_add --problem n=2**20 --problem n=2**28 --time 60
+  tune --kernel ./mykernel.toml --fix block_size=128,256
+  tune --kernel gemm --dtype float32,float16,bfloat16 --max-error 1e-3
+  tune --space FILE.T1.json --device replay:FILE.json.gz --trials 100 --seed 3 --json
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "-k",
+    "--kernel",
+    "kernel_name",
+    help="Built-in kernel (`tune list`), or the path of your own .toml file.",
+)
+@click.option(
+    "--space",
+    "space_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.T1.json",
+    help="In place of a kernel: the valid set of another tool's recording.",
+)
+@click.option(
+    "-n",
+    "--trials",
+    default=200,
+    show_default=True,
+    type=click.IntRange(min=1, max=MOST),
+    help="Configurations to try.",
+)
+@click.option(
+    "--time",
+    "time_s",
+    type=Amount(min=0.1),
+    metavar="SECONDS",
+    help="Try nothing new after this time.",
+)
+@click.option(
+    "--stop",
+    default="never",
+    show_default=True,
+    type=click.Choice(["never", "auto"]),
+    help="auto: try nothing new once no gain beyond the noise floor is expected.",
+)
+@click.option(
+    "-s",
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="NAME=N[,...]",
+    help="Problem sizes, such as m=4096,k=2**12.",
+)
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    metavar="[ROLE=]DTYPE",
+    help="float32, float16, bfloat16, ...; several, with commas, under --max-error.",
+)
+@click.option(
+    "--max-error",
+    type=Amount(min=0, min_open=True),
+    metavar="ERROR",
+    help="Choose the dtype, too: the fastest result this close to the true one.",
+)
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="The kernel's options, such as layout=nt.",
+)
+@presets_option
+@problems_option
+@click.option(
+    "--problems",
+    "problem_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="Problems, one a row; the first row names the sizes.",
+)
+@click.option("--variant", "variants", multiple=True, help="Search only this variant; repeat for several.")
+@click.option(
+    "--fix", "fixes", multiple=True, metavar="NAME=V[,V...]", help="Allow only these values of a parameter."
+)
+@click.option(
+    "--rules",
+    multiple=True,
+    metavar="NAME[,NAME...]",
+    help="Narrow the space by rules of thumb: warp_multiple, occupancy, divides_sm, registers, all.",
+)
+@timed_mode_option
+@timed_regime_option
+@device_option
+@click.option(
+    "--sampler",
+    default="gp-ei",
+    show_default=True,
+    help="gp-ei, tpe, random, brute-force, an Optuna sampler by name, or your own as module:Class.",
+)
+@seed_option("Of the search and the inputs.")
+@click.option(
+    "--initial",
+    "--seeds",
+    "initial",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "none", "kernel", "heuristics", "all"]),
+    help="What is tried first: what the kernel's file names, what matmul heuristics propose.",
+)
+@database_option
+@jobs_option
+@click.option(
+    "--study-storage",
+    metavar="URL",
+    help="Keep the run as an Optuna study there, too, such as sqlite:///study.db; optuna-dashboard shows it.",
+)
+@click.option("--resume", is_flag=True, help="Go on with the last interrupted run of this problem.")
+@click.option("--from-scratch", is_flag=True, help="Ignore what earlier runs of this problem found.")
+@click.option("--no-cache", is_flag=True, help="Compile everything anew.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw time against error, as .png or .svg; with --max-error.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@runs("tuner.cli.run:run")
+def run() -> None:
+    """Tune a kernel for a problem on the GPU in front of you.
+
+    Tries configurations, keeps each in the database, races the best against the default, and confirms the winner in
+    a fresh process. Without a GPU the recorded answers of another machine's GPU are replayed, and marked as such.
+    """

@@ -1,0 +1,30 @@
+"""Options of ``tune show``."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli.loader import runs
+from tuner.cli.options import problem_options
+
+
+@click.command()
+@click.argument("kernel_name", metavar="KERNEL")
+@problem_options
+@click.option(
+    "--cc",
+    type=int,
+    default=90,
+    show_default=True,
+    help="Compute capability, times ten, of the GPU whose limits count.",
+)
+@click.option(
+    "--rules",
+    multiple=True,
+    metavar="NAME[,NAME...]",
+    help="Count what rules of thumb exclude: warp_multiple, occupancy, divides_sm, registers, all.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@runs("tuner.cli.show:show")
+def show() -> None:
+    """Show a kernel: problem, presets, variants, parameters, constraints with their reasons, and the space's size."""

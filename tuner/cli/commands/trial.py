@@ -1,0 +1,30 @@
+"""Options of ``tune trial``."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli.loader import runs
+from tuner.cli.options import MOST, database_option
+
+
+@click.command()
+@click.argument("number", type=click.IntRange(min=1, max=MOST), metavar="N")
+@database_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with sources and samples.")
+@click.option("--source", "only_source", is_flag=True, help="Print only the rendered source.")
+@click.option("--log", "only_log", is_flag=True, help="Print only the compiler's log.")
+@click.option("--again", is_flag=True, help="Run it alone on the GPU, and compare.")
+@click.option(
+    "--device", default="", metavar="DEVICE", help="Where --again runs it; cuda:0, or the trial's recording."
+)
+@runs("tuner.cli.trial:trial")
+def trial() -> None:
+    """Show everything about trial N; tune query lists their numbers.
+
+    \b
+    Examples:
+      tune trial 12
+      tune trial 12 --source > kernel.cu
+      tune trial 12 --again
+    """

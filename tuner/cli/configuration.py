@@ -1,0 +1,254 @@
+"""One configuration of one problem, as a user names it: by its values, by a trial's number, or as the winner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tuner.bench.targets import kernel_of
+from tuner.cli.configuration_options import ConfigurationArguments
+from tuner.cli.problems import make_problems
+from tuner.conditions import Conditions
+from tuner.database.database import Database
+from tuner.database.records import Filters, StoredTrial, StoredWinner
+from tuner.errors import UsageError, suggestion
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import content_digest, load_kernel
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
+from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.space.space import SearchSpace
+from tuner.space.validity import invalid_reason
+
+
+@dataclass(frozen=True)
+class ChosenConfiguration:
+    """One configuration, ready to be planned and compiled."""
+
+    kernel: KernelSpec
+    problem: Problem
+    gpu: Gpu
+    configuration: Configuration
+    source: str
+    """Where the configuration comes from, for people: ``winner, trial 12``, ``trial 12``, ``as given``, ``default``."""
+    time_ns: float | None = None
+    """Its stored time for this problem on a GPU of this name; None where there is none."""
+    conditions: Conditions | None = None
+    """Under which that time was taken."""
+    trial_id: int | None = None
+    """The row that it comes from, if any."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know about the choice."""
+
+
+def choose(given: ConfigurationArguments, gpu: Gpu | None) -> ChosenConfiguration:
+    """Return the configuration of the command line, with its kernel, problem and GPU.
+
+    Without ``--config`` and ``--trial``: the winner of this very problem on a GPU of this name, else the kernel's
+    default configuration.
+
+    Args:
+        given: by the command line.
+        gpu: the GPU that is meant; None takes the one of the stored trial or winner, else a typical H200.
+
+    Raises:
+        UsageError: a name or value that does not exist, a configuration that is not valid for the problem.
+        DatabaseError: no such trial.
+    """
+    if given.trial is not None:
+        if given.config is not None:
+            raise UsageError("--config and --trial exclude each other", "give one of them")
+        return _of_trial(given, given.trial, gpu)
+    kernel, problem = named_problem(given)
+    stored = _winner(given, kernel, problem, gpu)
+    chosen, notes = _gpu_or(gpu, stored)
+    if given.config is not None and given.config.strip() != "default":
+        configuration = parse_configuration(kernel, given.config)
+        return _as_given(ChosenConfiguration(kernel, problem, chosen, configuration, "as given"))
+    if stored is not None and given.config is None:
+        reason = invalid_reason(kernel, problem, chosen, stored.winner.configuration)
+        if not reason:
+            winner, run = stored.winner, stored.run
+            source = f"winner, trial {winner.trial_id}"
+            return ChosenConfiguration(
+                kernel, problem, chosen, winner.configuration, source, winner.time_ns, run.conditions,
+                winner.trial_id, (*notes, *_changed(kernel, stored)),
+            )  # fmt: skip
+        notes = (*notes, f"the stored winner cannot be run any more: {reason}")
+    elif given.config is None:
+        replayed = _winner(given, kernel, problem, gpu, replayed=True)
+        instead = f"; a replay's winner: --trial {replayed.winner.trial_id}" if replayed else ""
+        on = _gpu_text(gpu)
+        notes = (
+            *notes,
+            f"nothing was tuned for this problem on {on}: the default configuration{instead}",
+        )
+    default = SearchSpace.from_kernel(kernel, problem, chosen).default
+    return ChosenConfiguration(kernel, problem, chosen, default, "default", notes=notes)
+
+
+def named_problem(given: ConfigurationArguments) -> tuple[KernelSpec, Problem]:
+    """Return the problem that the command line names by kernel, sizes, dtypes, options and preset."""
+    if not given.kernel_name:
+        raise UsageError("no kernel is named", "give a kernel (tune list has their names), or --trial N")
+    kernel = load_kernel(given.kernel_name)
+    return kernel, _problem(given, kernel)
+
+
+def _problem(given: ConfigurationArguments, kernel: KernelSpec) -> Problem:
+    presets = [given.preset] if given.preset else []
+    return make_problems(kernel, given.sizes, given.dtypes, given.options, presets, [], None)[0]
+
+
+def refuse_wrong_names(given: ConfigurationArguments, parameters: Sequence[str] = ()) -> None:
+    """Refuse what is wrong on every machine, before a GPU is opened.
+
+    Args:
+        given: by the command line.
+        parameters: names that the kernel's variants, or that of ``--config``, should have.
+
+    Raises:
+        UsageError: a name or value that does not exist.
+        DatabaseError: no such trial.
+    """
+    if given.trial is not None:
+        if given.config is not None:
+            raise UsageError("--config and --trial exclude each other", "give one of them")
+        with Database.open(given.db, write=False) as database:
+            database.trial(given.trial)
+        return
+    kernel, _ = named_problem(given)
+    variants, owner = list(kernel.variants.values()), kernel.name
+    if given.config is not None and given.config.strip() != "default":
+        owner = parse_configuration(kernel, given.config).variant
+        variants = [kernel.variants[owner]]
+    names = list(dict.fromkeys(name for variant in variants for name in variant.parameters))
+    for name in parameters:
+        if name not in names:
+            raise UsageError(f"{owner} has no parameter {name!r}", suggestion(name, names))
+
+
+def parse_configuration(kernel: KernelSpec, text: str) -> Configuration:
+    """Return a configuration from its text in tables; parameters that it does not name have their default value.
+
+    Args:
+        kernel: whose variants and parameters it names.
+        text: ``variant name=value ...``, with blanks or commas between; a kernel with one variant needs no name of it.
+
+    Raises:
+        UsageError: a name or value that the kernel does not have.
+    """
+    words = text.replace(",", " ").split()
+    names = [word for word in words if "=" not in word]
+    if len(names) > 1:
+        unknown = next((name for name in names if name not in kernel.variants), "")
+        problem = f"{unknown!r} has no value" if unknown else f"it names {len(names)} variants"
+        raise UsageError(f"--config {text!r}: {problem}", "write: variant name=value ...")
+    if not names and len(kernel.variants) > 1:
+        raise UsageError(f"--config {text!r} names no variant", suggestion("", kernel.variants))
+    name = names[0] if names else next(iter(kernel.variants))
+    variant = kernel.variants.get(name)
+    if variant is None:
+        raise UsageError(f"{kernel.name} has no variant {name!r}", suggestion(name, kernel.variants))
+    pairs = [word.partition("=")[::2] for word in words if "=" in word]
+    return Configuration.of(name, {**variant.defaults, **_values(variant, dict(pairs))})
+
+
+def _values(variant: VariantSpec, texts: Mapping[str, str]) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    for name, text in texts.items():
+        parameter = variant.parameters.get(name)
+        if parameter is None:
+            raise UsageError(
+                f"{variant.name} has no parameter {name!r}", suggestion(name, variant.parameters)
+            )
+        values[name] = _value(parameter, text)
+    return values
+
+
+def _value(parameter: ParameterSpec, text: str) -> Value:
+    words = {True: ("true", "yes"), False: ("false", "no")}
+    for value in parameter.values:
+        if text.lower() in (words[value] if isinstance(value, bool) else (str(value).lower(),)):
+            return value
+    allowed = [words[v][1] if isinstance(v, bool) else str(v) for v in parameter.values]
+    raise UsageError(f"{parameter.name} is never {text!r}", suggestion(text, allowed))
+
+
+def _of_trial(given: ConfigurationArguments, number: int, gpu: Gpu | None) -> ChosenConfiguration:
+    with Database.open(given.db, write=False) as database:
+        stored = database.trial(number)
+    run, trial = stored.run, stored.trial
+    kernel = load_kernel(given.kernel_name) if given.kernel_name else kernel_of(run)
+    if kernel.name != run.problem.kernel:
+        raise UsageError(
+            f"trial {number} is one of {run.problem.kernel}, not of {kernel.name}", "leave out the kernel"
+        )
+    problem = _problem(given, kernel) if given.names_problem else run.problem
+    chosen, notes = _gpu_or(gpu, stored)
+    same = problem == run.problem and chosen.name == run.gpu.name
+    if not same:
+        notes = (*notes, f"the trial was of {run.problem} on {run.gpu.name}")
+    return _as_given(
+        ChosenConfiguration(
+            kernel, problem, chosen, trial.configuration, f"trial {number}",
+            trial.time_ns if same else None, run.conditions if same else None, number,
+            (*notes, *_changed(kernel, stored)),
+        )
+    )  # fmt: skip
+
+
+def _as_given(chosen: ChosenConfiguration) -> ChosenConfiguration:
+    """Return a configuration with its values in the order of the kernel's file; refuse one that cannot be run."""
+    configuration = chosen.configuration
+    reason = invalid_reason(chosen.kernel, chosen.problem, chosen.gpu, configuration)
+    if reason:
+        raise UsageError(
+            f"{configuration} is not valid for {chosen.problem} on {chosen.gpu.name}: {reason}",
+            "choose other values; tune show lists them with the constraints",
+        )
+    order = chosen.kernel.variants[configuration.variant].parameters
+    values = {name: configuration.values[name] for name in order}
+    return replace(chosen, configuration=Configuration.of(configuration.variant, values))
+
+
+def _winner(
+    given: ConfigurationArguments,
+    kernel: KernelSpec,
+    problem: Problem,
+    gpu: Gpu | None,
+    *,
+    replayed: bool = False,
+) -> StoredWinner | None:
+    """Return the confirmed winner of this very problem that was tuned last, if the database has one."""
+    if not given.db.is_file():
+        return None
+    filters = Filters(
+        kernel=kernel.name,
+        gpu=gpu.name if gpu else "",
+        problem_key=problem.key,
+        exportable=True,
+        replayed=replayed,
+    )
+    with Database.open(given.db, write=False) as database:
+        winners = database.best(filters).rows
+    fitting = [stored for stored in winners if gpu is None or stored.run.gpu.name == gpu.name]
+    return max(fitting, key=lambda stored: stored.created_at, default=None)
+
+
+def _gpu_or(gpu: Gpu | None, stored: StoredTrial | StoredWinner | None) -> tuple[Gpu, tuple[str, ...]]:
+    if gpu is not None:
+        return gpu, ()
+    if stored is not None:
+        return stored.run.gpu, ()
+    typical = ARCHITECTURES[90]
+    return typical, (f"no GPU is named and none is known: the limits of an {typical.name}",)
+
+
+def _gpu_text(gpu: Gpu | None) -> str:
+    return "any GPU" if gpu is None else f"an {gpu.name}" if gpu.name.startswith("N") else f"a {gpu.name}"
+
+
+def _changed(kernel: KernelSpec, stored: StoredTrial | StoredWinner) -> tuple[str, ...]:
+    same = stored.run.kernel_digest == content_digest(kernel)
+    return () if same else ("the kernel has changed since it was tuned",)

@@ -1,0 +1,64 @@
+"""The options that name one configuration of one problem: by its values, by a trial's number, or as the winner."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner import paths
+from tuner.cli.loader import Command
+from tuner.cli.options import MOST, Option, database_option, problem_options
+
+OPTIONS: tuple[Option, ...] = (
+    click.argument("kernel_name", metavar="[KERNEL]", required=False, default=""),
+    problem_options,
+    click.option(
+        "--config",
+        metavar="TEXT",
+        help='A configuration as tables print it: "mma_sync block_m=128 stages=3"; or default.',
+    ),
+    click.option(
+        "--trial", type=click.IntRange(min=1, max=MOST), metavar="N", help="The configuration of trial N."
+    ),
+    database_option,
+)
+"""What :func:`configuration_options` adds, in the order of the help page."""
+
+
+@dataclass(frozen=True)
+class ConfigurationArguments:
+    """What the command line says about a configuration; :func:`tuner.cli.configuration.choose` settles it."""
+
+    kernel_name: str
+    """Empty where only a trial is named."""
+    sizes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    preset: str | None = None
+    config: str | None = None
+    trial: int | None = None
+    db: Path = paths.DATABASE
+
+    @property
+    def names_problem(self) -> bool:
+        """Whether anything is said about the problem, besides its kernel."""
+        return bool(self.sizes or self.dtypes or self.options or self.preset)
+
+
+def configuration_options(command: Command) -> Command:
+    """Add KERNEL and the options that name a problem and a configuration; the command gets them as ``given``."""
+
+    @functools.wraps(command)
+    def collect(**arguments: Any) -> Any:
+        names = [field.name for field in fields(ConfigurationArguments)]
+        given = ConfigurationArguments(**{name: arguments.pop(name) for name in names})
+        return command(given=given, **arguments)
+
+    decorated: Command = collect
+    for option in reversed(OPTIONS):
+        decorated = option(decorated)
+    return decorated

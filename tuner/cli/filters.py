@@ -1,0 +1,107 @@
+"""The filters that ``tune query`` and ``tune best`` share, as the command line gives them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from tuner.cli.problems import whole_number
+from tuner.database.records import Filters, Selection
+from tuner.errors import UsageError
+from tuner.report import tables
+
+_SINCE = re.compile(r"(\d{1,6})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def parse_since(text: str, now: datetime | None = None) -> str:
+    """Return ``2d`` or a date as UTC text that compares with ``created_at``.
+
+    Raises:
+        UsageError: neither a length of time nor a date.
+    """
+    if not text:
+        return ""
+    if match := _SINCE.fullmatch(text):
+        try:
+            moment = (now or datetime.now(UTC)) - timedelta(**{_UNITS[match[2]]: int(match[1])})
+        except OverflowError:
+            return ""
+        return moment.strftime("%Y-%m-%dT%H:%M:%S")
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise UsageError(f"--since {text!r} is not a time", "for example 2d, 3h or 2026-11-01") from None
+    return moment.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def parse_sizes(items: Sequence[str]) -> dict[str, int]:
+    """Return ``m=4096`` or ``m=2**12`` as a dictionary; several may be joined by commas.
+
+    Raises:
+        UsageError: not a name and a whole number.
+    """
+    sizes = {}
+    for joined in items:
+        names = set()
+        for item in joined.split(","):
+            name, _, text = item.partition("=")
+            name = name.strip()
+            if not re.fullmatch(r"[A-Za-z_]\w{0,63}", name, re.ASCII) or not text.strip():
+                raise UsageError(f"--size {item!r} is not a size", "for example --size m=4096")
+            if name in names:
+                raise UsageError(f"--size {joined!r} gives {name} twice", "give it once")
+            names.add(name)
+            value = whole_number(name, text.strip())
+            if not 0 < value < 2**63:
+                raise UsageError(f"--size {item!r} is not a size", "it is a whole number from 1 up")
+            sizes[name] = value
+    return sizes
+
+
+def parse_filters(options: dict[str, Any], **more: Any) -> Filters:
+    """Return the filters of the options that :func:`tuner.cli.options.filter_options` adds.
+
+    Args:
+        options: of the command line, by parameter.
+        more: further fields of the filters.
+
+    Raises:
+        UsageError: a text without a meaning, or two formats at once.
+    """
+    if options["as_json"] and options["as_csv"]:
+        raise UsageError("--json and --csv exclude each other", "give one of them")
+    plain = ("kernel", "gpu", "dtype", "variant", "mode", "regime")
+    named: dict[str, Any] = {name: options[name] or "" for name in plain}
+    return Filters(
+        sizes=parse_sizes(options["sizes"]),
+        since=parse_since(options["since"]),
+        run=options["run_id"],
+        **named,
+        **more,
+    )
+
+
+def report_damage(rows: Selection[Any]) -> None:
+    """Say on the standard error that damaged rows are left out."""
+    if rows.damaged:
+        more = f" and {len(rows.damaged) - 1} more" if len(rows.damaged) > 1 else ""
+        click.echo(f"left out: {tables.printable(rows.damaged[0])}{more}; run: tune db check", err=True)
+
+
+def print_records(options: dict[str, Any], records: list[dict[str, Any]], columns: Sequence[str]) -> None:
+    """Print records as JSON, or as CSV with these columns."""
+    if options["as_json"]:
+        tables.show_json(records)
+    else:
+        tables.show_csv(columns, [[record[name] for name in columns] for record in records])
+
+
+def origin(replayed: bool) -> str:
+    """Return the word for where a time comes from."""
+    return "replayed" if replayed else "measured"

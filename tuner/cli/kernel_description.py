@@ -1,0 +1,147 @@
+"""A kernel as plain data: its problem, parameters and constraints, and how many configurations are valid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import SpaceError
+from tuner.expressions.arithmetic import Expression
+from tuner.kernel.rules import excluded
+from tuner.kernel.spec import KernelSpec, StepSpec
+from tuner.kernel.variant_spec import VariantSpec
+from tuner.model import Gpu, Problem
+from tuner.search.kernel_initial import settle
+from tuner.space.enumeration import enumerate_valid
+from tuner.space.space import SearchSpace
+
+
+def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str]) -> dict[str, Any]:
+    """Return what ``tune show`` shows of a kernel.
+
+    Args:
+        kernel: which one.
+        problem: for which its configurations are counted.
+        gpu: on which.
+        rules: names of rules of thumb, whose effect is counted, too.
+    """
+    sizes = _space_sizes(kernel, problem, gpu, rules)
+    counted = [size for size in sizes.values() if "valid" in size]
+    space: dict[str, Any] = {name: sum(size[name] for size in counted) for name in ("before", "valid")}
+    space["sampled"] = any(size["sampled"] for size in counted)
+    if rules:
+        space["left_by_rules"] = sum(size["left_by_rules"] for size in counted)
+    return {
+        "kernel": kernel.name,
+        "summary": kernel.summary,
+        "file": str(kernel.file),
+        "problem": problem.to_json(),
+        "gpu": gpu.name,
+        "sizes": dict(kernel.sizes),
+        "dtypes": {role: list(c) if isinstance(c, tuple) else c for role, c in kernel.dtypes.items()},
+        "options": {name: list(values) for name, values in kernel.options.items()},
+        "elements": {name: list(of) for name, of in kernel.elements.items()},
+        "tensors": _tensors(kernel, problem),
+        "presets": {name: dict(values) for name, values in kernel.presets.items()},
+        "ladder": [_step(step) for step in kernel.ladder],
+        "seeds": _initial(kernel, problem, gpu),
+        "variants": [_variant(variant, sizes[variant.name]) for variant in kernel.variants.values()],
+        "space": space,
+    }
+
+
+def _space_sizes(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Return for each variant how many of its configurations are valid, or why it is left out."""
+    usable, refused = kernel.usable_variants(problem, gpu)
+    constants, rng = kernel.environment(problem, gpu), np.random.default_rng(0)
+    sizes: dict[str, dict[str, Any]] = {}
+    for variant in kernel.variants.values():
+        if variant not in usable:
+            sizes[variant.name] = {"left_out": refused.get(variant.name, "")}
+            continue
+        allowed = {name: list(range(len(p.values))) for name, p in variant.parameters.items()}
+        valid = enumerate_valid(variant, allowed, constants, rng)
+        before = math.prod(len(indices) for indices in allowed.values())
+        size: dict[str, Any] = {"before": before, "valid": len(valid.matrix), "sampled": valid.sampled}
+        if not size["valid"]:
+            size["left_out"] = valid.excluded_by
+        if rules:
+            by_rules = excluded(variant, valid.matrix, constants, rules)
+            size |= {"excluded_by_rules": dict(by_rules.by), "left_by_rules": by_rules.left}
+        sizes[variant.name] = size
+    return sizes
+
+
+def _tensors(kernel: KernelSpec, problem: Problem) -> list[dict[str, Any]]:
+    present = kernel.present(problem)
+    return [
+        {
+            "name": tensor.name,
+            "role": tensor.role,
+            "dtype": problem.dtypes.get(tensor.dtype, tensor.dtype),
+            "shape": [expression.text for expression in tensor.shape],
+            "when": tensor.when.text if tensor.when else "",
+            "present": tensor.name in present,
+        }
+        for tensor in kernel.tensors.values()
+    ]
+
+
+def _step(step: StepSpec) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "variant": step.variant,
+        "parameters": {name: list(values) for name, values in step.parameters.items()},
+        "dtypes": dict(step.dtypes),
+        "options": dict(step.options),
+        "doc": step.doc,
+    }
+
+
+def _initial(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[dict[str, Any]]:
+    if not kernel.initial:
+        return []
+    try:
+        settled = settle(kernel, problem, gpu, SearchSpace.from_kernel(kernel, problem, gpu))
+    except SpaceError:
+        return []
+    return [
+        {
+            "variant": one.spec.variant,
+            "when": one.spec.when.text if one.spec.when else "",
+            "least": one.spec.minimize.text if one.spec.minimize else "",
+            "parameters": {
+                name: given.text if isinstance(given, Expression) else given
+                for name, given in one.spec.parameters.items()
+            },
+            "doc": one.spec.doc,
+            "configuration": dict(one.configuration.values) if one.configuration else None,
+            "refused": one.refused,
+        }
+        for one in settled
+    ]
+
+
+def _variant(variant: VariantSpec, size: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": variant.name,
+        "summary": variant.summary,
+        "requires": variant.requires.text if variant.requires else "",
+        "parameters": [
+            {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc}
+            for p in variant.parameters.values()
+        ],
+        "constraints": [
+            {"reason": reason, "condition": condition.text} for reason, condition in variant.constraints
+        ],
+        "worthwhile": [
+            {"reason": reason, "condition": condition.text} for reason, condition in variant.pruning_rules
+        ],
+        "launches": [launch.template.name for launch in variant.launches],
+        "space": size,
+    }

@@ -1,0 +1,104 @@
+"""``tune query``: trials by filters or SQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from tuner.cli.filters import origin, parse_filters, print_records, report_damage
+from tuner.cli.resume import given_options
+from tuner.database.database import Database
+from tuner.database.records import Filters, StoredTrial
+from tuner.errors import UsageError, suggestion
+from tuner.model import Status
+from tuner.report import tables
+
+NEWEST_RUNS = 5
+"""Runs that a message names where none is the one asked for: there may be thousands."""
+TRIAL_HEADS = (
+    *("trial", "kernel", "problem", "gpu", "configuration", "status", "time", "95% interval", "rate"),
+    *("of peak", "timed", "source"),
+)
+
+
+def query(
+    db: Path,
+    statuses: tuple[str, ...],
+    sort: str,
+    limit: int,
+    text: str | None,
+    replayed: bool | None,
+    **options: Any,
+) -> None:
+    """List the trials that fit, or the rows of an SQL statement."""
+    for status in statuses:
+        if status not in list(Status):
+            raise UsageError(f"there is no status {status!r}", suggestion(status, list(Status)))
+    filters = parse_filters(options, statuses=statuses, replayed=replayed)
+    with Database.open(db, write=False) as database:
+        if text is not None:
+            if filters != Filters() or given_options({"sort": "--sort", "limit": "--limit"}):
+                raise UsageError(
+                    "--sql and filters, --sort or --limit exclude each other", "write all of it into the SQL"
+                )
+            _print_sql(options, *database.sql(text))
+            return
+        trials = database.query(filters, sort, limit)
+        missing = "" if trials.rows else _missing_name(database, filters)
+    report_damage(trials)
+    if not trials.rows:
+        click.echo(f"no trial fits{missing and ': '}{tables.printable(missing)}", err=True)
+    if options["as_json"] or options["as_csv"]:
+        print_records(options, [tables.trial_record(stored) for stored in trials.rows], tables.TRIAL_COLUMNS)
+    else:
+        rows = [_trial_row(stored) for stored in trials.rows]
+        tables.show(TRIAL_HEADS, rows, right=("trial", "time", "rate", "of peak"))
+
+
+def _missing_name(database: Database, filters: Filters) -> str:
+    """Say which kernel, variant or run of the filters is not in the database, and what is; empty if all are."""
+    wanted: dict[Literal["kernel", "variant"], str] = {"kernel": filters.kernel, "variant": filters.variant}
+    for what, name in wanted.items():
+        names = database.names(what) if name else []
+        if names and name not in names:
+            return f"there is no {what} {name!r} in {database.path}; {suggestion(name, names)}"
+    ids = database.run_ids() if filters.run else []
+    if ids and not any(run.startswith(filters.run) for run in ids):
+        newest = ", ".join(run[:8] for run in ids[:NEWEST_RUNS])
+        return f"there is no run {filters.run!r} in {database.path}; the newest of {len(ids)}: {newest}"
+    return ""
+
+
+def _trial_row(stored: StoredTrial) -> tuple[object, ...]:
+    trial, run = stored.trial, stored.run
+    return (
+        trial.id,
+        run.problem.kernel,
+        tables.problem_text(run.problem),
+        run.gpu.name,
+        trial.configuration,
+        trial.status,
+        tables.duration(trial.time_ns),
+        tables.interval(trial.ci_low_ns, trial.ci_high_ns),
+        tables.throughput(stored.metrics),
+        tables.percent(stored.metrics.speed_of_light),
+        run.conditions,
+        origin(run.replayed),
+    )
+
+
+def _print_sql(options: dict[str, Any], columns: list[str], rows: list[tuple[Any, ...]]) -> None:
+    if options["as_json"]:
+        if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:
+            raise UsageError(
+                f"--sql gives two columns {twice[0]!r}", "name one of them otherwise: ... AS NAME"
+            )
+        tables.show_json([dict(zip(columns, row, strict=True)) for row in rows])
+    elif options["as_csv"]:
+        tables.show_csv(columns, rows)
+    else:
+        tables.show(
+            columns, [[f"<{len(v)} bytes>" if isinstance(v, bytes) else v for v in row] for row in rows]
+        )

@@ -1,0 +1,153 @@
+"""``tune show``: a kernel's problem, presets, variants, parameters and constraints."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any
+
+import click
+
+from tuner.cli.kernel_description import describe
+from tuner.cli.problems import make_problems
+from tuner.errors import TunerError, UsageError
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.rules import parse_rules
+from tuner.kernel.spec import KernelSpec
+from tuner.space.space import demanded_of
+
+REASON_WIDTH = 72
+"""Characters of the reason why an initial configuration is not tried: longer ones are whole conditions, too long to
+read in a list."""
+
+
+def show(
+    kernel_name: str,
+    sizes: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    options: tuple[str, ...],
+    preset: str | None,
+    cc: int,
+    rules: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Print a kernel and the size of its space.
+
+    Raises:
+        TunerError: no configuration is valid.
+    """
+    if cc not in ARCHITECTURES:
+        raise UsageError(f"no compute capability {cc}", f"choose from: {', '.join(map(str, ARCHITECTURES))}")
+    kernel, gpu = load_kernel(kernel_name), ARCHITECTURES[cc]
+    problem = make_problems(kernel, sizes, dtypes, options, [preset] if preset else [], [], None)[0]
+    data = describe(kernel, problem, gpu, parse_rules(rules))
+    for line in [json.dumps(data, indent=2)] if as_json else _lines(data, kernel):
+        click.echo(line)
+    if not data["space"].get("left_by_rules", data["space"]["valid"]):
+        demanded = demanded_of(kernel.variants.values())
+        raise TunerError(f"no configuration is {demanded} for {problem} on {gpu.name}", "change the problem")
+
+
+def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
+    """Return the lines for people."""
+    space = _size(data["space"])
+    lines = [
+        *_problem_lines(data, kernel),
+        f"\nspace for {kernel.problem(**_settled(data))} on {data['gpu']}: {space}",
+    ]
+    for variant in data["variants"]:
+        lines += _variant_lines(variant)
+    return lines
+
+
+def _problem_lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
+    lines = [f"{data['kernel']}: {data['summary']}", f"  file     {kernel.file}"]
+    lines.append("  sizes    " + ", ".join(f"{name}={value}" for name, value in data["sizes"].items()))
+    lines.append(
+        "  dtypes   " + "; ".join(f"{role}: {_choices(choices)}" for role, choices in data["dtypes"].items())
+    )
+    chosen = {name: values for name, values in data["options"].items() if name not in data["elements"]}
+    if chosen:
+        lines.append("  options  " + "; ".join(f"{n}: {_choices(values)}" for n, values in chosen.items()))
+    for name, of in data["elements"].items():
+        lines.append(f"  option   {name}: {data['options'][name][0]}, or any expression of {', '.join(of)}")
+    if absent := [tensor["name"] for tensor in data["tensors"] if not tensor["present"]]:
+        lines.append(f"  absent   {', '.join(absent)}: this problem has no such tensor")
+    for name, values in data["presets"].items():
+        lines.append(f"  preset   {name}: " + ", ".join(f"{k}={v}" for k, v in values.items()))
+    lines += [f"  ladder   {_step_line(i, step)}" for i, step in enumerate(data["ladder"], 1)]
+    return lines + _initial_lines(data)
+
+
+def _variant_lines(variant: dict[str, Any]) -> list[str]:
+    lines = [f"\n{variant['name']}  ({_size(variant['space'])})"]
+    if variant["summary"]:
+        lines.append(f"  {variant['summary']}")
+    if variant["requires"]:
+        lines.append(f"  requires {variant['requires']}")
+    width = max((len(p["name"]) for p in variant["parameters"]), default=0)
+    lines += [
+        f"  {p['name']:<{width}}  {_choices(p['values'])}  (default {p['default']})  {p['doc']}".rstrip()
+        for p in variant["parameters"]
+    ]
+    lines += [f"  - {c['reason']}:  {c['condition']}" for c in variant["constraints"]]
+    lines += [f"  - tried only where: {c['reason']}:  {c['condition']}" for c in variant["worthwhile"]]
+    excluded = variant["space"].get("excluded_by_rules", {})
+    return lines + [f"  - rule of thumb {name}: {_excluded(count)}" for name, count in excluded.items()]
+
+
+def _excluded(count: int | None) -> str:
+    return "known after compiling" if count is None else f"excludes {count}"
+
+
+def _step_line(number: int, step: dict[str, Any]) -> str:
+    narrowed = {name: "/".join(map(str, values)) for name, values in step["parameters"].items()}
+    values = [f"{name}={value}" for name, value in {**narrowed, **step["dtypes"], **step["options"]}.items()]
+    text = f"{number}. {step['name']}: {' '.join([step['variant'], *values])}"
+    return f"{text}  ({step['doc']})" if step["doc"] else text
+
+
+def _initial_lines(data: dict[str, Any]) -> list[str]:
+    """Return the initial configurations, then those that are not used with the reason, cut short.
+
+    Those of variants that do not exist here share one line. ``--json`` has the whole reasons.
+    """
+    absent = {variant["name"] for variant in data["variants"] if "valid" not in variant["space"]}
+    used, unused = [], []
+    without: dict[str, list[str]] = {}
+    for number, one in enumerate(data["seeds"], 1):
+        doc = f"  ({one['doc']})" if one["doc"] else ""
+        if configuration := one["configuration"]:
+            values = [f"{name}={configuration[name]}" for name in one["parameters"] if name in configuration]
+            used.append(f"  initial  {number}. {' '.join([one['variant'], *values])}{doc}")
+        elif one["variant"] in absent:
+            without.setdefault(one["variant"], []).append(str(number))
+        else:
+            reason = textwrap.shorten(one["refused"], REASON_WIDTH, placeholder=" ...")
+            unused.append(f"  unused   {number}. {one['variant']}{doc}: {reason}")
+    if without:
+        names = "; ".join(f"{', '.join(numbers)} ({name})" for name, numbers in without.items())
+        unused.append(f"  unused   initial configurations of variants that are left out here: {names}")
+    return used + unused
+
+
+def _size(size: dict[str, Any]) -> str:
+    if "valid" not in size:
+        return f"left out: {size['left_out']}"
+    text = f"{size['valid']} valid of {size['before']}" + (" (a sample)" if size["sampled"] else "")
+    if "left_by_rules" in size:
+        text += f"; the rules of thumb leave {size['left_by_rules']}"
+    return f"{text}: {size['left_out']}" if size.get("left_out") else text
+
+
+def _settled(data: dict[str, Any]) -> dict[str, Any]:
+    problem = data["problem"]
+    free = {
+        role: dtype for role, dtype in problem["dtypes"].items() if isinstance(data["dtypes"][role], list)
+    }
+    return {"sizes": problem["sizes"], "dtypes": free, "options": problem["options"]}
+
+
+def _choices(values: Any) -> str:
+    return ", ".join(map(str, values)) if isinstance(values, list) else f"= {values}"
