@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,55 +189,48 @@ def plot_pareto(
     unit, size = _unit(min((point.time_ns for point in points), default=1.0))
     positive = [point.error for point in points if point.error > 0]
     lowest = min(positive, default=1e-16) / 2
-    series = list(dict.fromkeys(point.series for point in points))
+
+    def xy(drawn: Sequence[ParetoPoint]) -> tuple[list[float], list[float]]:
+        return [one.time_ns / size for one in drawn], [max(one.error, lowest) for one in drawn]
+
     with sheet(path, 8.0, 5.5) as (_, (axes,)):
-        for i, name in enumerate(series):
-            style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+        for i, name in enumerate(dict.fromkeys(point.series for point in points)):
             own = [point for point in points if point.series == name]
-            for front in (False, True):
-                drawn = [point for point in own if point.front is front]
-                axes.scatter(
-                    [point.time_ns / size for point in drawn],
-                    [max(point.error, lowest) for point in drawn],
-                    s=55 if front else 14,
-                    alpha=1.0 if front else 0.35,
-                    label=short(name) if front or not any(point.front for point in own) else None,
-                    zorder=3 if front else 2,
-                    **style,
-                )
-        front_points = sorted((p for p in points if p.front), key=lambda p: (p.time_ns, p.error))
-        if front_points:
+            _scatter_series(axes, own, xy, COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)])
+        front = sorted((one for one in points if one.front), key=lambda one: (one.time_ns, one.error))
+        if front:
             axes.step(
-                [point.time_ns / size for point in front_points],
-                [max(point.error, lowest) for point in front_points],
-                where="post",
-                color="#333333",
-                linewidth=1.0,
-                label="Pareto front",
-                zorder=1,
+                *xy(front), where="post", color="#333333", linewidth=1.0, label="Pareto front", zorder=1
             )
         for point in points:
             if point.winner:
-                axes.scatter(
-                    [point.time_ns / size],
-                    [max(point.error, lowest)],
-                    s=190,
-                    facecolors="none",
-                    edgecolors="black",
-                    linewidths=1.6,
-                    label="winner",
-                    zorder=4,
-                )
+                ring = {"facecolors": "none", "edgecolors": "black", "linewidths": 1.6}
+                axes.scatter(*xy([point]), s=190, label="winner", zorder=4, **ring)
         if max_error is not None:
-            axes.axhline(
-                max_error, color="#d55e00", linestyle="dashed", label=f"error allowed: {max_error:g}"
-            )
+            label = f"error allowed: {max_error:g}"
+            axes.axhline(max_error, color="#d55e00", linestyle="dashed", label=label)
         make_logarithmic(axes, "x")
         make_logarithmic(axes, "y")
         axes.set_xlabel(f"time ({unit}), logarithmic; further left is faster")
         axes.set_ylabel("error relative to the true result, logarithmic")
         axes.set_title(short(title))
         axes.legend(frameon=False)
+
+
+def _scatter_series(
+    axes: Axes,
+    points: Sequence[ParetoPoint],
+    xy: Callable[[Sequence[ParetoPoint]], tuple[list[float], list[float]]],
+    colour: str,
+    marker: str,
+) -> None:
+    """Draw the points of one series, those on the front strongly; the legend names it once."""
+    on_front = [point for point in points if point.front]
+    faint = [point for point in points if not point.front]
+    name = short(points[0].series)
+    common = {"color": colour, "marker": marker}
+    axes.scatter(*xy(faint), s=14, alpha=0.35, label=None if on_front else name, zorder=2, **common)
+    axes.scatter(*xy(on_front), s=55, alpha=1.0, label=name if on_front else None, zorder=3, **common)
 
 
 def make_logarithmic(axes: Axes, which: str) -> None:

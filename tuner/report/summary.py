@@ -223,28 +223,7 @@ def result_as_json(result: Result) -> dict[str, Any]:
         data["trajectory"] = trajectory(state.trials)
     if finish is None:
         return data
-    figures = metrics(state.roof, finish.time_ns)
-    of_ceiling = state.of_ceiling(finish.time_ns)
-    confirmed = finish.confirmed
-    data["winner"] = {
-        **_trial(finish.winner),
-        "time_ns": finish.time_ns,
-        "tflops": figures.tflops,
-        "gbytes_per_s": figures.gbytes_per_s,
-        "speed_of_light": figures.speed_of_light,
-        "confirmed_ns": median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
-        "edge_sizes_verified": len(finish.edge_cases),
-        "exportable": finish.exportable,
-        "reason": finish.reason,
-        "tied": finish.tied,
-        "launch_decides": _launch_decides(state, finish),
-        "ceiling": state.ceiling.name if state.ceiling and of_ceiling is not None else None,
-        "of_ceiling": of_ceiling,
-        "sm_clock_hz": finish.winner.sm_clock_hz,
-        "capped_samples": finish.winner.capped_samples,
-        "samples": len(finish.winner.samples_ns),
-        "true_error": finish.winner.verification.true_error if finish.winner.verification else None,
-    }
+    data["winner"] = _winner(state, finish)
     data["race"] = {
         "verdict": str(finish.race_verdict),
         "noise_floor": finish.noise_floor,
@@ -266,6 +245,31 @@ def result_as_json(result: Result) -> dict[str, Any]:
         data["default"] = {**_trial(finish.default), "time_ns": finish.default_ns}
         data["versus_default"] = _comparison(finish.ratio, finish.verdict)
     return data
+
+
+def _winner(state: State, finish: Finish) -> dict[str, Any]:
+    figures = metrics(state.roof, finish.time_ns)
+    of_ceiling = state.of_ceiling(finish.time_ns)
+    confirmed = finish.confirmed
+    return {
+        **_trial(finish.winner),
+        "time_ns": finish.time_ns,
+        "tflops": figures.tflops,
+        "gbytes_per_s": figures.gbytes_per_s,
+        "speed_of_light": figures.speed_of_light,
+        "confirmed_ns": median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
+        "edge_sizes_verified": len(finish.edge_cases),
+        "exportable": finish.exportable,
+        "reason": finish.reason,
+        "tied": finish.tied,
+        "launch_decides": _launch_decides(state, finish),
+        "ceiling": state.ceiling.name if state.ceiling and of_ceiling is not None else None,
+        "of_ceiling": of_ceiling,
+        "sm_clock_hz": finish.winner.sm_clock_hz,
+        "capped_samples": finish.winner.capped_samples,
+        "samples": len(finish.winner.samples_ns),
+        "true_error": finish.winner.verification.true_error if finish.winner.verification else None,
+    }
 
 
 def _launch_decides(state: State, finish: Finish) -> bool:
