@@ -193,13 +193,13 @@ def test_baselines_of_builtin_kernels_compute_the_reference(problem: Problem) ->
     names = kernel.environment(problem, GPU)
     rng = np.random.default_rng(0)
     libraries = {"torch": torch_on_numpy(), "cupy": np}
-    found = []
+    compared = []
     for each in baselines_of(kernel):
         try:
             baseline = settle_baseline(each, kernel, problem)
         except UsageError:
             continue  # the file names no call for this problem
-        found.append(baseline.name)
+        compared.append(baseline.name)
         values: dict[str, Any] = {s.name: s.value.evaluate(names) for s in kernel.scalars.values()}
         for tensor in kernel.present(problem).values():
             shape = tuple(int(dim.evaluate(names)) for dim in tensor.shape)
@@ -216,7 +216,7 @@ def test_baselines_of_builtin_kernels_compute_the_reference(problem: Problem) ->
         np.testing.assert_allclose(
             values[output], expected.reshape(values[output].shape), rtol=1e-5, atol=1e-5
         )
-    assert set(found) >= {"torch", "numpy"}
+    assert set(compared) >= {"torch", "numpy"}
 
 
 def test_the_call_that_fits_a_problem_is_made() -> None:
@@ -525,13 +525,13 @@ def test_a_function_gets_what_it_names(tmp_path: Path, fake_torch: Any) -> None:
 
 
 def test_arguments_of_functions() -> None:
-    known = {"a": 1, "b": 2, "stream": 3}
-    assert arguments_for(lambda a, *rest, **others: None, known, "f") == ([], {"a": 1, "b": 2, "stream": 3})
-    assert arguments_for(lambda c=0, /, a=0: None, known, "f") == ([0], {"a": 1})
+    values = {"a": 1, "b": 2, "stream": 3}
+    assert arguments_for(lambda a, *rest, **others: None, values, "f") == ([], {"a": 1, "b": 2, "stream": 3})
+    assert arguments_for(lambda c=0, /, a=0: None, values, "f") == ([0], {"a": 1})
     with pytest.raises(UsageError, match="f wants 'streem', which nobody has; did you mean stream"):
-        arguments_for(lambda a, streem: None, known, "f")
+        arguments_for(lambda a, streem: None, values, "f")
     with pytest.raises(UsageError, match="does not say what it takes"):
-        arguments_for(dict, known, "dict")
+        arguments_for(dict, values, "dict")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tuner.export.header import _needs_lines
 from tuner.export.needs import KernelFiles
 from tuner.formats.t1 import t1_of
 from tuner.gpu.buffers import Helpers
-from tuner.gpu.cluster_order import Places
+from tuner.gpu.cluster_order import ClusterOrders
 from tuner.gpu.driver import DriverFailure
 from tuner.gpu.graph import in_order
 from tuner.hardware.roofline import ARCHITECTURES
@@ -117,7 +117,7 @@ def test_t1_has_no_word_for_a_table() -> None:
 
 
 @pytest.mark.parametrize("gathered", [False, True])
-def test_whoever_launches_it_elsewhere_learns_of_the_table(gathered: bool) -> None:
+def test_the_export_tells_of_the_table(gathered: bool) -> None:
     problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
     run = cast(Run, SimpleNamespace(problem=problem, gpu=HOPPER, kernel_file=""))
     values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "gathered": gathered}
@@ -147,16 +147,16 @@ class FakeContext:
         return self.major
 
 
-class FakePlaces(Places):
+class FakeOrder(ClusterOrders):
     """A GPU with groups of 4 SMs, whose numbers have gaps, and two SMs that no cluster reaches."""
 
     def __init__(self, context: FakeContext, failures: Mapping[int, int] | None = None) -> None:
         super().__init__(cast(Helpers, SimpleNamespace(context=context)))
         self.failures = failures or {}
-        self.asked: list[tuple[int, int, int]] = []
+        self.launched: list[tuple[int, int, int]] = []
 
     def _seen(self, blocks: int, members: int, times: int) -> list[npt.NDArray[np.int32]]:
-        self.asked.append((blocks, members, times))
+        self.launched.append((blocks, members, times))
         if members in self.failures:
             raise DriverFailure(self.failures[members], "failure")
         sms = [*(1000 + block for block in range(2)), *(4 * (block % 4) + block // 4 for block in range(16))]
@@ -171,24 +171,24 @@ EIGHTEEN = Launch((18, 1, 1), (32, 1, 1), 0, ())
 
 def test_a_gpu_is_asked_once() -> None:
     context = FakeContext()
-    places = FakePlaces(context)
-    numbers = places.of(EIGHTEEN, 4)
+    order = FakeOrder(context)
+    numbers = order.of(EIGHTEEN, 4)
     assert sorted(numbers) == list(range(18))
     for group in range(4):  # those of one group come 4 apart, behind the two that are alone
         assert len({numbers[cluster] // 4 for cluster in range(2 + group, 18, 4)}) == 1
-    assert [members for _, members, _ in places.asked] == [16, 8, 4, 1]
-    assert places.of(EIGHTEEN, 4) == numbers and len(places.asked) == 4
-    again = FakePlaces(context)  # another candidate's
-    assert again.of(EIGHTEEN, 4) == numbers and not again.asked
-    assert again.of(EIGHTEEN, 2) and again.asked == [(18, 1, 1)]
-    assert FakePlaces(FakeContext()).of(EIGHTEEN, 4) == numbers
+    assert [members for _, members, _ in order.launched] == [16, 8, 4, 1]
+    assert order.of(EIGHTEEN, 4) == numbers and len(order.launched) == 4
+    again = FakeOrder(context)  # another candidate's
+    assert again.of(EIGHTEEN, 4) == numbers and not again.launched
+    assert again.of(EIGHTEEN, 2) and again.launched == [(18, 1, 1)]
+    assert FakeOrder(FakeContext()).of(EIGHTEEN, 4) == numbers
 
 
 def test_what_was_found_out_is_kept_no_longer_than_the_context() -> None:
     from tuner.gpu.cluster_order import _KNOWN
 
     context = FakeContext()
-    FakePlaces(context).of(EIGHTEEN, 4)
+    FakeOrder(context).of(EIGHTEEN, 4)
     before = len(_KNOWN)
     del context
     gc.collect()
@@ -196,20 +196,20 @@ def test_what_was_found_out_is_kept_no_longer_than_the_context() -> None:
 
 
 def test_clusters_that_do_not_fit() -> None:
-    places = FakePlaces(FakeContext(), {16: 912})
-    assert places.of(EIGHTEEN, 4) == FakePlaces(FakeContext()).of(EIGHTEEN, 4)
+    order = FakeOrder(FakeContext(), {16: 912})
+    assert order.of(EIGHTEEN, 4) == FakeOrder(FakeContext()).of(EIGHTEEN, 4)
     in_turn = cluster_order([cluster % 8 for cluster in range(18)], 4)
-    assert FakePlaces(FakeContext(), {16: 912, 8: 912, 4: 701}).of(EIGHTEEN, 4) == in_turn
-    assert FakePlaces(FakeContext(), {1: 912}).of(EIGHTEEN, 4) == in_turn
+    assert FakeOrder(FakeContext(), {16: 912, 8: 912, 4: 701}).of(EIGHTEEN, 4) == in_turn
+    assert FakeOrder(FakeContext(), {1: 912}).of(EIGHTEEN, 4) == in_turn
     for members in (16, 1):
         with pytest.raises(DriverFailure):
-            FakePlaces(FakeContext(), {members: 700}).of(EIGHTEEN, 4)
+            FakeOrder(FakeContext(), {members: 700}).of(EIGHTEEN, 4)
 
 
 def test_a_gpu_without_clusters_is_not_asked() -> None:
-    places = FakePlaces(FakeContext(major=8))
-    assert places.of(EIGHTEEN, 4) == cluster_order([cluster % 8 for cluster in range(18)], 4)
-    assert not places.asked
+    order = FakeOrder(FakeContext(major=8))
+    assert order.of(EIGHTEEN, 4) == cluster_order([cluster % 8 for cluster in range(18)], 4)
+    assert not order.launched
 
 
 @pytest.mark.parametrize("gathered", [False, True])
@@ -217,4 +217,4 @@ def test_the_table_is_read_only_where_it_counts(gathered: bool) -> None:
     problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
     values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "gathered": gathered}
     ((source, _),) = render(GEMM, problem, HOPPER, Configuration.of("wgmma_split_k", values))
-    assert ("places.of[" in source) == gathered == ("Places places" in source)
+    assert ("places.of[" in source) == gathered == ("ClusterOrders places" in source)

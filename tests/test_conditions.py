@@ -113,15 +113,15 @@ def least_between_uses(batch: Batch, size_bytes: int) -> int | None:
     """Go through a batch as a sample does; give the fewest bytes between two uses of a copy, None if there are none."""
     seen: dict[int, int] = {}
     gone = 0
-    least = None
+    minimum = None
     for call in range(batch.calls):
         copy = call % batch.copies
         if copy in seen:
             between = gone - seen[copy]
-            least = between if least is None else min(least, between)
+            minimum = between if minimum is None else min(minimum, between)
         gone += size_bytes
         seen[copy] = gone
-    return least
+    return minimum
 
 
 @pytest.mark.parametrize("cc", sorted(ARCHITECTURES))
@@ -134,11 +134,11 @@ def test_rotating_calls_find_their_data_cold_in_bounded_memory(cc: int, count: i
     batch = batch_of(copy_roof(count, gpu), tensors, gpu, Conditions(Mode.ROTATING))
     assert MIN_CALLS <= batch.calls <= MAX_CALLS
     assert 1 <= batch.copies <= batch.calls
-    least = least_between_uses(batch, size)
-    if least is None:
+    minimum = least_between_uses(batch, size)
+    if minimum is None:
         assert batch.copies == batch.calls
     elif batch.copies > 1:
-        assert least >= COLD_FACTOR * gpu.l2_bytes
+        assert minimum >= COLD_FACTOR * gpu.l2_bytes
     else:
         assert size >= COLD_FACTOR * gpu.l2_bytes  # by its end, nothing of its own beginning is left
     # No more than it takes: what must go by, and at most two more.
@@ -166,7 +166,7 @@ def test_few_calls_use_each_copy_once() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.ROTATING, Mode.WARM])
 @pytest.mark.parametrize("least_ns", [0.0, 100.0, 1e3, 5e3, 2e4, 3e4, 1e5, 1e9])
-def test_batches_are_long_enough_for_the_events_not_to_matter(mode: Mode, least_ns: float) -> None:
+def test_events_cost_little_of_a_batch(mode: Mode, least_ns: float) -> None:
     calls = batch_of(memory_roof(least_ns), floats(1024), H200, Conditions(mode)).calls
     length_ns = calls * (least_ns + LAUNCH_NS)
     assert length_ns >= BATCH_NS or calls == MAX_CALLS
@@ -174,7 +174,7 @@ def test_batches_are_long_enough_for_the_events_not_to_matter(mode: Mode, least_
 
 
 @pytest.mark.parametrize("count", SIZES)
-def test_one_copy_is_enough_for_the_other_modes(count: int) -> None:
+def test_other_modes_need_one_copy(count: int) -> None:
     tensors = floats(count)
     assert batch_of(copy_roof(count), tensors, H200, Conditions(Mode.COLD)) == Batch(1, 1)
     warm = batch_of(copy_roof(count), tensors, H200, Conditions(Mode.WARM))
@@ -187,8 +187,10 @@ def test_everybody_gets_the_same_batch() -> None:
     kernel = load_kernel("saxpy")
     problem = kernel.problem({"n": 2**18})
     roof, tensors = roof_of(kernel, problem, H200), tensors_of(kernel, problem, H200)
-    found = {batch_of(roof, tensors, replace(H200, uuid=str(i)), Conditions(Mode.ROTATING)) for i in range(3)}
-    assert len(found) == 1
+    batches = {
+        batch_of(roof, tensors, replace(H200, uuid=str(i)), Conditions(Mode.ROTATING)) for i in range(3)
+    }
+    assert len(batches) == 1
 
 
 def test_sustained_batches_are_long_and_bounded() -> None:

@@ -1,4 +1,4 @@
-"""Awkward sizes: there are some for every configuration, and they are around its tile."""
+"""Edge-case sizes: every configuration has some, around its tile."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tuner.kernel.load import load_kernel
 from tuner.model import Configuration, Problem, Value
 from tuner.space.edge_sizes import (
     ALIGNED,
-    VERIFIED_PROBLEMS,
     MAX_ELEMENTS,
     MAX_ELEMENTS_BETWEEN,
+    VERIFIED_PROBLEMS,
     edge_case_problems,
     intermediate_problems,
     near_problems,
@@ -43,11 +43,11 @@ def both(of: Problem, configuration: Configuration) -> list[Problem]:
 @pytest.mark.parametrize("values", [{}, {"cached": True}, {"unroll": 1}, {"hint": "none"}])
 def test_a_configuration_without_a_length_has_some_too(values: dict[str, Value]) -> None:
     one = Configuration("plain", tuple(values.items()))
-    for found in (
+    for cases in (
         tile_edge_problems(product(64, 64, 64), one),
         tile_product_problems(product(64, 64, 64), one),
     ):
-        assert len({tuple(p.sizes.values()) for p in found}) == len(found) >= VERIFIED_PROBLEMS
+        assert len({tuple(p.sizes.values()) for p in cases}) == len(cases) >= VERIFIED_PROBLEMS
 
 
 def test_lengths_are_beside_those_of_the_tile() -> None:
@@ -73,16 +73,16 @@ def test_no_case_is_large() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "layout", "least"),
+    ("variant", "layout", "fewest"),
     [("gemv_columns", "nn", 1), ("gemv_dots", "nt", 1), ("wgmma_few_rows", "nn", 8)],
 )
-def test_what_is_for_one_row_is_verified_with_one_row(variant: str, layout: str, least: int) -> None:
+def test_what_is_for_one_row_is_verified_with_one_row(variant: str, layout: str, fewest: int) -> None:
     of = product(1, 8192, 8192, layout)
     (space,) = SearchSpace.from_kernel(GEMM, of, HOPPER, [variant]).variants
     for row in random.Random(1).sample(range(len(space)), 8):
         one = space.configuration(row)
         fitting = [p for p in both(of, one) if not invalid_reason(GEMM, p, HOPPER, one)]
-        assert len(fitting) >= least, one
+        assert len(fitting) >= fewest, one
         assert any(p.sizes["m"] == 1 for p in fitting), one
 
 
@@ -131,29 +131,29 @@ def tiles_of(of: Problem, one: Configuration) -> int:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_published_winners_have_awkward_sizes_enough(dtype: str) -> None:
+def test_published_winners_have_all_their_edge_case_sizes(dtype: str) -> None:
     """None is verified at its own size only, however many tiles it is for."""
     raced = json.loads((EVIDENCE / "gemm-shapes.json").read_text())["problems"]
     chosen = [one for one in raced if one["dtype"] == dtype]
     assert len(chosen) == 16
-    for found in chosen:
-        of = GEMM.problem({name: found[name] for name in "mnk"}, {"": dtype}, {"layout": found["layout"]})
-        one = Configuration.of(found["search"]["variant"], found["search"]["parameters"])
-        awkward = edge_case_problems(of, one, lambda p, one: not invalid_reason(GEMM, p, HOPPER, one))
-        assert len(set(map(str, awkward))) == len(awkward) == VERIFIED_PROBLEMS, str(of)
+    for winner in chosen:
+        of = GEMM.problem({name: winner[name] for name in "mnk"}, {"": dtype}, {"layout": winner["layout"]})
+        one = Configuration.of(winner["search"]["variant"], winner["search"]["parameters"])
+        cases = edge_case_problems(of, one, lambda p, one: not invalid_reason(GEMM, p, HOPPER, one))
+        assert len(set(map(str, cases))) == len(cases) == VERIFIED_PROBLEMS, str(of)
         if "block_n" in one.values and tiles_of(of, one) > HOPPER.sm_count:  # blocks have several
-            assert sum(tiles_of(p, one) > HOPPER.sm_count for p in awkward) >= 4, str(of)
+            assert sum(tiles_of(p, one) > HOPPER.sm_count for p in cases) >= 4, str(of)
 
 
-def test_problems_between_are_awkward_and_not_too_large() -> None:
+def test_intermediate_problems_are_off_round_sizes_and_not_too_large() -> None:
     of = product(16384, 16384, 16384)
-    found = intermediate_problems(of)
-    works = [math.prod(p.sizes.values()) for p in found]
-    assert len(set(map(str, found))) == len(found) > 50 and works == sorted(works, reverse=True)
+    cases = intermediate_problems(of)
+    works = [math.prod(p.sizes.values()) for p in cases]
+    assert len(set(map(str, cases))) == len(cases) > 50 and works == sorted(works, reverse=True)
     assert MAX_ELEMENTS_BETWEEN / 4 < works[0] <= MAX_ELEMENTS_BETWEEN and works[-1] > MAX_ELEMENTS
-    assert {size % 16 for p in found for size in p.sizes.values()} == {0, 1, 8, 15}
-    assert any(all(size % 64 == 0 for size in p.sizes.values()) for p in found)
-    assert intermediate_problems(of) == found and not intermediate_problems(product(3, 1, 7))
+    assert {size % 16 for p in cases for size in p.sizes.values()} == {0, 1, 8, 15}
+    assert any(all(size % 64 == 0 for size in p.sizes.values()) for p in cases)
+    assert intermediate_problems(of) == cases and not intermediate_problems(product(3, 1, 7))
     few = intermediate_problems(product(1, 8192, 8192))
     assert len(few) > 50 and {p.sizes["m"] for p in few} == {1}
     assert all(max(p.sizes.values()) <= 8192 for p in few)
@@ -163,8 +163,8 @@ def test_problems_between_are_awkward_and_not_too_large() -> None:
 
 def test_near_problems_are_off_in_every_dimension() -> None:
     of = product(4096, 7, 4096)
-    found = near_problems(of)
-    assert len(found) == len(set(map(str, found))) > 4
-    for p in found:
+    cases = near_problems(of)
+    assert len(cases) == len(set(map(str, cases))) > 4
+    for p in cases:
         assert all(abs(p.sizes[name] - size) in (1, 8) for name, size in of.sizes.items())
         assert min(p.sizes.values()) > 0

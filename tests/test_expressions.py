@@ -1,4 +1,3 @@
-import contextlib
 import random
 
 import numpy as np
@@ -47,10 +46,10 @@ def test_values(text, expected):
 
 def test_element_expressions_can_be_asked():
     names = {"op": "x + 0.5 * (20 - x)", "n": 7}
-    asked = parse("uses(op, 'x') * n + 10 * uses(op, 'y') + 100 * operations(op)")
-    assert asked.evaluate(names) == 307 and parse(f"{asked.text} == 307").holds_many(names)
-    assert asked.names == {"op", "n"}
-    assert set(asked.element_queries) == {("op", "x"), ("op", "y"), ("op", None)}
+    expression = parse("uses(op, 'x') * n + 10 * uses(op, 'y') + 100 * operations(op)")
+    assert expression.evaluate(names) == 307 and parse(f"{expression.text} == 307").holds_many(names)
+    assert expression.names == {"op", "n"}
+    assert set(expression.element_queries) == {("op", "x"), ("op", "y"), ("op", None)}
     assert not parse("max(n, 1)").element_queries
     for text in (
         "uses(op)",

@@ -146,8 +146,8 @@ def test_comments_layout_and_ladders_do_not_separate_results(tmp_path: Path) -> 
         ),
         GOOD.replace("y = 2 x", "y  = 2 x"),
     ]
-    found = {read_kernel(write(tmp_path, text)).digest for text in different}
-    assert len(found | {digest}) == 4
+    digests = {read_kernel(write(tmp_path, text)).digest for text in different}
+    assert len(digests | {digest}) == 4
 
 
 def test_digest_of_a_built_in_kernel() -> None:
@@ -157,7 +157,7 @@ def test_digest_of_a_built_in_kernel() -> None:
 
 # -- names for parts of expressions
 
-TERMS = """\
+DEFINITIONS = """\
 [terms]
 bytes_of_one = "itemsize(input)"
 blocks = "ceil_div(n, block_size)"
@@ -170,10 +170,10 @@ def with_terms(tmp_path: Path) -> KernelSpec:
     text = GOOD.replace("2 * n * itemsize(input)", "2 * n * bytes_of_one")
     text = text.replace('"ceil_div(n, block_size)"', '"blocks"')
     text = text.replace('"block_size <= n"', '"2 * two_more * block_size <= 2 * n + 4 * block_size"')
-    return read_kernel(write(tmp_path, text.replace("[work]", TERMS + "[work]")))
+    return read_kernel(write(tmp_path, text.replace("[work]", DEFINITIONS + "[work]")))
 
 
-def test_terms_stand_for_their_values(tmp_path: Path) -> None:
+def test_definitions_are_replaced_by_their_texts(tmp_path: Path) -> None:
     plain, short, gpu = read_kernel(write(tmp_path, GOOD)), with_terms(tmp_path), ARCHITECTURES[90]
     for n in (64, 128, 192, 1024):
         problem = short.problem({"n": n})
@@ -191,12 +191,12 @@ def test_terms_stand_for_their_values(tmp_path: Path) -> None:
 
 
 def test_a_term_is_a_part_of_what_a_file_says(tmp_path: Path) -> None:
-    text = GOOD.replace("[work]", TERMS + "[work]")
+    text = GOOD.replace("[work]", DEFINITIONS + "[work]")
     digests = {read_kernel(write(tmp_path, one)).digest for one in (GOOD, text, text.replace("+ 2", "+ 3"))}
     assert len(digests) == 3
 
 
-# -- element expressions, absent tensors, choices in the reference, rungs
+# -- element expressions, absent tensors, choices in the reference, steps
 
 MAP = """\
 [kernel]
@@ -307,7 +307,7 @@ def test_scratch_may_be_zeroed_once(tmp_path: Path) -> None:
     assert (each.zeroed, each.zeroed_once) == (True, False)
 
 
-def test_rungs_are_the_ladder_or_the_variants(tmp_path: Path) -> None:
+def test_steps_are_the_ladder_or_the_variants(tmp_path: Path) -> None:
     kernel = read_kernel(write(tmp_path, MAP))
     assert (
         kernel.steps
@@ -317,9 +317,9 @@ def test_rungs_are_the_ladder_or_the_variants(tmp_path: Path) -> None:
             StepSpec("product", "half", {}, {"input": "float16"}, {"op": "x * y", "order": "down"}, ""),
         )
     )
-    (rung,) = read_kernel(write(tmp_path, GOOD + LADDER)).steps
-    assert rung.parameters == {"block_size": (64, 128), "fast": (True,)}
-    assert rung.doc == "half of a warp scheduler"
+    (step,) = read_kernel(write(tmp_path, GOOD + LADDER)).steps
+    assert step.parameters == {"block_size": (64, 128), "fast": (True,)}
+    assert step.doc == "half of a warp scheduler"
     bare = read_kernel(write(tmp_path, GOOD))
     assert bare.ladder == ()
     assert bare.steps == (StepSpec("plain", "plain", doc="one element a thread"),)
@@ -350,7 +350,7 @@ WRONG_MAP: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "2 ** -10 if order == 'down' else 0", "2", ("operand_rounding = 2.0", "2**-10"),
     ),
     "tolerance of an unknown name": ("2 if input ==", "2 if inptu ==", ("tolerance", "did you mean input")),
-    "unknown key of a rung": ('doc = "first"', 'docs = "first"', ("ladder[0]", "unknown key 'docs'")),
+    "unknown key of a step": ('doc = "first"', 'docs = "first"', ("ladder[0]", "unknown key 'docs'")),
     "step without a name": ('name = "plain, small"', 'name = " "', ("ladder[0]: name = ' '", "one line")),
     "step of two lines": ('name = "plain, small"', 'name = "a\\nb"', ("ladder[0]: name", "one line")),
     "two steps of one name": ('name = "product"', 'name = "plain, small"', ("2 steps 'plain, small'",)),

@@ -19,63 +19,63 @@ KIB = 1024
 T4, A100, RTX4090, H200 = (ARCHITECTURES[cc] for cc in (75, 80, 89, 90))
 
 
-def limits(found: Occupancy) -> dict[str, int]:
-    return {limit.name: limit.blocks for limit in found.limits}
+def limits(result: Occupancy) -> dict[str, int]:
+    return {limit.name: limit.blocks for limit in result.limits}
 
 
-def too_much(found: Occupancy) -> dict[str, int | None]:
-    return {limit.name: limit.too_much for limit in found.limits}
+def too_much(result: Occupancy) -> dict[str, int | None]:
+    return {limit.name: limit.too_much for limit in result.limits}
 
 
 def test_each_limit_by_itself() -> None:
     # 256 threads are 8 warps: 64 / 8. 40 registers cost a warp 1280: 16384 // 1280 = 12 warps in each of four parts, 48
     # in all, 6 blocks of 8. 20 KiB and the system's 1 KiB: 228 // 21.
-    found = occupancy(H200, 256, 40, 20 * KIB)
-    assert limits(found) == {"threads": 8, "blocks": 32, "registers": 6, "shared memory": 10}
-    assert (found.active_blocks, found.limiter) == (6, "registers")
-    assert (found.warps, found.max_warps, found.fraction) == (48, 64, 0.75)
+    result = occupancy(H200, 256, 40, 20 * KIB)
+    assert limits(result) == {"threads": 8, "blocks": 32, "registers": 6, "shared memory": 10}
+    assert (result.active_blocks, result.limiter) == (6, "registers")
+    assert (result.warps, result.max_warps, result.fraction) == (48, 64, 0.75)
     # Seven blocks are 56 warps, 14 in each part: 16384 // 14 = 1170 registers a warp, in units of 256 that is 1024, and
     # 32 a thread.
-    assert too_much(found) == {"threads": 0, "blocks": 0, "registers": 8, "shared memory": 0}
-    assert found.limiters == (Limit("registers", 6, 8),)
+    assert too_much(result) == {"threads": 0, "blocks": 0, "registers": 8, "shared memory": 0}
+    assert result.limiters == (Limit("registers", 6, 8),)
 
 
 def test_what_one_more_block_takes_on_each_generation() -> None:
     # Turing: 64 KiB, nothing reserved, units of 256 bytes. Two blocks of 24 KiB; three need 64 KiB / 3 = 21845, so
     # 21760 bytes each: 2816 less.
-    found = occupancy(T4, 128, 32, 24 * KIB)
-    assert (found.active_blocks, found.limiter) == (2, "shared memory")
-    assert too_much(found)["shared memory"] == 24 * KIB - 21760
+    result = occupancy(T4, 128, 32, 24 * KIB)
+    assert (result.active_blocks, result.limiter) == (2, "shared memory")
+    assert too_much(result)["shared memory"] == 24 * KIB - 21760
     # Ampere: 164 KiB, 1 KiB of each block is the system's, units of 128. Two blocks of 80 KiB; three: 55936 each.
-    found = occupancy(A100, 128, 32, 80 * KIB)
-    assert found.active_blocks == 2
-    assert too_much(found)["shared memory"] == 80 * KIB - (164 * KIB // 3 // 128 * 128 - KIB)
+    result = occupancy(A100, 128, 32, 80 * KIB)
+    assert result.active_blocks == 2
+    assert too_much(result)["shared memory"] == 80 * KIB - (164 * KIB // 3 // 128 * 128 - KIB)
     # Hopper: 2048 threads hold two blocks of 1024; three would have 64 // 3 = 21 warps.
-    found = occupancy(H200, 1024, 32, 0)
-    assert (found.active_blocks, found.limiter) == (2, "threads")
-    assert too_much(found)["threads"] == 1024 - 21 * 32
+    result = occupancy(H200, 1024, 32, 0)
+    assert (result.active_blocks, result.limiter) == (2, "threads")
+    assert too_much(result)["threads"] == 1024 - 21 * 32
     # They would be 96 warps, 24 in each part: 682 registers each, in units of 256 512, 16 a thread.
-    assert too_much(found)["registers"] == 32 - 16
+    assert too_much(result)["registers"] == 32 - 16
     # Ada: 24 slots of blocks, which nothing makes more.
-    found = occupancy(RTX4090, 32, 32, 0)
-    assert (found.active_blocks, found.limiter) == (24, "blocks")
-    assert too_much(found) == {"threads": 0, "blocks": None, "registers": 0, "shared memory": 0}
+    result = occupancy(RTX4090, 32, 32, 0)
+    assert (result.active_blocks, result.limiter) == (24, "blocks")
+    assert too_much(result) == {"threads": 0, "blocks": None, "registers": 0, "shared memory": 0}
 
 
 def test_every_limit_in_the_way_is_named() -> None:
-    found = occupancy(H200, 256, 32, 27 * KIB + 512)
-    assert found.active_blocks == 8
-    assert [limit.name for limit in found.limiters] == ["threads", "registers", "shared memory"]
-    assert found.limiter == "threads"
+    result = occupancy(H200, 256, 32, 27 * KIB + 512)
+    assert result.active_blocks == 8
+    assert [limit.name for limit in result.limiters] == ["threads", "registers", "shared memory"]
+    assert result.limiter == "threads"
 
 
 def test_what_cannot_be_resident_at_all() -> None:
-    found = occupancy(H200, 1024, 65, 0)
-    assert (found.active_blocks, found.limiter, found.warps) == (0, "registers", 0)
-    assert too_much(found)["registers"] == 1
-    found = occupancy(H200, 128, 32, 228 * KIB)
-    assert found.active_blocks == 0
-    assert too_much(found)["shared memory"] == KIB
+    result = occupancy(H200, 1024, 65, 0)
+    assert (result.active_blocks, result.limiter, result.warps) == (0, "registers", 0)
+    assert too_much(result)["registers"] == 1
+    result = occupancy(H200, 128, 32, 228 * KIB)
+    assert result.active_blocks == 0
+    assert too_much(result)["shared memory"] == KIB
     assert too_much(occupancy(H200, 2048, 0, 0))["threads"] == 1024
 
 
@@ -88,7 +88,7 @@ def test_carveout() -> None:
     assert shared_capacity(H200, 21 * KIB, 25) == 64 * KIB
     assert limits(occupancy(H200, 128, 32, 21 * KIB, carveout=25))["shared memory"] == 2
     assert limits(occupancy(H200, 128, 32, 21 * KIB))["shared memory"] == 10
-    # Who needs more than was asked for gets it, once.
+    # A block that needs more than was requested gets it, once.
     assert limits(occupancy(H200, 128, 32, 150 * KIB, carveout=0))["shared memory"] == 1
     assert shared_capacity(T4, 0, 50) == 32 * KIB
     assert shared_capacity(T4, 0, 51) == 64 * KIB
@@ -174,11 +174,11 @@ def test_as_nvidia_counts(tmp_path: Path) -> None:
         if shared > gpu.shared_bytes_optin:
             continue
         assert error == 0, case
-        found = occupancy(gpu, threads, registers, shared, carveout=carveout, barriers=barriers)
-        assert found.active_blocks == blocks, case
-        assert limits(found)["registers"] == by_registers, case
+        result = occupancy(gpu, threads, registers, shared, carveout=carveout, barriers=barriers)
+        assert result.active_blocks == blocks, case
+        assert limits(result)["registers"] == by_registers, case
         if shared:  # else it limits nothing, which we call as many blocks as there are slots
-            assert limits(found)["shared memory"] == by_shared, case
+            assert limits(result)["shared memory"] == by_shared, case
 
 
 def test_what_is_too_much_is_exactly_too_much() -> None:
@@ -188,10 +188,10 @@ def test_what_is_too_much_is_exactly_too_much() -> None:
         gpu = rng.choice(list(ARCHITECTURES.values()))
         threads, registers = rng.randint(1, 1024), rng.randint(1, 255)
         shared, carveout = rng.randint(0, gpu.shared_bytes_optin), rng.choice([None, rng.randint(0, 100)])
-        found = occupancy(gpu, threads, registers, shared, carveout=carveout)
-        for limit in found.limits:
+        result = occupancy(gpu, threads, registers, shared, carveout=carveout)
+        for limit in result.limits:
             less = {"threads": threads, "registers": registers, "shared memory": shared}
-            if limit.blocks > found.active_blocks:
+            if limit.blocks > result.active_blocks:
                 assert limit.too_much == 0
             if not limit.too_much or limit.name not in less:
                 continue
@@ -200,8 +200,8 @@ def test_what_is_too_much_is_exactly_too_much() -> None:
                 values = {**less, limit.name: less[limit.name] - change}
                 again = occupancy(gpu, *values.values(), carveout=carveout)
                 blocks[change] = limits(again).get(limit.name, 1000)
-            assert blocks[limit.too_much] > found.active_blocks
-            assert blocks[limit.too_much - 1] == found.active_blocks
+            assert blocks[limit.too_much] > result.active_blocks
+            assert blocks[limit.too_much - 1] == result.active_blocks
 
 
 # -- waves
@@ -219,11 +219,11 @@ def test_waves() -> None:
     assert (full.count, full.last_idle, full.idle) == (2.0, 0.0, 0.0)
 
 
-def test_one_wave_is_judged_by_the_fullest_sm() -> None:
+def test_one_wave_lasts_as_long_as_the_fullest_sm() -> None:
     even = Waves(528, 8, 132)
     assert even.at_once
     assert (even.idle, even.last_idle, even.sms_used) == (0.0, 0.0, 132)
-    # 140 blocks: eight SMs have two, and everybody waits for them.
+    # 140 blocks: eight SMs have two, and all others wait for them.
     assert Waves(140, 8, 132).idle == pytest.approx(1 - 140 / 264)
     few = Waves(40, 8, 132)
     assert few.sms_used == 40
@@ -244,6 +244,6 @@ def test_bytes_in_flight() -> None:
 
 
 def test_customary_bytes_in_flight() -> None:
-    found = {cc: customary_bytes_in_flight(gpu) // KIB for cc, gpu in ARCHITECTURES.items()}
-    assert found == {75: 12, 80: 16, 86: 16, 89: 16, 90: 48, 100: 64, 120: 64}
+    kib = {cc: customary_bytes_in_flight(gpu) // KIB for cc, gpu in ARCHITECTURES.items()}
+    assert kib == {75: 12, 80: 16, 86: 16, 89: 16, 90: 48, 100: 64, 120: 64}
     assert customary_bytes_in_flight(replace(H200, name="NVIDIA H100 80GB HBM3")) == 32 * KIB

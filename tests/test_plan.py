@@ -180,8 +180,8 @@ def test_an_absent_tensor_is_a_null_pointer(tmp_path: Path) -> None:
     without, with_z = kernel.problem({"n": 10}), kernel.problem({"n": 10}, options={"op": "x * z"})
     assert [tensor.name for tensor in tensors_of(kernel, without, GPU)] == ["x", "y"]
     assert [tensor.name for tensor in tensors_of(kernel, with_z, GPU)] == ["z", "x", "y"]
-    found = make_plan(kernel, without, GPU, configuration()).launches[0].arguments
-    assert found[:3] == (("buffer", "x", 0), NULL_POINTER, ("buffer", "y", 0))
+    arguments = make_plan(kernel, without, GPU, configuration()).launches[0].arguments
+    assert arguments[:3] == (("buffer", "x", 0), NULL_POINTER, ("buffer", "y", 0))
     assert NULL_POINTER == ("scalar", "int64", 0)
     assert make_plan(kernel, with_z, GPU, configuration()).launches[0].arguments[1] == ("buffer", "z", 0)
     assert numpy_of(kernel, without).keys() == {"y"}

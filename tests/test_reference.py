@@ -43,10 +43,10 @@ RNG = np.random.default_rng(0)
 )  # fmt: skip
 def test_values_and_magnitudes(text: str, value: object, magnitude: object) -> None:
     a, b = RNG.normal(size=(6, 6)), RNG.normal(size=(6, 6))
-    found, weights = ArrayExpression(text).evaluate({"a": a, "b": b})
-    np.testing.assert_allclose(found, value(a, b), rtol=1e-12)  # type: ignore[operator]
+    values, weights = ArrayExpression(text).evaluate({"a": a, "b": b})
+    np.testing.assert_allclose(values, value(a, b), rtol=1e-12)  # type: ignore[operator]
     np.testing.assert_allclose(weights, magnitude(a, b), rtol=1e-12)  # type: ignore[operator]
-    assert (weights >= np.abs(found) * (1 - 1e-12)).all()
+    assert (weights >= np.abs(values) * (1 - 1e-12)).all()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_choices_are_settled() -> None:
     assert plain.settled({}) is plain
 
 
-def test_element_expressions_stand_for_themselves() -> None:
+def test_element_expressions_replace_their_names() -> None:
     expression = ArrayExpression("2 * op + sum(op)").settled({}, {"op": "x - 1"})
     assert expression.names == {"x"}
     assert list(expression.evaluate({"x": np.array([3.0, 1.0])})[0]) == [6.0, 2.0]
@@ -137,21 +137,21 @@ def test_rounded_operands_are_allowed_for() -> None:
     assert limits.coefficient == plain.coefficient + 2.0**-9
     assert limits.norm_coefficient == plain.norm_coefficient + 2.0**-9
     for bits, passes in ((13, True), (16, False)):
-        found = truncated(a, bits) @ truncated(b, bits)
-        assert (norm_ratio(found, expected, magnitude, limits) <= 1.0) == passes
-        assert (bound(found, expected, magnitude, limits) <= 1.0) or not passes
+        computed = truncated(a, bits) @ truncated(b, bits)
+        assert (norm_ratio(computed, expected, magnitude, limits) <= 1.0) == passes
+        assert (bound(computed, expected, magnitude, limits) <= 1.0) or not passes
 
 
-def bound(found: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, limits: object) -> float:
+def bound(computed: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, limits: object) -> float:
     """Return the largest error over the error allowed."""
     allowed = limits.coefficient * magnitude + limits.unit * np.abs(expected) + limits.tiny  # type: ignore[attr-defined]
-    return float((np.abs(found - expected) / allowed).max())
+    return float((np.abs(computed - expected) / allowed).max())
 
 
-def norm_ratio(found: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, limits: object) -> float:
+def norm_ratio(computed: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, limits: object) -> float:
     scale = expected**2 + magnitude**2 / limits.reduction  # type: ignore[attr-defined]
-    error = math.sqrt(float(((found - expected) ** 2).sum() / scale.sum()))
-    return error / (limits.norm_coefficient * norm_allowance(found.size))  # type: ignore[attr-defined]
+    error = math.sqrt(float(((computed - expected) ** 2).sum() / scale.sum()))
+    return error / (limits.norm_coefficient * norm_allowance(computed.size))  # type: ignore[attr-defined]
 
 
 def product(k: int, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -169,10 +169,10 @@ def test_sequential_float32_sums_pass(k: int, output: str) -> None:
     total = np.zeros((64, 64), np.float32)
     for i in range(k):
         total += np.outer(a[:, i].astype(np.float32), b[i].astype(np.float32))
-    found = total.astype(np.float32 if output == "float32" else np.float16).astype(np.float64)
+    computed = total.astype(np.float32 if output == "float32" else np.float16).astype(np.float64)
     limits = tolerance(k, "float32", output)
-    assert bound(found, expected, magnitude, limits) <= 1.0
-    assert norm_ratio(found, expected, magnitude, limits) <= 1.0
+    assert bound(computed, expected, magnitude, limits) <= 1.0
+    assert norm_ratio(computed, expected, magnitude, limits) <= 1.0
 
 
 @pytest.mark.parametrize("k", [64, 4096])
@@ -182,9 +182,10 @@ def test_float16_accumulation_does_not_pass_for_float32(k: int) -> None:
     for i in range(k):
         total += np.outer(a[:, i], b[i])
     limits = tolerance(k, "float32", "float16")
-    found = total.astype(np.float64)
+    computed = total.astype(np.float64)
     assert (
-        max(bound(found, expected, magnitude, limits), norm_ratio(found, expected, magnitude, limits)) > 1.0
+        max(bound(computed, expected, magnitude, limits), norm_ratio(computed, expected, magnitude, limits))
+        > 1.0
     )
 
 
@@ -196,30 +197,31 @@ def test_tf32_does_not_pass_for_float32(k: int) -> None:
         bits = x.view(np.uint32)
         return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
 
-    found = truncated(a) @ truncated(b)
-    assert norm_ratio(found, expected, magnitude, tolerance(k, "float32", "float32")) > 1.0
+    computed = truncated(a) @ truncated(b)
+    assert norm_ratio(computed, expected, magnitude, tolerance(k, "float32", "float32")) > 1.0
 
 
 @pytest.mark.parametrize("output", ["float32", "float16", "bfloat16"])
 def test_a_missing_term_does_not_pass(output: str) -> None:
     k = 256
     a, b, expected, magnitude = product(k, "float32")
-    found = a[:, :-1].astype(np.float64) @ b[:-1].astype(np.float64)
+    computed = a[:, :-1].astype(np.float64) @ b[:-1].astype(np.float64)
     limits = tolerance(k, "float32", output)
     assert (
-        max(bound(found, expected, magnitude, limits), norm_ratio(found, expected, magnitude, limits)) > 1.0
+        max(bound(computed, expected, magnitude, limits), norm_ratio(computed, expected, magnitude, limits))
+        > 1.0
     )
 
 
 @pytest.mark.parametrize("dtype", list(UNIT_ROUNDOFF))
 def test_tolerance_grows_with_the_terms_and_the_factor(dtype: str) -> None:
-    found = [tolerance(n, "float32", dtype) for n in (1, 10, 100, 10_000, 1_000_000)]
-    assert [t.coefficient for t in found] == sorted(t.coefficient for t in found)
-    assert [t.norm_coefficient for t in found] == sorted(t.norm_coefficient for t in found)
-    assert found[0].unit >= UNIT_ROUNDOFF[dtype]
+    limits = [tolerance(n, "float32", dtype) for n in (1, 10, 100, 10_000, 1_000_000)]
+    assert [t.coefficient for t in limits] == sorted(t.coefficient for t in limits)
+    assert [t.norm_coefficient for t in limits] == sorted(t.norm_coefficient for t in limits)
+    assert limits[0].unit >= UNIT_ROUNDOFF[dtype]
     twice = tolerance(100, "float32", dtype, 2.0)
-    assert twice.coefficient == pytest.approx(2 * found[2].coefficient)
-    assert all(math.isfinite(v) for t in found for v in (t.coefficient, t.unit, t.tiny, t.norm_coefficient))
+    assert twice.coefficient == pytest.approx(2 * limits[2].coefficient)
+    assert all(math.isfinite(v) for t in limits for v in (t.coefficient, t.unit, t.tiny, t.norm_coefficient))
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "int64", "uint32"])

@@ -119,9 +119,9 @@ def test_unknown_ceilings_bound_nothing():
     ],
 )
 def test_occupancy(cc, threads, registers, shared, blocks, limiter, fraction):
-    found = occupancy(ARCHITECTURES[cc], threads, registers, shared)
-    assert (found.active_blocks, found.limiter) == (blocks, limiter)
-    assert found.fraction == pytest.approx(fraction)
+    result = occupancy(ARCHITECTURES[cc], threads, registers, shared)
+    assert (result.active_blocks, result.limiter) == (blocks, limiter)
+    assert result.fraction == pytest.approx(fraction)
 
 
 def test_architectures_are_named_by_their_capability():

@@ -40,12 +40,12 @@ def build(*variants, gpu=GPU, **options):
 
 def by_hand(spec, names=()):
     """What is valid, one scalar evaluation after another."""
-    found = []
+    valid = []
     for values in itertools.product(*(p.values for p in spec.parameters.values())):
         point = dict(zip(spec.parameters, values, strict=True))
         if all(condition.evaluate({**dict(names), **point}) for _, condition in spec.search_conditions):
-            found.append(Configuration.of(spec.name, point))
-    return found
+            valid.append(Configuration.of(spec.name, point))
+    return valid
 
 
 MIXED = variant(
@@ -74,17 +74,17 @@ def test_the_valid_set_is_what_one_by_one_evaluation_gives():
     assert not space.sampled
 
 
-def test_what_is_not_worthwhile_is_right_and_not_searched(tmp_path):
+def test_what_pruning_rules_exclude_is_valid_and_not_searched(tmp_path):
     extra = (
         '[variants.plain.worthwhile]\n"there is work for large blocks" = "n >= 1000 or block_size <= 64"\n'
     )
     kernel = scale_kernel(tmp_path, extra=extra)
     large, small = kernel.problem({"n": 1000}), kernel.problem({"n": 999})
     block, few = one_of_scale(block_size=256), one_of_scale(block_size=64)
-    for found, searched in ((large, True), (small, False)):
-        space = SearchSpace.from_kernel(kernel, found, GPU)
+    for problem, searched in ((large, True), (small, False)):
+        space = SearchSpace.from_kernel(kernel, problem, GPU)
         assert space.contains(block) == searched and space.contains(few)
-        assert invalid_reason(kernel, found, GPU, block) == ""
+        assert invalid_reason(kernel, problem, GPU, block) == ""
     with pytest.raises(SpaceError, match="pruning rules for scale"):
         SearchSpace.from_kernel(kernel, small, GPU, fixed={"block_size": [256]})
 

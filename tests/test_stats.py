@@ -70,12 +70,12 @@ def test_equal_kernels_are_seldom_called_faster(count):
 
 def test_a_real_difference_is_seen_through_drift():
     rng = np.random.default_rng(3)
-    found = []
+    verdicts = []
     for seed in range(100):
         drift = 1 + np.cumsum(rng.normal(scale=0.0005, size=100))
         a, b = timings(rng, 100, 0.99) * drift, timings(rng, 100) * drift
-        found.append(verdict(paired_ratio(a, b, seed), noise_floor=0.002))
-    assert found.count(Verdict.FASTER) >= 98
+        verdicts.append(verdict(paired_ratio(a, b, seed), noise_floor=0.002))
+    assert verdicts.count(Verdict.FASTER) >= 98
     assert verdict(paired_ratio(b, a, 0), 0.002) is Verdict.SLOWER
 
 
@@ -137,8 +137,8 @@ def test_surer_takes_more_samples(confidence, count):
     assert fewest_samples(confidence) == count
     assert 2 / 2**count <= 1 - confidence + 1e-12
     assert 2 / 2 ** (count - 1) > 1 - confidence
-    enough, too_few = [1.0] * count, [1.0] * (count - 1)
-    assert paired_ratio(enough, enough, 0, confidence) == Ratio(1.0, 1.0, 1.0)
+    sufficient, too_few = [1.0] * count, [1.0] * (count - 1)
+    assert paired_ratio(sufficient, sufficient, 0, confidence) == Ratio(1.0, 1.0, 1.0)
     assert paired_ratio(too_few, too_few, 0, confidence) == Ratio(1.0, 0.0, math.inf)
 
 
