@@ -35,31 +35,11 @@ from tuner.kernel.toml.variants import read_variants
 from tuner.model import digest
 
 COMPILE_OPTIONS = (
-    "std",
-    "use_fast_math",
-    "ftz",
-    "prec-sqrt",
-    "prec-div",
-    "fmad",
-    "maxrregcount",
-    "extra-device-vectorization",
-    "restrict",
-    "generate-line-info",
-    "lineinfo",
-    "device-debug",
-    "G",
-    "dopt",
-    "disable-warnings",
-    "w",
-    "diag-suppress",
-    "diag-error",
-    "diag-warn",
-    "modify-stack-limit",
-    "Ofast-compile",
-    "split-compile",
-    "define-macro",
-    "undefine-macro",
-)
+    "std", "use_fast_math", "ftz", "prec-sqrt", "prec-div", "fmad", "maxrregcount",
+    "extra-device-vectorization", "restrict", "generate-line-info", "lineinfo", "device-debug", "G",
+    "dopt", "disable-warnings", "w", "diag-suppress", "diag-error", "diag-warn", "modify-stack-limit",
+    "Ofast-compile", "split-compile", "define-macro", "undefine-macro",
+)  # fmt: skip
 """NVRTC's options that change only the code; others write files, or change the target."""
 MAX_FILE_BYTES = 1 << 20
 WITHOUT_RESULTS = ("baselines", "ladder", "seeds", "heuristics")

@@ -88,16 +88,7 @@ def enumerate_valid(
         product = _Product(columns, rows, choices, new)
         total = len(product)
         tested = min(total, MAX_TESTED if decided else MAX_ROWS)
-        kept, left = [], [0] * len(decided)
-        for start in range(0, tested, CHUNK):
-            numbers = _spread(start, min(start + CHUNK, tested), tested, total, rng)
-            for i, (_, condition) in enumerate(decided):
-                named = {n: values[n][product.column(n, numbers)] for n in condition.names & allowed.keys()}
-                holds = condition.holds_many({**constants, **named})
-                numbers = numbers[np.broadcast_to(holds, numbers.shape)]
-                left[i] += len(numbers)
-            kept.append(numbers)
-        numbers = np.concatenate(kept)
+        numbers, left = _meeting(product, tested, decided, values, constants, rng)
         if not len(numbers):
             reason = next(reason for (reason, _), count in zip(decided, left, strict=True) if not count)
             tried = "of those tried " if sampled or tested < total else ""
@@ -112,6 +103,27 @@ def enumerate_valid(
     for j, name in enumerate(allowed):
         matrix[:, j] = columns[name]
     return Valid(_with_default(variant, allowed, constants, matrix) if sampled else matrix, sampled)
+
+
+def _meeting(
+    product: _Product,
+    tested: int,
+    conditions: Sequence[tuple[str, Expression]],
+    values: Mapping[str, NDArray[Any]],
+    constants: Mapping[str, Any],
+    rng: np.random.Generator,
+) -> tuple[Rows, list[int]]:
+    """Return the numbers of the tested combinations that meet all conditions, and how many each condition leaves."""
+    kept, left = [], [0] * len(conditions)
+    for start in range(0, tested, CHUNK):
+        numbers = _spread(start, min(start + CHUNK, tested), tested, len(product), rng)
+        for i, (_, condition) in enumerate(conditions):
+            named = {n: values[n][product.column(n, numbers)] for n in condition.names & values.keys()}
+            holds = condition.holds_many({**constants, **named})
+            numbers = numbers[np.broadcast_to(holds, numbers.shape)]
+            left[i] += len(numbers)
+        kept.append(numbers)
+    return np.concatenate(kept), left
 
 
 def _listed(listed: Sequence[Sequence[int]], allowed: Mapping[str, list[int]], small: type[Any]) -> Valid:

@@ -20,19 +20,9 @@ from tuner.model import Value
 MAX_CHOICES = 256
 """Combinations among which an initial configuration is chosen: each is evaluated when a run begins."""
 PROPOSAL_NAMES = (
-    "cta_m",
-    "cta_n",
-    "cta_k",
-    "warp_m",
-    "warp_n",
-    "warp_k",
-    "load_stages",
-    "cluster_size_m",
-    "cluster_size_n",
-    "parts_of_k",
-    "grid_swizzle",
-    "column_order",
-)
+    "cta_m", "cta_n", "cta_k", "warp_m", "warp_n", "warp_k", "load_stages", "cluster_size_m",
+    "cluster_size_n", "parts_of_k", "grid_swizzle", "column_order",
+)  # fmt: skip
 """A library's proposal for a matrix product, as names in the expressions of ``[heuristics.matmul]``."""
 
 
