@@ -20,11 +20,11 @@ from tuner.gpu.candidate import Loaded, Timed, load
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.driver import Context
 from tuner.gpu.open_baseline import open_baseline
-from tuner.gpu.problem import Stand, build_stand
+from tuner.gpu.problem import ProblemSession, open_session
 from tuner.gpu.timing import Samples, Timer
 from tuner.kernel.baselines import BaselineKind
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import make_plan, scalars_of
+from tuner.kernel.plan import scalars_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem, Status
 from tuner.protocol.measuring import BaselineContestant
@@ -57,39 +57,38 @@ class Lab:
         self.pool.close()
 
     @contextmanager
-    def stand(
+    def session(
         self, kernel: KernelSpec, problem: Problem, mode: Mode = Mode.COLD, regime: Regime = Regime.RESTED
-    ) -> Iterator[Stand]:
+    ) -> Iterator[ProblemSession]:
         """Make a problem ready."""
         request = Requests(kernel, self.gpu, self.pool).setup(problem, 1, Conditions(mode, regime))
-        stand, _ = build_stand(request, self.helpers, self.gpu, self.timer, nobody_waits)
+        session, _ = open_session(request, self.helpers, self.gpu, self.timer, nobody_waits)
         try:
-            yield stand
+            yield session
         finally:
-            stand.close()
+            session.close()
 
     def candidate(
-        self, stand: Stand, kernel: KernelSpec, problem: Problem, configuration: Configuration
+        self, session: ProblemSession, kernel: KernelSpec, problem: Problem, configuration: Configuration
     ) -> Loaded:
         """Compile and load a configuration."""
         compilation = self.pool.compile(kernel.file, problem, self.gpu, configuration)
         assert compilation.status is Status.OK, compilation.error
-        plan = make_plan(kernel, problem, self.gpu, configuration)
-        return load(stand.data, candidate_of(plan, compilation))
+        return load(session.data, candidate_of(compilation))
 
     @contextmanager
-    def torch(self, stand: Stand, kernel: KernelSpec, problem: Problem) -> Iterator[Timed]:
+    def torch(self, session: ProblemSession, kernel: KernelSpec, problem: Problem) -> Iterator[Timed]:
         """Capture the torch call that the kernel's file names."""
         scalars = {name: value for name, (_, value) in scalars_of(kernel, problem, self.gpu).items()}
         text = kernel.baselines["torch"][0].text
         baseline = BaselineContestant(BaselineKind.CALL, text, None, problem.sizes, scalars)
-        with open_baseline(self.context, stand.data, baseline) as call:
+        with open_baseline(self.context, session.data, baseline) as call:
             assert not isinstance(call, tuple)
             yield call
 
 
 def nobody_waits(seconds: float) -> None:
-    """Stand for the guard that kills a process after its deadline."""
+    """ProblemSession for the guard that kills a process after its deadline."""
 
 
 def vector_add(exponent: int) -> tuple[KernelSpec, Problem]:
@@ -104,22 +103,22 @@ def gemm(size: int, dtype: str) -> tuple[KernelSpec, Problem]:
     return kernel, kernel.problem(dict.fromkeys("mnk", size), {"": dtype}, {})
 
 
-def time_of(stand: Stand, timed: Timed, groups: int = 4) -> Samples:
+def time_of(session: ProblemSession, timed: Timed, groups: int = 4) -> Samples:
     """Take some groups behind one that is thrown away."""
-    first_ns, _ = stand.first_run(timed, 0.0)
-    graph = stand.graph(timed, stand.size(first_ns), first_ns)
+    first_ns, _ = session.first_run(timed, 0.0)
+    graph = session.graph(timed, session.size(first_ns), first_ns)
     try:
-        stand.take(graph, first_ns)
+        session.take(graph, first_ns)
         samples = Samples()
         for _ in range(groups):
-            samples.add(stand.take(graph, first_ns))
+            samples.add(session.take(graph, first_ns))
         return samples
     finally:
         graph.close()
 
 
 def medians(rounds: list[list[list[float]]]) -> list[list[float]]:
-    """Return the median of each group, by entrant."""
+    """Return the median of each group, by contestant."""
     return [[statistics.median(groups[i]) for groups in rounds] for i in range(len(rounds[0]))]
 
 

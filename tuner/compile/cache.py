@@ -1,4 +1,4 @@
-"""Compiled sources on disk: written whole or not at all, checked when read, bounded in size.
+"""Cubin sources on disk: written whole or not at all, checked when read, bounded in size.
 
 The key covers everything that decides the cubin: source, entry, options with the target, the compiler's
 version, and the contents of the kernel's own headers.
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from tuner.compile.nvrtc import Compiled
+from tuner.compile.nvrtc import Cubin
 from tuner.model import Resources, canonical_json
 
 MAX_CACHE_BYTES = 1 << 30
@@ -34,7 +34,7 @@ class CubinCache:
             canonical_json([source, entry, list(options), version, headers]).encode()
         ).hexdigest()
 
-    def get(self, key: str) -> Compiled | None:
+    def get(self, key: str) -> Cubin | None:
         """Return what is kept under a key; a damaged entry counts as absent."""
         path = self._path(key)
         try:
@@ -45,11 +45,11 @@ class CubinCache:
                 return None
             with contextlib.suppress(OSError):
                 os.utime(path)
-            return Compiled(cubin, meta["entry"], Resources(**meta["resources"]), meta["log"])
+            return Cubin(cubin, meta["entry"], Resources(**meta["resources"]), meta["log"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def put(self, key: str, compiled: Compiled) -> None:
+    def put(self, key: str, compiled: Cubin) -> None:
         """Keep a compilation. A full or read-only disk costs the cache, not the trial."""
         meta = {
             "sha256": hashlib.sha256(compiled.cubin).hexdigest(),

@@ -35,7 +35,7 @@ class SourceRejected(CompileError):  # noqa: N818 - a verdict on a candidate, no
 
 
 @dataclass(frozen=True)
-class Compiled:
+class Cubin:
     """A cubin and what is known about it without a GPU."""
 
     cubin: bytes
@@ -121,7 +121,7 @@ def compile_source(
     include: tuple[Path, ...] = (),
     *,
     listing: bool = False,
-) -> Compiled:
+) -> Cubin:
     """Compile one source to a cubin.
 
     Args:
@@ -164,7 +164,7 @@ def compile_source(
             f'error: no kernel named {entry!r} in the source (found: {found}); is it extern "C"?'
         )
     barriers = _BARRIERS.search(blocks[lowered]) if listing else None
-    return Compiled(
+    return Cubin(
         cubin, lowered, _resources(blocks[lowered]), log, ptx, int(barriers.group(1)) if barriers else 0
     )
 

@@ -8,21 +8,25 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import structs
+
 from tuner.compile.cache import CubinCache
+from tuner.compile.launchable import with_occupancy
 from tuner.compile.nvrtc import (
-    Compiled,
+    Cubin,
     SourceRejected,
     compile_options,
     compile_source,
     nvrtc,
     nvrtc_version,
 )
-from tuner.errors import CompileError, KernelError
+from tuner.errors import CompileError, KernelError, TunerError
 from tuner.kernel.headers import headers_digest
 from tuner.kernel.load import read_kernel
+from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render_launch
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Status
@@ -49,13 +53,24 @@ class Compiler:
 
     def answer(self, request: CompileRequest) -> Compilation:
         """Compile what a request names; a failure comes with what was done before it."""
+        if isinstance(request, SourceRequest) or request.reference:
+            return self._compile_all(request)
+        kernel, gpu = self._kernel(request.kernel_file), request.gpu
+        try:
+            plan = make_plan(kernel, request.problem, gpu, request.configuration)
+        except TunerError as error:
+            return Compilation(Status.INVALID_CONFIG, str(error))
+        compilation = self._compile_all(request)
+        return with_occupancy(compilation, plan, gpu) if compilation.status is Status.OK else compilation
+
+    def _compile_all(self, request: CompileRequest) -> Compilation:
         started = time.monotonic()
         found = Compilation(Status.OK)
         try:
             for source in self._launches(request):
-                found = replace(found, sources=(*found.sources, source.text))
+                found = structs.replace(found, sources=(*found.sources, source.text))
                 compiled = self._compile(source, request.gpu.arch)
-                found = replace(
+                found = structs.replace(
                     found,
                     cubins=(*found.cubins, compiled.cubin),
                     entries=(*found.entries, compiled.entry),
@@ -65,14 +80,14 @@ class Compiler:
         except SourceRejected as error:
             memory = "out of memory" in error.log.lower() or "OUT_OF_MEMORY" in error.log
             status = Status.COMPILE_OOM if memory else Status.COMPILE_ERROR
-            found = replace(found, status=status, error=str(error), log=error.log)
+            found = structs.replace(found, status=status, error=str(error), log=error.log)
         except (KernelError, CompileError) as error:
-            found = replace(found, status=Status.COMPILE_ERROR, error=str(error))
+            found = structs.replace(found, status=Status.COMPILE_ERROR, error=str(error))
         except MemoryError:
-            found = replace(
+            found = structs.replace(
                 found, status=Status.COMPILE_OOM, error="out of memory while rendering or compiling"
             )
-        return replace(found, compile_s=time.monotonic() - started)
+        return structs.replace(found, compile_s=time.monotonic() - started)
 
     def _launches(self, request: CompileRequest) -> Iterator[_Source]:
         """Render each launch that a request means."""
@@ -90,7 +105,7 @@ class Compiler:
             text, entry = render_launch(kernel, launch, problem, gpu, configuration)
             yield _Source(text, entry, kernel.compile_options, (launch.template.parent, *kernel.include))
 
-    def _compile(self, source: _Source, arch: str) -> Compiled:
+    def _compile(self, source: _Source, arch: str) -> Cubin:
         text, entry, options, include = source.text, source.entry, source.options, source.include
         headers = headers_digest(text, include) if self.cache is not None else None
         if self.cache is None or headers is None:

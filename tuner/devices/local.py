@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,15 +24,12 @@ from tuner.devices.base import (
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.interleaved import race
-from tuner.devices.launchable import check_launchable
 from tuner.devices.prefetch import CompiledAhead, Kept
 from tuner.devices.requests import Requests, candidate_of
 from tuner.devices.submissions import SourceKey, Submission, Submissions, source_key
-from tuner.errors import DeviceError, KernelError, TunerError
+from tuner.errors import DeviceError, KernelError
 from tuner.hardware.batching import choose_conditions
 from tuner.hardware.roofline import roof_of
-from tuner.kernel.launches import Plan
-from tuner.kernel.plan import UnlaunchableError, make_plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Resources, Status
 from tuner.protocol.compilation import Compilation
@@ -181,31 +178,19 @@ class LocalDevice(Device):
         """Render, compile, verify and time one configuration."""
         submissions = self._submissions
         submissions.pending += 1
-        kernel, problem = submissions.kernel, submissions.problem
-        try:
-            plan = make_plan(kernel, problem, self.gpu, configuration)
-        except TunerError as error:
-            self._ahead.forget(configuration)
-            refusal = Measurement(Status.INVALID_CONFIG, error=str(error))
-            submissions.answer(Submission(number, configuration, Compilation(Status.OK)), refusal)
-            return
-        done = partial(self._compiled, submissions, number, configuration, incumbent, plan)
+        done = partial(self._compiled, submissions, number, configuration, incumbent)
         if not self._ahead.submit(configuration, done):
-            self._pool.submit(kernel.file, problem, self.gpu, configuration, done)
+            self._pool.submit(submissions.kernel.file, submissions.problem, self.gpu, configuration, done)
 
     def compile(self, configuration: Configuration) -> None:
         """Render and compile one configuration when no compiler has anything better to do."""
         submissions = self._submissions
-        kernel, problem = submissions.kernel, submissions.problem
-        try:
-            plan = make_plan(kernel, problem, self.gpu, configuration)
-        except TunerError:
-            self._ahead.refuse(configuration)
-            return
         kept = self._ahead.begin(configuration)
-        done = partial(self._compiled_ahead, submissions, kept, plan)
+        done = partial(self._compiled_ahead, submissions, kept)
         wanted = partial(self._ahead.expects, kept)
-        self._pool.submit(kernel.file, problem, self.gpu, configuration, done, ahead=wanted)
+        self._pool.submit(
+            submissions.kernel.file, submissions.problem, self.gpu, configuration, done, ahead=wanted
+        )
 
     def compiled(self, configuration: Configuration) -> Compiled | None:
         """Say what became of :meth:`compile`."""
@@ -283,10 +268,12 @@ class LocalDevice(Device):
         """Check a configuration at another size; None where it does not claim to work."""
         if not self.fits(problem, configuration):
             return None
+        candidate, compilation = self._requests.compile(problem, configuration)
         try:
-            candidate, compilation = self._requests.compile(problem, configuration)
             setup = self._requests.setup(problem, self._seed + 2, Conditions(), timed=False)
-        except (UnlaunchableError, KernelError):  # a grid or a tensor of nothing, for example
+        except KernelError:  # a tensor of nothing, for example
+            return None
+        if compilation.status is Status.INVALID_CONFIG:  # a grid of nothing
             return None
         if candidate is None:
             return Measurement(compilation.status, error=compilation.error)
@@ -307,13 +294,11 @@ class LocalDevice(Device):
 
     # -- one candidate --------------------------------------------------------------------------------------------
 
-    def _compiled_ahead(
-        self, submissions: Submissions, kept: Kept, plan: Plan, compilation: Compilation
-    ) -> None:
+    def _compiled_ahead(self, submissions: Submissions, kept: Kept, compilation: Compilation) -> None:
         """Keep a compiled candidate; called from a compiling thread."""
         try:
-            settled, refusal = self._check(submissions, kept.configuration, plan, compilation)
-            resources = Resources.of(settled.resources) if settled.resources else None
+            refusal = self._objection(submissions, kept.configuration, compilation)
+            resources = Resources.of(compilation.resources) if compilation.resources else None
             compiled = Compiled(refusal is not None, resources)
         except Exception:  # noqa: BLE001 - its trial says why
             compiled = Compiled(failed=True)
@@ -326,22 +311,20 @@ class LocalDevice(Device):
         number: int,
         configuration: Configuration,
         incumbent: Incumbent,
-        plan: Plan,
         compilation: Compilation,
     ) -> None:
         """Go on with a compiled candidate; called from a compiling thread."""
         submission = Submission(number, configuration, compilation)
         try:
-            compilation, refusal = self._check(submissions, configuration, plan, compilation)
-            submission = Submission(number, configuration, compilation)
+            refusal = self._objection(submissions, configuration, compilation)
             if refusal is not None:
                 submissions.answer(submission, refusal)
                 return
-            key = source_key(compilation, plan)
+            key = source_key(compilation)
             # The next problem's setup must not come in between: a candidate is not to run on another problem's data.
             with self._prepare_lock:
                 if submissions is self._submissions and submissions.join(key, submission):
-                    request = Measure(candidate_of(plan, compilation), incumbent())
+                    request = Measure(candidate_of(compilation), incumbent())
                     self._guard.submit(request, partial(self._measured, submissions, key))
         except Exception as error:  # noqa: BLE001 - a lost answer would block the search for ever
             submissions.fail(submission, Measurement(Status.INVALID_CONFIG, error=str(error)))
@@ -355,11 +338,21 @@ class LocalDevice(Device):
             self.busy.refined_s += answer.refined_s
         submissions.measured(key, _measurement_of(answer))
 
-    def _check(
-        self, submissions: Submissions, configuration: Configuration, plan: Plan, compilation: Compilation
-    ) -> tuple[Compilation, Measurement | None]:
-        kernel, problem = submissions.kernel, submissions.problem
-        return check_launchable(kernel, problem, self.gpu, configuration, plan, compilation)
+    def _objection(
+        self, submissions: Submissions, configuration: Configuration, compilation: Compilation
+    ) -> Measurement | None:
+        """Return why a candidate is not run; its constraints on what the compiler said are checked here."""
+        if compilation.status is not Status.OK:
+            return Measurement(compilation.status, error=compilation.error)
+        kernel = submissions.kernel
+        constraints = kernel.variants[configuration.variant].constraints_after
+        if constraints:
+            worst = asdict(Resources.of(compilation.resources))
+            names = {**kernel.environment(submissions.problem, self.gpu), **configuration.values, **worst}
+            for reason, condition in constraints:
+                if not condition.holds(names):
+                    return Measurement(Status.INVALID_CONFIG, error=reason)
+        return None
 
 
 def _measurement_of(answer: Measured | Unanswered) -> Measurement:

@@ -54,11 +54,6 @@ class CompiledAhead:
         if go_on is not None:
             go_on(compilation)
 
-    def refuse(self, configuration: Configuration) -> None:
-        """Note that it cannot be run, so that there is nothing to compile, and nothing to submit."""
-        with self._lock:
-            self._kept[configuration] = Kept(configuration, compiled=Compiled(failed=True))
-
     def get(self, configuration: Configuration) -> Compiled | None:
         """Say what became of it; None while it is under way.
 

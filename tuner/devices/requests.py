@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from msgspec import structs
+
 from tuner.compile.pool import CompilePool
 from tuner.conditions import Conditions, Mode
 from tuner.devices.base import Contestant
@@ -13,7 +15,7 @@ from tuner.hardware.roofline import Roof, roof_of
 from tuner.hardware.workload import Limits
 from tuner.kernel.baselines import Baseline, BaselineKind, launch_of, launch_spec, settle_baseline
 from tuner.kernel.launches import Plan
-from tuner.kernel.plan import make_plan, reference_launch, scalars_of, tensors_of
+from tuner.kernel.plan import reference_launch, scalars_of, tensors_of
 from tuner.kernel.reference import settle_reference
 from tuner.kernel.render import source_of
 from tuner.kernel.spec import KernelSpec
@@ -95,16 +97,11 @@ class Requests:
         return ProblemSetup(tensors_of(kernel, problem, gpu), reference)
 
     def compile(self, problem: Problem, configuration: Configuration) -> tuple[Candidate | None, Compilation]:
-        """Compile a configuration for a problem; None in place of what does not compile.
-
-        Raises:
-            UnlaunchableError: it cannot be launched on this GPU.
-        """
-        plan = make_plan(self._kernel, problem, self._gpu, configuration)
+        """Compile a configuration for a problem; None in place of what does not compile, or cannot be launched."""
         compilation = self._pool.compile(self._kernel.file, problem, self._gpu, configuration)
         if compilation.status is not Status.OK:
             return None, compilation
-        return candidate_of(plan, compilation), compilation
+        return candidate_of(compilation), compilation
 
     def contestant(self, contestant: Contestant, problem: Problem) -> RaceContestant:
         """Describe a contestant of a race: compiled, if there is something to compile.
@@ -151,7 +148,7 @@ class Requests:
             compilation = self._pool.compile_text(source, entry, self._gpu, baseline.file.parent)
         if compilation.status is not Status.OK:
             raise CompileError(f"{baseline.name}: {compilation.error}")
-        return candidate_of(Plan((launch,), ()), compilation)
+        return candidate_of(structs.replace(compilation, plan=Plan((launch,), ())))
 
     def _scalars(self, problem: Problem) -> dict[str, Value]:
         return {name: value for name, (_, value) in scalars_of(self._kernel, problem, self._gpu).items()}
@@ -171,9 +168,10 @@ class Requests:
         return CudaReference(compilation.cubins[0], compilation.entries[0], launch)
 
 
-def candidate_of(plan: Plan, compilation: Compilation) -> Candidate:
+def candidate_of(compilation: Compilation) -> Candidate:
     """Return a compiled candidate."""
-    return Candidate(plan, compilation.cubins, compilation.entries)
+    assert compilation.plan is not None
+    return Candidate(compilation.plan, compilation.cubins, compilation.entries)
 
 
 def _limits(roof: Roof, gpu: Gpu, conditions: Conditions) -> Limits:

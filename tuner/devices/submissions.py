@@ -13,7 +13,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, digest
 from tuner.protocol.compilation import Compilation
 
-SourceKey = tuple[str, Plan]
+SourceKey = tuple[str, Plan | None]
 """What is compiled, as a digest, and how it is launched."""
 
 
@@ -35,9 +35,9 @@ class _EqualSources:
     configurations: set[Configuration] = field(default_factory=set)
 
 
-def source_key(compilation: Compilation, plan: Plan) -> SourceKey:
+def source_key(compilation: Compilation) -> SourceKey:
     """Return what is equal exactly when two candidates are the same."""
-    return digest(list(compilation.sources)), plan
+    return digest(list(compilation.sources)), compilation.plan
 
 
 class Submissions:

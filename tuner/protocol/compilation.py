@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.kernel.launches import Plan
 from tuner.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.processes import Channel
-from tuner.protocol.record import Message
+from tuner.protocol.record import Message, Record
 
 
 class RenderRequest(Message, frozen=True):
@@ -33,13 +33,14 @@ class SourceRequest(Message, frozen=True):
 CompileRequest = RenderRequest | SourceRequest
 
 
-@dataclass(frozen=True)
-class Compilation:
-    """What became of rendering and compiling one configuration."""
+class Compilation(Record, frozen=True):
+    """What became of planning, rendering and compiling one configuration."""
 
     status: Status
-    """``ok`` or one of the compile failures."""
+    """``ok``, one of the compile failures, ``invalid_config`` without a plan, ``launch_error`` if nothing fits."""
     error: str = ""
+    plan: Plan | None = None
+    """How it is launched; None for a reference, for a source, and for what did not compile."""
     sources: tuple[str, ...] = ()
     cubins: tuple[bytes, ...] = ()
     entries: tuple[str, ...] = ()

@@ -12,8 +12,6 @@ from msgspec import structs
 from tuner.compile.pool import CompilePool
 from tuner.devices.requests import Requests, candidate_of
 from tuner.errors import DeviceError, TunerError
-from tuner.kernel.launches import Plan
-from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.protocol.compilation import Compilation
@@ -74,35 +72,29 @@ def compile_cases(
         DeviceError: the kernel's CUDA reference does not compile.
     """
     answers: queue.SimpleQueue[tuple[int, Compilation]] = queue.SimpleQueue()
-    plans: dict[int, Plan] = {}
-    left_out: list[LeftOut] = []
+    left_out: dict[int, LeftOut] = {}
     for number, case in enumerate(cases):
-        try:
-            plans[number] = make_plan(kernel, case.problem, gpu, case.configuration)
-        except TunerError as error:
-            left_out.append(LeftOut(case, str(error)))
-            continue
         done = partial(_answer, answers, number)
         pool.submit(kernel.file, case.problem, gpu, case.configuration, done)
     requests = Requests(kernel, gpu, pool)
     setups: dict[str, ProblemSetup | str] = {}
     units = []
-    for _ in plans:
+    for _ in cases:
         number, compilation = answers.get()
         case = cases[number]
-        if compilation.status is not Status.OK:
-            left_out.append(LeftOut(case, f"{compilation.status}: {compilation.error}"))
+        if compilation.plan is None:
+            kind = "" if compilation.status is Status.INVALID_CONFIG else f"{compilation.status}: "
+            left_out[number] = LeftOut(case, kind + compilation.error)
             continue
         key = case.problem.key
         if key not in setups:
             setups[key] = _setup(requests, case.problem, with_golden=case.problem == golden)
         setup = setups[key]
         if isinstance(setup, str):
-            left_out.append(LeftOut(case, setup))
+            left_out[number] = LeftOut(case, setup)
             continue
-        candidate = candidate_of(plans[number], compilation)
-        units.append(Unit(number, case, candidate, setup, compilation.resources))
-    return sorted(units, key=lambda unit: unit.number), left_out
+        units.append(Unit(number, case, candidate_of(compilation), setup, compilation.resources))
+    return sorted(units, key=lambda unit: unit.number), [left_out[number] for number in sorted(left_out)]
 
 
 def _answer(
