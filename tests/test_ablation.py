@@ -209,7 +209,7 @@ def test_two_changes_may_lead_to_one_configuration(tmp_path: Path, device: Bench
     device.times_ns[configuration("ok", 128, 4)] = 2e5
     found = outcomes(run(scale_kernel(tmp_path, extra=limit), device))
     assert found["block_size=128 items=4"] == found["items=4 block_size=128"] == "faster"
-    assert device.asked == [BEST, configuration("ok", 128, 4)]
+    assert device.submitted == [BEST, configuration("ok", 128, 4)]
 
 
 def test_ratios_are_of_the_same_round(kernel: KernelSpec, device: BenchDevice) -> None:

@@ -1,4 +1,4 @@
-"""Time against error: the truth, the dtypes to try, the front, and who wins."""
+"""Time against error: the truth, the dtypes to try, the front, and the winner."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def point(time_ns: float, error: float, problem: Problem = HALF, confirmed_ns: f
 
 
 def pairs(points: list[Point]) -> list[tuple[float, float]]:
-    return [(found.time_ns, found.error) for found in points]
+    return [(point.time_ns, point.error) for point in points]
 
 
 # -- dtypes and truth
@@ -73,18 +73,18 @@ def test_truth_is_the_widest_dtype_that_the_kernel_knows() -> None:
     for problem in (HALF, SINGLE, BRAIN):
         assert truth_of(GEMM, problem) == SINGLE
     wide = replace(GEMM, dtypes={**GEMM.dtypes, "input": ("bfloat16", "float64", "float32")})
-    found = truth_of(wide, replace(BRAIN, sizes={"m": 3, "n": 4, "k": 5}, options={"layout": "nt"}))
-    assert found.dtypes == {"input": "float64", "accumulate": "float32", "output": "float64"}
-    assert (found.sizes, found.options) == ({"m": 3, "n": 4, "k": 5}, {"layout": "nt"})
+    truth = truth_of(wide, replace(BRAIN, sizes={"m": 3, "n": 4, "k": 5}, options={"layout": "nt"}))
+    assert truth.dtypes == {"input": "float64", "accumulate": "float32", "output": "float64"}
+    assert (truth.sizes, truth.options) == ({"m": 3, "n": 4, "k": 5}, {"layout": "nt"})
 
 
 def test_truth_widens_every_role_that_has_a_choice_and_keeps_whole_numbers() -> None:
     dtypes = {"input": ("float16", "float32"), "index": ("int8", "int32"), "output": ("bfloat16", "float16")}
     kernel = replace(GEMM, dtypes=dtypes)
-    found = truth_of(
+    truth = truth_of(
         kernel, Problem("gemm", HALF.sizes, {"input": "float16", "index": "int32"}, HALF.options)
     )
-    assert found.dtypes == {"input": "float32", "index": "int32", "output": "float16"}
+    assert truth.dtypes == {"input": "float32", "index": "int32", "output": "float16"}
 
 
 def test_dtypes_to_try() -> None:
@@ -106,8 +106,8 @@ def test_dtypes_to_try() -> None:
 def choices(
     kernel: KernelSpec, dtypes: list[str], problems: list[str], presets: list[str]
 ) -> list[list[str]]:
-    found = make_choices(kernel, ["k=64"], dtypes, [], presets, problems, None)
-    return [[f"{problem.sizes['m']} {problem.dtype}" for problem in group] for group in found]
+    groups = make_choices(kernel, ["k=64"], dtypes, [], presets, problems, None)
+    return [[f"{problem.sizes['m']} {problem.dtype}" for problem in group] for group in groups]
 
 
 def test_choices_are_problems_times_dtypes() -> None:
@@ -173,12 +173,12 @@ def test_only_verified_trials_with_a_time_and_an_error_are_points() -> None:
         replace(trial(10), verification=None),
         trial(11, tags=("noisy",)),
     ]
-    assert [found.trial.number for found in points_of(HALF, trials, None)] == [0, 1, 2, 11]
+    assert [point.trial.number for point in points_of(HALF, trials, None)] == [0, 1, 2, 11]
 
 
 def best(**changes: object) -> Best:
-    known = {"trial_id": 0, "time_ns": 100.0, "confirmed_ns": 101.0, "error": 1.1e-3, "exportable": True}
-    return Best(**{**known, **changes})  # type: ignore[arg-type]
+    usual = {"trial_id": 0, "time_ns": 100.0, "confirmed_ns": 101.0, "error": 1.1e-3, "exportable": True}
+    return Best(**{**usual, **changes})  # type: ignore[arg-type]
 
 
 def test_the_race_has_the_last_word_about_times() -> None:
@@ -190,16 +190,16 @@ def test_the_race_has_the_last_word_about_times() -> None:
         trial(4, 120.0),
         trial(5, 95.0),  # a fresh process could not reproduce it
     ]
-    found = points_of(HALF, trials, best(raced_ns={trials[2].configuration: 130.0}, refused=frozenset([5])))
-    assert {p.trial.number: p.time_ns for p in found} == {0: 100.0, 1: 100.0, 2: 130.0, 3: 90.0, 4: 120.0}
-    assert [p.confirmed_ns for p in found] == [101.0, None, None, None, None]
-    assert [p.error for p in found[:2]] == [1.1e-3, 1e-3], "the worse of the winner's two errors"
+    points = points_of(HALF, trials, best(raced_ns={trials[2].configuration: 130.0}, refused=frozenset([5])))
+    assert {p.trial.number: p.time_ns for p in points} == {0: 100.0, 1: 100.0, 2: 130.0, 3: 90.0, 4: 120.0}
+    assert [p.confirmed_ns for p in points] == [101.0, None, None, None, None]
+    assert [p.error for p in points[:2]] == [1.1e-3, 1e-3], "the worse of the winner's two errors"
 
 
 def test_unconfirmed_winner_is_no_winner() -> None:
-    (found,) = points_of(HALF, [trial(0)], best(exportable=False))
-    assert found.confirmed_ns is None
-    assert choose([found], 1.0, noise) is None
+    (point,) = points_of(HALF, [trial(0)], best(exportable=False))
+    assert point.confirmed_ns is None
+    assert choose([point], 1.0, noise) is None
 
 
 # -- the front
@@ -267,18 +267,18 @@ def test_fastest_within_the_bound_wins() -> None:
     half, brain, single = winner(100.0, 3e-4, HALF), winner(90.0, 3e-3, BRAIN), winner(400.0, 1e-7, SINGLE)
     all_three = [half, brain, single, point(50.0, 1e-9)]  # the last was not confirmed
     for bound, expected in ((1e-2, brain), (3e-3, brain), (1e-3, half), (1e-5, single)):
-        found = choose(all_three, bound, noise)
-        assert found is not None
-        assert found.winner is expected
-        assert found.tied == ()
+        choice = choose(all_three, bound, noise)
+        assert choice is not None
+        assert choice.winner is expected
+        assert choice.tied == ()
     assert choose(all_three, 1e-8, noise) is None
 
 
 def test_of_equally_fast_dtypes_the_most_accurate_wins() -> None:
     half, brain = winner(100.4, 3e-4, HALF), winner(100.0, 3e-3, BRAIN)
-    found = choose([brain, half], 1e-2, noise)
-    assert found is not None
-    assert (found.winner, found.tied, found.noise) == (half, (brain,), FLOOR)
+    choice = choose([brain, half], 1e-2, noise)
+    assert choice is not None
+    assert (choice.winner, choice.tied, choice.noise) == (half, (brain,), FLOOR)
     apart = choose([brain, winner(100.6, 3e-4, HALF)], 1e-2, noise)
     assert apart is not None
     assert apart.winner is brain
@@ -287,18 +287,18 @@ def test_of_equally_fast_dtypes_the_most_accurate_wins() -> None:
 def test_a_time_that_did_not_come_back_well_is_a_wider_tie() -> None:
     """Its fresh process was 2 % off: a lead of 1 % says nothing."""
     half, brain = winner(101.0, 3e-4, HALF), winner(102.0, 3e-3, BRAIN, confirmed_ns=100.0)
-    found = choose([half, brain], 1e-2, noise)
-    assert found is not None
-    assert found.winner is half
-    assert found.noise == pytest.approx(0.0196, abs=1e-4)
+    choice = choose([half, brain], 1e-2, noise)
+    assert choice is not None
+    assert choice.winner is half
+    assert choice.noise == pytest.approx(0.0196, abs=1e-4)
 
 
 def test_confirmed_times_are_what_is_compared() -> None:
     half, brain = winner(100.0, 3e-4, HALF, 100.4), winner(99.5, 3e-3, BRAIN, 107.0)
-    found = choose([half, brain], 1e-2, noise)
-    assert found is not None
-    assert found.winner is half
-    assert found.tied == (brain,)  # 7 % off from one process to the next: nobody knows
+    choice = choose([half, brain], 1e-2, noise)
+    assert choice is not None
+    assert choice.winner is half
+    assert choice.tied == (brain,)  # 7 % off from one process to the next: undecided
 
 
 # -- dtypes together

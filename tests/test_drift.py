@@ -43,66 +43,66 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
     return clock  # type: ignore[return-value]
 
 
-def looks(watch: DriftWatch, candidates: int) -> list[bool]:
-    return [watch.look() for _ in range(candidates)]
+def probes(watch: DriftWatch, candidates: int) -> list[bool]:
+    return [watch.probe() for _ in range(candidates)]
 
 
 QUIET = [False] * (EVERY - 1)
 
 
-def test_it_looks_every_sixteen_candidates(watched: type[Scripted]) -> None:
+def test_it_probes_every_sixteen_candidates(watched: type[Scripted]) -> None:
     reference = watched([1.0, 1.0])
     watch = DriftWatch(reference)  # type: ignore[arg-type]
     assert watch.reference_ns == NS
     for left in (2, 1):
-        assert looks(watch, EVERY - 1) == QUIET
+        assert probes(watch, EVERY - 1) == QUIET
         assert len(reference.left) == left  # not yet
-        assert watch.look() is False
+        assert watch.probe() is False
         assert len(reference.left) == left - 1
     assert reference.slept == []
 
 
-def test_it_looks_after_thirty_seconds(watched: type[Scripted]) -> None:
+def test_it_probes_after_thirty_seconds(watched: type[Scripted]) -> None:
     reference = watched([1.0, 1.0])
     watch = DriftWatch(reference)  # type: ignore[arg-type]
     for seconds, left in ((EVERY_S - 1, 2), (1, 1), (EVERY_S - 1, 1), (1, 0)):
         reference.now += seconds
-        watch.look()
+        watch.probe()
         assert len(reference.left) == left
 
 
-def test_both_counts_begin_anew_with_each_look(watched: type[Scripted]) -> None:
+def test_each_probe_starts_both_counts_again(watched: type[Scripted]) -> None:
     reference = watched([1.0])
     watch = DriftWatch(reference)  # type: ignore[arg-type]
-    looks(watch, EVERY - 2)
+    probes(watch, EVERY - 2)
     reference.now += EVERY_S
-    watch.look()
+    watch.probe()
     assert reference.left == []
-    looks(watch, EVERY - 1)  # a reference that has no time left would raise
+    probes(watch, EVERY - 1)  # a reference that has no time left would raise
 
 
-def test_one_odd_look_is_not_believed(watched: type[Scripted]) -> None:
+def test_one_odd_probe_alone_counts_for_nothing(watched: type[Scripted]) -> None:
     reference = watched([GONE, 1.0, 1.0])
     watch = DriftWatch(reference)  # type: ignore[arg-type]
-    assert looks(watch, EVERY) == [*QUIET, False]
+    assert probes(watch, EVERY) == [*QUIET, False]
     assert reference.slept == [AGAIN_S]
     assert watch.reference_ns == NS
-    assert looks(watch, EVERY) == [*QUIET, False]
+    assert probes(watch, EVERY) == [*QUIET, False]
 
 
 @pytest.mark.parametrize("level", [GONE, 2.0 - GONE, 3.0])
 def test_what_is_seen_twice_is_drift_and_the_new_level(watched: type[Scripted], level: float) -> None:
     reference = watched([1.5, level, level, level])
     watch = DriftWatch(reference)  # type: ignore[arg-type]
-    assert looks(watch, EVERY) == [*QUIET, True]
+    assert probes(watch, EVERY) == [*QUIET, True]
     assert reference.slept == [AGAIN_S]
     assert watch.reference_ns == pytest.approx(level * NS)
-    assert looks(watch, 2 * EVERY) == [*QUIET, False] * 2  # reported once
+    assert probes(watch, 2 * EVERY) == [*QUIET, False] * 2  # reported once
 
 
 def test_coming_back_is_drift_too(watched: type[Scripted]) -> None:
     watch = DriftWatch(watched([GONE, GONE, 1.0, 1.0]))  # type: ignore[arg-type]
-    assert looks(watch, 2 * EVERY) == [*QUIET, True] * 2
+    assert probes(watch, 2 * EVERY) == [*QUIET, True] * 2
     assert watch.reference_ns == NS
 
 
@@ -111,4 +111,4 @@ def test_creeping_adds_up(watched: type[Scripted]) -> None:
     steps = [1.0 + 0.4 * TOLERANCE * i for i in range(1, 4)]
     reference = watched([*steps, steps[-1]])
     watch = DriftWatch(reference)  # type: ignore[arg-type]
-    assert looks(watch, 3 * EVERY) == [*QUIET, False, *QUIET, False, *QUIET, True]
+    assert probes(watch, 3 * EVERY) == [*QUIET, False, *QUIET, False, *QUIET, True]

@@ -1,4 +1,4 @@
-"""Who drops out of a race and when it ends: by simulation, equal kernels stay together and different ones do not."""
+"""Elimination, and the end of a race: by simulation, equal kernels stay together and different ones do not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLOOR = 0.002
 
 
 class Track:
-    """Contestants with known times; remembers who ran how many rounds."""
+    """Contestants with known times; remembers which ran how many rounds."""
 
     def __init__(self, times: Sequence[float], seed: int = 0, noise: float = NOISE, offset: float = OFFSET):
         self.draw = np.random.default_rng(seed)
@@ -29,12 +29,12 @@ class Track:
     def __call__(self, left: Sequence[int], rounds: int, heat: int) -> Mapping[int, Groups]:
         assert heat == len(self.heats)
         self.heats.append((sorted(left), rounds))
-        found: dict[int, list[list[float]]] = {i: [] for i in left}
+        samples: dict[int, list[list[float]]] = {i: [] for i in left}
         for _ in range(rounds):
             self.clock *= 1 + self.draw.normal(0, DRIFT)
             for i in left:
-                found[i].append([self.times[i] * self.clock * (1 + self.draw.normal(0, self.noise))])
-        return found
+                samples[i].append([self.times[i] * self.clock * (1 + self.draw.normal(0, self.noise))])
+        return samples
 
 
 def race(times: Sequence[float], seed: int = 0, **changes: float) -> Standing:
@@ -45,22 +45,22 @@ def race(times: Sequence[float], seed: int = 0, **changes: float) -> Standing:
 
 
 def test_equal_kernels_are_seldom_called_different() -> None:
-    """At most 2 %, although everybody is looked at after each heat."""
+    """At most 2 %, although all are compared after each heat."""
     standings = [race([1.0, 1.0], seed) for seed in range(300)]
     assert sum(len(standing.left) < 2 for standing in standings) <= 6
     assert sum(standing.verdict is Verdict.SAME for standing in standings) >= 250
 
 
-@pytest.mark.parametrize(("factor", "times", "least"), [(1.01, 150, 149), (1.005, 150, 135)])
-def test_slower_twin_is_told_and_never_wins(factor: float, times: int, least: int) -> None:
-    found = []
+@pytest.mark.parametrize(("factor", "times", "fewest"), [(1.01, 150, 149), (1.005, 150, 135)])
+def test_slower_twin_is_told_and_never_wins(factor: float, times: int, fewest: int) -> None:
+    verdicts = []
     for seed in range(times):
         standing = race([1.0, factor] if seed % 2 else [factor, 1.0], seed)
         slow = 1 if seed % 2 else 0
-        found.append(standing.compare(slow, 1 - slow))
+        verdicts.append(standing.compare(slow, 1 - slow))
         assert standing.left[0] != slow
-    assert found.count(Verdict.SLOWER) >= least
-    assert Verdict.FASTER not in found
+    assert verdicts.count(Verdict.SLOWER) >= fewest
+    assert Verdict.FASTER not in verdicts
 
 
 def test_no_crowd_hides_or_invents_a_difference() -> None:
@@ -71,7 +71,7 @@ def test_no_crowd_hides_or_invents_a_difference() -> None:
 
 
 def test_noise_without_a_floor_is_no_difference() -> None:
-    """Even with nothing but the intervals to rely on, repeated looks do not add up to more than 5 %."""
+    """Even with nothing but the intervals to rely on, repeated tests do not add up to more than 5 %."""
     different = 0
     for seed in range(200):
         track = Track([1.0, 1.0], seed, noise=0.05, offset=0.0)
@@ -79,8 +79,8 @@ def test_noise_without_a_floor_is_no_difference() -> None:
     assert different <= 16  # 5 % of 200, and two standard deviations
 
 
-def test_reference_chosen_from_the_samples_costs_nobody_his_place() -> None:
-    """Whoever comes first by luck is compared with the others: each of equals drops out in at most 2.5 % of races."""
+def test_a_leader_chosen_from_the_samples_eliminates_few_equals() -> None:
+    """The leader by luck is compared with the others: each of equals drops out in at most 2.5 % of races."""
     races, count, dropped = 40, 6, 0
     for seed in range(races):
         standing = eliminate(count, Track([1.0] * count, seed, offset=0.0), 0.0, seed=seed)
@@ -89,7 +89,7 @@ def test_reference_chosen_from_the_samples_costs_nobody_his_place() -> None:
     assert dropped <= 11  # 2.5 % of 240, and two standard deviations
 
 
-# -- who runs how long
+# -- how long each runs
 
 
 def constant(times: Sequence[float]) -> Callable[[Sequence[int], int, int], Mapping[int, Groups]]:
@@ -105,10 +105,10 @@ def test_clear_case_ends_after_the_first_heat() -> None:
     assert (standing.heats, standing.rounds) == (1, HEATS[0])
 
 
-def test_who_is_surely_slower_leaves_and_the_others_go_on() -> None:
+def test_a_surely_slower_one_leaves_and_the_others_go_on() -> None:
     track = Track([1.0, 1.0005, 1.05])
     standing = eliminate(3, track, 0.0005)
-    assert [who for who, _ in track.heats] == [[0, 1, 2], [0, 1], [0, 1]]
+    assert [ran for ran, _ in track.heats] == [[0, 1, 2], [0, 1], [0, 1]]
     assert [rounds for _, rounds in track.heats] == list(HEATS)
     assert len(standing.groups[0]) == sum(HEATS)
     assert len(standing.groups[2]) == HEATS[0]
@@ -147,7 +147,7 @@ def test_first_heat_can_decide_among_nine() -> None:
 
 
 def test_ratios_rest_on_shared_rounds_only() -> None:
-    """Who left early is compared within the rounds that it ran, whatever the clock did later."""
+    """A contestant that left early is compared within the rounds that it ran, whatever the clock did later."""
 
     def slowing(left: Sequence[int], rounds: int, heat: int) -> Mapping[int, Groups]:
         draw = np.random.default_rng(heat)
@@ -164,16 +164,16 @@ def test_ratios_rest_on_shared_rounds_only() -> None:
 # -- what goes wrong
 
 
-def failing(measure: Measure, who: int, heat: int) -> Measure:
+def failing(measure: Measure, failed: int, heat: int) -> Measure:
     def instead(left: Sequence[int], rounds: int, number: int) -> Mapping[int, Groups]:
-        found = measure(left, rounds, number)
-        return {i: groups for i, groups in found.items() if number < heat or i != who}
+        samples = measure(left, rounds, number)
+        return {i: groups for i, groups in samples.items() if number < heat or i != failed}
 
     return instead
 
 
 @pytest.mark.parametrize("heat", [0, 1])
-def test_who_fails_is_out(heat: int) -> None:
+def test_a_failed_one_is_out(heat: int) -> None:
     standing = eliminate(3, failing(Track([1.0, 1.0002, 1.0001]), 0, heat), 0.0001)
     assert set(standing.left) == {1, 2}
     assert set(standing.groups) == {1, 2}
@@ -207,8 +207,8 @@ def test_time_is_kept_to(group_s: float, heats: list[int]) -> None:
         return track(left, rounds, heat)
 
     standing = eliminate(2, measure, 1e-6, clock=lambda: now[0])
-    found = [rounds for _, rounds in track.heats]
-    assert [abs(a - b) <= 1 for a, b in zip(found, heats, strict=True)] == [True] * len(heats)
+    ran = [rounds for _, rounds in track.heats]
+    assert [abs(a - b) <= 1 for a, b in zip(ran, heats, strict=True)] == [True] * len(heats)
     assert standing.seconds == pytest.approx(now[0])
     assert standing.seconds <= 5.0 or len(heats) == 1
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.test_search import build, cost, found, single, time_of, union
+from tests.test_search import best_cost, build, cost, single, time_of, union
 from tuner.model import Configuration, Resources
 from tuner.search import resource_features
 from tuner.search.expected_improvement import GPEISampler, GPEISettings, expected_improvement
@@ -125,8 +125,8 @@ def test_slow_results_are_compressed_and_failures_count_as_the_slowest():
 
 
 def test_expected_improvement():
-    found = expected_improvement(np.array([0.0, -1.0, 5.0]), np.array([1.0, 1e-5, 1e-5]), 0.0)
-    assert found == pytest.approx([0.39894, 1.0, 0.0], abs=1e-4)
+    improvement = expected_improvement(np.array([0.0, -1.0, 5.0]), np.array([1.0, 1e-5, 1e-5]), 0.0)
+    assert improvement == pytest.approx([0.39894, 1.0, 0.0], abs=1e-4)
 
 
 # -- what is still to be gained
@@ -157,7 +157,7 @@ def test_the_expected_improvement_is_without_the_margin():
     assert improvements[0] == improvements[1] > 0
 
 
-def test_enough_is_said_after_so_many_small_improvements_in_a_row():
+def test_the_search_stops_after_so_many_small_improvements_in_a_row():
     criterion = StoppingCriterion(lambda time_ns: 0.005, patience=3)
     criterion.proposed(np.inf)
     criterion.proposed(0.0)  # there is no result to be better than
@@ -167,10 +167,10 @@ def test_enough_is_said_after_so_many_small_improvements_in_a_row():
         criterion.proposed(improvement)
         assert criterion.reached is None
     criterion.proposed(0.007)
-    found = criterion.reached
-    assert found is not None
-    assert (found.noise_floor, found.patience) == (0.005, 3)
-    assert found.expected == pytest.approx(1 - 2**-0.007)
+    stopped = criterion.reached
+    assert stopped is not None
+    assert (stopped.noise_floor, stopped.patience) == (0.005, 3)
+    assert stopped.expected == pytest.approx(1 - 2**-0.007)
     criterion.proposed(0.008)
     assert criterion.reached is None
 
@@ -201,8 +201,8 @@ def test_noise_floor_is_that_of_the_best():
 
 def test_learns():
     space = single(6, 6)
-    ours = [found("gp-ei", seed, 40, space) for seed in range(3)]
-    chance = [found("random", seed, 100, space) for seed in range(3)]
+    ours = [best_cost("gp-ei", seed, 40, space) for seed in range(3)]
+    chance = [best_cost("random", seed, 100, space) for seed in range(3)]
     assert max(ours) < min(chance)
 
 
@@ -219,12 +219,12 @@ def test_keeps_away_from_failures():
 
 def test_prefers_the_better_variant_but_tries_all():
     space = build(*((name, {"a": list(range(1, 9)), "b": list(range(1, 9))}, []) for name in ("v", "plain")))
-    search, asked = make_search("gp-ei", space, seed=1), []
+    search, proposed = make_search("gp-ei", space, seed=1), []
     for _ in range(40):
-        asked.append(search.ask())
-        search.tell(asked[-1], time_of(asked[-1]))
-    assert {c.variant for c in asked[:4]} == {"v", "plain"}
-    assert sum(c.variant == "v" for c in asked[:25]) > 15
+        proposed.append(search.ask())
+        search.tell(proposed[-1], time_of(proposed[-1]))
+    assert {c.variant for c in proposed[:4]} == {"v", "plain"}
+    assert sum(c.variant == "v" for c in proposed[:25]) > 15
 
 
 def test_a_batch_is_not_one_idea():
@@ -251,15 +251,17 @@ def test_results_of_a_like_task_help_and_of_another_do_no_lasting_harm():
     space = single(6, 5)
     best = min(map(cost, space.configurations()))
     rng = np.random.default_rng(0)
-    known = [space.variants[0].configuration(int(row)) for row in rng.choice(len(space), 60, replace=False)]
+    elsewhere = [
+        space.variants[0].configuration(int(row)) for row in rng.choice(len(space), 60, replace=False)
+    ]
     plain, like, unlike = [], [], []
     for seed in range(3):
         plain.append(trials_to(space, best, study(space, seed)))
         taught = study(space, seed)
-        taught.learn([(c, 8 * time_of(c)) for c in known], distance=1.0)
+        taught.learn([(c, 8 * time_of(c)) for c in elsewhere], distance=1.0)
         like.append(trials_to(space, best, taught))
         misled = study(space, seed)
-        misled.learn([(c, 2**30 / time_of(c)) for c in known], distance=1.0)
+        misled.learn([(c, 2**30 / time_of(c)) for c in elsewhere], distance=1.0)
         unlike.append(trials_to(space, best, misled))
     assert sum(like) <= sum(plain)
     assert sum(unlike) < 4 * sum(plain)
@@ -270,8 +272,8 @@ def test_results_that_are_few_or_not_of_the_space_are_ignored():
     search = study(space, 0)
     search.learn([(Configuration.of("gone", {"a": 1}), 1.0)] * 9, distance=0.0)
     search.learn([(space.default, 1.0), (space.default, None), (space.default, math.nan)], distance=0.0)
-    asked = {search.ask() for _ in range(len(space))}
-    assert asked == set(space.configurations())
+    proposed = {search.ask() for _ in range(len(space))}
+    assert proposed == set(space.configurations())
 
 
 def test_history_is_bounded_and_an_ask_is_quick():
@@ -381,7 +383,7 @@ def test_a_model_that_is_extended_is_the_one_made_anew():
             assert grew == pytest.approx(expected, abs=1e-8)
 
 
-def test_what_is_believed_one_by_one_is_believed_together():
+def test_fantasizing_one_by_one_is_fantasizing_together():
     rng = np.random.default_rng(1)
     features = Features(single(4, 4))
     codes = features.encode(0, rng.choice(len(features.space), 40, replace=False))
@@ -389,8 +391,8 @@ def test_what_is_believed_one_by_one_is_believed_together():
     model.condition(codes[:20], rng.standard_normal(20))
     posterior = model.posterior([codes[20:30], codes[30:30], codes[30:]])
     before = posterior.mean.copy()
-    for place in (3, 7, 15):
-        posterior.fantasize(place)
+    for row in (3, 7, 15):
+        posterior.fantasize(row)
     model.fantasize(codes[20:][[3, 7, 15]])
     mean, deviation = predicted(model, codes[20:])
     assert mean == pytest.approx(before)

@@ -103,9 +103,9 @@ def test_second_time_nothing_is_searched(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     first = up(sweep(kernel, 1024, 2048), device, database)
-    device.asked.clear()
+    device.submitted.clear()
     again = up(sweep(kernel, 1024, 2048), device, database)
-    assert device.asked == []
+    assert device.submitted == []
     assert len(device.fields) == 8  # but all are timed again
     for level, before in zip(again, first, strict=True):
         for name in ("one warp", "more", "half"):
@@ -114,7 +114,7 @@ def test_second_time_nothing_is_searched(
             assert then is not None and then[1].tuned is not None and not then[1].tuned.reused
             assert now[1].text == then[1].text
     up(sweep(kernel, from_scratch=True), device, database)
-    assert device.asked
+    assert device.submitted
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,13 @@ def test_other_request_is_another_search(
 ) -> None:
     what = sweep(kernel, steps=choose_steps(kernel, ["more"]), trials=3, time_s=1e6)
     up(what, device, database)
-    device.asked.clear()
+    device.submitted.clear()
     up(what, device, database)
-    assert device.asked == []
+    assert device.submitted == []
     if "base" in changes:
         changes = {"base": kernel.problem(options={"order": "down"})}
     up(replace(what, **changes), device, database)  # type: ignore[arg-type]
-    assert device.asked
+    assert device.submitted
 
 
 def test_fewer_trials_than_before_are_no_reason_to_search(
@@ -144,9 +144,9 @@ def test_fewer_trials_than_before_are_no_reason_to_search(
 ) -> None:
     what = sweep(kernel, steps=choose_steps(kernel, ["more"]), trials=5, time_s=1e6)
     up(what, device, database)
-    device.asked.clear()
+    device.submitted.clear()
     up(replace(what, trials=4), device, database)
-    assert device.asked == []
+    assert device.submitted == []
 
 
 def test_run_that_was_cut_off_does_not_count(
@@ -154,21 +154,21 @@ def test_run_that_was_cut_off_does_not_count(
 ) -> None:
     what = sweep(kernel, steps=choose_steps(kernel, ["more"]))
     with pytest.raises(Interrupted):
-        up(what, device, database, stop=lambda: len(device.asked) > 3)
-    device.asked.clear()
+        up(what, device, database, stop=lambda: len(device.submitted) > 3)
+    device.submitted.clear()
     up(what, device, database)
-    assert device.asked
+    assert device.submitted
 
 
 def test_changed_kernel_is_searched_again(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     up(sweep(kernel), device, database)
-    device.asked.clear()
+    device.submitted.clear()
     source = kernel.folder / "scale.cu.j2"
     source.write_text(source.read_text() + "\n// changed\n")
     up(sweep(kernel), device, database)
-    assert device.asked
+    assert device.submitted
 
 
 def test_best_below_is_tried_first(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:

@@ -1,4 +1,4 @@
-"""The finish: who may race, who wins, and what happens when a winner does not hold what it promised."""
+"""The finish: finalists, winners, and winners that are not confirmed."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Track(StubDevice):
         return self.truth[number] * 1e3 if number in self.truth else float(configuration.values["time"])
 
     def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
-        found = super().race(contestants, rounds, samples, seed)
-        if found.lost is not None:
-            return found
+        answer = super().race(contestants, rounds, samples, seed)
+        if answer.failed is not None:
+            return answer
         draw = random.Random(seed)
         return RaceRound(
             [
@@ -68,16 +68,16 @@ def finish_and_rejected(
     def reject(trial: Trial, reason: str) -> None:
         rejected.append((trial, reason))
 
-    found = run_finish(device, PROBLEM, trials, default, 0, lambda what: None, reject, **changes)
-    assert found is None or found.unstable == rejected
-    return found, rejected
+    ended = run_finish(device, PROBLEM, trials, default, 0, lambda what: None, reject, **changes)
+    assert ended is None or ended.unstable == rejected
+    return ended, rejected
 
 
 def numbers(configurations: Sequence[Configuration]) -> list[int]:
     return [int(configuration.values["number"]) for configuration in configurations]
 
 
-# -- who may race
+# -- what races
 
 
 def test_finalists_are_verified_close_and_few() -> None:
@@ -99,27 +99,27 @@ def test_finalists_are_verified_close_and_few() -> None:
 def test_default_races_too() -> None:
     default = trial(0, 3000.0)
     device = Track()
-    found = finish(device, [default, trial(1, 1000.0)], default)
-    assert found is not None
+    ended = finish(device, [default, trial(1, 1000.0)], default)
+    assert ended is not None
     assert set(numbers(device.races[0])) == {0, 1}
-    assert found.winner.number == 1
-    assert found.verdict is Verdict.FASTER
-    assert found.ratio is not None
-    assert found.ratio.median == pytest.approx(3.0, rel=0.01)
-    assert found.default_ns == pytest.approx(3e6, rel=0.01)
-    assert found.exportable
+    assert ended.winner.number == 1
+    assert ended.verdict is Verdict.FASTER
+    assert ended.ratio is not None
+    assert ended.ratio.median == pytest.approx(3.0, rel=0.01)
+    assert ended.default_ns == pytest.approx(3e6, rel=0.01)
+    assert ended.exportable
 
 
 @pytest.mark.parametrize("status", [Status.UNVERIFIED, Status.TOO_FAST, Status.WRONG_RESULT, Status.HANG])
 def test_default_that_was_not_verified_does_not_race(status: Status) -> None:
     default = trial(0, 10.0, status)
     device = Track()
-    found = finish(device, [default, trial(1, 1000.0)], default)
-    assert found is not None
+    ended = finish(device, [default, trial(1, 1000.0)], default)
+    assert ended is not None
     assert numbers(device.races[0]) == [1]
-    assert found.winner.number == 1
-    assert found.ratio is None
-    assert found.verdict is Verdict.AMBIGUOUS
+    assert ended.winner.number == 1
+    assert ended.ratio is None
+    assert ended.verdict is Verdict.AMBIGUOUS
 
 
 def test_nothing_verified() -> None:
@@ -128,26 +128,26 @@ def test_nothing_verified() -> None:
     assert device.races == []
 
 
-# -- who wins
+# -- the winner
 
 
 def test_race_overrules_the_search() -> None:
     device = Track(truth={0: 1050.0, 1: 1000.0})
-    found = finish(device, [trial(0, 990.0), trial(1, 1010.0)])
-    assert found is not None
-    assert found.winner.number == 1
-    assert found.time_ns == pytest.approx(1e6)
+    ended = finish(device, [trial(0, 990.0), trial(1, 1010.0)])
+    assert ended is not None
+    assert ended.winner.number == 1
+    assert ended.time_ns == pytest.approx(1e6)
 
 
 def test_simplest_of_the_equal_wins() -> None:
     device = Track(truth={0: 1000.0, 1: 1000.4, 2: 1000.2}, noise=1e-4)
-    found = finish(
+    ended = finish(
         device,
         [trial(0, 1000.0, registers=128), trial(1, 1001.0, registers=40), trial(2, 1001.0, registers=64)],
     )
-    assert found is not None
-    assert found.winner.number == 1
-    assert found.tied == 3
+    assert ended is not None
+    assert ended.winner.number == 1
+    assert ended.tied == 3
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_where_the_launch_decides_the_default_wins_unless_it_is_beaten(
     device.conditions = Conditions(Mode.ROTATING)
     device.calibration = Calibration({}, {}, launch_ns={"rotating": launch_us * 1e3})
     default = trial(0, default_us, registers=128)
-    found = finish(device, [default, trial(1, 1.55, registers=16)], default)
-    assert found is not None
-    assert found.winner.number == winner
+    ended = finish(device, [default, trial(1, 1.55, registers=16)], default)
+    assert ended is not None
+    assert ended.winner.number == winner
 
 
 @pytest.mark.parametrize(
@@ -171,29 +171,29 @@ def test_where_the_launch_decides_the_default_wins_unless_it_is_beaten(
 )
 def test_no_speed_up_below_the_noise_is_claimed(factor: float, wanted: Verdict) -> None:
     default = trial(0, 1000.0 * factor, registers=64)
-    found = finish(Track(noise=5e-4), [default, trial(1, 1000.0)], default)
-    assert found is not None
-    assert found.winner.number == 1
-    assert found.verdict is wanted
+    ended = finish(Track(noise=5e-4), [default, trial(1, 1000.0)], default)
+    assert ended is not None
+    assert ended.winner.number == 1
+    assert ended.verdict is wanted
 
 
 def test_noise_is_ambiguous() -> None:
     default = trial(0, 1008.0, registers=64)
-    found = finish(Track(noise=0.2), [default, trial(1, 1000.0)], default)
-    assert found is not None
-    assert found.verdict in (Verdict.AMBIGUOUS, Verdict.SAME)
+    ended = finish(Track(noise=0.2), [default, trial(1, 1000.0)], default)
+    assert ended is not None
+    assert ended.verdict in (Verdict.AMBIGUOUS, Verdict.SAME)
 
 
 def test_default_may_win() -> None:
     default = trial(0, 1000.0)
-    found = finish(Track(), [default, trial(1, 1050.0)], default)
-    assert found is not None
-    assert found.winner is default
-    assert found.verdict is Verdict.SAME
-    assert found.exportable
+    ended = finish(Track(), [default, trial(1, 1050.0)], default)
+    assert ended is not None
+    assert ended.winner is default
+    assert ended.verdict is Verdict.SAME
+    assert ended.exportable
 
 
-# -- who is rejected
+# -- rejected trials
 
 
 def test_contestant_that_fails_drops_out() -> None:
@@ -201,10 +201,10 @@ def test_contestant_that_fails_drops_out() -> None:
     device.lose = lambda contestants: next(
         (i for i, c in enumerate(device.races[-1]) if c.values["number"] == 0), None
     )
-    found = finish(device, [trial(0, 1000.0), trial(1, 1010.0)])
-    assert found is not None
-    assert found.winner.number == 1
-    assert [(t.number, reason) for t, reason in found.unstable] == [(0, "it failed in the race")]
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1010.0)])
+    assert ended is not None
+    assert ended.winner.number == 1
+    assert [(t.number, reason) for t, reason in ended.unstable] == [(0, "it failed in the race")]
 
 
 def test_all_contestants_fail() -> None:
@@ -214,29 +214,29 @@ def test_all_contestants_fail() -> None:
     assert finish(device, [trial(0, 1000.0), trial(1, 1010.0), default], default) is None
 
 
-def test_who_lost_to_somebody_that_failed_later_races_again() -> None:
-    """Number 2 leaves after the first heat, and then 0 fails, against which it lost: 2 may be the fastest left."""
+def test_a_trial_eliminated_by_one_that_failed_later_races_again() -> None:
+    """Number 2 leaves after the first heat, and then 0 fails, which eliminated it: 2 may be the fastest left."""
     device = Track(truth={0: 1000.0, 1: 1001.0, 2: 1025.0}, noise=6e-3)
     device.lose = lambda contestants: (
         next((i for i, c in enumerate(device.races[-1]) if c.values["number"] == 0), None)
         if len(device.races) > 1
         else None
     )
-    found = finish(device, [trial(0, 1000.0), trial(1, 1001.0), trial(2, 1020.0)])
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1001.0), trial(2, 1020.0)])
     assert [set(numbers(contestants)) for contestants in device.races[:4]] == [{0, 1, 2}, {0, 1}, {1}, {1, 2}]
-    assert found is not None
-    assert found.winner.number == 1
-    assert [t.number for t, _ in found.unstable] == [0]
+    assert ended is not None
+    assert ended.winner.number == 1
+    assert [t.number for t, _ in ended.unstable] == [0]
 
 
 def test_winner_that_a_fresh_process_cannot_reproduce() -> None:
     device = Track()
     device.confirmed = lambda c, t: good(device.time(c) * (1.2 if c.values["number"] == 0 else 1.0))
-    found = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
-    assert found is not None
-    assert found.winner.number == 1
-    assert found.exportable
-    ((rejected, reason),) = found.unstable
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert ended is not None
+    assert ended.winner.number == 1
+    assert ended.exportable
+    ((rejected, reason),) = ended.unstable
     assert rejected.number == 0
     assert "fresh process" in reason
 
@@ -247,9 +247,9 @@ def test_a_winner_is_verified_around_its_tile_below_its_size_and_beside_it() -> 
             return problem.sizes["n"] % 2 == 0
 
     device, seen = Even(), list[int]()
-    device.edges = lambda p, c: seen.append(p.sizes["n"]) or good(1000.0)  # type: ignore[func-returns-value]
-    found = finish(device, [trial(0, 100.0)])
-    assert found is not None and found.exportable
+    device.edge_case = lambda p, c: seen.append(p.sizes["n"]) or good(1000.0)  # type: ignore[func-returns-value]
+    ended = finish(device, [trial(0, 100.0)])
+    assert ended is not None and ended.exportable
     assert len(set(seen)) == len(seen) == VERIFIED_PROBLEMS and not any(n % 2 for n in seen)
     assert {992, 1008} <= set(seen), "a vector off the own size"
     assert sum(125 <= n < 992 for n in seen) >= 2
@@ -258,12 +258,12 @@ def test_a_winner_is_verified_around_its_tile_below_its_size_and_beside_it() -> 
 @pytest.mark.parametrize(("odd", "confirmed"), [(0, True), (2, True), (3, False)])
 def test_one_fresh_process_of_three_must_agree(odd: int, confirmed: bool) -> None:
     device = Track()
-    asked = iter(range(100))
-    device.confirmed = lambda c, t: good(device.time(c) * (0.94 if next(asked) < odd else 1.0))
-    found = finish(device, [trial(0, 1000.0)])
-    assert found is not None
-    assert found.exportable is confirmed
-    assert next(asked) == min(odd + 1, 3)
+    turns = iter(range(100))
+    device.confirmed = lambda c, t: good(device.time(c) * (0.94 if next(turns) < odd else 1.0))
+    ended = finish(device, [trial(0, 1000.0)])
+    assert ended is not None
+    assert ended.exportable is confirmed
+    assert next(turns) == min(odd + 1, 3)
 
 
 @pytest.mark.parametrize(
@@ -272,104 +272,104 @@ def test_one_fresh_process_of_three_must_agree(odd: int, confirmed: bool) -> Non
 def test_winner_that_fails_in_a_fresh_process(status: Status) -> None:
     device = Track()
     device.confirmed = lambda c, t: Measurement(status, error="oh")
-    found = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
-    assert found is not None
-    assert not found.exportable
-    assert str(status) in found.reason
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert ended is not None
+    assert not ended.exportable
+    assert str(status) in ended.reason
 
 
 @pytest.mark.parametrize("status", [Status.WORKER_DIED, Status.UNSTABLE])
-def test_without_a_fresh_process_nobody_is_rejected(status: Status) -> None:
+def test_without_a_fresh_process_no_trial_is_rejected(status: Status) -> None:
     """As on a GPU in exclusive-process mode, or without memory: the next best would not be confirmed either."""
     device = Track()
-    asked: list[Configuration] = []
+    confirmed: list[Configuration] = []
 
     def refused(configuration: Configuration, time_ns: float) -> Measurement:
-        asked.append(configuration)
+        confirmed.append(configuration)
         return Measurement(status, error="the device is busy")
 
     device.confirmed = refused
-    found, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    ended, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
     assert rejected == []
-    assert numbers(asked) == [0, 0]
+    assert numbers(confirmed) == [0, 0]
     assert len(device.races) == 1
-    assert found is not None
-    assert (found.winner.number, found.exportable) == (0, False)
-    assert found.reason == f"in a fresh process: {status}: the device is busy"
+    assert ended is not None
+    assert (ended.winner.number, ended.exportable) == (0, False)
+    assert ended.reason == f"in a fresh process: {status}: the device is busy"
 
 
-def test_without_a_process_for_other_sizes_nobody_is_rejected() -> None:
+def test_without_a_process_for_other_sizes_no_trial_is_rejected() -> None:
     device = Track()
-    device.edges = lambda p, c: (
+    device.edge_case = lambda p, c: (
         good(1.0) if p.sizes["n"] == 1 else Measurement(Status.UNVERIFIED, error="the device is busy")
     )
-    found, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    ended, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
     assert rejected == []
     assert len(device.races) == 1
-    assert found is not None
-    assert (found.winner.number, found.exportable) == (0, False)
-    assert "unverified: the device is busy" in found.reason
+    assert ended is not None
+    assert (ended.winner.number, ended.exportable) == (0, False)
+    assert "unverified: the device is busy" in ended.reason
 
 
-def test_who_is_wrong_at_one_size_is_rejected_although_another_could_not_be_looked_at() -> None:
+def test_a_wrong_result_at_one_size_rejects_although_another_size_could_not_be_verified() -> None:
     device = Track()
 
-    def edges(problem: Problem, configuration: Configuration) -> Measurement:
+    def edge_case(problem: Problem, configuration: Configuration) -> Measurement:
         if configuration.values["number"] == 1:
             return good(1.0)
         alone = problem.sizes["n"] == 1
         return Measurement(Status.UNVERIFIED if alone else Status.WRONG_RESULT, error="oh")
 
-    device.edges = edges
-    found, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
-    assert found is not None
-    assert (found.winner.number, found.exportable) == (1, True)
+    device.edge_case = edge_case
+    ended, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert ended is not None
+    assert (ended.winner.number, ended.exportable) == (1, True)
     ((_, reason),) = rejected
     assert "wrong_result: oh" in reason
 
 
 def test_winner_that_is_wrong_at_other_sizes() -> None:
     device = Track()
-    device.edges = lambda p, c: (
+    device.edge_case = lambda p, c: (
         Measurement(Status.WRONG_RESULT, error="y[0] is 2")
         if c.values["number"] == 0 and p.sizes["n"] == 1
         else good(1.0)
     )
-    found = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
-    assert found is not None
-    assert found.winner.number == 1
-    assert found.exportable
-    assert "n=1 " in found.unstable[0][1]
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert ended is not None
+    assert ended.winner.number == 1
+    assert ended.exportable
+    assert "n=1 " in ended.unstable[0][1]
 
 
 def test_default_that_wins_and_is_rejected_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The default always races for comparison, but once rejected it cannot win again."""
     device = Track()
-    device.edges = lambda p, c: (
+    device.edge_case = lambda p, c: (
         Measurement(Status.WRONG_RESULT, error="no") if c.values["number"] == 0 else good(1.0)
     )
     default = trial(0, 1000.0)
-    found = finish(device, [default, trial(1, 1010.0), trial(2, 1020.0)], default)
-    assert found is not None
-    assert found.winner.number == 1
-    assert found.exportable
+    ended = finish(device, [default, trial(1, 1010.0), trial(2, 1020.0)], default)
+    assert ended is not None
+    assert ended.winner.number == 1
+    assert ended.exportable
     assert len(device.races) < 10
 
 
-def test_everybody_is_rejected() -> None:
+def test_all_are_rejected() -> None:
     device = Track()
-    device.edges = lambda p, c: Measurement(Status.WRONG_RESULT, error="no")
+    device.edge_case = lambda p, c: Measurement(Status.WRONG_RESULT, error="no")
     default = trial(0, 1000.0)
-    found = finish(device, [default, *(trial(i, 1000.0 + i) for i in range(1, 6))], default)
-    assert found is not None
-    assert not found.exportable
-    assert "wrong_result" in found.reason
+    ended = finish(device, [default, *(trial(i, 1000.0 + i) for i in range(1, 6))], default)
+    assert ended is not None
+    assert not ended.exportable
+    assert "wrong_result" in ended.reason
 
 
-def test_next_best_take_the_places_of_the_rejected() -> None:
+def test_the_next_best_replace_the_rejected() -> None:
     """A whole family that is wrong must not leave the slow default as the winner."""
     device = Track()
-    device.edges = lambda p, c: (
+    device.edge_case = lambda p, c: (
         Measurement(Status.WRONG_RESULT, error="no") if c.values["number"] < 5 else good(1.0)
     )
     default = trial(99, 30000.0)
@@ -378,40 +378,40 @@ def test_next_best_take_the_places_of_the_rejected() -> None:
         *(trial(i, 1150.0 + i) for i in range(5, 25)),
         default,
     ]
-    found, rejected = finish_and_rejected(device, trials, default)
-    assert found is not None
-    assert found.winner.number == 5
-    assert found.exportable
+    ended, rejected = finish_and_rejected(device, trials, default)
+    assert ended is not None
+    assert ended.winner.number == 5
+    assert ended.exportable
     assert sorted(t.number for t, _ in rejected) == [0, 1, 2, 3, 4]
 
 
-def test_rejected_are_named_when_nobody_is_left() -> None:
+def test_rejected_are_named_when_none_is_left() -> None:
     device = Track()
     device.lose = lambda contestants: 0
-    found, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1010.0)])
-    assert found is None
+    ended, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1010.0)])
+    assert ended is None
     assert sorted(t.number for t, _ in rejected) == [0, 1]
     device = Track()
-    device.edges = lambda p, c: Measurement(Status.WRONG_RESULT, error="no")
-    found, rejected = finish_and_rejected(device, [trial(0, 1000.0)])
-    assert found is not None
-    assert not found.exportable
+    device.edge_case = lambda p, c: Measurement(Status.WRONG_RESULT, error="no")
+    ended, rejected = finish_and_rejected(device, [trial(0, 1000.0)])
+    assert ended is not None
+    assert not ended.exportable
     assert [t.number for t, _ in rejected] == [0]
 
 
-def test_who_is_clearly_slower_leaves_after_the_first_heat() -> None:
+def test_a_clearly_slower_trial_leaves_after_the_first_heat() -> None:
     """The default, too: its ratio rests on the rounds that it ran."""
     device = Track(noise=5e-3)
     default = trial(9, 30000.0)
-    found = finish(device, [default, trial(0, 1000.0), trial(1, 1002.0), trial(2, 1090.0)], default)
+    ended = finish(device, [default, trial(0, 1000.0), trial(1, 1002.0), trial(2, 1090.0)], default)
     assert set(numbers(device.races[0])) == {0, 1, 2, 9}
     assert set(numbers(device.races[1])) == {0, 1}
-    assert found is not None
-    assert found.ratio is not None
-    assert found.ratio.median == pytest.approx(30.0, rel=0.01)
-    assert found.verdict is Verdict.FASTER
-    assert (found.heats, found.rounds) == (len(device.races), sum(HEATS[: len(device.races)]))
-    assert {int(configuration.values["number"]) for configuration, _ in found.medians_ns} == {0, 1, 2, 9}
+    assert ended is not None
+    assert ended.ratio is not None
+    assert ended.ratio.median == pytest.approx(30.0, rel=0.01)
+    assert ended.verdict is Verdict.FASTER
+    assert (ended.heats, ended.rounds) == (len(device.races), sum(HEATS[: len(device.races)]))
+    assert {int(configuration.values["number"]) for configuration, _ in ended.medians_ns} == {0, 1, 2, 9}
 
 
 # -- what the database knew
@@ -420,31 +420,31 @@ def test_who_is_clearly_slower_leaves_after_the_first_heat() -> None:
 def test_incumbent_races_however_slow_and_is_compared() -> None:
     device = Track()
     before = trial(3, 1300.0)
-    found = finish(device, [trial(0, 1000.0), before], None, incumbent=before)
-    assert found is not None
+    ended = finish(device, [trial(0, 1000.0), before], None, incumbent=before)
+    assert ended is not None
     assert set(numbers(device.races[0])) == {0, 3}
-    assert found.incumbent is before
-    assert found.incumbent_ns == pytest.approx(1.3e6)
-    assert found.versus_incumbent is not None
-    assert found.versus_incumbent.median == pytest.approx(1.3)
-    assert found.incumbent_verdict is Verdict.FASTER
+    assert ended.incumbent is before
+    assert ended.incumbent_ns == pytest.approx(1.3e6)
+    assert ended.versus_incumbent is not None
+    assert ended.versus_incumbent.median == pytest.approx(1.3)
+    assert ended.incumbent_verdict is Verdict.FASTER
 
 
 def test_incumbent_that_wins_is_the_same_as_itself() -> None:
     before = trial(0, 1000.0)
-    found = finish(Track(), [before, trial(1, 1050.0)], None, incumbent=before)
-    assert found is not None
-    assert found.winner is before
-    assert found.incumbent_verdict is Verdict.SAME
+    ended = finish(Track(), [before, trial(1, 1050.0)], None, incumbent=before)
+    assert ended is not None
+    assert ended.winner is before
+    assert ended.incumbent_verdict is Verdict.SAME
 
 
 @pytest.mark.parametrize("status", [Status.INACCURATE, Status.HANG])
 def test_incumbent_that_fails_today_does_not_race(status: Status) -> None:
     device = Track()
-    found = finish(device, [trial(0, 1000.0)], None, incumbent=trial(3, 900.0, status))
-    assert found is not None
+    ended = finish(device, [trial(0, 1000.0)], None, incumbent=trial(3, 900.0, status))
+    assert ended is not None
     assert numbers(device.races[0]) == [0]
-    assert found.versus_incumbent is None
+    assert ended.versus_incumbent is None
 
 
 def test_default_that_is_the_incumbent_races_once() -> None:
@@ -454,7 +454,7 @@ def test_default_that_is_the_incumbent_races_once() -> None:
     assert sorted(numbers(device.races[0])) == [0, 3]
 
 
-# -- what is not believed
+# -- suspect and imprecise times
 
 
 def test_suspect_times_are_no_finalists() -> None:
@@ -494,9 +494,9 @@ def test_how_far_a_fresh_process_may_be(factor: float, mode: Mode, us: float, co
     device = Track()
     device.conditions = Conditions(mode)
     device.confirmed = lambda c, t: good(factor * device.time(c))
-    found = finish(device, [trial(0, us)])
-    assert found is not None
-    assert found.exportable is confirmed
+    ended = finish(device, [trial(0, us)])
+    assert ended is not None
+    assert ended.exportable is confirmed
 
 
 def test_winner_that_is_too_inaccurate_on_other_inputs() -> None:
@@ -505,34 +505,34 @@ def test_winner_that_is_too_inaccurate_on_other_inputs() -> None:
         good(device.time(c)),
         verification=Verification(True, true_error=2e-3 if numbers([c]) == [0] else 1e-3),
     )
-    found = finish(device, [trial(0, 1000.0), trial(1, 1020.0)], None, max_error=1.5e-3)
-    assert found is not None
-    assert found.winner.number == 1
-    assert found.exportable
-    assert "its error is 0.002, above 0.0015" in found.unstable[0][1]
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0)], None, max_error=1.5e-3)
+    assert ended is not None
+    assert ended.winner.number == 1
+    assert ended.exportable
+    assert "its error is 0.002, above 0.0015" in ended.unstable[0][1]
 
 
-# -- how much is asked of the device
+# -- how much the device measures
 
 
 @pytest.mark.parametrize(("us", "samples"), [(5.0, 8), (600.0, 8), (1000.0, 5), (20000.0, 3)])
 def test_long_kernels_get_fewer_samples_a_round(us: float, samples: int) -> None:
     class Counting(Track):
-        asked = 0
+        samples = 0
 
         def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
-            self.asked = samples
+            self.samples = samples
             return super().race(contestants, rounds, samples, seed)
 
     device = Counting()
     finish(device, [trial(0, us)])
-    assert device.asked == samples
+    assert device.samples == samples
 
 
 def test_recorded_samples_are_drawn_in_one_heat() -> None:
     device = Track(truth={0: 1000.0, 1: 1001.0}, noise=5e-3)
     device.recorded = True
-    found = finish(device, [trial(0, 1000.0), trial(1, 1001.0)])
-    assert found is not None
-    assert (len(device.races), found.rounds) == (1, 16)
-    assert found.confirmed is None
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1001.0)])
+    assert ended is not None
+    assert (len(device.races), ended.rounds) == (1, 16)
+    assert ended.confirmed is None

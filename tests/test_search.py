@@ -89,27 +89,27 @@ class TestContract:
     def test_ends_when_all_are_tried(self, sampler):
         space = union()
         search = make_search(sampler, space, seed=1)
-        asked = []
+        proposed = []
         while (configuration := search.ask()) is not None:
-            asked.append(configuration)
+            proposed.append(configuration)
             search.tell(configuration, time_of(configuration))
-        assert sorted(map(str, asked)) == sorted(map(str, space.configurations()))
+        assert sorted(map(str, proposed)) == sorted(map(str, space.configurations()))
         assert search.ask() is None
 
     def test_ends_without_ever_being_told(self, sampler):
         space = union()
         search = make_search(sampler, space, seed=1)
-        asked = {search.ask() for _ in range(len(space))}
-        assert asked == set(space.configurations())
+        proposed = {search.ask() for _ in range(len(space))}
+        assert proposed == set(space.configurations())
         assert search.ask() is None
 
     def test_a_seed_gives_the_same_sequence(self, sampler):
         def sequence(seed):
-            search, asked = make_search(sampler, single(), seed), []
+            search, proposed = make_search(sampler, single(), seed), []
             for _ in range(30):
-                asked.append(search.ask())
-                search.tell(asked[-1], time_of(asked[-1]))
-            return asked
+                proposed.append(search.ask())
+                search.tell(proposed[-1], time_of(proposed[-1]))
+            return proposed
 
         assert sequence(5) == sequence(5)
         if sampler != "brute-force":
@@ -124,12 +124,12 @@ class TestContract:
         search.begin_with([wanted[0], stranger, wanted[1], wanted[0]])
         assert [search.ask() for _ in range(3)] == [space.default, wanted[0], wanted[1]]
         search.begin_with(wanted)
-        asked = [search.ask() for _ in range(30)]
-        assert asked[:7] == [wanted[2], *wanted[4:]]
-        assert len({*asked, wanted[0], wanted[1], wanted[3], space.default}) == 30 + 4
-        for configuration in asked:
+        proposed = [search.ask() for _ in range(30)]
+        assert proposed[:7] == [wanted[2], *wanted[4:]]
+        assert len({*proposed, wanted[0], wanted[1], wanted[3], space.default}) == 30 + 4
+        for configuration in proposed:
             search.tell(configuration, time_of(configuration))
-        assert search.ask() not in {*asked, *wanted}
+        assert search.ask() not in {*proposed, *wanted}
 
     def test_failures_do_not_stop_it(self, sampler):
         space = union()
@@ -157,18 +157,18 @@ class TestContract:
     def test_history_is_not_asked_again(self, sampler):
         space = union()
         everything = list(space.configurations())
-        known = everything[::2]
+        earlier = everything[::2]
         search = make_search(sampler, space, seed=6)
-        for i, configuration in enumerate([*known, *known]):
+        for i, configuration in enumerate([*earlier, *earlier]):
             search.add(configuration, None if i % 5 == 0 else time_of(configuration))
         search.add(Configuration.of("gone", {"a": 1}), 1.0)
         search.add(Configuration.of("plain", {"a": 99}), 1.0)
-        asked = []
+        proposed = []
         while (configuration := search.ask()) is not None:
-            asked.append(configuration)
+            proposed.append(configuration)
             search.tell(configuration, time_of(configuration))
-        assert set(asked) == set(everything) - set(known)
-        assert len(asked) == len(set(asked))
+        assert set(proposed) == set(everything) - set(earlier)
+        assert len(proposed) == len(set(proposed))
 
     def test_a_result_that_was_not_asked_for_counts_as_history(self, sampler):
         space = union()
@@ -176,9 +176,9 @@ class TestContract:
         other = list(space.configurations())[5]
         search.tell(other, 1024.0)
         search.tell(other, 2048.0)
-        asked = {search.ask() for _ in range(len(space) - 1)}
+        proposed = {search.ask() for _ in range(len(space) - 1)}
         assert search.ask() is None
-        assert asked == set(space.configurations()) - {other}
+        assert proposed == set(space.configurations()) - {other}
 
     def test_a_space_of_one(self, sampler):
         space = build(("only", {"a": [3]}, []))
@@ -196,7 +196,7 @@ class TestContract:
         assert capfd.readouterr() == ("", "")
 
 
-def found(sampler, seed, budget, space):
+def best_cost(sampler, seed, budget, space):
     search, best = make_search(sampler, space, seed), math.inf
     for i in range(budget):
         configuration = search.ask()
@@ -208,19 +208,19 @@ def found(sampler, seed, budget, space):
 
 def test_tpe_learns():
     space = single(6, 6)
-    tpe = [found("tpe", seed, 100, space) for seed in range(5)]
-    chance = [found("random", seed, 100, space) for seed in range(5)]
+    tpe = [best_cost("tpe", seed, 100, space) for seed in range(5)]
+    chance = [best_cost("random", seed, 100, space) for seed in range(5)]
     assert sorted(tpe)[2] < sorted(chance)[2] - 0.2
 
 
 def test_tpe_prefers_the_better_variant_but_tries_all():
     space = build(*((name, {"a": list(range(1, 9)), "b": list(range(1, 9))}, []) for name in ("v", "plain")))
-    search, asked = make_search("tpe", space, seed=1), []
+    search, proposed = make_search("tpe", space, seed=1), []
     for _ in range(60):
-        asked.append(search.ask())
-        search.tell(asked[-1], time_of(asked[-1]))
-    assert {c.variant for c in asked[:11]} == {"v", "plain"}
-    assert sum(c.variant == "v" for c in asked[11:]) > 35
+        proposed.append(search.ask())
+        search.tell(proposed[-1], time_of(proposed[-1]))
+    assert {c.variant for c in proposed[:11]} == {"v", "plain"}
+    assert sum(c.variant == "v" for c in proposed[11:]) > 35
 
 
 def test_tpe_learns_from_failures():
@@ -239,13 +239,13 @@ def test_history_teaches():
     space = single(6, 5)
     best = min(space.configurations(), key=cost)
     ranked = sorted(space.configurations(), key=cost)
-    taught, asked = make_search("tpe", space, seed=2), []
+    taught, proposed = make_search("tpe", space, seed=2), []
     for configuration in ranked[1::4]:  # more than is kept
         taught.add(configuration, time_of(configuration))
     for _ in range(40):
-        asked.append(taught.ask())
-        taught.tell(asked[-1], time_of(asked[-1]))
-    assert best in asked
+        proposed.append(taught.ask())
+        taught.tell(proposed[-1], time_of(proposed[-1]))
+    assert best in proposed
 
 
 def test_start_draws_the_variant_first():
@@ -319,13 +319,13 @@ def users_module(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["my_samplers:Plain", "my_samplers:Last"])
 def test_a_users_own_sampler(name):
     space = union()
-    search, asked = make_search(name, space, seed=1), []
+    search, proposed = make_search(name, space, seed=1), []
     while (configuration := search.ask()) is not None:
-        asked.append(configuration)
+        proposed.append(configuration)
         search.tell(configuration, time_of(configuration))
-    assert sorted(map(str, asked)) == sorted(map(str, space.configurations()))
+    assert sorted(map(str, proposed)) == sorted(map(str, space.configurations()))
     if name.endswith("Last"):
-        assert asked[:2] == [space.default, list(space.configurations())[-1]]
+        assert proposed[:2] == [space.default, list(space.configurations())[-1]]
 
 
 @pytest.mark.usefixtures("users_module")

@@ -1,4 +1,4 @@
-"""The loop of a run: seeds, failures, requests, conditions, and what is in the database afterwards."""
+"""The loop of a run: random seeds, failures, requests, conditions, and what is in the database afterwards."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_same_seed_gives_the_same_sequence(recording: Path, database: Database, 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_order_of_the_answers_does_not_matter(database: Database, kernel: KernelSpec, sampler: str) -> None:
-    found = []
+    sequences = []
     for shuffle in (None, 1, 2):
         device = StubDevice(lookahead=6, shuffle=shuffle)
         run(kernel, database, device, sampler=sampler, seed=5)
-        found.append(device.asked)
-    assert found[0] == found[1] == found[2]
+        sequences.append(device.submitted)
+    assert sequences[0] == sequences[1] == sequences[2]
 
 
 def test_run_ends_with_a_winner(recording: Path, database: Database) -> None:
@@ -134,7 +134,7 @@ def test_space_that_ends_before_the_budget(database: Database, kernel: KernelSpe
             fixed={"block_size": ("32", "64"), "items": ("1", "2", "3")},
             sampler="tpe",
         )
-        assert len(device.asked) == len(set(device.asked)) == 6
+        assert len(device.submitted) == len(set(device.submitted)) == 6
         assert len(result.state.trials) == 6
         assert result.finish is not None
 
@@ -174,7 +174,7 @@ def test_tuning_again_tries_new_ground(database: Database, kernel: KernelSpec) -
     second = run(kernel, database, device, from_scratch=False, seed=9)
     assert first.finish is not None
     assert second.finish is not None
-    again = set(sequence(database, first.state.run.id)) & set(device.asked)
+    again = set(sequence(database, first.state.run.id)) & set(device.submitted)
     best = sorted(sequence(database, first.state.run.id), key=time_of)[:RETRIED]
     assert again == {first.state.space.default, *best, first.finish.winner.configuration}
     assert second.finish.time_ns <= first.finish.time_ns * 1.001
@@ -196,13 +196,13 @@ def test_another_kernel_text_teaches_nothing(database: Database, kernel: KernelS
     assert run(kernel, database, StubDevice(), from_scratch=False).state.known_before == 0
 
 
-def test_other_sizes_and_gpus_are_hints(database: Database, kernel: KernelSpec) -> None:
-    """They are no results of this problem: what was best there is asked for again, early."""
+def test_other_sizes_and_gpus_transfer(database: Database, kernel: KernelSpec) -> None:
+    """They are no results of this problem: what was best there is tried again, early."""
 
     def at(size: int, **changes: Any) -> Result:
         (name,) = kernel.problem().sizes
-        asked = {"trials": 30, **changes}
-        request = request_of(kernel, kernel.problem(sizes={name: size}), **asked)
+        options = {"trials": 30, **changes}
+        request = request_of(kernel, kernel.problem(sizes={name: size}), **options)
         return tune(request, StubDevice(), database, Watcher())
 
     first = at(1 << 20)

@@ -42,23 +42,23 @@ def early(
     database: Database,
     device: Device | None = None,
     watcher: Watcher | None = None,
-    **asked: Any,
+    **changes: Any,
 ) -> Result:
-    asked = {"trials": 200, "sampler": "kriging", "stop_early": True, **asked}
-    return run(kernel, database, device or StubDevice(answer=smooth), watcher, **asked)
+    options = {"trials": 200, "sampler": "gp-ei", "stop_early": True, **changes}
+    return run(kernel, database, device or StubDevice(answer=smooth), watcher, **options)
 
 
 def test_stops_when_nothing_beyond_the_noise_is_expected(database: Database, kernel: KernelSpec) -> None:
     result = early(kernel, database)
-    tried, enough = len(result.state.trials), result.state.stopped
+    tried, stopped = len(result.state.trials), result.state.stopped
     assert PATIENCE < tried < 150
     assert result.state.incumbent is not None
     assert result.state.incumbent.configuration == plain(256, 4)
-    assert enough is not None and result.finish is not None
-    assert enough.expected < enough.noise_floor == DEFAULT_NOISE_FLOOR
+    assert stopped is not None and result.finish is not None
+    assert stopped.expected < stopped.noise_floor == DEFAULT_NOISE_FLOOR
     said = f"stopped after {tried} of 200 trials: no improvement beyond the noise floor (0.5 %) is expected"
     assert said in summary(result, Path("x.db"))
-    kept = {"expected": enough.expected, "noise_floor": 0.005, "patience": PATIENCE}
+    kept = {"expected": stopped.expected, "noise_floor": 0.005, "patience": PATIENCE}
     assert result_as_json(result)["stats"]["stopped"] == kept
     assert database.run_state(result.state.run.id)["stats"]["stopped"] == kept
     assert database.run_state(result.state.run.id)["state"] == "finished"
@@ -80,12 +80,12 @@ def test_what_was_used_up_was_not_stopped(database: Database, kernel: KernelSpec
 
 
 def test_stop_does_not_depend_on_the_order_of_the_answers(database: Database, kernel: KernelSpec) -> None:
-    found = []
+    sequences = []
     for shuffle in (None, 1, 2):
         device = StubDevice(lookahead=6, shuffle=shuffle, answer=smooth)
         assert early(kernel, database, device).state.stopped is not None
-        found.append(device.asked)
-    assert found[0] == found[1] == found[2]
+        sequences.append(device.submitted)
+    assert sequences[0] == sequences[1] == sequences[2]
 
 
 def test_a_quieter_device_is_stopped_later(database: Database, kernel: KernelSpec) -> None:
@@ -113,17 +113,17 @@ def test_resumed_run_that_was_stopped_tries_nothing_new(database: Database, kern
         early(kernel, database, watcher=watcher, stop=lambda: bool(watcher.phases))
     device = StubDevice(answer=smooth)
     result = early(kernel, database, device, resume=True, stop_early=False)
-    assert device.asked == []
+    assert device.submitted == []
     assert result.state.stopped is not None and result.finish is not None
 
 
 def test_resumed_run_keeps_its_stop(database: Database, kernel: KernelSpec) -> None:
-    for asked in (True, False):
+    for early_stop in (True, False):
         watcher = Watcher()
         with pytest.raises(Interrupted):
-            early(kernel, database, watcher=watcher, stop_early=asked, stop=stop_after(watcher, 10))
-        result = early(kernel, database, stop_early=not asked, resume=True, trials=200)
-        assert (result.state.stopped is not None) == asked
+            early(kernel, database, watcher=watcher, stop_early=early_stop, stop=stop_after(watcher, 10))
+        result = early(kernel, database, stop_early=not early_stop, resume=True, trials=200)
+        assert (result.state.stopped is not None) == early_stop
 
 
 def test_tuning_again_stops_sooner(database: Database, kernel: KernelSpec) -> None:
@@ -166,9 +166,9 @@ def test_what_a_recording_knows_is_not_what_was_measured(recording: Path, databa
 @pytest.mark.parametrize(
     ("count", "said"),
     [
-        (0, "verified at no awkward size: none suits it"),
-        (1, "right at 1 awkward size"),
-        (2, "right at 2 awkward sizes"),
+        (0, "verified at no edge-case size: none suits it"),
+        (1, "right at 1 edge-case size"),
+        (2, "right at 2 edge-case sizes"),
     ],
 )
 def test_summary_says_at_how_many_sizes_the_winner_was_verified(
@@ -200,10 +200,10 @@ def test_best_of_a_run_that_could_not_confirm_is_tried_again(database: Database,
     text = summary(first, Path("x.db"))
     assert "confirmed  NOT: in a fresh process: worker_died: the device is busy" in text
     assert "rejected" not in text
-    best = min(device.asked, key=time_of)
+    best = min(device.submitted, key=time_of)
     device = StubDevice()
     second = run(kernel, database, device, from_scratch=False, seed=1)
-    assert best in device.asked
+    assert best in device.submitted
     assert second.finish is not None
     assert second.finish.exportable
 
@@ -217,7 +217,7 @@ def with_error(configuration: Configuration) -> Measurement:
     return replace(good(time_of(configuration)), verification=Verification(True, true_error=error))
 
 
-class Judging(StubDevice):
+class Inaccurate(StubDevice):
     def __init__(self, **changes: Any) -> None:
         super().__init__(answer=with_error, **changes)
         self.confirmed = lambda c, time_ns: with_error(c)
@@ -226,7 +226,7 @@ class Judging(StubDevice):
 
 def test_too_inaccurate_is_a_failure_but_kept(database: Database, kernel: KernelSpec) -> None:
     truth = kernel.problem(dtypes={"input": "float32"})
-    device = Judging()
+    device = Inaccurate()
     result = run(kernel, database, device, max_error=0.15, truth=truth)
     assert device.truth == truth
     trials = database.trials(result.state.run.id)
@@ -251,12 +251,12 @@ def test_unknown_error_is_not_within_a_bound(database: Database, kernel: KernelS
 
 
 def test_bound_that_no_kernel_can_keep(database: Database, kernel: KernelSpec) -> None:
-    device = Judging()
+    device = Inaccurate()
     with pytest.raises(
         TooInaccurateError, match=r"rounding alone makes an error of 0\.0001, above 5e-05; choose"
     ):
         run(kernel, database, device, max_error=5e-5)
-    assert device.asked == []
+    assert device.submitted == []
     assert database.select("SELECT * FROM runs") == []
 
 
@@ -264,10 +264,10 @@ def test_resumed_run_keeps_its_bound(database: Database, kernel: KernelSpec) -> 
     watcher = Watcher()
     truth = kernel.problem(dtypes={"input": "float32"})
     with pytest.raises(Interrupted):
-        run(kernel, database, Judging(), watcher, max_error=0.15, truth=truth, stop=stop_after(watcher, 5))
+        run(kernel, database, Inaccurate(), watcher, max_error=0.15, truth=truth, stop=stop_after(watcher, 5))
     with pytest.raises(TunerError, match=r"began with --max-error 0\.15; leave out --resume"):
-        run(kernel, database, Judging(), resume=True, max_error=0.2)
-    device = Judging()
+        run(kernel, database, Inaccurate(), resume=True, max_error=0.2)
+    device = Inaccurate()
     result = run(kernel, database, device, resume=True)
     assert device.truth == truth
     assert "inaccurate" in result.state.failures
@@ -278,13 +278,13 @@ def test_run_without_a_bound_is_not_resumed_with_one(database: Database, kernel:
     with pytest.raises(Interrupted):
         run(kernel, database, StubDevice(), watcher, stop=stop_after(watcher, 5))
     with pytest.raises(TunerError, match="began without a bound"):
-        run(kernel, database, Judging(), resume=True, max_error=0.2)
+        run(kernel, database, Inaccurate(), resume=True, max_error=0.2)
 
 
-def test_another_bound_judges_earlier_trials_anew(database: Database, kernel: KernelSpec) -> None:
+def test_another_bound_decides_about_earlier_trials_again(database: Database, kernel: KernelSpec) -> None:
     fixed = {"items": ("1",)}
-    strict = run(kernel, database, Judging(), fixed=fixed, max_error=0.15, from_scratch=False)
-    free = run(kernel, database, Judging(), fixed=fixed, max_error=0.3, from_scratch=False)
+    strict = run(kernel, database, Inaccurate(), fixed=fixed, max_error=0.15, from_scratch=False)
+    free = run(kernel, database, Inaccurate(), fixed=fixed, max_error=0.3, from_scratch=False)
     assert strict.finish is not None
     assert free.finish is not None
     assert free.finish.time_ns < strict.finish.time_ns, (
@@ -294,15 +294,15 @@ def test_another_bound_judges_earlier_trials_anew(database: Database, kernel: Ke
 
 def test_too_inaccurate_once_is_not_tried_again(database: Database, kernel: KernelSpec) -> None:
     fixed = {"items": ("1",)}  # 32 configurations
-    first = run(kernel, database, Judging(), fixed=fixed, max_error=0.15, from_scratch=False)
+    first = run(kernel, database, Inaccurate(), fixed=fixed, max_error=0.15, from_scratch=False)
     far = {t.configuration for t in first.state.trials if t.status is Status.INACCURATE}
     assert far
-    device = Judging()
+    device = Inaccurate()
     run(kernel, database, device, fixed=fixed, max_error=0.15, from_scratch=False)
-    assert not far & (set(device.asked) - {first.state.space.default})
-    device = Judging()
+    assert not far & (set(device.submitted) - {first.state.space.default})
+    device = Inaccurate()
     tighter = run(kernel, database, device, fixed=fixed, max_error=0.12, from_scratch=False)
-    assert not far & (set(device.asked) - {first.state.space.default})
+    assert not far & (set(device.submitted) - {first.state.space.default})
     assert tighter.finish is not None
 
 
@@ -310,7 +310,7 @@ def test_unknown_error_is_found_out(database: Database, kernel: KernelSpec) -> N
     """What was tried without a bound has no error: it is new ground for a run with one."""
     fixed = {"items": ("1",)}
     run(kernel, database, StubDevice(), fixed=fixed, from_scratch=False)
-    device = Judging()
+    device = Inaccurate()
     result = run(kernel, database, device, fixed=fixed, max_error=0.15, from_scratch=False)
-    assert len(device.asked) == 32
+    assert len(device.submitted) == 32
     assert result.finish is not None

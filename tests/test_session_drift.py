@@ -57,7 +57,7 @@ def test_what_a_drifting_gpu_timed_is_timed_again(
     ]
     assert {trial.configuration for trial in again} == {trial.configuration for trial in suspect}
     assert len(again) == len(suspect) == result.state.retimed == result.stats["retimed"]
-    assert len(trials) == 40 + len(again) == len(device.asked), "beyond the budget"
+    assert len(trials) == 40 + len(again) == len(device.submitted), "beyond the budget"
     assert result.finish is not None
     assert SUSPECT not in result.finish.winner.tags
     assert SUSPECT not in (result.state.incumbent or result.finish.winner).tags
@@ -68,10 +68,10 @@ def test_what_a_drifting_gpu_timed_is_timed_again(
 
 
 def test_drift_at_the_very_end_is_mended(database: Database, kernel: KernelSpec) -> None:
-    """Also when the time is over: who is suspect could not be the winner otherwise."""
+    """Also when the time is over: a suspect one could not be the winner otherwise."""
     device = Drifting(1, 40)
     result = run(kernel, database, device)
-    assert len(device.asked) == 56
+    assert len(device.submitted) == 56
     assert result.finish is not None
     small = run(
         kernel, database, Drifting(1, 3), fixed={"block_size": ("32",), "items": ("1", "2", "3")}, trials=3
@@ -85,10 +85,10 @@ def test_far_and_failed_are_not_timed_again(database: Database, kernel: KernelSp
     slow = device.drifting
 
     def answer(configuration: Configuration) -> Measurement:
-        found = slow(configuration)
+        measurement = slow(configuration)
         if device.count == 3:
             return good(200_000)
-        return Measurement(Status.HANG, error="oh") if device.count == 5 else found
+        return Measurement(Status.HANG, error="oh") if device.count == 5 else measurement
 
     device.answer = answer
     result = run(kernel, database, device)
@@ -99,7 +99,7 @@ def test_far_and_failed_are_not_timed_again(database: Database, kernel: KernelSp
 def test_gpu_that_drifts_all_the_time_comes_to_an_end(database: Database, kernel: KernelSpec) -> None:
     device = StubDevice(answer=lambda c: replace(good(100_000 + time_of(c) / 100), drifted=True))
     result = run(kernel, database, device)
-    assert len(device.asked) == 120, "each at most twice again"
+    assert len(device.submitted) == 120, "each at most twice again"
     assert result.finish is not None
 
 
@@ -131,8 +131,8 @@ def test_failures_do_not_push_the_doubtful_out(database: Database, kernel: Kerne
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_answer_of_a_doubtful_equal_is_doubtful(database: Database, kernel: KernelSpec, when: str) -> None:
-    """Who got the answer of an equal source is timed again like that one, if the GPU had drifted about it."""
-    place = 5 if when == "before" else 9
+    """A trial with the samples of an equal source is timed again like that one, if the GPU drifted around it."""
+    last = 5 if when == "before" else 9
     count = iter(range(1, 1000))
     lucky = good(90_000)
 
@@ -140,21 +140,21 @@ def test_answer_of_a_doubtful_equal_is_doubtful(database: Database, kernel: Kern
         now = next(count)
         if now == 4:
             return lucky
-        if now == place:
+        if now == last:
             return replace(lucky, measure_s=0.0)
         return replace(good(100_000 + now), drifted=now == 8)
 
     result = run(kernel, database, StubDevice(lookahead=4, answer=answer))
     suspect = {t.number: t.configuration for t in result.state.trials if SUSPECT in t.tags}
-    assert {3, place - 1} <= set(suspect)
-    assert place == 5 or 10 not in suspect
+    assert {3, last - 1} <= set(suspect)
+    assert last == 5 or 10 not in suspect
     assert result.finish is not None
     assert (result.state.incumbent or result.finish.winner).time_ns == pytest.approx(100_001, rel=1e-3)
-    believed = {t.configuration for t in result.state.trials if SUSPECT not in t.tags}
-    assert set(suspect.values()) <= believed
+    steady = {t.configuration for t in result.state.trials if SUSPECT not in t.tags}
+    assert set(suspect.values()) <= steady
 
 
-def test_answer_of_a_steady_equal_is_believed() -> None:
+def test_answer_of_a_steady_equal_counts() -> None:
     """Between the equal source's timing and now there was a look at which all was well."""
     drift = DriftCheck()
 
@@ -166,7 +166,7 @@ def test_answer_of_a_steady_equal_is_believed() -> None:
 
     for number in range(17):
         assert ended(number, 100.0 + number / 10) == []
-    assert ended(17, 100.0, timed=False) == []  # of number 0, which is not in doubt any more
+    assert ended(17, 100.0, timed=False) == []  # of number 0, which is not suspect any more
     assert ended(18, 101.6, timed=False) == []  # of number 16
     assert ended(19, 102.0, timed=False, drifted=True) == [], "the drift of another"
     assert ended(20, 103.0, drifted=True) == [*range(2, 17), 18, 20]
@@ -183,10 +183,10 @@ def test_resumed_run_times_again_what_was_suspect(
     result = run(kernel, database, device, resume=True)
     trials = database.trials(result.state.run.id)
     suspect = {trial.configuration for trial in trials if SUSPECT in trial.tags}
-    believed = [trial.configuration for trial in trials if SUSPECT not in trial.tags]
+    steady = [trial.configuration for trial in trials if SUSPECT not in trial.tags]
     assert len(suspect) == 16
-    assert suspect < set(believed)
-    assert len(believed) == len(set(believed)) == 40
+    assert suspect < set(steady)
+    assert len(steady) == len(set(steady)) == 40
     assert len(trials) == 56
     assert result.state.retimed == 16
 

@@ -69,7 +69,7 @@ def test_resumed_brute_force_is_the_unbroken_run(
     with pytest.raises(Interrupted):
         run(kernel, database, StubDevice(), watcher, sampler="brute-force", stop=stop_after(watcher, 13))
     run(kernel, database, StubDevice(), sampler="brute-force", resume=True)
-    assert sequence(database, only_run(database)[0]) == unbroken.asked
+    assert sequence(database, only_run(database)[0]) == unbroken.submitted
 
 
 def test_interrupted_in_the_finish(database: Database, kernel: KernelSpec) -> None:
@@ -78,7 +78,7 @@ def test_interrupted_in_the_finish(database: Database, kernel: KernelSpec) -> No
         run(kernel, database, StubDevice(), watcher, stop=lambda: bool(watcher.phases))
     device = StubDevice()
     result = run(kernel, database, device, resume=True)
-    assert device.asked == []
+    assert device.submitted == []
     assert result.finish is not None
 
 
@@ -87,7 +87,7 @@ def test_ctrl_c_twice_says_nothing_against_what_was_under_way(database: Database
         """Answers a question, and is stopped at the next, without waiting for what is under way."""
 
         def collect(self, timeout_s: float) -> list[Outcome]:
-            if len(self.asked) > len(self.waiting) + 1:
+            if len(self.submitted) > len(self.waiting) + 1:
                 raise KeyboardInterrupt
             return super().collect(timeout_s)
 
@@ -107,17 +107,17 @@ def unstable(database: Database) -> list[Configuration]:
     return [t.configuration for t in database.trials(run_id) if t.status is Status.UNSTABLE]
 
 
-def test_who_was_rejected_stays_so_when_the_finish_is_interrupted(
+def test_a_rejected_trial_stays_so_when_the_finish_is_interrupted(
     database: Database, kernel: KernelSpec
 ) -> None:
     device, watcher = StubDevice(), Watcher()
     wrong: list[Configuration] = []
 
-    def edges(problem: Problem, configuration: Configuration) -> Measurement:
+    def edge_case(problem: Problem, configuration: Configuration) -> Measurement:
         wrong.append(configuration)
         return Measurement(Status.WRONG_RESULT, error="no")
 
-    device.edges = edges
+    device.edge_case = edge_case
     confirming = "confirming the winner in a fresh process"
     with pytest.raises(Interrupted):
         run(kernel, database, device, watcher, stop=lambda: watcher.phases.count(confirming) == 2)
@@ -125,14 +125,14 @@ def test_who_was_rejected_stays_so_when_the_finish_is_interrupted(
     assert unstable(database) == wrong[:1]
 
 
-def test_who_was_rejected_stays_so_when_the_device_is_lost(database: Database, kernel: KernelSpec) -> None:
-    class Lost(StubDevice):
+def test_a_rejected_trial_stays_so_when_the_device_fails(database: Database, kernel: KernelSpec) -> None:
+    class Failing(StubDevice):
         def race(self, *arguments: Any) -> RaceRound:
             if self.races:
                 raise DeviceError("the measuring process ended twice in a race")
             return super().race(*arguments)
 
-    device = Lost()
+    device = Failing()
     device.lose = lambda contestants: 0
     with pytest.raises(DeviceError):
         run(kernel, database, device)
@@ -153,14 +153,14 @@ def test_resume_keeps_the_narrowing(database: Database, kernel: KernelSpec) -> N
         run(kernel, database, StubDevice(), watcher, fixed={"items": ("1", "2")}, stop=stop_after(watcher, 5))
     device = StubDevice()
     run(kernel, database, device, resume=True)
-    assert {c.values["items"] for c in device.asked} == {1, 2}
+    assert {c.values["items"] for c in device.submitted} == {1, 2}
 
 
 @pytest.mark.parametrize("done", [0, 2, 3, 12])
 def test_resumed_run_tries_the_best_of_earlier_runs_once(
     database: Database, kernel: KernelSpec, done: int
 ) -> None:
-    """What another day timed can be no finalist: whoever was not tried again before the interruption is afterwards."""
+    """Times of another day cannot race: the best not yet tried again are tried after the interruption."""
     first = run(kernel, database, StubDevice(), from_scratch=False)
     assert first.finish is not None
     best = sorted(sequence(database, first.state.run.id), key=time_of)[:RETRIED]
@@ -174,7 +174,7 @@ def test_resumed_run_tries_the_best_of_earlier_runs_once(
     assert tried[0] == result.state.space.default
     assert set(best) <= set(tried[: 2 + RETRIED])
     assert len(tried) == len(set(tried)) == 20
-    assert len(device.asked) == 20 - done
+    assert len(device.submitted) == 20 - done
     assert result.finish is not None
     assert result.finish.incumbent is not None
     assert result.finish.incumbent.configuration == first.finish.winner.configuration
@@ -237,8 +237,8 @@ def test_what_was_begun_is_tried_again_first(database: Database, kernel: KernelS
     dead_run(database, kernel, {plain(64): 1, plain(96): 1, plain(128): 1})
     device = StubDevice(lookahead=4, shuffle=3)
     run(kernel, database, device, resume=True)
-    assert device.asked[:3] == [plain(64), plain(96), plain(128)]
-    assert len(device.asked) == len(set(device.asked)) == 10
+    assert device.submitted[:3] == [plain(64), plain(96), plain(128)]
+    assert len(device.submitted) == len(set(device.submitted)) == 10
 
 
 def test_what_was_begun_is_not_asked_for_again(database: Database, kernel: KernelSpec) -> None:
@@ -255,15 +255,15 @@ def test_what_was_begun_is_not_asked_for_again(database: Database, kernel: Kerne
     dead_run(database, kernel, {plain(32, items): 1 for items in (2, 3, 4, 5)}, "brute-force")
     device = LastFirst(lookahead=4)
     run(kernel, database, device, resume=True)
-    assert device.asked[:4] == [plain(32, items) for items in (2, 3, 4, 5)]
-    assert len(device.asked) == len(set(device.asked)) == 10
+    assert device.submitted[:4] == [plain(32, items) for items in (2, 3, 4, 5)]
+    assert len(device.submitted) == len(set(device.submitted)) == 10
 
 
 def test_what_kills_the_tuner_is_given_up(database: Database, kernel: KernelSpec) -> None:
     dead_run(database, kernel, {plain(64): 5, plain(96): 1})
     device = StubDevice()
     result = run(kernel, database, device, resume=True)
-    assert plain(64) not in device.asked
+    assert plain(64) not in device.submitted
     (crashed,) = [trial for trial in database.trials("dead") if trial.status is Status.CRASHED]
     assert crashed.configuration == plain(64)
     assert "5 times" in crashed.error
@@ -273,7 +273,7 @@ def test_what_kills_the_tuner_is_given_up(database: Database, kernel: KernelSpec
 
 
 def test_suspect_is_tried_alone(database: Database, kernel: KernelSpec) -> None:
-    """Begun twice without a result, it may be innocent: it gets one more chance, with nobody beside it."""
+    """Begun twice without a result, it may be innocent: it gets one more chance, with nothing beside it."""
     dead_run(database, kernel, {plain(96): 1, plain(64): 2})
 
     class Counting(StubDevice):
@@ -290,22 +290,22 @@ def test_suspect_is_tried_alone(database: Database, kernel: KernelSpec) -> None:
     assert {trial.status for trial in database.trials("dead")} == {Status.OK}
 
 
-def test_device_that_is_lost(database: Database, kernel: KernelSpec) -> None:
-    class Lost(StubDevice):
+def test_device_that_fails(database: Database, kernel: KernelSpec) -> None:
+    class Failing(StubDevice):
         def collect(self, timeout_s: float) -> list[Outcome]:
-            if len(self.asked) > 12:
+            if len(self.submitted) > 12:
                 raise DeviceError("the measuring process cannot be started: no GPU")
             return super().collect(timeout_s)
 
     with pytest.raises(DeviceError):
-        run(kernel, database, Lost(lookahead=3))
+        run(kernel, database, Failing(lookahead=3))
     run_id, state = only_run(database)
     assert state == "failed"
-    known = len(database.trials(run_id))
-    assert known == 10
+    done = len(database.trials(run_id))
+    assert done == 10
     device = StubDevice(lookahead=3)
     run(kernel, database, device, resume=True)
-    assert len(device.asked) == 40 - known
+    assert len(device.submitted) == 40 - done
     assert len(set(sequence(database, run_id))) == 40
 
 

@@ -138,12 +138,12 @@ def test_nothing_is_nominated_that_cannot_be_chosen_any_more() -> None:
 def test_the_order_in_which_things_end_does_not_matter(
     database: Database, kernel: KernelSpec, measure_s: float
 ) -> None:
-    found = []
+    runs = []
     for shuffle in range(3):
         device = CompilingDevice(shuffle=shuffle, answer=smooth, measure_s=measure_s)
         run(kernel, database, device, sampler="gp-ei", seed=5, trials=20)
-        found.append((device.asked, device.begun, device.forgotten))
-    assert found[0] == found[1] == found[2]
+        runs.append((device.submitted, device.begun, device.forgotten))
+    assert runs[0] == runs[1] == runs[2]
 
 
 def test_only_what_is_tried_or_cannot_be_is_a_trial(database: Database, kernel: KernelSpec) -> None:
@@ -167,7 +167,7 @@ def test_only_what_is_tried_or_cannot_be_is_a_trial(database: Database, kernel: 
     assert not device.ended  # nothing stays behind when the search is over
 
 
-def test_fewer_trials_are_lost_to_what_was_asked_for_too_early(
+def test_choosing_late_takes_fewer_trials_than_the_order_asked(
     database: Database, kernel: KernelSpec
 ) -> None:
     """Both keep twelve candidates under way; one of them tries them in the order asked."""
@@ -177,9 +177,9 @@ def test_fewer_trials_are_lost_to_what_was_asked_for_too_early(
         times = [trial.time_ns or 1e9 for trial in database.trials(result.state.run.id)]
         return times.index(min(times)) + 1
 
-    asked = trials_to_the_best(StubDevice(lookahead=24, answer=smooth))
+    in_order = trials_to_the_best(StubDevice(lookahead=24, answer=smooth))
     chosen = trials_to_the_best(CompilingDevice(compilers=16, answer=smooth, measure_s=4.0))
-    assert chosen < asked
+    assert chosen < in_order
 
 
 def test_without_compilers_to_spare_nothing_is_passed_over_and_nothing_waited_for(
@@ -190,12 +190,12 @@ def test_without_compilers_to_spare_nothing_is_passed_over_and_nothing_waited_fo
 
         def submit(self, number: int, configuration: Configuration, *incumbent: Any) -> None:
             super().submit(number, configuration, *incumbent)
-            if len(self.asked) > 30:  # until eight have been told nobody knows
+            if len(self.submitted) > 30:  # until eight have been told it is not known
                 self.beside = max(self.beside, len(self.waiting))
 
     device = Slow(compilers=16, answer=smooth, measure_s=0.01)
     result = run(kernel, database, device, sampler="gp-ei", trials=80)
-    assert len(set(device.begun) - set(device.asked)) <= TOGETHER
+    assert len(set(device.begun) - set(device.submitted)) <= TOGETHER
     assert device.beside > 2 * DEPTH  # the compilers have enough to do
     assert "candidates" not in summary(result, Path("t.db"))
 
@@ -225,14 +225,16 @@ def test_a_small_space_is_tried_whole(database: Database, kernel: KernelSpec) ->
     device = CompilingDevice(compilers=2)
     fixed = {"block_size": ("32", "64"), "items": ("1", "2", "3")}
     result = run(kernel, database, device, sampler="gp-ei", fixed=fixed)
-    assert len(result.state.trials) == len(set(device.asked)) == 6
+    assert len(result.state.trials) == len(set(device.submitted)) == 6
 
 
-def test_seeds_that_are_nominated_are_tried_once(database: Database, kernel: KernelSpec) -> None:
+def test_initial_configurations_that_are_nominated_are_tried_once(
+    database: Database, kernel: KernelSpec
+) -> None:
     run(kernel, database, StubDevice(answer=smooth), from_scratch=False, sampler="gp-ei", trials=30)
     device = CompilingDevice(answer=smooth)
     run(kernel, database, device, from_scratch=False, sampler="gp-ei", trials=20, seed=8)
-    assert len(device.asked) == len(set(device.asked)) == 20
+    assert len(device.submitted) == len(set(device.submitted)) == 20
 
 
 def test_attempts_that_are_nominated_are_tried_once(database: Database, kernel: KernelSpec) -> None:
@@ -240,7 +242,7 @@ def test_attempts_that_are_nominated_are_tried_once(database: Database, kernel: 
 
     class Killed(StubDevice):
         def collect(self, timeout_s: float) -> list[Outcome]:
-            if len(self.asked) > 8:
+            if len(self.submitted) > 8:
                 raise DeviceError("gone")
             return super().collect(timeout_s)
 
@@ -252,7 +254,7 @@ def test_attempts_that_are_nominated_are_tried_once(database: Database, kernel: 
     assert len(begun) > 1
     device = CompilingDevice(compilers=8)
     run(kernel, database, device, sampler="gp-ei", resume=True)
-    assert device.asked[: len(begun)] == begun
+    assert device.submitted[: len(begun)] == begun
     assert len(sequence(database, run_id)) == len(set(sequence(database, run_id))) == 16
 
 
@@ -287,7 +289,7 @@ def test_interrupted_before_the_default_ended(database: Database, kernel: Kernel
         run(kernel, database, Held(), watcher, sampler="gp-ei", stop=stop_after(watcher, 2))
     device = CompilingDevice()
     result = run(kernel, database, device, sampler="gp-ei", resume=True)
-    assert device.asked[0] == result.state.space.default
+    assert device.submitted[0] == result.state.space.default
     assert result.state.default is not None
 
 
@@ -310,12 +312,12 @@ def test_a_compilation_that_hangs_is_passed_over(
 
     device = Stuck(measure_s=4.0)
     result = run(kernel, database, device, sampler="gp-ei", trials=20)
-    assert device.stuck not in device.asked
+    assert device.stuck not in device.submitted
     assert len(result.state.trials) == 20
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_compilation_that_ends_between_two_looks_does_not_end_the_run(
+def test_a_compilation_that_ends_between_two_probes_does_not_end_the_run(
     database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """A compiler may end at any moment: also when nothing is left to wait for, and the run looks whether it is over."""
@@ -325,18 +327,18 @@ def test_a_compilation_that_ends_between_two_looks_does_not_end_the_run(
     assert len(result.state.trials) == 40
 
 
-def test_a_compilation_that_ends_between_two_looks_does_not_change_the_choice(
+def test_a_compilation_that_ends_between_two_probes_does_not_change_the_choice(
     database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is told before a choice must not depend on which of two looks found it held up."""
-    ready, found = Shortlist.ready, []
+    """What is told before a choice must not depend on which of two looks runs it held up."""
+    ready, runs = Shortlist.ready, []
     for seed in range(4):
         draw = random.Random(seed)
         monkeypatch.setattr(Shortlist, "ready", lambda self, draw=draw: ready(self) and draw.random() < 0.5)
         device = CompilingDevice(answer=smooth, measure_s=4.0)
         run(kernel, database, device, sampler="gp-ei", seed=5, trials=20)
-        found.append((device.asked, device.begun, device.forgotten))
-    assert found[0] == found[1] == found[2] == found[3]
+        runs.append((device.submitted, device.begun, device.forgotten))
+    assert runs[0] == runs[1] == runs[2] == runs[3]
 
 
 def test_time_that_ends_while_others_are_nominated_ends_the_run(
@@ -383,9 +385,9 @@ def wait_for(device: LocalDevice, configuration: Configuration) -> Compiled:
 
 def answer_of(device: LocalDevice) -> Outcome:
     deadline = time.monotonic() + 60
-    while not (found := device.collect(1.0)):
+    while not (outcomes := device.collect(1.0)):
         assert time.monotonic() < deadline
-    return found[0]
+    return outcomes[0]
 
 
 def test_what_was_compiled_ahead_is_not_compiled_again(
@@ -411,8 +413,8 @@ def test_what_is_submitted_while_it_is_compiled_is_answered_once(local: LocalDev
         local.compile(configuration)
     for number, configuration in enumerate(configurations):
         local.submit(number, configuration)
-    found = sorted(answer_of(local).number for _ in configurations)
-    assert found == [0, 1, 2]
+    numbers = sorted(answer_of(local).number for _ in configurations)
+    assert numbers == [0, 1, 2]
     assert local.collect(0.2) == []
 
 

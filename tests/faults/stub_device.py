@@ -49,7 +49,7 @@ class StubDevice(Device):
         self.gpu = ARCHITECTURES[90]
         self.lookahead = lookahead
         self.answer = answer
-        self.asked: list[Configuration] = []
+        self.submitted: list[Configuration] = []
         self.incumbent: Incumbent = no_incumbent
         self.prepared: list[Problem] = []
         self.truth: Problem | None = None
@@ -60,7 +60,7 @@ class StubDevice(Device):
         self.lose: Callable[[Sequence[Contestant]], int | None] = lambda contestants: None
         self.race_noise = 0.0
         self.confirmed: Callable[[Configuration, float], Measurement] = lambda c, time_ns: good(time_of(c))
-        self.edges: Callable[[Problem, Configuration], Measurement] = lambda p, c: good(1000.0)
+        self.edge_case: Callable[[Problem, Configuration], Measurement] = lambda p, c: good(1000.0)
 
     def choose_conditions(
         self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
@@ -79,7 +79,7 @@ class StubDevice(Device):
 
     def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
         self.incumbent = incumbent
-        self.asked.append(configuration)
+        self.submitted.append(configuration)
         self.waiting.append((number, configuration))
 
     def collect(self, timeout_s: float) -> list[Outcome]:
@@ -95,7 +95,7 @@ class StubDevice(Device):
         self.races.append(running)
         lost = self.lose(contestants)
         if lost is not None:
-            return RaceRound([], lost=lost, error="it failed in the race")
+            return RaceRound([], failed=lost, error="it failed in the race")
         draw = random.Random(seed)
         times = [time_of(configuration) for configuration in running]
         noisy = [
@@ -113,7 +113,7 @@ class StubDevice(Device):
     def verify_at(
         self, problems: Sequence[Problem], configuration: Configuration
     ) -> list[tuple[Problem, Measurement]]:
-        return [(problem, self.edges(problem, configuration)) for problem in problems]
+        return [(problem, self.edge_case(problem, configuration)) for problem in problems]
 
     def close(self) -> None:
         self.closed = True

@@ -1,4 +1,4 @@
-"""What is tried first: read from a kernel's file, settled for a problem and a GPU, asked for after the default."""
+"""Initial configurations: read from a kernel's file, settled for a problem and a GPU, tried after the default."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tuner.tuning.session import tune
 from tuner.tuning.state import Result
 
 H200 = ARCHITECTURES[90]
-SEEDS = """
+INITIAL = """
 [[seeds]]
 variant = "plain"
 when = "n >= 1024"
@@ -51,21 +51,21 @@ parameters = { block_size = 256 }
 """
 
 
-def with_seeds(folder: Path, text: str = SEEDS, **changes: Any) -> KernelSpec:
+def with_initial(folder: Path, text: str = INITIAL, **changes: Any) -> KernelSpec:
     return scale_kernel(folder, extra=text, **changes)
 
 
 def settled(kernel: KernelSpec, gpu: Gpu = H200, **problem: Any) -> list[Configuration | str]:
-    asked = kernel.problem(**problem)
-    space = SearchSpace.from_kernel(kernel, asked, gpu)
-    return [found.configuration or found.refused for found in settle(kernel, asked, gpu, space)]
+    chosen = kernel.problem(**problem)
+    space = SearchSpace.from_kernel(kernel, chosen, gpu)
+    return [entry.configuration or entry.refused for entry in settle(kernel, chosen, gpu, space)]
 
 
 # -- reading
 
 
 def test_values_and_expressions(tmp_path: Path) -> None:
-    kernel = with_seeds(tmp_path)
+    kernel = with_initial(tmp_path)
     first, second, third = kernel.initial
     assert first.doc == "large"
     assert first.parameters["block_size"] == 128
@@ -74,8 +74,8 @@ def test_values_and_expressions(tmp_path: Path) -> None:
     assert third.parameters == {"block_size": 256}
 
 
-def test_seeds_do_not_separate_results(tmp_path: Path) -> None:
-    assert with_seeds(tmp_path / "a").digest == scale_kernel(tmp_path / "b").digest
+def test_initial_configurations_do_not_separate_results(tmp_path: Path) -> None:
+    assert with_initial(tmp_path / "a").digest == scale_kernel(tmp_path / "b").digest
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,14 @@ def test_one_rule_for_several_variants(tmp_path: Path) -> None:
 
 def test_a_constant_expression_is_a_value(tmp_path: Path) -> None:
     text = '[[seeds]]\nvariant = "plain"\nparameters = { block_size = "2 ** 6", fault = "ok" }\n'
-    assert with_seeds(tmp_path, text).initial[0].parameters == {"block_size": 64, "fault": "ok"}
+    assert with_initial(tmp_path, text).initial[0].parameters == {"block_size": 64, "fault": "ok"}
 
 
 # -- settling
 
 
 def test_what_holds_becomes_a_configuration(tmp_path: Path) -> None:
-    kernel = with_seeds(tmp_path)
+    kernel = with_initial(tmp_path)
     assert settled(kernel) == [
         configuration(block_size=128, items=2),
         configuration(block_size=64, items=1),
@@ -175,7 +175,7 @@ def test_conditions_know_the_parameters(tmp_path: Path) -> None:
     when = "ceil_div(n, block_size * items) >= sm_count"
     parameters = { block_size = "256 if n > 5000 else 64" }
     """
-    kernel = with_seeds(tmp_path, text)
+    kernel = with_initial(tmp_path, text)
     assert settled(kernel, sizes={"n": 64 * 131}) == [f"holds when {kernel.initial[0].when.text}"]  # type: ignore[union-attr]
     assert settled(kernel, sizes={"n": 256 * 132}) == [configuration(block_size=256)]
     assert settled(kernel, replace(H200, sm_count=60), sizes={"n": 64 * 60}) == [configuration(block_size=64)]
@@ -192,39 +192,39 @@ least = "ceil_div(ceil_div(n, block_size * items), sm_count) * (block_size * ite
 
 def test_the_choice_with_the_least_is_taken(tmp_path: Path) -> None:
     """Here a wave model: blocks over SMs, with a cost for each."""
-    kernel = with_seeds(tmp_path, CHOICE)
+    kernel = with_initial(tmp_path, CHOICE)
 
     def cost(size: int, work: int) -> int:
         return ceil_div(ceil_div(size, work), 132) * (work + 100)
 
     for size in (30, 32, 1000, 9000, 132 * 256, 100_000, 1_000_000):
         works = [b * i for b in (32, 64, 128, 256) for i in (1, 2, 4) if b * i <= size]
-        (found,) = settled(kernel, sizes={"n": size})
+        (tried,) = settled(kernel, sizes={"n": size})
         if not works:
-            assert found == "holds when block_size * items <= n"
+            assert tried == "holds when block_size * items <= n"
             continue
-        assert isinstance(found, Configuration)
-        block_size, items = (int(found.values[name]) for name in ("block_size", "items"))
+        assert isinstance(tried, Configuration)
+        block_size, items = (int(tried.values[name]) for name in ("block_size", "items"))
         assert cost(size, block_size * items) == min(cost(size, work) for work in works)
 
 
 def test_a_choice_that_is_not_valid_makes_room(tmp_path: Path) -> None:
     rules = '[variants.plain.constraints]\n"no small blocks" = "block_size > 32 * items"\n'
     text = CHOICE.replace("sm_count) * (block_size * items + 100)", "1) * block_size * items")
-    assert settled(with_seeds(tmp_path, rules + text)) == [configuration(block_size=64)]
-    narrow = kernel = with_seeds(tmp_path / "b", text)
+    assert settled(with_initial(tmp_path, rules + text)) == [configuration(block_size=64)]
+    narrow = kernel = with_initial(tmp_path / "b", text)
     narrow_space = SearchSpace.from_kernel(kernel, kernel.problem(), H200, fixed={"items": (4,)})
-    (found,) = settle(narrow, kernel.problem(), H200, narrow_space)
-    assert found.configuration == configuration(block_size=32, items=4)
+    (entry,) = settle(narrow, kernel.problem(), H200, narrow_space)
+    assert entry.configuration == configuration(block_size=32, items=4)
 
 
 def test_equal_choices_go_by_their_order(tmp_path: Path) -> None:
     text = CHOICE.replace("[32, 64, 128, 256]", "[128, 32]").replace("least = ", 'least = "0"  # ')
-    assert settled(with_seeds(tmp_path, text)) == [configuration(block_size=128)]
+    assert settled(with_initial(tmp_path, text)) == [configuration(block_size=128)]
 
 
 def test_the_gpu_decides_too(tmp_path: Path) -> None:
-    kernel = with_seeds(tmp_path)
+    kernel = with_initial(tmp_path)
     few = replace(H200, sm_count=4)
     assert settled(kernel, few)[0] == configuration(block_size=128, items=4)
     assert settled(kernel)[0] == configuration(block_size=128, items=2)
@@ -246,12 +246,12 @@ def test_what_cannot_be_tried_says_why(tmp_path: Path) -> None:
     variant = "plain"
     parameters = { items = "n // (n - 1024)" }
     """
-    kernel = with_seeds(tmp_path, rules + text)
-    found = settled(kernel)
-    assert found[0] == "does not meet 'at most 256 a block'"
-    assert found[1] == configuration(block_size=128, items=2)
-    assert found[2] == "the same as one before it"
-    assert "has no value here" in str(found[3])
+    kernel = with_initial(tmp_path, rules + text)
+    entries = settled(kernel)
+    assert entries[0] == "does not meet 'at most 256 a block'"
+    assert entries[1] == configuration(block_size=128, items=2)
+    assert entries[2] == "the same as one before it"
+    assert "has no value here" in str(entries[3])
     narrow = SearchSpace.from_kernel(kernel, kernel.problem(), H200, fixed={"block_size": (64,)})
     assert (
         settle(kernel, kernel.problem(), H200, narrow)[1].refused == "not part of the space that is searched"
@@ -259,7 +259,7 @@ def test_what_cannot_be_tried_says_why(tmp_path: Path) -> None:
 
 
 def test_a_variant_that_the_gpu_lacks(tmp_path: Path) -> None:
-    kernel = with_seeds(tmp_path)
+    kernel = with_initial(tmp_path)
     plain = kernel.variants["plain"]
     hopper = replace(plain, requires=parse("cc >= 90"))
     kernel = replace(kernel, variants={"plain": hopper, "other": replace(plain, name="other")})
@@ -270,9 +270,9 @@ def test_a_variant_that_the_gpu_lacks(tmp_path: Path) -> None:
 def test_at_most_a_few(tmp_path: Path) -> None:
     items = range(1, 17)
     text = "".join(f'[[seeds]]\nvariant = "plain"\nparameters = {{ items = {i} }}\n' for i in items)
-    found = settled(with_seeds(tmp_path, text, items=list(items)))
-    assert [isinstance(one, Configuration) for one in found] == [True] * MAX_INITIAL + [False] * 8
-    assert found[-1] == f"beyond the first {MAX_INITIAL}"
+    entries = settled(with_initial(tmp_path, text, items=list(items)))
+    assert [isinstance(one, Configuration) for one in entries] == [True] * MAX_INITIAL + [False] * 8
+    assert entries[-1] == f"beyond the first {MAX_INITIAL}"
 
 
 # -- in a run
@@ -280,7 +280,7 @@ def test_at_most_a_few(tmp_path: Path) -> None:
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> KernelSpec:
-    return with_seeds(tmp_path / "kernel", blocks=range(32, 513, 32), items=range(1, 9))
+    return with_initial(tmp_path / "kernel", blocks=range(32, 513, 32), items=range(1, 9))
 
 
 FIRST = [configuration(block_size=128, items=2), configuration(block_size=64, items=1)]
@@ -292,15 +292,15 @@ def run(kernel: KernelSpec, database: Database, device: StubDevice, **changes: A
     return tune(request, device, database, watcher, stop)
 
 
-@pytest.mark.parametrize("sampler", ["kriging", "tpe", "random", "brute-force"])
+@pytest.mark.parametrize("sampler", ["gp-ei", "tpe", "random", "brute-force"])
 @pytest.mark.parametrize("lookahead", [1, 8])
 def test_they_come_after_the_default(
     database: Database, kernel: KernelSpec, sampler: str, lookahead: int
 ) -> None:
     device = StubDevice(lookahead)
     result = run(kernel, database, device, sampler=sampler)
-    assert device.asked[:3] == [result.state.space.default, *FIRST]
-    assert len(device.asked) == len(set(device.asked)) == 12
+    assert device.submitted[:3] == [result.state.space.default, *FIRST]
+    assert len(device.submitted) == len(set(device.submitted)) == 12
     assert result.stats["seeds"] == {"scale.toml": [1, 2]}
     assert database.run_state(result.state.run.id)["stats"]["seeds"] == {"scale.toml": [1, 2]}
 
@@ -310,7 +310,7 @@ def test_none_of_them(database: Database, kernel: KernelSpec) -> None:
     result = run(kernel, database, device, initial="none")
     assert result.stats["seeds"] == {}
     assert "seeds" not in summary(result, Path("tuning.db"))
-    assert device.asked[1:3] != FIRST
+    assert device.submitted[1:3] != FIRST
 
 
 def test_the_summary_says_where_they_come_from(database: Database, kernel: KernelSpec) -> None:
@@ -318,14 +318,14 @@ def test_the_summary_says_where_they_come_from(database: Database, kernel: Kerne
         answer=lambda c: good(time_of(c)) if c in FIRST else Measurement(Status.WRONG_RESULT, error="no")
     )
     result = run(kernel, database, only, trials=3)
-    assert "seeds      2 from scale.toml; the winner is one of them" in summary(result, Path("tuning.db"))
+    assert "initial    2 from scale.toml; the winner is one of them" in summary(result, Path("tuning.db"))
     result = run(kernel, database, StubDevice(answer=lambda c: good(2000.0 if c in FIRST else 1000.0)))
-    assert "seeds      2 from scale.toml; the best of them 2 us" in summary(result, Path("tuning.db"))
+    assert "initial    2 from scale.toml; the best of them 2 us" in summary(result, Path("tuning.db"))
     failing = StubDevice(
         answer=lambda c: Measurement(Status.WRONG_RESULT, error="no") if c in FIRST else good(1000.0)
     )
     result = run(kernel, database, failing)
-    assert "seeds      2 from scale.toml; none of them worked" in summary(result, Path("tuning.db"))
+    assert "initial    2 from scale.toml; none of them worked" in summary(result, Path("tuning.db"))
 
 
 def test_the_command_line_offers_what_there_is() -> None:
@@ -340,39 +340,39 @@ def test_a_narrowed_space_leaves_them_out(database: Database, kernel: KernelSpec
 
 
 def test_what_earlier_runs_tried_is_not_tried_again(database: Database, kernel: KernelSpec) -> None:
-    def answer(found: Configuration) -> Measurement:
-        return good(9e6) if found in FIRST else good(time_of(found))  # too slow to be tried again
+    def answer(tried: Configuration) -> Measurement:
+        return good(9e6) if tried in FIRST else good(time_of(tried))  # too slow to be tried again
 
     run(kernel, database, StubDevice(answer=answer), from_scratch=False)
     device = StubDevice(answer=answer)
     assert run(kernel, database, device, from_scratch=False, seed=3).stats["seeds"] == {"scale.toml": []}
-    assert not set(FIRST) & set(device.asked)
+    assert not set(FIRST) & set(device.submitted)
 
 
 def test_the_best_of_earlier_runs_may_be_one_of_them(database: Database, kernel: KernelSpec) -> None:
     """Named twice, it is tried once, before anything could be compiled ahead."""
 
-    def answer(found: Configuration) -> Measurement:
-        return good(1e5 if found in FIRST else time_of(found) + 1e5)
+    def answer(tried: Configuration) -> Measurement:
+        return good(1e5 if tried in FIRST else time_of(tried) + 1e5)
 
-    run(kernel, database, StubDevice(answer=answer), sampler="kriging")
+    run(kernel, database, StubDevice(answer=answer), sampler="gp-ei")
     device = CompilingDevice(answer=answer)
-    result = run(kernel, database, device, sampler="kriging", from_scratch=False)
-    assert set(FIRST) <= set(device.asked[1:4])
-    assert len(device.asked) == len(set(device.asked)) == len(result.state.trials) == 12
+    result = run(kernel, database, device, sampler="gp-ei", from_scratch=False)
+    assert set(FIRST) <= set(device.submitted[1:4])
+    assert len(device.submitted) == len(set(device.submitted)) == len(result.state.trials) == 12
 
 
 @pytest.mark.parametrize("resumed", [False, True])
 def test_the_best_of_earlier_runs_come_first(database: Database, kernel: KernelSpec, resumed: bool) -> None:
     earlier = StubDevice()
-    run(kernel, database, earlier, fixed={"items": ("3", "4")})  # none of the seeds is among these
-    best = set(sorted(earlier.asked, key=time_of)[:MOST_BEFORE])
+    run(kernel, database, earlier, fixed={"items": ("3", "4")})  # none of the initial ones is among these
+    best = set(sorted(earlier.submitted, key=time_of)[:MOST_BEFORE])
     if resumed:
         with pytest.raises(Interrupted):
             run(kernel, database, StubDevice(), from_scratch=False, stop=lambda: True)
     device = StubDevice()
     result = run(kernel, database, device, from_scratch=False, resume=resumed)
-    first = device.asked[: 1 + MOST_BEFORE + len(FIRST)]
+    first = device.submitted[: 1 + MOST_BEFORE + len(FIRST)]
     assert first[0] == result.state.space.default
     assert set(first[1:-2]) == best
     assert first[-2:] == FIRST
@@ -385,8 +385,8 @@ def test_resumption_tries_what_is_left_of_them(database: Database, kernel: Kerne
     assert len(watcher.numbers) == 2  # what was under way had an end
     device = StubDevice()
     result = run(kernel, database, device, resume=True, initial="none")
-    assert device.asked[0] == FIRST[1]
-    assert FIRST[0] not in device.asked
+    assert device.submitted[0] == FIRST[1]
+    assert FIRST[0] not in device.submitted
     assert result.stats["seeds"] == {"scale.toml": [1, 2]}
 
 
@@ -398,11 +398,11 @@ def test_a_resumed_run_keeps_its_choice(database: Database, kernel: KernelSpec) 
 
 
 def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write_kernel(tmp_path, extra=SEEDS)
+    path = write_kernel(tmp_path, extra=INITIAL)
     lines = said_by(capsys, "show", str(path)).out.splitlines()
-    assert "  seed     1. plain block_size=128 items=2  (large)" in lines
+    assert "  initial  1. plain block_size=128 items=2  (large)" in lines
     assert "  unused   3. plain: holds when order == 'down' or input == 'float16'" in lines
-    long = SEEDS.replace("n >= 1024", "n >= 1024 and n " + "+ 0 " * 40 + "< 0")
+    long = INITIAL.replace("n >= 1024", "n >= 1024 and n " + "+ 0 " * 40 + "< 0")
     path = write_kernel(tmp_path, extra=long)
     (line,) = (line for line in said_by(capsys, "show", str(path)).out.splitlines() if "1. plain" in line)
     assert line.startswith("  unused   1. plain  (large): holds when n >= 1024 and n + 0") and len(line) < 110
@@ -410,7 +410,7 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = said_by(capsys, "show", "gemm", "--cc", "80", "--size", "m=64,n=64,k=64").out.splitlines()
     (line,) = (line for line in lines if "variants that are left out here" in line)
     assert "(wgmma);" in line and sum("wgmma" in line for line in lines if line.startswith("  unused")) == 1
-    path = write_kernel(tmp_path, extra=SEEDS)
+    path = write_kernel(tmp_path, extra=INITIAL)
     data = json.loads(said_by(capsys, "show", str(path), "--size", "n=512", "--json").out)
     assert data["seeds"][0]["refused"] == "holds when n >= 1024"
     assert data["seeds"][1]["configuration"] == {"fault": "ok", "block_size": 64, "items": 1}

@@ -1,4 +1,4 @@
-"""What gemm tries first: valid wherever a rule holds, there for every card, and compiled without spilling."""
+"""Initial configurations of gemm: valid wherever a rule holds, some for every card, and compiled without spilling."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render_launch
 from tuner.model import Configuration, Gpu, Problem
-from tuner.search.kernel_initial import MAX_SEEDS, Settled, settle
+from tuner.search.kernel_initial import MAX_INITIAL, Settled, settle
 from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 WASTE = "of several rounds at most"
-"""What begins so is for the space to say: how much of the GPU may be idle."""
+"""The beginning of the space's own condition: how much of the GPU may be idle."""
 SQUARES = [(n, n, n) for n in (1, 7, 64, 512, 1000, 1024, 2048, 4096, 4104, 8192, 16384)]
 FEW_ROWS = [(m, 8192, 8192) for m in (1, 3, 8, 16, 17, 64, 100, 128, 200)]
 OTHERS = [
@@ -54,10 +54,10 @@ def problem(shape: tuple[int, int, int], dtype: str, layout: str = "nn") -> Prob
 
 
 class Everything(SearchSpace):
-    """The valid set of a problem, without enumerating it: the conditions are asked for one configuration."""
+    """The valid set of a problem, without enumerating it: the conditions are p for one configuration."""
 
-    def __init__(self, asked: Problem, gpu: Gpu) -> None:
-        self.names = GEMM.environment(asked, gpu)
+    def __init__(self, of: Problem, gpu: Gpu) -> None:
+        self.names = GEMM.environment(of, gpu)
 
     def contains(self, configuration: Configuration) -> bool:
         names = {**self.names, **configuration.values}
@@ -68,64 +68,64 @@ class Everything(SearchSpace):
 @cache
 def settled(cc: int) -> list[tuple[Problem, list[Settled]]]:
     gpu = ARCHITECTURES[cc]
-    return [(asked, settle(GEMM, asked, gpu, Everything(asked, gpu))) for asked in problems(gpu)]
+    return [(p, settle(GEMM, p, gpu, Everything(p, gpu))) for p in problems(gpu)]
 
 
 def test_everything_is_the_space() -> None:
     """The short cut of these tests gives what a search would be given."""
     for shape, dtype, cc in [((4104, 4104, 4104), "bfloat16", 90), ((16, 8192, 8192), "float16", 89)]:
-        asked, gpu = problem(shape, dtype), ARCHITECTURES[cc]
-        space = SearchSpace.from_kernel(GEMM, asked, gpu)
-        assert settle(GEMM, asked, gpu, Everything(asked, gpu)) == settle(GEMM, asked, gpu, space)
+        p, gpu = problem(shape, dtype), ARCHITECTURES[cc]
+        space = SearchSpace.from_kernel(GEMM, p, gpu)
+        assert settle(GEMM, p, gpu, Everything(p, gpu)) == settle(GEMM, p, gpu, space)
 
 
 @pytest.mark.parametrize("cc", ARCHITECTURES)
 def test_what_holds_is_valid(cc: int) -> None:
-    """A rule that gives what the space does not have is wrong, and would be so silently."""
+    """A rule outside of the space would be wrong silently."""
     assert any(reason.startswith(WASTE) for reason, _ in GEMM.variants["wgmma"].pruning_rules)
-    for asked, found in settled(cc):
-        for one in found:
+    for p, entries in settled(cc):
+        for one in entries:
             if one.configuration is None:
                 allowed = (
                     "holds when",
-                    f"{one.seed.variant} requires",
+                    f"{one.spec.variant} requires",
                     "the same as one before it",
                     "beyond the first",
                     f"does not meet '{WASTE}",
                 )
-                assert one.refused.startswith(allowed), f"{asked} on {cc}: {one.seed.doc}: {one.refused}"
+                assert one.refused.startswith(allowed), f"{p} on {cc}: {one.spec.doc}: {one.refused}"
 
 
 @pytest.mark.parametrize("cc", ARCHITECTURES)
 def test_every_problem_has_some(cc: int) -> None:
-    for asked, found in settled(cc):
-        count = sum(one.configuration is not None for one in found)
-        worth = (
-            math.prod(asked.sizes.values()) >= 1 << 20
-        )  # of something smaller the default is as good a start
-        assert worth <= count <= MAX_SEEDS, f"{asked} on {cc}"
+    for p, entries in settled(cc):
+        count = sum(one.configuration is not None for one in entries)
+        worth = math.prod(p.sizes.values()) >= 1 << 20  # of something smaller the default is as good a start
+        assert worth <= count <= MAX_INITIAL, f"{p} on {cc}"
 
 
 def test_every_rule_is_of_use() -> None:
     used = {
-        id(one.seed) for cc in ARCHITECTURES for _, found in settled(cc) for one in found if one.configuration
+        id(one.spec)
+        for cc in ARCHITECTURES
+        for _, entries in settled(cc)
+        for one in entries
+        if one.configuration
     }
-    assert [seed.doc for seed in GEMM.initial if id(seed) not in used] == []
+    assert [spec.doc for spec in GEMM.initial if id(spec) not in used] == []
 
 
 def test_every_rule_has_its_reason() -> None:
-    assert [seed.variant for seed in GEMM.initial if not seed.doc] == []
+    assert [spec.variant for spec in GEMM.initial if not spec.doc] == []
 
 
 @pytest.mark.parametrize(("cc", "dtype", "shape"), COMPILED)
 def test_none_of_them_spills(cc: int, dtype: str, shape: tuple[int, int, int]) -> None:
-    asked, gpu = problem(shape, dtype), ARCHITECTURES[cc]
-    tried = [
-        one.configuration for one in settle(GEMM, asked, gpu, Everything(asked, gpu)) if one.configuration
-    ]
+    p, gpu = problem(shape, dtype), ARCHITECTURES[cc]
+    tried = [one.configuration for one in settle(GEMM, p, gpu, Everything(p, gpu)) if one.configuration]
     assert tried
     for configuration in tried:
         for launch in GEMM.variants[configuration.variant].launches:
-            source, entry = render_launch(GEMM, launch, asked, gpu, configuration)
+            source, entry = render_launch(GEMM, launch, p, gpu, configuration)
             compiled = compile_source(source, entry, gpu.arch, GEMM.compile_options)
             assert compiled.resources.spill_bytes == 0, configuration
