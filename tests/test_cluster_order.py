@@ -155,7 +155,7 @@ class FakeOrder(ClusterOrders):
         self.failures = failures or {}
         self.launched: list[tuple[int, int, int]] = []
 
-    def _seen(self, blocks: int, members: int, times: int) -> list[npt.NDArray[np.int32]]:
+    def _sms(self, blocks: int, members: int, times: int) -> list[npt.NDArray[np.int32]]:
         self.launched.append((blocks, members, times))
         if members in self.failures:
             raise DriverFailure(self.failures[members], "failure")
@@ -185,14 +185,14 @@ def test_a_gpu_is_asked_once() -> None:
 
 
 def test_what_was_found_out_is_kept_no_longer_than_the_context() -> None:
-    from tuner.gpu.cluster_order import _KNOWN
+    from tuner.gpu.cluster_order import _PROBED
 
     context = FakeContext()
     FakeOrder(context).of(EIGHTEEN, 4)
-    before = len(_KNOWN)
+    before = len(_PROBED)
     del context
     gc.collect()
-    assert len(_KNOWN) < before
+    assert len(_PROBED) < before
 
 
 def test_clusters_that_do_not_fit() -> None:
@@ -217,4 +217,4 @@ def test_the_table_is_read_only_where_it_counts(gathered: bool) -> None:
     problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
     values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "gathered": gathered}
     ((source, _),) = render(GEMM, problem, HOPPER, Configuration.of("wgmma_split_k", values))
-    assert ("places.of[" in source) == gathered == ("ClusterOrders places" in source)
+    assert ("places.of[" in source) == gathered == ("Places places" in source)

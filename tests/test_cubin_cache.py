@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tuner.compile.cache import CubinCache
-from tuner.compile.nvrtc import Compiled
+from tuner.compile.nvrtc import Cubin
 from tuner.model import Resources
 
 
-def compiled(size: int) -> Compiled:
-    return Compiled(bytes(size), "scale", Resources(), "")
+def compiled(size: int) -> Cubin:
+    return Cubin(bytes(size), "scale", Resources(), "")
 
 
 def test_what_was_not_read_for_longest_goes_first(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import jinja2
 import pytest
 
 from tuner import paths
-from tuner.compile.nvrtc import Compiled, compile_source
+from tuner.compile.nvrtc import Cubin, compile_source
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch
@@ -83,7 +83,7 @@ def problem_of(kernel: KernelSpec, dtype: str, op: str | None = None, n: int = 1
     return kernel.problem({"n": n}, {"": dtype}, options)
 
 
-def compiled(kernel: KernelSpec, problem: Problem, device: Gpu, configuration: Configuration) -> Compiled:
+def compiled(kernel: KernelSpec, problem: Problem, device: Gpu, configuration: Configuration) -> Cubin:
     ((source, entry),) = render(kernel, problem, device, configuration)
     return compile_source(source, entry, device.arch)
 
@@ -191,7 +191,7 @@ def test_reference_compiles(name: str, dtype: str, cc: int) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_space_holds_the_plain_kernel(name: str) -> None:
-    """16 bytes a load, one vector a thread, 256 threads, no hints: what everybody compares with."""
+    """16 bytes a load, one vector a thread, 256 threads, no hints: the usual baseline."""
     kernel = load_kernel(name)
     defaults = kernel.variants["vectorized"].defaults
     arrangement = {"arrangement": "striped"} if "arrangement" in defaults else {}

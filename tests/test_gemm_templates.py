@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tuner.compile.nvrtc import Compiled, compile_source
+from tuner.compile.nvrtc import Cubin, compile_source
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
@@ -53,7 +53,7 @@ def sample(variant: VariantSpec, of: Problem, device: Gpu, rng: random.Random) -
     raise AssertionError(f"{variant.name} has next to no valid configurations")
 
 
-def compiled(variant: VariantSpec, parameters: dict[str, Any], of: Problem, device: Gpu) -> Compiled:
+def compiled(variant: VariantSpec, parameters: dict[str, Any], of: Problem, device: Gpu) -> Cubin:
     """Compile all launches, check the limits of each, and give the first, which does the products."""
     names = {**GEMM.environment(of, device), **parameters}
     results = []

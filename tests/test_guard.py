@@ -572,7 +572,7 @@ def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) 
     a, b = (configuration("ok", block) for block in (32, 64))
     found = device.race([Contestant(a, 1e5), Contestant(b, 1e5)], 3, 4, 0)
     assert [len(groups) for groups in found.samples_ns] == [2, 2, 2]
-    assert found.lost is None
+    assert found.failed is None
     confirmed = device.confirm(a, 1e5)
     assert confirmed.status is Status.OK
     assert log(tmp_path)[-3:] == ["start", "setup 2", "measure scale__ok False"]
@@ -676,7 +676,7 @@ def test_race_that_has_not_begun_is_tried_again(
     os.kill(starts(tmp_path)[0], signal.SIGSTOP)
     monkeypatch.setattr(guard_module, "START_S", 2.0)
     found = device.race([Contestant(configuration(), 1e5)], 1, 1, 0)
-    assert found.lost is None
+    assert found.failed is None
     assert found.samples_ns
 
 
@@ -686,10 +686,10 @@ def test_race_blames_who_is_to_blame(
     prepared(device, tmp_path, faults=("ok", "racehang"))
     contestants = [Contestant(configuration(fault, 32, items), 1e5) for fault, items in FIELD]
     found = device.race(contestants, 2, 4, 0)
-    assert found.lost == 2
+    assert found.failed == 2
     assert "killed" in found.error
     found = device.race([c for i, c in enumerate(contestants) if i != 2], 2, 4, 0)
-    assert found.lost is None
+    assert found.failed is None
     assert [len(groups) for groups in found.samples_ns] == [3, 3]
 
 
@@ -697,7 +697,7 @@ def test_process_killed_in_a_race_costs_nobody(device: LocalDevice, tmp_path: Pa
     prepared(device, tmp_path, faults=("ok", "raceonce"))
     contestants = [Contestant(configuration(fault), 1e5) for fault in ("ok", "raceonce")]
     found = device.race(contestants, 2, 4, 0)
-    assert found.lost is None
+    assert found.failed is None
     assert device.restarts == 1
 
 

@@ -23,7 +23,7 @@ from tuner.database.database import Database
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import LEAST_NS, Calibrator
 from tuner.gpu.graph import Graph
-from tuner.gpu.problem import Stand
+from tuner.gpu.problem import ProblemSession
 from tuner.hardware.workload import Batch
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement
@@ -92,8 +92,8 @@ def test_least_kernel_finds_its_bytes_as_the_mode_says(mode: Mode, calls: int) -
     calibrator._ceilings = cast(Helpers, SimpleNamespace(kernel=kernel))
     batch = Batch(1, 1) if mode is Mode.COLD else Batch(60, 30)
     data = SimpleNamespace(copies=batch.copies, address=address)
-    stand = SimpleNamespace(data=data, batch=batch, conditions=Conditions(mode))
-    least = calibrator._least(cast(Stand, stand))
+    session = SimpleNamespace(data=data, batch=batch, conditions=Conditions(mode))
+    least = calibrator._least(cast(ProblemSession, session))
     for call in range(2 * batch.calls_for(LEAST_NS)):
         least.add_to(cast(Graph, None), call % batch.copies)
     assert len(set(moved)) == calls

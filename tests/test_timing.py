@@ -17,7 +17,7 @@ from cuda import bindings
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.gpu import timing
 from tuner.gpu.clocks import SLOWDOWNS, Clocks, Span, Stamps
-from tuner.gpu.problem import Stand
+from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import (
     COLD_AFTER_S,
     GROUP_NS,
@@ -399,7 +399,7 @@ def test_waiting_for_the_hardware_is_no_hang(card: Card, timer: Timer, regime: R
     limits = Limits(0.0, 1.0, 1e-30)
     group: Any = Group(card)
     any_card: Any = card
-    stand = Stand(
+    session = ProblemSession(
         any_card,
         any_card,
         any_card,
@@ -424,7 +424,7 @@ def test_waiting_for_the_hardware_is_no_hang(card: Card, timer: Timer, regime: R
 
     card.reasons, group.launch = reasons, heating  # type: ignore[method-assign]
     began = card.now
-    assert stand.take(group, 1e6).tags == {"hw_thermal"}
+    assert session.take(group, 1e6).tags == {"hw_thermal"}
     assert len(card.slept) >= len(WAIT_S) * (TRIES - 1)
     assert card.now - began < allowed[0]
 

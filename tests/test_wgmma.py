@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tuner.compile.nvrtc import Compiled, compile_source
+from tuner.compile.nvrtc import Cubin, compile_source
 from tuner.errors import KernelError
 from tuner.gpu import graph, tensor_map
 from tuner.gpu.driver import DriverFailure
@@ -46,7 +46,7 @@ def space(name: str, of: Problem) -> SearchSpace:
     return SearchSpace.from_kernel(GEMM, of, HOPPER, [name])
 
 
-def compiled(of: Problem, configuration: Configuration) -> Compiled:
+def compiled(of: Problem, configuration: Configuration) -> Cubin:
     *_, (source, entry) = render(GEMM, of, HOPPER, configuration)
     return compile_source(source, entry, HOPPER.arch)
 
@@ -234,7 +234,7 @@ def test_a_refusal_is_the_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ALIGNED)
-def test_a_winner_is_verified_at_awkward_sizes_although_it_refuses_odd_ones(name: str) -> None:
+def test_a_winner_is_verified_at_edge_case_sizes_although_it_refuses_odd_ones(name: str) -> None:
     of = problem(name)
     default = space(name, of).default
     fitting = [p for p in tile_edge_problems(of, default) if not invalid_reason(GEMM, p, HOPPER, default)]

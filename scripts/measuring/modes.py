@@ -19,7 +19,7 @@ from tuner.conditions import Mode
 from tuner.gpu.candidate import Loaded, Nothing
 from tuner.gpu.driver import check
 from tuner.gpu.graph import Graph
-from tuner.gpu.problem import Stand
+from tuner.gpu.problem import ProblemSession
 from tuner.hardware.workload import Batch
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem
@@ -49,9 +49,9 @@ def _row(lab: Lab, exponent: int) -> dict[str, Any]:
     kernel, problem = vector_add(exponent)
     found: dict[str, float] = {}
     for mode in Mode:
-        with lab.stand(kernel, problem, mode) as stand:
-            candidate = lab.candidate(stand, kernel, problem, PLAIN_VARIANT)
-            found[str(mode)] = statistics.median(time_of(stand, candidate, 8).times_ns) / 1e3
+        with lab.session(kernel, problem, mode) as session:
+            candidate = lab.candidate(session, kernel, problem, PLAIN_VARIANT)
+            found[str(mode)] = statistics.median(time_of(session, candidate, 8).times_ns) / 1e3
             candidate.close()
     found |= _by_hand(lab, kernel, problem)
     return {"exponent": exponent, "us": found}
@@ -61,54 +61,56 @@ def _by_hand(lab: Lab, kernel: KernelSpec, problem: Problem) -> dict[str, float]
     """Time it in the ways that the tuner does not."""
     bytes_each = 12 * problem.sizes["n"]
     copies = max(2, min(2000, -(-5 * lab.gpu.l2_bytes // bytes_each)))
-    with lab.stand(kernel, problem) as plain:
-        stand = _with_copies(lab, plain, copies)
-        candidate = lab.candidate(stand, kernel, problem, PLAIN_VARIANT)
+    with lab.session(kernel, problem) as plain:
+        session = _with_copies(lab, plain, copies)
+        candidate = lab.candidate(session, kernel, problem, PLAIN_VARIANT)
         calls = max(copies, min(2000, int(2e6 / (bytes_each / 4000 + 1500))))
-        flush = stand.data.memory.allocate("memset flush", 256 << 20)
+        flush = session.data.memory.allocate("memset flush", 256 << 20)
         found = {
-            "real rotation": _rotation(stand, candidate, calls),
-            "cold behind real buffers": _behind(stand, candidate, min(copies, 200)),
-            "cold behind a memset": _after(stand, candidate, lambda graph: graph.memset(flush, 0, 256 << 20)),
-            "no flush": _after(stand, candidate, lambda _: None),
+            "real rotation": _rotation(session, candidate, calls),
+            "cold behind real buffers": _behind(session, candidate, min(copies, 200)),
+            "cold behind a memset": _after(
+                session, candidate, lambda graph: graph.memset(flush, 0, 256 << 20)
+            ),
+            "no flush": _after(session, candidate, lambda _: None),
         }
         candidate.close()
-        stand.close()
+        session.close()
     return found
 
 
-def _with_copies(lab: Lab, stand: Stand, copies: int) -> Stand:
+def _with_copies(lab: Lab, session: ProblemSession, copies: int) -> ProblemSession:
     from dataclasses import replace
 
     from tuner.gpu.buffers import ProblemData
 
-    data = ProblemData(lab.helpers, stand.data.tensors, 1, lab.gpu.l2_bytes, lab.gpu.sm_count, copies)
-    return replace(stand, data=data, batch=Batch(copies, copies))
+    data = ProblemData(lab.helpers, session.data.tensors, 1, lab.gpu.l2_bytes, lab.gpu.sm_count, copies)
+    return replace(session, data=data, batch=Batch(copies, copies))
 
 
-def _elapsed_us(stand: Stand, graph: Graph, pairs: list[tuple[Any, Any]], calls: int = 1) -> float:
+def _elapsed_us(session: ProblemSession, graph: Graph, pairs: list[tuple[Any, Any]], calls: int = 1) -> float:
     graph.launch()
-    stand.data.helpers.context.synchronize()
+    session.data.helpers.context.synchronize()
     graph.launch()
-    stand.data.helpers.context.synchronize()
+    session.data.helpers.context.synchronize()
     times = [float(check(cu.cuEventElapsedTime(start, end))) * 1e3 / calls for start, end in pairs]
     graph.close()
     return statistics.median(times)
 
 
-def _rotation(stand: Stand, candidate: Loaded, calls: int) -> float:
-    graph = Graph(stand.data.helpers.context)
-    for call in range(stand.data.copies):
+def _rotation(session: ProblemSession, candidate: Loaded, calls: int) -> float:
+    graph = Graph(session.data.helpers.context)
+    for call in range(session.data.copies):
         candidate.add_to(graph, call)
     start = graph.event()
     for call in range(calls):
-        candidate.add_to(graph, call % stand.data.copies)
-    return _elapsed_us(stand, graph, [(start, graph.event())], calls)
+        candidate.add_to(graph, call % session.data.copies)
+    return _elapsed_us(session, graph, [(start, graph.event())], calls)
 
 
-def _behind(stand: Stand, candidate: Loaded, between: int) -> float:
+def _behind(session: ProblemSession, candidate: Loaded, between: int) -> float:
     """Time copy 0 alone, behind all the others."""
-    graph = Graph(stand.data.helpers.context)
+    graph = Graph(session.data.helpers.context)
     pairs = []
     for _ in range(12):
         for copy in range(1, between):
@@ -116,25 +118,25 @@ def _behind(stand: Stand, candidate: Loaded, between: int) -> float:
         start = graph.event()
         candidate.add_to(graph, 0)
         pairs.append((start, graph.event()))
-    return _elapsed_us(stand, graph, pairs)
+    return _elapsed_us(session, graph, pairs)
 
 
-def _after(stand: Stand, candidate: Loaded, before: Any) -> float:
-    graph = Graph(stand.data.helpers.context)
+def _after(session: ProblemSession, candidate: Loaded, before: Any) -> float:
+    graph = Graph(session.data.helpers.context)
     pairs = []
     for _ in range(16):
         before(graph)
         start = graph.event()
         candidate.add_to(graph, 0)
         pairs.append((start, graph.event()))
-    return _elapsed_us(stand, graph, pairs)
+    return _elapsed_us(session, graph, pairs)
 
 
 def _empty(lab: Lab) -> dict[str, float]:
     """Time a kernel that does nothing."""
     kernel, problem = vector_add(10)
     empty = lab.helpers.kernel("nothing", 1, 32, [])
-    with lab.stand(kernel, problem) as stand:
+    with lab.session(kernel, problem) as session:
         alone, batch = Graph(lab.context), Graph(lab.context)
         pairs = []
         for _ in range(50):
@@ -151,9 +153,9 @@ def _empty(lab: Lab) -> dict[str, float]:
             Nothing().add_to(gaps, 0)
             nothing.append((gaps.event(), gaps.event()))
         return {
-            "between two events": _elapsed_us(stand, alone, pairs),
-            "in a batch": _elapsed_us(stand, batch, [(start, end)], 1000),
-            "two events alone": _elapsed_us(stand, gaps, nothing),
+            "between two events": _elapsed_us(session, alone, pairs),
+            "in a batch": _elapsed_us(session, batch, [(start, end)], 1000),
+            "two events alone": _elapsed_us(session, gaps, nothing),
         }
 
 

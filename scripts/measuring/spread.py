@@ -70,14 +70,14 @@ def _measure() -> dict[str, Any]:
     lab = Lab()
     kernel, problem = gemm(8192, "bfloat16")
     line: dict[str, Any] = {"time": time.time(), "gpu": lab.gpu.name, "driver": lab.gpu.driver}
-    with lab.stand(kernel, problem) as stand, lab.torch(stand, kernel, problem) as call:
-        line["rested"] = _said(time_of(stand, call, 8))
+    with lab.session(kernel, problem) as session, lab.torch(session, kernel, problem) as call:
+        line["rested"] = _said(time_of(session, call, 8))
         line["naive"] = _naive(lab)
     with (
-        lab.stand(kernel, problem, Mode.ROTATING, Regime.SUSTAINED) as stand,
-        lab.torch(stand, kernel, problem) as call,
+        lab.session(kernel, problem, Mode.ROTATING, Regime.SUSTAINED) as session,
+        lab.torch(session, kernel, problem) as call,
     ):
-        line["sustained"] = _said(time_of(stand, call, 6))
+        line["sustained"] = _said(time_of(session, call, 6))
     lab.close()
     return line
 

@@ -20,7 +20,7 @@ from typing import Any
 from lab import Lab, keep, medians, parser
 
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.gpu.interleaved import Contest, Entrant
+from tuner.gpu.interleaved import InterleavedTiming, TimedContestant
 from tuner.kernel.load import load_kernel
 from tuner.model import Configuration, Problem
 
@@ -68,17 +68,20 @@ def _compare(results: list[dict[str, Any]], out: Path | None) -> None:
     problem = Problem.from_json(results[0]["problem"])
     conditions = Conditions(Mode(results[0]["mode"]), Regime(results[0]["regime"]))
     rows = []
-    with lab.stand(kernel, problem, conditions.mode, conditions.regime) as stand:
+    with lab.session(kernel, problem, conditions.mode, conditions.regime) as session:
         loaded = []
         for result in results:
             winner = result["winner"]
             configuration = Configuration.of(winner["variant"], winner["configuration"])
-            loaded.append(lab.candidate(stand, kernel, problem, configuration))
-        entrants = [
-            Entrant(candidate, result["winner"]["time_ns"])
+            loaded.append(lab.candidate(session, kernel, problem, configuration))
+        contestants = [
+            TimedContestant(candidate, result["winner"]["time_ns"])
             for candidate, result in zip(loaded, results, strict=True)
         ]
-        again = [statistics.median(times) for times in medians(Contest(stand).run(entrants, 16, 8, 0).rounds)]
+        again = [
+            statistics.median(times)
+            for times in medians(InterleavedTiming(session).run(contestants, 16, 8, 0).rounds)
+        ]
         for candidate in loaded:
             candidate.close()
     for seed, (result, now_ns) in enumerate(zip(results, again, strict=True)):

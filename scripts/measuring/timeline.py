@@ -23,15 +23,15 @@ import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver as cu
 from lab import Lab, keep, parser
-from tuner.cli.configuration import parse_configuration
 
+from tuner.cli.configuration import parse_configuration
 from tuner.cli.problems import make_problems
 from tuner.compile.nvrtc import compile_source
 from tuner.conditions import Mode
 from tuner.errors import TunerError, UsageError
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.driver import DriverFailure, check
-from tuner.gpu.problem import Stand
+from tuner.gpu.problem import ProblemSession
 from tuner.gpu.sampling import SampleGraph
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
@@ -74,16 +74,18 @@ def with_marks(source: str, blocks: int) -> tuple[str, list[str]]:
     return before + text + 'extern "C" __global__' + MARK.sub(code, kernel), names
 
 
-def sample(stand: Stand, loaded: Loaded, blocks: int, names: Sequence[str]) -> tuple[float, Times, float]:
+def sample(
+    session: ProblemSession, loaded: Loaded, blocks: int, names: Sequence[str]
+) -> tuple[float, Times, float]:
     """Run once, and read the marks.
 
     Returns:
         The launch's time between two events, in microseconds; when each block came by each mark, in microseconds,
         one row a block; the median of the SMs' clocks, in GHz.
     """
-    graph = SampleGraph(stand.data, stand.stamps, loaded, 1, Mode.COLD, 1)
+    graph = SampleGraph(session.data, session.stamps, loaded, 1, Mode.COLD, 1)
     try:
-        [time_ns] = stand.take(graph, stand.limits.floor_ns).times_ns
+        [time_ns] = session.take(graph, session.limits.floor_ns).times_ns
     finally:
         graph.close()
     address, _ = check(cu.cuModuleGetGlobal(loaded.modules[0], b"marks"))
@@ -141,12 +143,12 @@ def main() -> None:
         blocks = plan.launches[0].grid[0]
         marked, names = with_marks(launches[0][0], blocks)
         compiled = compile_source(marked, launches[0][1], lab.gpu.arch)
-        with lab.stand(kernel, problem) as stand:
-            loaded = load(stand.data, Candidate(plan, (compiled.cubin,), (compiled.entry,)))
-            _, verified = stand.first_run(loaded, 0.0)
+        with lab.session(kernel, problem) as session:
+            loaded = load(session.data, Candidate(plan, (compiled.cubin,), (compiled.entry,)))
+            _, verified = session.first_run(loaded, 0.0)
             if not verified.passed:
                 raise SystemExit(f"error: with marks the output is wrong: {verified.message}")
-            samples = [sample(stand, loaded, blocks, names) for _ in range(max(given.samples, 1))]
+            samples = [sample(session, loaded, blocks, names) for _ in range(max(given.samples, 1))]
             loaded.close()
     finally:
         lab.close()

@@ -48,8 +48,11 @@ def main() -> None:
         heading = [("cold", Mode.COLD, Regime.RESTED), ("rotating", Mode.ROTATING, Regime.RESTED)]
         heading += [("warm", Mode.WARM, Regime.RESTED), ("sustained", Mode.ROTATING, Regime.SUSTAINED)]
         for column, mode, regime in heading:
-            with lab.stand(kernel, problem, mode, regime) as stand, lab.torch(stand, kernel, problem) as call:
-                rows[name][column] = statistics.median(time_of(stand, call, 4).times_ns) / 1e3
+            with (
+                lab.session(kernel, problem, mode, regime) as session,
+                lab.torch(session, kernel, problem) as call,
+            ):
+                rows[name][column] = statistics.median(time_of(session, call, 4).times_ns) / 1e3
         rows[name] |= _do_bench(problem)
     lab.close()
     for column, caches in (("ncu cold", "all"), ("ncu warm", "none")):

@@ -35,8 +35,8 @@ from tuner.devices.calibrations import CalibrationCache
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator, Single
 from tuner.gpu.candidate import Timed
-from tuner.gpu.interleaved import Contest, Entrant
-from tuner.gpu.problem import Stand
+from tuner.gpu.interleaved import InterleavedTiming, TimedContestant
+from tuner.gpu.problem import ProblemSession
 from tuner.hardware.workload import Limits
 from tuner.kernel.render import render_ceilings
 from tuner.kernel.spec import KernelSpec
@@ -57,7 +57,7 @@ class Case:
     name: str
     share: float
     """By which the second does more."""
-    stand: Stand
+    session: ProblemSession
     build: Callable[[float], Timed]
     """Load it anew; the argument is the share."""
     estimate_ns: float
@@ -112,7 +112,7 @@ def _run(
 ) -> dict[str, Any]:
     verdicts: Counter[str] = Counter()
     ratios, seconds, rounds = [], [], []
-    floor = calibration.noise_floor(case.stand.conditions, case.estimate_ns)
+    floor = calibration.noise_floor(case.session.conditions, case.estimate_ns)
     for number in range(times):
         if spread is not None:
             measure_if_due(spread, every_s)
@@ -151,17 +151,17 @@ def _run(
 def _measure(
     case: Case, pair: list[Timed], number: int, left: Sequence[int], count: int, heat: int
 ) -> dict[int, Groups]:
-    entrants = [Entrant(pair[i], case.estimate_ns, insist=not case.bare) for i in left]
-    found = Contest(case.stand).run(entrants, count, SAMPLES, 1000 * number + heat).rounds
+    contestants = [TimedContestant(pair[i], case.estimate_ns, required=not case.bare) for i in left]
+    found = InterleavedTiming(case.session).run(contestants, count, SAMPLES, 1000 * number + heat).rounds
     return {i: [groups[place] for groups in found] for place, i in enumerate(left)}
 
 
 def _cases(lab: Lab) -> Iterator[Case]:
     for share in (0.0, 0.01, 0.005):
-        with _bare(lab) as stand:
-            heavy = replace(stand, limits=Limits(0.0, 1.0, 1e-30))
-            yield Case("arithmetic", share, heavy, _arithmetic(lab, stand), 2.5e5, bare=True)
-            yield Case("copy", share, stand, _copy(lab, stand), 3e5, bare=True)
+        with _bare(lab) as session:
+            heavy = replace(session, limits=Limits(0.0, 1.0, 1e-30))
+            yield Case("arithmetic", share, heavy, _arithmetic(lab, session), 2.5e5, bare=True)
+            yield Case("copy", share, session, _copy(lab, session), 3e5, bare=True)
     plain = Configuration.of("vectorized", PLAIN)
     for name, exponent, mode, estimate in (
         ("addition", 26, Mode.COLD, 2e5),
@@ -176,24 +176,24 @@ def _cases(lab: Lab) -> Iterator[Case]:
 def _library(
     lab: Lab, name: str, kernel: KernelSpec, problem: Problem, configuration: Configuration, mode: Mode, estimate: float
 ) -> Iterator[Case]:  # fmt: skip
-    with lab.stand(kernel, problem, mode) as stand:
+    with lab.session(kernel, problem, mode) as session:
 
         def build(share: float) -> Timed:
             assert share == 0.0
-            return lab.candidate(stand, kernel, problem, configuration)
+            return lab.candidate(session, kernel, problem, configuration)
 
-        yield Case(name, 0.0, stand, build, estimate)
+        yield Case(name, 0.0, session, build, estimate)
 
 
 @contextmanager
-def _bare(lab: Lab) -> Iterator[Stand]:
-    """Return a stand for kernels that belong to no problem."""
+def _bare(lab: Lab) -> Iterator[ProblemSession]:
+    """Return a session for kernels that belong to no problem."""
     kernel, problem = vector_add(20)
-    with lab.stand(kernel, problem) as stand:
+    with lab.session(kernel, problem) as session:
         for name in ("from", "to"):
-            stand.data.memory.allocate(name, int(16 * VECTORS * 1.02))
-        stand.data.memory.allocate("never", 16)
-        yield stand
+            session.data.memory.allocate(name, int(16 * VECTORS * 1.02))
+        session.data.memory.allocate("never", 16)
+        yield session
 
 
 class _Own:
@@ -214,8 +214,8 @@ def _ceilings(lab: Lab) -> Helpers:
     return Helpers(lab.context, lab.gpu.arch, lab.cache, render_ceilings(lab.gpu.cc), "copy_sweep")
 
 
-def _arithmetic(lab: Lab, stand: Stand) -> Callable[[float], Timed]:
-    helpers, never = _ceilings(lab), stand.data.memory.addresses["never"]
+def _arithmetic(lab: Lab, session: ProblemSession) -> Callable[[float], Timed]:
+    helpers, never = _ceilings(lab), session.data.memory.addresses["never"]
 
     def build(share: float) -> Timed:
         rounds = round(ROUNDS * (1 + share))
@@ -224,8 +224,8 @@ def _arithmetic(lab: Lab, stand: Stand) -> Callable[[float], Timed]:
     return build
 
 
-def _copy(lab: Lab, stand: Stand) -> Callable[[float], Timed]:
-    helpers, addresses = _ceilings(lab), stand.data.memory.addresses
+def _copy(lab: Lab, session: ProblemSession) -> Callable[[float], Timed]:
+    helpers, addresses = _ceilings(lab), session.data.memory.addresses
 
     def build(share: float) -> Timed:
         count = round(VECTORS * (1 + share))

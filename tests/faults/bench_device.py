@@ -74,7 +74,7 @@ class BenchDevice(StubDevice):
         self.contestants.append(list(contestants))
         for i, name in enumerate(names):
             if name in self.absent:
-                return RaceRound([], lost=i, error=self.absent[name])
+                return RaceRound([], failed=i, error=self.absent[name])
         draw = random.Random(seed)
         factor, self.slower_once = self.slower_once, 1.0
         host: dict[int, list[float]] = {}

@@ -12,7 +12,7 @@ from tuner.database.database import Database
 from tuner.devices.local import LocalDevice
 from tuner.errors import TunerError
 from tuner.kernel.load import load_kernel
-from tuner.model import Trial
+from tuner.model import RunOptions, Trial
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.state import State
@@ -58,8 +58,8 @@ def main() -> None:
         given.trials,
         given.sampler,
         given.seed,
+        RunOptions(from_scratch=True),
         resume=given.resume,
-        from_scratch=True,
     )
     with Database.open(given.folder / "tuning.db") as database:
         device = LocalDevice(0, jobs=2, cache=given.folder / "cache", worker="tests.faults.fake_worker")

@@ -19,7 +19,7 @@ from tuner.devices.guard import GRACE_S
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Status, Trial
+from tuner.model import Configuration, Measurement, RunOptions, Status, Trial
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.state import State
@@ -277,7 +277,7 @@ def test_race_and_confirmation_after_faults(bench: Bench) -> None:
     bench.measure(configuration("trap"))
     good = [configuration("ok", block_size) for block_size in (128, 256)]
     found = bench.device.race([Contestant(c, 5e4) for c in good], rounds=4, samples=8, seed=0)
-    assert found.lost is None, found.error
+    assert found.failed is None, found.error
     confirmed = bench.device.confirm(good[0], statistics.median(found.samples_ns[0][0]))
     assert confirmed.status is Status.OK, confirmed
     assert 0.9 < statistics.median(confirmed.samples_ns) / statistics.median(found.samples_ns[0][0]) < 1.1
@@ -286,7 +286,7 @@ def test_race_and_confirmation_after_faults(bench: Bench) -> None:
 def test_race_names_who_failed(bench: Bench) -> None:
     contestants = [configuration("ok"), configuration("ok", 128), configuration("read_far_away")]
     found = bench.device.race([Contestant(c, 5e4) for c in contestants], rounds=2, samples=4, seed=0)
-    assert found.lost == 2
+    assert found.failed == 2
     assert "700" in found.error
     assert bench.measure(configuration("ok")).status is Status.OK
 
@@ -312,7 +312,8 @@ def test_run_among_faults(bench: Bench, tmp_path: Path) -> None:
     """A whole run over a space of which most is broken ends with a winner that is not."""
     faults = tuple(fault for fault in FAULTS if fault not in ("hang", "lazy"))
     fixed = {"fault": faults, "items": ("1", "2"), "block_size": ("128", "256", "1024")}
-    request = Request(bench.kernel, bench.problem, trials=60, sampler="random", seed=2, fixed=fixed)
+    options = RunOptions(fixed=fixed)
+    request = Request(bench.kernel, bench.problem, 60, "random", 2, options)
     with Database.open(tmp_path / "tuning.db") as database:
         result = tune(request, bench.device, database, Silent())
         trials = database.trials(result.state.run.id)

@@ -94,7 +94,7 @@ def _cases() -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("name", "variant", "dtype"), _cases())
-def test_right_at_awkward_sizes(device: LocalDevice, name: str, variant: str, dtype: str) -> None:
+def test_right_at_edge_case_sizes(device: LocalDevice, name: str, variant: str, dtype: str) -> None:
     kernel = load_kernel(name)
     draw = random.Random(f"{name} {variant} {dtype}")
     wrong, tried, reason = [], 0, ""

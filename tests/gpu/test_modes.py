@@ -85,7 +85,7 @@ def test_sustained_load_lowers_the_clock(device: LocalDevice) -> None:
     for regime in Regime:
         device.prepare(kernel, problem, 1, Conditions(Mode.COLD, regime))
         found = device.race([Contestant(None, baseline=torch)], 4, 8, 0)
-        assert found.lost is None, found.error
+        assert found.failed is None, found.error
         clocks[regime], times[regime] = found.sm_clock_hz[0], median(found.samples_ns[-1][0])
         assert found.verified == (True,)
     assert times[Regime.SUSTAINED] >= times[RESTED]
@@ -144,7 +144,7 @@ def test_everybody_in_one_race(device: LocalDevice, tmp_path: Path, mode: Mode) 
     device.prepare(kernel, problem, 1, Conditions(mode, RESTED))
     contestants = [Contestant(default(kernel)), *(Contestant(None, baseline=baseline) for baseline in named)]
     found = device.race(contestants, 3, 4, 0)
-    assert found.lost is None, found.error
+    assert found.failed is None, found.error
     assert found.verified == tuple(c.baseline is None or c.baseline.name != "wrong.cu" for c in contestants)
     times = {
         c.baseline.name if c.baseline else "default": median(found.samples_ns[-1][i])
@@ -162,7 +162,7 @@ def test_a_baseline_that_changes_an_input_loses(device: LocalDevice, tmp_path: P
     device.prepare(kernel, problem, 1, Conditions(Mode.COLD, RESTED))
     spoils = Contestant(None, baseline=parse_baseline(str(tmp_path / "spoils.cu")))
     found = device.race([Contestant(default(kernel)), spoils], 3, 4, 0)
-    assert found.lost == 1 and "input" in found.error, found
+    assert found.failed == 1 and "input" in found.error, found
     assert device.race([Contestant(default(kernel))], 3, 4, 0).verified == (True,)
 
 
@@ -180,7 +180,7 @@ def test_a_baseline_that_is_not_there_loses(device: LocalDevice) -> None:
     device.prepare(kernel, problem, 1)
     absent = Baseline("absent", BaselineKind.PYTHON, "no_such_module_at_all:add")
     found = device.race([Contestant(default(kernel)), Contestant(None, baseline=absent)], 2, 2, 0)
-    assert found.lost == 1 and "no_such_module_at_all" in found.error
+    assert found.failed == 1 and "no_such_module_at_all" in found.error
 
 
 @pytest.mark.parametrize(("dtype", "least", "most"), [("float16", 1e-4, 1e-3), ("bfloat16", 1e-3, 1e-2)])

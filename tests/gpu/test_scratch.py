@@ -92,5 +92,5 @@ def test_contestants_do_not_share_scratch(device: LocalDevice) -> None:
         Contestant(Configuration.of("split_k", {**defaults, "split_k": split}), 5e4) for split in (2, 16, 4)
     ]
     found = device.race(splits, rounds=4, samples=4, seed=0)
-    assert found.lost is None, found.error
+    assert found.failed is None, found.error
     assert [len(groups) for groups in found.samples_ns] == [3] * 4

@@ -233,12 +233,12 @@ class _Comparisons:
                 for configuration in (self.configuration, *(change.configuration for change in group))
             ]
             race = self.device.race(contestants, self.rounds, SAMPLES, self.seed + number)
-            if race.lost is None:
+            if race.failed is None:
                 break
-            if race.lost == 0:
+            if race.failed == 0:
                 self.error = race.error
                 return
-            failed = group.pop(race.lost - 1)
+            failed = group.pop(race.failed - 1)
             self.alternatives[failed] = Alternative(failed, error=race.error)
         self._keep(group, race)
 

@@ -186,9 +186,9 @@ def bench(device: Device, target: Target, against: Against, rounds: int, seed: i
     race: RaceRound | None = None
     while contestants:
         race = device.race(_to_race(contestants), rounds, SAMPLES, seed)
-        if race.lost is None:
+        if race.failed is None:
             break
-        failed = contestants.pop(race.lost)
+        failed = contestants.pop(race.failed)
         if against.named or failed.baseline is None or ABSENT not in race.error:
             failures.append(Failure(failed.name, failed.text, race.error, failed.baseline is None))
         race = None
@@ -230,7 +230,7 @@ def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | 
     limit_ns = stored.winner.time_ns * (1.0 + tolerance)
     if best.low_ns > limit_ns:
         again = device.race(_to_race([best.contestant]), rounds, SAMPLES, seed + 1)
-        if again.lost is not None:
+        if again.failed is not None:
             return replace(result, reason=again.error)
         best = _entry(best.contestant, again, 0)
     return replace(result, now_ns=best.time_ns, low_ns=best.low_ns, slower=best.low_ns > limit_ns)

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.errors import TunerError
 from tuner.kernel.baselines import Baseline
@@ -18,8 +20,7 @@ DEFAULT_NOISE_FLOOR = 0.005
 """Where nothing was calibrated: two copies of one kernel, timed in turn, differ by less on a data-centre GPU."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The answer to one submitted configuration."""
 
     number: int
@@ -54,11 +55,11 @@ class RaceRound:
 
     samples_ns: Sequence[Sequence[Sequence[float]]]
     tags: tuple[str, ...] = ()
-    lost: int | None = None
+    failed: int | None = None
     """Index of a contestant that failed; the samples are then void."""
     error: str = ""
     verified: tuple[bool, ...] = ()
-    """Whether each contestant's output was right: a configuration's always is, or it has lost."""
+    """Whether each contestant's output was right: a configuration's always is, or it has failed."""
     sm_clock_hz: tuple[float, ...] = ()
     """Mean of each contestant."""
 

@@ -34,7 +34,7 @@ def open_device(
 
     Raises:
         UsageError: there is no such device.
-        NoGpuError: a GPU is insisted on, or nothing is recorded, and there is no GPU.
+        NoGpuError: a GPU is required, or nothing is recorded, and there is no GPU.
     """
     kind, _, rest = text.partition(":")
     if kind == "auto" and not rest:

@@ -76,7 +76,7 @@ class Unanswered:
 class _Pending:
     request: MeasuringRequest
     done: Callable[[Any], None]
-    lost: int = 0
+    deaths: int = 0
     """How often a process ended that had not begun with it, though it was the next."""
 
 
@@ -269,8 +269,8 @@ class Guard:
         """The process is gone or hangs: answer for the request it worked on, and go on with the rest."""
         state = self._state
         pending = state.in_flight[0]
-        pending.lost += not state.started
-        if state.started or pending.lost >= 2:
+        pending.deaths += not state.started
+        if state.started or pending.deaths >= 2:
             state.in_flight.popleft()
             if pending.request is self._setup:
                 self._setup = None

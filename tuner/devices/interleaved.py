@@ -42,7 +42,7 @@ def race(
         try:
             described.append(requests.contestant(contestant, problem))
         except TunerError as error:
-            return RaceRound([], lost=i, error=str(error))
+            return RaceRound([], failed=i, error=str(error))
     request = Race(tuple(described), rounds, samples, seed)
     answer = guard.call(request)
     if isinstance(answer, Unanswered):  # it does not say at which contestant the process ended
@@ -53,7 +53,7 @@ def race(
                 answer.rounds, answer.tags, verified=answer.verified, sm_clock_hz=answer.sm_clock_hz
             )
         case RaceFailed():
-            return RaceRound([], lost=answer.contestant, error=answer.error)
+            return RaceRound([], failed=answer.contestant, error=answer.error)
         case Unanswered(fatal=True):
             raise DeviceError(answer.error)
         case Unanswered():

@@ -7,13 +7,14 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 
+from msgspec import msgpack
+
 from tuner.devices.base import Outcome
-from tuner.kernel.launches import Plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, digest
 from tuner.protocol.compilation import Compilation
 
-SourceKey = tuple[str, Plan | None]
+SourceKey = tuple[str, bytes]
 """What is compiled, as a digest, and how it is launched."""
 
 
@@ -37,7 +38,7 @@ class _EqualSources:
 
 def source_key(compilation: Compilation) -> SourceKey:
     """Return what is equal exactly when two candidates are the same."""
-    return digest(list(compilation.sources)), compilation.plan
+    return digest(list(compilation.sources)), msgpack.encode(compilation.plan)
 
 
 class Submissions:

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tuner.compile.nvrtc import Compiled, compile_source
+from tuner.compile.nvrtc import Cubin, compile_source
 from tuner.compile.pool import MEMORY_LIMIT_BYTES
 from tuner.errors import CompileError, KernelError
 from tuner.kernel.load import read_kernel
@@ -38,7 +38,7 @@ def listings(request: ListingRequest) -> Listings:
     return Listings(tuple(launches))
 
 
-def _disassembled(compiled: Compiled, nvdisasm: Path | None) -> tuple[str, str]:
+def _disassembled(compiled: Cubin, nvdisasm: Path | None) -> tuple[str, str]:
     """Return the SASS, or why there is none."""
     if nvdisasm is None:
         return "", "no nvdisasm, so the PTX alone: pip install nvidia-cuda-nvdisasm"

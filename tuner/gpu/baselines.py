@@ -164,7 +164,7 @@ def _own_memory(library: str) -> Iterator[Any]:
 
 
 class Captured:
-    """A captured call, once for each copy of the tensors; can stand where a loaded candidate does.
+    """A captured call, once for each copy of the tensors; is timed like a loaded candidate.
 
     Args:
         context: whose stream the calls queue their work on.
@@ -192,7 +192,7 @@ class Captured:
                 )
                 self._graphs.append(graph)
                 self._owners.append(owner)
-                _insist_on_work(graph)
+                _require_work(graph)
         except BaseException:
             self.close()
             raise
@@ -256,7 +256,7 @@ def _with_driver(context: Context, call: Callable[[], None]) -> Any:
     return check(cu.cuStreamEndCapture(context.stream))
 
 
-def _insist_on_work(graph: Any) -> None:
+def _require_work(graph: Any) -> None:
     _, count = check(cu.cuGraphGetNodes(graph, 0))
     if not count:
         raise TunerError(

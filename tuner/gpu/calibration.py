@@ -14,11 +14,11 @@ from tuner.compile.cache import CubinCache
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Timed
-from tuner.gpu.drift import VECTOR_ROUNDS, Reference
+from tuner.gpu.drift import VECTOR_ROUNDS, ReferenceKernel
 from tuner.gpu.driver import Context
 from tuner.gpu.graph import Graph, Kernel
-from tuner.gpu.interleaved import Contest, Entrant
-from tuner.gpu.problem import Stand, assemble
+from tuner.gpu.interleaved import InterleavedTiming, TimedContestant
+from tuner.gpu.problem import ProblemSession, assemble
 from tuner.gpu.timing import Timer
 from tuner.gpu.verify import Verifier
 from tuner.hardware.workload import Batch, Limits
@@ -45,8 +45,8 @@ PAIRS = 12
 ROUNDS, SAMPLES = 24, 4
 """Of a comparison; fewer than the end of a race has, so that the floor errs to the careful side."""
 LEAST_NOISE = 0.002
-"""Nobody should believe in less. Two loads of one kernel differ by 0.04 to 0.07 % (standard deviation) on an H200, and
-with a floor of three such deviations more than 2 % of equal pairs would be called different."""
+"""The least noise that is credible. Two loads of one kernel differ by 0.04 to 0.07 % (standard deviation) on an H200,
+and with a floor of three such deviations more than 2 % of equal pairs would be called different."""
 NOISE_QUANTILE = 0.95
 SETTING_SHARE = 0.97
 """Share of the highest clock below which a GPU that nothing slows must have been slowed on purpose."""
@@ -74,7 +74,7 @@ class Calibrator:
         gpu: its limits.
         helpers: the tuner's own kernels.
         timer: of the measuring process.
-        allow: tells the guard how long the next step may take.
+        set_deadline: tells the guard how long the next step may take.
         cache: of cubins.
     """
 
@@ -84,10 +84,10 @@ class Calibrator:
         gpu: Gpu,
         helpers: Helpers,
         timer: Timer,
-        allow: Callable[[float], None],
+        set_deadline: Callable[[float], None],
         cache: CubinCache | None,
     ) -> None:
-        self._gpu, self._helpers, self._timer, self._allow = gpu, helpers, timer, allow
+        self._gpu, self._helpers, self._timer, self._set_deadline = gpu, helpers, timer, set_deadline
         source = render_ceilings(gpu.cc)
         self._ceilings = Helpers(context, gpu.arch, cache, source, "copy_sweep")
 
@@ -98,7 +98,7 @@ class Calibrator:
             floats = min(
                 MEMORY_FLOATS, self._gpu.memory_bytes // 64
             )  # a small slice of a card has room for less
-            large = stack.enter_context(_closing(self._stand(floats, Mode.COLD)))
+            large = stack.enter_context(_closing(self._session(floats, Mode.COLD)))
             copy, read = self._copy(large, self._ceilings), self._read(large)
             matrix, vector = self._matrix(self._ceilings, large), self._vector(self._helpers, large)
             size_bytes = 4.0 * floats
@@ -115,7 +115,7 @@ class Calibrator:
             )
             short_noise_ns, launch_ns = {}, {}
             for mode in Mode:
-                with _closing(self._stand(SHORT_FLOATS, mode)) as short:
+                with _closing(self._session(SHORT_FLOATS, mode)) as short:
                     launch_ns[str(mode)] = self._time(short, self._least(short), LEAST_NS)
                     if mode is Mode.WARM:
                         continue
@@ -123,7 +123,7 @@ class Calibrator:
                     alone = self._noise(short, self._copy, heavy=False)
                 short_noise_ns[str(mode)] = short_ns * float(np.quantile(alone, NOISE_QUANTILE))
             short_noise_ns[str(Mode.WARM)] = short_noise_ns[str(Mode.ROTATING)]
-            reference_ns = Reference(large, self._helpers, self._gpu).time_ns()
+            reference_ns = ReferenceKernel(large, self._helpers, self._gpu).time_ns()
         share = _noise_floor(noise)
         return Calibration(
             noise={str(Conditions(mode, Regime.RESTED)): share for mode in Mode},
@@ -141,9 +141,9 @@ class Calibrator:
             notes=self._clock_note(clock),
         )
 
-    # -- the stands and the kernels ---------------------------------------------------------------------------------
+    # -- the sessions and the kernels -------------------------------------------------------------------------------
 
-    def _stand(self, floats: int, mode: Mode) -> Stand:
+    def _session(self, floats: int, mode: Mode) -> ProblemSession:
         tensors = (
             Buffer("x", (floats,), "float32", "input", "normal"),
             Buffer("y", (floats,), "float32", "output"),
@@ -156,12 +156,14 @@ class Calibrator:
             verifier = Verifier(data, ReferenceData("float32"))
             data.seal()
             conditions, limits = Conditions(mode, Regime.RESTED), Limits(0.0, 0.0, 0.0)
-            stand = assemble(data, verifier, gpu, self._timer, limits, conditions, batch, self._allow)
+            session = assemble(
+                data, verifier, gpu, self._timer, limits, conditions, batch, self._set_deadline
+            )
             undo.pop_all()
-            return stand
+            return session
 
-    def _copy(self, stand: Stand, helpers: Helpers) -> Timed:
-        count = stand.data.tensors[0].size_bytes // 16
+    def _copy(self, session: ProblemSession, helpers: Helpers) -> Timed:
+        count = session.data.tensors[0].size_bytes // 16
         return _Copies(
             [
                 helpers.kernel(
@@ -169,46 +171,46 @@ class Calibrator:
                     -(-count // 2048),
                     512,
                     [
-                        ("pointer", stand.data.address("x", i)),
-                        ("pointer", stand.data.address("y", i)),
+                        ("pointer", session.data.address("x", i)),
+                        ("pointer", session.data.address("y", i)),
                         ("int64", count),
                     ],
                 )
-                for i in range(stand.data.copies)
+                for i in range(session.data.copies)
             ]
         )
 
-    def _least(self, stand: Stand) -> Timed:
+    def _least(self, session: ProblemSession) -> Timed:
         """Return the least kernel that moves anything; in rotation each call of a batch moves bytes of its own."""
-        data = stand.data
-        places = stand.batch.calls if stand.conditions.mode is Mode.ROTATING else 1
+        data = session.data
+        calls = session.batch.calls if session.conditions.mode is Mode.ROTATING else 1
         kernels = []
-        for place in range(places):
-            turn, copy = divmod(place, data.copies)
+        for call in range(calls):
+            turn, copy = divmod(call, data.copies)
             ends = [data.address(name, copy) + turn * LEAST_STRIDE for name in ("x", "y")]
             pointers = [("pointer", end) for end in ends]
             arguments = [*pointers, ("int64", LEAST_VECTORS)]
             kernels.append(self._ceilings.kernel("copy_sweep", 1, LEAST_VECTORS, arguments))
         return _Turns(kernels)
 
-    def _read(self, stand: Stand) -> Timed:
-        tensor = stand.data.tensors[0]
+    def _read(self, session: ProblemSession) -> Timed:
+        tensor = session.data.tensors[0]
         arguments = [
-            ("pointer", stand.data.address("x")),
+            ("pointer", session.data.address("x")),
             ("int64", tensor.size_bytes // 16),
-            ("pointer", stand.data.memory.allocate("never", 16)),
+            ("pointer", session.data.memory.allocate("never", 16)),
         ]
         return Single(self._helpers.kernel("read_sweep", 16 * self._gpu.sm_count, 512, arguments))
 
-    def _matrix(self, helpers: Helpers, stand: Stand) -> Timed:
-        arguments = [("int32", MATRIX_ROUNDS), ("pointer", stand.data.memory.allocate("never", 16))]
+    def _matrix(self, helpers: Helpers, session: ProblemSession) -> Timed:
+        arguments = [("int32", MATRIX_ROUNDS), ("pointer", session.data.memory.allocate("never", 16))]
         return Single(helpers.kernel("matrix_rate", self._gpu.sm_count * self._matrix_blocks, 256, arguments))
 
-    def _matrix_again(self, stand: Stand, helpers: Helpers) -> Timed:
-        return self._matrix(helpers, stand)
+    def _matrix_again(self, session: ProblemSession, helpers: Helpers) -> Timed:
+        return self._matrix(helpers, session)
 
-    def _vector(self, helpers: Helpers, stand: Stand) -> Timed:
-        arguments = [("int32", VECTOR_ROUNDS), ("pointer", stand.data.memory.allocate("never", 16))]
+    def _vector(self, helpers: Helpers, session: ProblemSession) -> Timed:
+        arguments = [("int32", VECTOR_ROUNDS), ("pointer", session.data.memory.allocate("never", 16))]
         return Single(helpers.kernel("multiply_add", 8 * self._gpu.sm_count, 256, arguments))
 
     @property
@@ -226,31 +228,35 @@ class Calibrator:
 
     # -- the measurements -------------------------------------------------------------------------------------------
 
-    def _time(self, stand: Stand, timed: Timed, estimate_ns: float = 2e5, *, heavy: bool = False) -> float:
-        stand = _as_heavy(stand) if heavy else stand
-        graph = stand.graph(timed, 12, estimate_ns)
+    def _time(
+        self, session: ProblemSession, timed: Timed, estimate_ns: float = 2e5, *, heavy: bool = False
+    ) -> float:
+        session = _as_heavy(session) if heavy else session
+        graph = session.graph(timed, 12, estimate_ns)
         try:
-            stand.take(graph, estimate_ns)
-            return statistics.median(stand.take(graph, estimate_ns).times_ns)
+            session.take(graph, estimate_ns)
+            return statistics.median(session.take(graph, estimate_ns).times_ns)
         finally:
             graph.close()
 
-    def _clock(self, stand: Stand, timed: Timed) -> float:
-        graph = stand.graph(timed, 4, 2e5)
+    def _clock(self, session: ProblemSession, timed: Timed) -> float:
+        graph = session.graph(timed, 4, 2e5)
         try:
-            return stand.take(graph, 2e5).sm_clock_hz
+            return session.take(graph, 2e5).sm_clock_hz
         finally:
             graph.close()
 
-    def _noise(self, stand: Stand, build: Callable[[Stand, Helpers], Timed], *, heavy: bool) -> list[float]:
+    def _noise(
+        self, session: ProblemSession, build: Callable[[ProblemSession, Helpers], Timed], *, heavy: bool
+    ) -> list[float]:
         """Compare a kernel with itself, loaded twice, again and again: how far from 1 each ratio is."""
-        stand = _as_heavy(stand) if heavy else stand
+        session = _as_heavy(session) if heavy else session
         found = []
         for number in range(PAIRS):
             loads = [self._ceilings.again() for _ in range(2)]
             try:
-                entrants = [Entrant(build(stand, load), 2e5) for load in loads]
-                rounds = Contest(stand).run(entrants, ROUNDS, SAMPLES, number).rounds
+                contestants = [TimedContestant(build(session, load), 2e5) for load in loads]
+                rounds = InterleavedTiming(session).run(contestants, ROUNDS, SAMPLES, number).rounds
             finally:
                 for load in loads:
                     load.close()
@@ -283,7 +289,7 @@ class _Turns:
     kernels: list[Kernel]
     turn: int = 0
 
-    def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - each knows its place
+    def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - each knows its tensors
         self.kernels[self.turn % len(self.kernels)].add_to(graph)
         self.turn += 1
 
@@ -292,16 +298,16 @@ class _Turns:
 
 
 @contextmanager
-def _closing(stand: Stand) -> Iterator[Stand]:
+def _closing(session: ProblemSession) -> Iterator[ProblemSession]:
     try:
-        yield stand
+        yield session
     finally:
-        stand.close()
+        session.close()
 
 
-def _as_heavy(stand: Stand) -> Stand:
-    """Return the same stand, under limits that make every kernel one that needs rest."""
-    return replace(stand, limits=Limits(0.0, 1.0, 1e-30))
+def _as_heavy(session: ProblemSession) -> ProblemSession:
+    """Return the same session, under limits that make every kernel one that needs rest."""
+    return replace(session, limits=Limits(0.0, 1.0, 1e-30))
 
 
 def _noise_floor(deviations: list[float]) -> float:

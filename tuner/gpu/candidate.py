@@ -8,13 +8,13 @@ from typing import Any, Protocol
 from cuda.bindings import driver as cu
 
 from tuner.gpu.buffers import Memory, ProblemData
-from tuner.gpu.cluster_order import Places
+from tuner.gpu.cluster_order import ClusterOrders
 from tuner.gpu.driver import check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
 from tuner.protocol.problem import Candidate
 
-LOOK_BYTES = 1 << 20
-"""Of scratch that are looked at in one piece."""
+READ_BYTES = 1 << 20
+"""Of scratch that are read at a time."""
 
 
 class Timed(Protocol):
@@ -59,14 +59,14 @@ class Loaded:
         for kernel in self.kernels[copy]:
             kernel.add_to(graph)
 
-    def untidy(self) -> str:
+    def scratch_not_zeroed(self) -> str:
         """Name scratch that must be zero between two runs and is not; empty if there is none.
 
         A run that finds it so may do nothing at all, and the outputs that are compared may be those of the run before.
         """
         for name, address, size in self.kept_zero:
-            for start in range(0, size, LOOK_BYTES):
-                part = bytearray(min(LOOK_BYTES, size - start))
+            for start in range(0, size, READ_BYTES):
+                part = bytearray(min(READ_BYTES, size - start))
                 check(cu.cuMemcpyDtoH(part, address + start, len(part)))
                 if any(part):
                     return name
@@ -84,7 +84,7 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
     """Load a candidate's cubins and bind its arguments, once for each copy of the tensors."""
     loaded = Loaded(data.memory)
     own: dict[str, int] = {}
-    places = Places(data.helpers).of
+    cluster_order = ClusterOrders(data.helpers).of
     try:
         for buffer in candidate.plan.scratch:
             loaded.scratch.append(data.memory.unused(f"scratch {buffer.name}"))
@@ -101,7 +101,7 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
             addresses = {**data.addresses(copy), **own}
             loaded.kernels.append(
                 [
-                    Kernel(module, entry, launch, addresses, places)
+                    Kernel(module, entry, launch, addresses, cluster_order)
                     for module, entry, launch in zip(
                         loaded.modules, candidate.entries, candidate.plan.launches, strict=True
                     )

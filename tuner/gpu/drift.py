@@ -9,7 +9,7 @@ from dataclasses import replace
 from tuner.conditions import Conditions, Mode
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.graph import Graph
-from tuner.gpu.problem import Stand
+from tuner.gpu.problem import ProblemSession
 from tuner.hardware.workload import Batch, Limits
 from tuner.model import Gpu
 
@@ -17,28 +17,30 @@ VECTOR_ROUNDS = 350
 """Of ``multiply_add``: some 200 us on an H200."""
 EVERY = 16
 EVERY_S = 30.0
-"""Candidates, or seconds, from one look to the next."""
+"""Candidates, or seconds, from one probe to the next."""
 TOLERANCE = 0.02
+"""Relative difference from which the GPU counts as another: several times what rested medians of one kernel differ by
+on an H200 (0.1 to 0.5 %)."""
 AGAIN_S = 0.2
-"""Wait before believing it."""
+"""Wait before a second probe confirms it."""
 
 
-class Reference:
+class ReferenceKernel:
     """The kernel that always does the same: arithmetic, whose time shows the SM clock.
 
     No memory: where a buffer happens to lie changes the time of a sweep by some percent, and each problem has its own.
 
     Args:
-        stand: any problem's.
+        session: any problem's.
         helpers: the tuner's own kernels.
         gpu: for its size.
     """
 
-    def __init__(self, stand: Stand, helpers: Helpers, gpu: Gpu) -> None:
-        data, batch = stand.data, Batch(1, 1)
-        gap_ns = stand.timer.measure_gap(data, stand.stamps, Mode.COLD)
+    def __init__(self, session: ProblemSession, helpers: Helpers, gpu: Gpu) -> None:
+        data, batch = session.data, Batch(1, 1)
+        gap_ns = session.timer.measure_gap(data, session.stamps, Mode.COLD)
         light = Limits(0.0, 0.0, 0.0)
-        self._stand = replace(stand, conditions=Conditions(), limits=light, batch=batch, gap_ns=gap_ns)
+        self._session = replace(session, conditions=Conditions(), limits=light, batch=batch, gap_ns=gap_ns)
         never = data.memory.allocate("reference", 16)
         arguments = [("int32", VECTOR_ROUNDS), ("pointer", never)]
         self._arithmetic = helpers.kernel("multiply_add", 8 * gpu.sm_count, 256, arguments)
@@ -52,44 +54,44 @@ class Reference:
 
     def time_ns(self) -> float:
         """Take eight samples, light and cold whatever the conditions of the problem are."""
-        graph = self._stand.graph(self, 8, 2e5)
+        graph = self._session.graph(self, 8, 2e5)
         try:
-            return statistics.median(self._stand.take(graph, 2e5).times_ns)
+            return statistics.median(self._session.take(graph, 2e5).times_ns)
         finally:
             graph.close()
 
 
 class DriftWatch:
-    """Looks at the reference kernel now and then.
+    """Probes the reference kernel now and then.
 
     Args:
         reference: the kernel.
     """
 
-    def __init__(self, reference: Reference) -> None:
+    def __init__(self, reference: ReferenceKernel) -> None:
         self._reference = reference
         self.reference_ns = reference.time_ns()
         self._candidates = 0
         self._last_s = time.monotonic()
 
-    def look(self) -> bool:
-        """Count a candidate, and look if it is time: whether the reference has changed since the last look.
+    def probe(self) -> bool:
+        """Count a candidate, and probe if it is time: whether the reference has changed since the last probe.
 
         Raises:
-            ClockMismatchError: something disturbs the reference; this was no look.
+            ClockMismatchError: something disturbs the reference; this was no probe.
         """
         self._candidates += 1
         if self._candidates < EVERY and time.monotonic() < self._last_s + EVERY_S:
             return False
-        found = self._reference.time_ns()
-        if self._differs(found):
+        time_ns = self._reference.time_ns()
+        if self._differs(time_ns):
             time.sleep(AGAIN_S)
-            found = self._reference.time_ns()
-        drifted = self._differs(found)
+            time_ns = self._reference.time_ns()
+        drifted = self._differs(time_ns)
         self._candidates, self._last_s = 0, time.monotonic()
         if drifted:
-            self.reference_ns = found  # what comes now is compared with now
+            self.reference_ns = time_ns  # later probes are compared with this one
         return drifted
 
-    def _differs(self, found_ns: float) -> bool:
-        return abs(found_ns / self.reference_ns - 1.0) > TOLERANCE
+    def _differs(self, time_ns: float) -> bool:
+        return abs(time_ns / self.reference_ns - 1.0) > TOLERANCE

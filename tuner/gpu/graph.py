@@ -40,7 +40,7 @@ class Kernel:
         entry: the kernel's name in it.
         launch: grid, block, shared memory, attributes.
         addresses: device address of each buffer that the arguments name.
-        places: numbers the clusters of a launch, for a table of places; in their own order if nobody does.
+        cluster_order: numbers the clusters of a launch, for its table of them; without it, in their own order.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Kernel:
         entry: str,
         launch: Launch,
         addresses: dict[str, int],
-        places: Callable[[Launch, int], Sequence[int]] = in_order,
+        cluster_order: Callable[[Launch, int], Sequence[int]] = in_order,
     ) -> None:
         self.function = check(cu.cuModuleGetFunction(module, entry.encode()))
         self.launch = launch
@@ -63,7 +63,7 @@ class Kernel:
             attribute = _F.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             check(cu.cuFuncSetAttribute(self.function, attribute, 1))
         self._values = [
-            _table(places(launch, int(value)))
+            _table(cluster_order(launch, int(value)))
             if kind == "places"
             else _argument(kind, name, value, addresses)
             for kind, name, value in launch.arguments
@@ -156,8 +156,8 @@ class Graph:
         self._events, self._executable = [], None
 
 
-def _table(places: Sequence[int]) -> Any:
-    return (ctypes.c_ubyte * MAX_CLUSTERS)(*places)
+def _table(numbers: Sequence[int]) -> Any:
+    return (ctypes.c_ubyte * MAX_CLUSTERS)(*numbers)
 
 
 def _argument(kind: str, name: str, value: Any, addresses: dict[str, int]) -> Any:

@@ -28,12 +28,12 @@ CHECK_S = 60.0
 
 
 @dataclass
-class Stand:
+class ProblemSession:
     """One problem, ready for candidates.
 
     Attributes:
         gap_ns: what a sample takes besides its calls.
-        allow: tells the guard how many seconds the next step may take.
+        set_deadline: tells the guard how many seconds the next step may take.
         damaged: a kernel wrote where it must not; nothing in this process's GPU memory can be relied on any more.
     """
 
@@ -45,7 +45,7 @@ class Stand:
     conditions: Conditions
     batch: Batch
     gap_ns: float
-    allow: Callable[[float], None]
+    set_deadline: Callable[[float], None]
     damaged: bool = False
 
     def heavy(self, estimate_ns: float) -> bool:
@@ -63,7 +63,7 @@ class Stand:
 
     def take(self, graph: SampleGraph, estimate_ns: float) -> Samples:
         """Take a group."""
-        self.allow(KNOWN_LAUNCH_S + MOST_WAITING_S + 20e-9 * graph.samples * graph.calls * estimate_ns)
+        self.set_deadline(KNOWN_LAUNCH_S + MOST_WAITING_S + 20e-9 * graph.samples * graph.calls * estimate_ns)
         heavy = self.heavy(estimate_ns)
         regime = self.conditions.regime
         return self.timer.group(self.data, self.stamps, graph, regime, self.gap_ns, heavy=heavy)
@@ -76,22 +76,22 @@ class Stand:
             known_ns: what is known of its time, or of the best of its kind; 0 for nothing.
         """
         unknown = FIRST_LAUNCH_S + FIRST_LAUNCH_FLOORS * self.limits.floor_ns * 1e-9
-        self.allow(max(KNOWN_LAUNCH_S, 100 * known_ns * 1e-9) if known_ns else unknown)
+        self.set_deadline(max(KNOWN_LAUNCH_S, 100 * known_ns * 1e-9) if known_ns else unknown)
         first_ns = run_once(self.data, timed)
-        return first_ns, self._tidy(timed, self.check())
+        return first_ns, self._with_scratch_check(timed, self.check())
 
     def check(self, copy: int = 0) -> Verification:
         """Compare the outputs as they are, and look for damage."""
-        self.allow(CHECK_S)
+        self.set_deadline(CHECK_S)
         damage = self.data.damage()
         if damage:
             self.damaged = True
             return Verification(False, message=f"the kernel {damage}")
         return self.verifier.check(copy)
 
-    def _tidy(self, timed: Timed, found: Verification) -> Verification:
-        """Insist that scratch which must stay zero is zero, whatever the outputs are."""
-        name = timed.untidy() if isinstance(timed, Loaded) and not self.damaged else ""
+    def _with_scratch_check(self, timed: Timed, found: Verification) -> Verification:
+        """Fail what leaves scratch that must stay zero otherwise, whatever its outputs are."""
+        name = timed.scratch_not_zeroed() if isinstance(timed, Loaded) and not self.damaged else ""
         if not name or (found.checked and not found.passed):
             return found
         message = f"scratch {name} is not zero after a run, which zeroed = 'once' promises"
@@ -100,13 +100,13 @@ class Stand:
     def check_after(self, timed: Timed, calls: int) -> Verification:
         """Compare what the last timed run has left; of several copies the first and the last that it was called on.
 
-        Where tensors are updated in place by more calls than there are copies, nobody knows what should be there: the
+        Where tensors are updated in place by more calls than there are copies, there is no expected value: the
         candidate is then run once more, on restored tensors. So it is wherever a call warms the caches for the next.
         """
         in_place = any(tensor.role == "inout" for tensor in self.data.tensors)
         if in_place and (calls > self.data.copies or self.conditions.mode is Mode.WARM):
             return self.first_run(timed, 0.0)[1]
-        found = self._tidy(timed, self.check())
+        found = self._with_scratch_check(timed, self.check())
         last = min(calls, self.data.copies) - 1
         if last and (found.passed or not found.checked):
             other = self.check(last)
@@ -119,13 +119,13 @@ class Stand:
         self.data.close()
 
 
-def build_stand(
-    setup: Setup, helpers: Helpers, gpu: Gpu, timer: Timer, allow: Callable[[float], None]
-) -> tuple[Stand, float | None]:
+def open_session(
+    setup: Setup, helpers: Helpers, gpu: Gpu, timer: Timer, set_deadline: Callable[[float], None]
+) -> tuple[ProblemSession, float | None]:
     """Make a problem ready, as a setup request describes it.
 
     Returns:
-        The stand; and, where the request names a truth, the error that no kernel of this dtype can undercut.
+        The session; and, where the request names a truth, the error that no kernel of this dtype can undercut.
 
     Raises:
         TunerError: the reference is wrong or cannot be run.
@@ -145,11 +145,11 @@ def build_stand(
             data.memory.adopt(truth.memory)
             least_error = verifier.hold_against(truth.addresses)
         data.seal()
-        stand = assemble(
-            data, verifier, gpu, timer, setup.limits, setup.conditions, batch, allow, timed=setup.timed
+        session = assemble(
+            data, verifier, gpu, timer, setup.limits, setup.conditions, batch, set_deadline, timed=setup.timed
         )
         undo.pop_all()
-        return stand, least_error
+        return session, least_error
 
 
 def assemble(
@@ -160,11 +160,11 @@ def assemble(
     limits: Limits,
     conditions: Conditions,
     batch: Batch,
-    allow: Callable[[float], None],
+    set_deadline: Callable[[float], None],
     *,
     timed: bool = True,
-) -> Stand:
-    """Put a stand together, with what its timing needs."""
+) -> ProblemSession:
+    """Put a session together, with what its timing needs."""
     stamps = Stamps(data.helpers, data.memory, gpu.sm_count)
     gap_ns = timer.measure_gap(data, stamps, conditions.mode) if timed else math.inf
-    return Stand(data, verifier, stamps, timer, limits, conditions, batch, gap_ns, allow)
+    return ProblemSession(data, verifier, stamps, timer, limits, conditions, batch, gap_ns, set_deadline)

@@ -145,9 +145,9 @@ class Runner:
         damage = data.damage()
         if damage:
             return Verification(False, message=f"the kernel {damage}")
-        untidy = loaded.untidy()
-        if untidy:
-            return Verification(False, message=f"scratch {untidy} is not zero after a call, as it must be")
+        scratch = loaded.scratch_not_zeroed()
+        if scratch:
+            return Verification(False, message=f"scratch {scratch} is not zero after a call, as it must be")
         return verifier.check()
 
     def _profiled(self, data: ProblemData, loaded: Loaded) -> None:

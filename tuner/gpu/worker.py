@@ -27,12 +27,12 @@ from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator
 from tuner.gpu.candidate import load
 from tuner.gpu.clocks import Clocks
-from tuner.gpu.drift import DriftWatch, Reference
+from tuner.gpu.drift import DriftWatch, ReferenceKernel
 from tuner.gpu.driver import Context, DriverFailure, check
-from tuner.gpu.interleaved import Contest, Entrant, Lost
-from tuner.gpu.measure import Judge
+from tuner.gpu.interleaved import ContestantFailed, InterleavedTiming, TimedContestant
+from tuner.gpu.measure import CandidateMeasurement
 from tuner.gpu.open_baseline import open_baseline
-from tuner.gpu.problem import Stand, build_stand
+from tuner.gpu.problem import ProblemSession, open_session
 from tuner.gpu.timing import ClockMismatchError, Timer
 from tuner.kernel.baselines import BaselineKind
 from tuner.model import Measurement, Status
@@ -63,7 +63,7 @@ from tuner.protocol.measuring import (
 )
 
 Pipe = ParentPipe[MeasuringRequest, MeasuringReply]
-Requests = queue.SimpleQueue[MeasuringRequest | None]
+RequestQueue = queue.SimpleQueue[MeasuringRequest | None]
 
 LOCK_S = 600.0
 """Allowed for another tuner on the same GPU to end its turn."""
@@ -82,7 +82,7 @@ class Worker:
 
     def __init__(self, pipe: Pipe, index: int, cache: CubinCache | None) -> None:
         self._pipe = pipe
-        self.requests: Requests = queue.SimpleQueue()
+        self.requests: RequestQueue = queue.SimpleQueue()
         uuid = _uuid(index)
         clocks = Clocks(uuid)
         others = clocks.processes()  # before there is a context of our own
@@ -92,15 +92,15 @@ class Worker:
         self._cache = cache
         self._helpers = Helpers(self._context, self.gpu.arch, cache)
         self._timer = Timer(self._context, clocks, uuid)
-        self._stand: Stand | None = None
-        self._judge: Judge | None = None
+        self._session: ProblemSession | None = None
+        self._measurement: CandidateMeasurement | None = None
         self._drift: DriftWatch | None = None
 
     def answer(self, request: MeasuringRequest) -> Answer:
         """Do what a request asks for."""
-        self._allow(LOCK_S)
+        self._set_deadline(LOCK_S)
         with self._timer.exclusive():
-            self._allow(LOAD_S)
+            self._set_deadline(LOAD_S)
             match request:
                 case Setup():
                     return self._setup(request)
@@ -114,14 +114,14 @@ class Worker:
                     self._release()
                     return Released()
 
-    def _allow(self, seconds: float) -> None:
+    def _set_deadline(self, seconds: float) -> None:
         self._pipe.send(Deadline(seconds))
 
     # -- setup ------------------------------------------------------------------------------------------------
 
     def _setup(self, setup: Setup) -> SetupDone | Failed:
         self._release()
-        self._allow(SETUP_S)
+        self._set_deadline(SETUP_S)
         try:
             return self._set_up(setup)
         except TunerError as error:
@@ -136,27 +136,29 @@ class Worker:
             return Failed(f"this problem does not fit on the GPU: {failure}; {_needs(setup)}")
 
     def _set_up(self, setup: Setup) -> SetupDone:
-        stand, least_error = build_stand(setup, self._helpers, self.gpu, self._timer, self._allow)
-        self._stand = stand
-        self._drift = DriftWatch(Reference(stand, self._helpers, self.gpu)) if setup.timed else None
-        self._judge = Judge(stand, self.requests.empty)
+        session, least_error = open_session(setup, self._helpers, self.gpu, self._timer, self._set_deadline)
+        self._session = session
+        self._drift = DriftWatch(ReferenceKernel(session, self._helpers, self.gpu)) if setup.timed else None
+        self._measurement = CandidateMeasurement(session, self.requests.empty)
         reference_ns = self._drift.reference_ns if self._drift is not None else 0.0
-        return SetupDone(stand.verifier.possible, least_error, reference_ns)
+        return SetupDone(session.verifier.possible, least_error, reference_ns)
 
     def _release(self) -> None:
         """Free the problem's memory, so that another process has room for the same problem."""
-        if self._stand is not None:
-            self._stand.close()
-        self._stand = self._judge = self._drift = None
+        if self._session is not None:
+            self._session.close()
+        self._session = self._measurement = self._drift = None
 
     def _calibrate(self) -> Calibrated | Failed:
         self._release()
-        self._allow(CALIBRATION_S)
+        self._set_deadline(CALIBRATION_S)
 
-        def allow(seconds: float) -> None:
-            self._allow(max(seconds, CALIBRATION_S))
+        def set_deadline(seconds: float) -> None:
+            self._set_deadline(max(seconds, CALIBRATION_S))
 
-        calibrator = Calibrator(self._context, self.gpu, self._helpers, self._timer, allow, self._cache)
+        calibrator = Calibrator(
+            self._context, self.gpu, self._helpers, self._timer, set_deadline, self._cache
+        )
         try:
             return Calibrated(calibrator.measure())
         except (DriverFailure, ClockMismatchError, TunerError) as error:
@@ -166,14 +168,14 @@ class Worker:
     # -- one candidate ------------------------------------------------------------------------------------------
 
     def _measure(self, request: Measure) -> Measured:
-        assert self._stand is not None and self._judge is not None
+        assert self._session is not None and self._measurement is not None
         candidate = None
         began = 0.0
         drifted = dying = False
         try:
-            candidate = load(self._stand.data, request.candidate)
+            candidate = load(self._session.data, request.candidate)
             began = time.monotonic()
-            measurement = self._judge.judge(
+            measurement = self._measurement.measure(
                 candidate,
                 request.incumbent_ns or 0.0,
                 thorough=request.thorough,
@@ -191,59 +193,61 @@ class Worker:
         return Measured(
             replace(measurement, drifted=drifted),
             (began, end) if began else None,
-            self._judge.refined_s if began else 0.0,
+            self._measurement.refined_s if began else 0.0,
             # The guard compares the next process's with it, should this one not live.
             self._drift.reference_ns if self._drift is not None else None,
-            dying or self._stand.damaged,
+            dying or self._session.damaged,
         )
 
     def _has_drifted(self) -> bool:
-        assert self._stand is not None
-        rested = self._stand.conditions.regime is Regime.RESTED
-        if self._drift is None or self._stand.damaged or not rested:
+        assert self._session is not None
+        rested = self._session.conditions.regime is Regime.RESTED
+        if self._drift is None or self._session.damaged or not rested:
             return False
         try:
-            return self._drift.look()
-        except ClockMismatchError:  # says nothing about the candidate; the next one brings another look
+            return self._drift.probe()
+        except ClockMismatchError:  # says nothing about the candidate; the next one brings another probe
             return False
 
     # -- several in turn ------------------------------------------------------------------------------------------
 
     def _race(self, race: Race) -> Raced | RaceFailed:
         """Time candidates and baselines in turn, in shuffled rounds; each round gives one group of each."""
-        stand = self._stand
-        assert stand is not None
-        contest = Contest(stand)
+        session = self._session
+        assert session is not None
+        timing = InterleavedTiming(session)
         with ExitStack() as loaded:
-            entrants: list[Entrant] = []
+            contestants: list[TimedContestant] = []
             try:
                 for contestant in race.contestants:
-                    contest.current = len(entrants)
-                    entrants.append(self._entrant(contestant, stand, loaded))
-                outcome = contest.run(entrants, race.rounds, race.samples, race.seed)
-            except (DriverFailure, ClockMismatchError, Lost, TunerError) as failure:
-                dying = stand.damaged or (isinstance(failure, DriverFailure) and failure.sticky)
+                    timing.current = len(contestants)
+                    contestants.append(self._load_contestant(contestant, session, loaded))
+                samples = timing.run(contestants, race.rounds, race.samples, race.seed)
+            except (DriverFailure, ClockMismatchError, ContestantFailed, TunerError) as failure:
+                dying = session.damaged or (isinstance(failure, DriverFailure) and failure.sticky)
                 if dying:
                     loaded.pop_all()  # every call would only repeat the error
-                return RaceFailed(str(failure), contest.current, dying)
-        tags = set().union(*(seen.tags for seen in outcome.seen)) if outcome.seen else set()
+                return RaceFailed(str(failure), timing.current, dying)
+        tags = set().union(*(seen.tags for seen in samples.seen)) if samples.seen else set()
         return Raced(
-            tuple(tuple(tuple(group) for group in groups) for groups in outcome.rounds),
+            tuple(tuple(tuple(group) for group in groups) for groups in samples.rounds),
             tuple(sorted(tags)),
-            tuple(outcome.verified),
-            tuple(seen.sm_clock_hz for seen in outcome.seen),
+            tuple(samples.verified),
+            tuple(seen.sm_clock_hz for seen in samples.seen),
         )
 
-    def _entrant(self, contestant: RaceContestant, stand: Stand, loaded: ExitStack) -> Entrant:
+    def _load_contestant(
+        self, contestant: RaceContestant, session: ProblemSession, loaded: ExitStack
+    ) -> TimedContestant:
         if isinstance(contestant, CandidateContestant):
-            candidate = load(stand.data, contestant.candidate)
+            candidate = load(session.data, contestant.candidate)
             loaded.callback(candidate.close)
-            return Entrant(candidate, contestant.estimate_ns, insist=contestant.required)
-        self._allow(NUMPY_S if contestant.kind == BaselineKind.NUMPY else LIBRARY_S)
-        baseline = loaded.enter_context(open_baseline(self._context, stand.data, contestant))
+            return TimedContestant(candidate, contestant.estimate_ns, required=contestant.required)
+        self._set_deadline(NUMPY_S if contestant.kind == BaselineKind.NUMPY else LIBRARY_S)
+        baseline = loaded.enter_context(open_baseline(self._context, session.data, contestant))
         if isinstance(baseline, tuple):
-            return Entrant(None, host_ns=baseline)
-        return Entrant(baseline, contestant.estimate_ns, insist=False)
+            return TimedContestant(None, host_ns=baseline)
+        return TimedContestant(baseline, contestant.estimate_ns, required=False)
 
 
 def _needs(setup: Setup) -> str:
@@ -277,7 +281,7 @@ def _notes(name: str, clocks: Clocks, others: int) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _read_requests(pipe: Pipe, requests: Requests) -> None:
+def _read_requests(pipe: Pipe, requests: RequestQueue) -> None:
     """Empty the pipe at once, so that the guard never blocks on it, and decode while the GPU works."""
     request: MeasuringRequest | None
     while True:

@@ -308,9 +308,9 @@ class _LadderRun:
             self._check_stop()
             contestants = [entry.contestant for entry in entries]
             race = self._device.race(contestants, self._rounds(contestants), SAMPLES, sweep.seed)
-            if race.lost is None:
+            if race.failed is None:
                 return race
-            failed = entries.pop(race.lost)
+            failed = entries.pop(race.failed)
             if failed.tuned is not None:
                 absent[failed.name] = Absence(f"{failed.text}: {race.error}")
                 continue

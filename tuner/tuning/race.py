@@ -171,11 +171,11 @@ def compete(
                 Contestant(contestants[i].configuration, contestants[i].time_ns or 0.0) for i in running
             ]
             answer = device.race(entered, rounds, samples, seed + heat)
-            if answer.lost is None:
+            if answer.failed is None:
                 return {
                     i: [groups[column] for groups in answer.samples_ns] for column, i in enumerate(running)
                 }
-            failed.append(contestants[running.pop(answer.lost)])
+            failed.append(contestants[running.pop(answer.failed)])
             reject(failed[-1], answer.error)
         return {}
 

@@ -1,4 +1,4 @@
-"""What one candidate is worth, on a scripted stand: effort follows rank, and doubtful times are not ranked."""
+"""What one candidate is worth, on a scripted session: effort follows rank, and doubtful times are not ranked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tuner.conditions import Conditions, Mode
-from tuner.gpu import measure as judge_module
+from tuner.gpu import measure as measure_module
 from tuner.gpu.measure import (
     ALSO_RAN_NS,
     CONTENDER_FACTOR,
@@ -19,7 +19,7 @@ from tuner.gpu.measure import (
     MIN_SAMPLES,
     NARROW,
     SLOW_FACTOR,
-    Judge,
+    CandidateMeasurement,
 )
 from tuner.gpu.timing import ClockMismatchError, Samples, group_size, median_half_width
 from tuner.hardware.workload import Batch, Limits
@@ -44,7 +44,7 @@ class Graph:
 
 
 class Bench:
-    """A stand whose candidate takes the times that a function gives for each sample, and what passes meanwhile."""
+    """A session whose candidate takes the times that a function gives for each sample, and what passes meanwhile."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ def noisy(time_ns: float, share: float = 0.02) -> Callable[[int], float]:
 
 
 @pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measurement]:
+def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measurement]:
     def run(
         bench: Any,
         incumbent_ns: float = 0.0,
@@ -117,67 +117,67 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measurement]:
         verify_only: bool = False,
         idle: Sequence[bool] = (),
     ) -> Measurement:
-        monkeypatch.setattr(judge_module, "time", bench)
+        monkeypatch.setattr(measure_module, "time", bench)
         answers = iter(idle)
-        bench.judge = Judge(bench, lambda: next(answers, False))
-        found = bench.judge.judge(None, incumbent_ns, thorough=thorough, verify_only=verify_only)
+        bench.measurement = CandidateMeasurement(bench, lambda: next(answers, False))
+        found = bench.measurement.measure(None, incumbent_ns, thorough=thorough, verify_only=verify_only)
         assert all(graph.closed for graph in bench.graphs)
         return found  # type: ignore[no-any-return]
 
     return run
 
 
-Judged = Callable[..., Measurement]
+Measured = Callable[..., Measurement]
 
 
 # -- effort follows rank
 
 
-def test_hopeless_gets_one_sample(judged: Judged) -> None:
+def test_hopeless_gets_one_sample(measured: Measured) -> None:
     bench = Bench(steady(11 * 100 * US))
-    found = judged(bench, 100 * US)
+    found = measured(bench, 100 * US)
     assert (found.status, len(found.samples_ns)) == (Status.SLOW, 1)
     assert bench.checks == ["before", "after"]
 
 
-def test_slow_gets_two_samples(judged: Judged) -> None:
+def test_slow_gets_two_samples(measured: Measured) -> None:
     bench = Bench(steady(4 * 100 * US))
-    found = judged(bench, 100 * US)
+    found = measured(bench, 100 * US)
     assert (found.status, len(found.samples_ns)) == (Status.SLOW, 2)
 
 
 @pytest.mark.parametrize("factor", [SLOW_FACTOR, HOPELESS_FACTOR])
-def test_a_slow_first_run_is_not_a_slow_kernel(judged: Judged, factor: float) -> None:
+def test_a_slow_first_run_is_not_a_slow_kernel(measured: Measured, factor: float) -> None:
     """The first run of a kernel of microseconds is cold in every way."""
-    found = judged(Bench(steady(100 * US), first_ns=1.01 * factor * 100 * US), 100 * US)
+    found = measured(Bench(steady(100 * US), first_ns=1.01 * factor * 100 * US), 100 * US)
     assert (found.status, len(found.samples_ns)) == (Status.OK, GROUP)
 
 
-def test_one_quick_sample_of_two_is_a_chance(judged: Judged) -> None:
+def test_one_quick_sample_of_two_is_a_chance(measured: Measured) -> None:
     bench = Bench(lambda number: 100 * US * (3.5 if number == 0 else 2.5), first_ns=350 * US)
-    found = judged(bench, 100 * US)
+    found = measured(bench, 100 * US)
     assert found.status is Status.OK
     assert len(found.samples_ns) >= MIN_SAMPLES
 
 
-def test_hopeless_first_run_and_a_slow_sample_within_limits(judged: Judged) -> None:
+def test_hopeless_first_run_and_a_slow_sample_within_limits(measured: Measured) -> None:
     """A first run that is hopeless, then samples on both sides of slow: the verdict rests on the samples alone."""
     times = [2.9, 3.5, 3.2]
     bench = Bench(lambda number: 100 * US * times[min(number, 2)], first_ns=1100 * US)
-    found = judged(bench, 100 * US)
+    found = measured(bench, 100 * US)
     assert (found.status, len(found.samples_ns)) == (Status.SLOW, 2)
 
 
-def test_also_ran_gets_a_few_however_noisy(judged: Judged) -> None:
-    found = judged(Bench(noisy(200 * US)), 100 * US)
+def test_also_ran_gets_a_few_however_noisy(measured: Measured) -> None:
+    found = measured(Bench(noisy(200 * US)), 100 * US)
     assert (found.status, len(found.samples_ns)) == (Status.OK, GROUP)
     # Four samples of 2 ms a group: three groups.
-    assert len(judged(Bench(noisy(2000 * US)), 1000 * US).samples_ns) == MIN_SAMPLES
+    assert len(measured(Bench(noisy(2000 * US)), 1000 * US).samples_ns) == MIN_SAMPLES
     # 20 ms are reached before twelve samples are.
-    found = judged(Bench(noisy(7000 * US)), 3000 * US)
+    found = measured(Bench(noisy(7000 * US)), 3000 * US)
     assert len(found.samples_ns) == 3
     assert sum(found.samples_ns) >= ALSO_RAN_NS
-    assert len(judged(Bench(noisy(30_000 * US)), 20_000 * US).samples_ns) == 1
+    assert len(measured(Bench(noisy(30_000 * US)), 20_000 * US).samples_ns) == 1
 
 
 @pytest.mark.parametrize(
@@ -191,90 +191,90 @@ def test_also_ran_gets_a_few_however_noisy(judged: Judged) -> None:
 )
 @pytest.mark.parametrize("incumbent_ns", [0.0, 100 * US, 100 * US * 1.001 / CONTENDER_FACTOR])
 def test_contender_gets_as_many_as_its_noise_needs(
-    judged: Judged, time_of: Callable[[int], float], fewest: int, most: int, incumbent_ns: float
+    measured: Measured, time_of: Callable[[int], float], fewest: int, most: int, incumbent_ns: float
 ) -> None:
-    found = judged(Bench(time_of), incumbent_ns)
+    found = measured(Bench(time_of), incumbent_ns)
     assert found.status is Status.OK
     assert fewest <= len(found.samples_ns) <= most
     assert median_half_width(found.samples_ns) <= NARROW or len(found.samples_ns) >= CONTENDER_SAMPLES
 
 
-def test_contender_ends_where_also_ran_begins(judged: Judged) -> None:
+def test_contender_ends_where_also_ran_begins(measured: Measured) -> None:
     within = 100 * US * 1.001 / CONTENDER_FACTOR
     beyond = 100 * US * 0.97 / CONTENDER_FACTOR
-    assert len(judged(Bench(noisy(100 * US)), within).samples_ns) >= CONTENDER_SAMPLES
-    assert len(judged(Bench(noisy(100 * US)), beyond).samples_ns) == GROUP
+    assert len(measured(Bench(noisy(100 * US)), within).samples_ns) >= CONTENDER_SAMPLES
+    assert len(measured(Bench(noisy(100 * US)), beyond).samples_ns) == GROUP
 
 
-def test_long_contender_is_bounded_by_time(judged: Judged) -> None:
-    found = judged(Bench(noisy(30_000 * US)))
+def test_long_contender_is_bounded_by_time(measured: Measured) -> None:
+    found = measured(Bench(noisy(30_000 * US)))
     assert sum(found.samples_ns) >= CONTENDER_NS
     assert len(found.samples_ns) == 3
 
 
-def test_every_call_of_a_batch_counts(judged: Judged) -> None:
+def test_every_call_of_a_batch_counts(measured: Measured) -> None:
     """A sample of 100 calls of 50 us is 5 ms of the GPU's time."""
-    assert len(judged(Bench(noisy(50 * US), calls=100), 25 * US).samples_ns) == 4
-    assert len(judged(Bench(noisy(50 * US), calls=100)).samples_ns) == 16
+    assert len(measured(Bench(noisy(50 * US), calls=100), 25 * US).samples_ns) == 4
+    assert len(measured(Bench(noisy(50 * US), calls=100)).samples_ns) == 16
 
 
-def test_thorough_ranks_nobody(judged: Judged) -> None:
-    found = judged(Bench(noisy(2000 * US)), 100 * US, thorough=True)
+def test_thorough_ranks_nobody(measured: Measured) -> None:
+    found = measured(Bench(noisy(2000 * US)), 100 * US, thorough=True)
     assert found.status is Status.OK
     assert sum(found.samples_ns) >= CONTENDER_NS
-    found = judged(Bench(steady(100 * US)), 100 * US, thorough=True, idle=[True] * 100)
+    found = measured(Bench(steady(100 * US)), 100 * US, thorough=True, idle=[True] * 100)
     assert len(found.samples_ns) == GROUP  # what is known well enough is, with or without company
 
 
 # -- time that nobody else needs
 
 
-def test_idle_time_is_spent_on_more_samples_and_counted(judged: Judged) -> None:
+def test_idle_time_is_spent_on_more_samples_and_counted(measured: Measured) -> None:
     bench: Any = Bench(noisy(200 * US))
-    found = judged(bench, 100 * US, idle=[True] * 100)
+    found = measured(bench, 100 * US, idle=[True] * 100)
     assert CONTENDER_SAMPLES <= len(found.samples_ns) < CONTENDER_SAMPLES + GROUP
     extra = sum(sum(group.times_ns) for group in bench.groups[1:])
-    assert bench.judge.refined_s == pytest.approx(1e-9 * extra)
+    assert bench.measurement.refined_s == pytest.approx(1e-9 * extra)
 
 
-def test_idle_time_ends_when_somebody_comes(judged: Judged) -> None:
+def test_idle_time_ends_when_somebody_comes(measured: Measured) -> None:
     bench: Any = Bench(noisy(200 * US))
-    assert len(judged(bench, 100 * US, idle=[True, True, False]).samples_ns) == 3 * GROUP
+    assert len(measured(bench, 100 * US, idle=[True, True, False]).samples_ns) == 3 * GROUP
 
 
-def test_what_a_rank_deserves_is_not_refinement(judged: Judged) -> None:
+def test_what_a_rank_deserves_is_not_refinement(measured: Measured) -> None:
     bench: Any = Bench(noisy(100 * US))
-    judged(bench, 100 * US, idle=[True] * 100)
-    assert bench.judge.refined_s == 0.0
+    measured(bench, 100 * US, idle=[True] * 100)
+    assert bench.measurement.refined_s == 0.0
 
 
 def test_refinement_is_that_of_the_last_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     bench: Any = Bench(noisy(200 * US))
-    monkeypatch.setattr(judge_module, "time", bench)
+    monkeypatch.setattr(measure_module, "time", bench)
     idle = True
-    judge = Judge(bench, lambda: idle)
-    judge.judge(None, 100 * US, thorough=False, verify_only=False)  # type: ignore[arg-type]
-    assert judge.refined_s > 0.0
+    measurement = CandidateMeasurement(bench, lambda: idle)
+    measurement.measure(None, 100 * US, thorough=False, verify_only=False)  # type: ignore[arg-type]
+    assert measurement.refined_s > 0.0
     bench.first = WRONG
-    judge.judge(None, 100 * US, thorough=False, verify_only=False)  # type: ignore[arg-type]
-    assert judge.refined_s == 0.0
+    measurement.measure(None, 100 * US, thorough=False, verify_only=False)  # type: ignore[arg-type]
+    assert measurement.refined_s == 0.0
 
 
 # -- verdicts
 
 
-def test_wrong_result_is_not_timed(judged: Judged) -> None:
+def test_wrong_result_is_not_timed(measured: Measured) -> None:
     bench = Bench(steady(100 * US), first=WRONG)
-    found = judged(bench)
+    found = measured(bench)
     assert (found.status, found.error, found.verification) == (Status.WRONG_RESULT, WRONG.message, WRONG)
     assert found.samples_ns == (100 * US * 0.9999,)
     assert (bench.groups, bench.checks) == ([], ["before"])
 
 
 @pytest.mark.parametrize("thorough", [False, True])
-def test_verification_alone_is_one_run(judged: Judged, thorough: bool) -> None:
+def test_verification_alone_is_one_run(measured: Measured, thorough: bool) -> None:
     bench = Bench(steady(100 * US), floor_ns=1e9)
-    found = judged(bench, verify_only=True, thorough=thorough)
+    found = measured(bench, verify_only=True, thorough=thorough)
     assert (found.status, len(found.samples_ns), found.verification) == (Status.OK, 1, RIGHT)
     assert (bench.groups, bench.checks) == ([], ["before"])
 
@@ -282,8 +282,8 @@ def test_verification_alone_is_one_run(judged: Judged, thorough: bool) -> None:
 @pytest.mark.parametrize(
     ("floor_ns", "status"), [(100.1 * US, Status.TOO_FAST), (99.9 * US, Status.OK), (0.0, Status.OK)]
 )
-def test_nothing_beats_the_hardware(judged: Judged, floor_ns: float, status: Status) -> None:
-    found = judged(Bench(steady(100 * US), floor_ns=floor_ns))
+def test_nothing_beats_the_hardware(measured: Measured, floor_ns: float, status: Status) -> None:
+    found = measured(Bench(steady(100 * US), floor_ns=floor_ns))
     assert found.status is status
     assert found.error == (
         "100.00 us is less than the hardware needs (100.10 us)" if status is Status.TOO_FAST else ""
@@ -291,50 +291,50 @@ def test_nothing_beats_the_hardware(judged: Judged, floor_ns: float, status: Sta
     assert len(found.samples_ns) == GROUP
 
 
-def test_the_median_decides_not_one_odd_sample(judged: Judged) -> None:
+def test_the_median_decides_not_one_odd_sample(measured: Measured) -> None:
     bench = Bench(lambda number: 100 * US * (0.5 if number == 3 else 1.0), floor_ns=99 * US)
-    assert judged(bench).status is Status.OK
+    assert measured(bench).status is Status.OK
 
 
 @pytest.mark.parametrize("time_ns", [100 * US, 400 * US, 1100 * US])
-def test_wrong_after_timing_is_wrong_whatever_its_rank(judged: Judged, time_ns: float) -> None:
-    found = judged(Bench(steady(time_ns), floor_ns=1e9, after=WRONG), 100 * US)
+def test_wrong_after_timing_is_wrong_whatever_its_rank(measured: Measured, time_ns: float) -> None:
+    found = measured(Bench(steady(time_ns), floor_ns=1e9, after=WRONG), 100 * US)
     assert (found.status, found.error) == (Status.WRONG_AFTER_TIMING, WRONG.message)
     assert found.verification == WRONG
     assert found.samples_ns
 
 
-def test_damage_after_timing_counts_without_a_reference(judged: Judged) -> None:
+def test_damage_after_timing_counts_without_a_reference(measured: Measured) -> None:
     damage = Verification(False, message="the kernel wrote outside of y")
-    found = judged(Bench(steady(100 * US), first=UNKNOWN, after=damage))
+    found = measured(Bench(steady(100 * US), first=UNKNOWN, after=damage))
     assert (found.status, found.error) == (Status.WRONG_AFTER_TIMING, damage.message)
 
 
-def test_unverified_is_timed_and_never_ranked(judged: Judged) -> None:
-    found = judged(Bench(steady(100 * US), first=UNKNOWN, after=UNKNOWN))
+def test_unverified_is_timed_and_never_ranked(measured: Measured) -> None:
+    found = measured(Bench(steady(100 * US), first=UNKNOWN, after=UNKNOWN))
     assert (found.status, found.error) == (Status.UNVERIFIED, "no reference")
     assert len(found.samples_ns) == GROUP
     assert not found.status.ranked
-    slow = judged(Bench(steady(400 * US), first=UNKNOWN, after=UNKNOWN), 100 * US)
+    slow = measured(Bench(steady(400 * US), first=UNKNOWN, after=UNKNOWN), 100 * US)
     assert slow.status is Status.UNVERIFIED
 
 
-def test_too_fast_says_more_than_unverified(judged: Judged) -> None:
+def test_too_fast_says_more_than_unverified(measured: Measured) -> None:
     bench = Bench(steady(100 * US), floor_ns=200 * US, first=UNKNOWN, after=UNKNOWN)
-    assert judged(bench).status is Status.TOO_FAST
+    assert measured(bench).status is Status.TOO_FAST
 
 
-def test_what_the_clocks_did_is_kept(judged: Judged) -> None:
+def test_what_the_clocks_did_is_kept(measured: Measured) -> None:
     bench = Bench(noisy(100 * US, 0.005))
-    found = judged(bench)
+    found = measured(bench)
     assert (found.tags, found.capped_samples) == (("power_cap",), GROUP)
     assert found.sm_clock_hz == pytest.approx((1.8e9 + 2 * 1.9e9) / 3)
     assert found.verification == RIGHT
 
 
-def test_graph_is_freed_when_clocks_contradict_each_other(judged: Judged) -> None:
+def test_graph_is_freed_when_clocks_contradict_each_other(measured: Measured) -> None:
     bench = Bench(steady(100 * US))
     bench.broken = True
     with pytest.raises(ClockMismatchError):
-        judged(bench)
+        measured(bench)
     assert [graph.closed for graph in bench.graphs] == [True]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.gpu import problem as stand_module
-from tuner.gpu.interleaved import Contest, Entrant, Lost
-from tuner.gpu.problem import Stand
+from tuner.gpu import problem as problem_module
+from tuner.gpu.interleaved import ContestantFailed, InterleavedTiming, TimedContestant
+from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import Samples
 from tuner.hardware.workload import Batch, Limits
 from tuner.model import Verification
@@ -55,7 +55,7 @@ class Timer:
         return Samples([1000.0] * graph.samples)
 
 
-def stand_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> Stand:
+def session_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> ProblemSession:
     def run_once(data: Memory, timed: Kernel) -> float:
         data.updates = 0
         data.run(timed)
@@ -64,47 +64,49 @@ def stand_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> S
     def graph(timed: Kernel, samples: int, estimate_ns: float) -> Any:
         return SimpleNamespace(timed=timed, samples=samples, calls=1, close=lambda: None)
 
-    monkeypatch.setattr(stand_module, "run_once", run_once)
+    monkeypatch.setattr(problem_module, "run_once", run_once)
     verifier: Any = SimpleNamespace(possible=True, check=memory.check)
     data: Any = memory
     timer: Any = Timer()
     stamps: Any = None
     conditions = Conditions(mode, Regime.RESTED)
-    found = Stand(
+    found = ProblemSession(
         data, verifier, stamps, timer, Limits(0, 0, 0), conditions, Batch(1, 1), 0.0, lambda seconds: None
     )
     monkeypatch.setattr(found, "graph", graph)
     return found
 
 
-def entrants(kernels: Sequence[Any], insist: Sequence[bool]) -> list[Entrant]:
-    return [Entrant(kernel, 1000.0, insist=one) for kernel, one in zip(kernels, insist, strict=True)]
+def contestants(kernels: Sequence[Any], required: Sequence[bool]) -> list[TimedContestant]:
+    return [
+        TimedContestant(kernel, 1000.0, required=one) for kernel, one in zip(kernels, required, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_who_damages_something_is_named_and_nobody_else(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory("output")
-    contest = Contest(stand_with(memory, Mode.COLD, monkeypatch))
+    interleaved = InterleavedTiming(session_with(memory, Mode.COLD, monkeypatch))
     kernels = [Kernel(damages=i == place) for i in range(3)]
-    with pytest.raises(Lost, match="the kernel changed an input"):
-        contest.run(entrants(kernels, [i != place for i in range(3)]), 3, 4, 0)
-    assert contest.current == place
+    with pytest.raises(ContestantFailed, match="the kernel changed an input"):
+        interleaved.run(contestants(kernels, [i != place for i in range(3)]), 3, 4, 0)
+    assert interleaved.current == place
 
 
 def test_a_baseline_may_be_wrong_and_a_configuration_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    contest = Contest(stand_with(Memory("output"), Mode.COLD, monkeypatch))
-    outcome = contest.run(entrants([Kernel(), Kernel(wrong=True)], [True, False]), 3, 4, 0)
+    interleaved = InterleavedTiming(session_with(Memory("output"), Mode.COLD, monkeypatch))
+    outcome = interleaved.run(contestants([Kernel(), Kernel(wrong=True)], [True, False]), 3, 4, 0)
     assert outcome.verified == [True, False]
-    with pytest.raises(Lost):
-        contest.run(entrants([Kernel(), Kernel(wrong=True)], [True, True]), 3, 4, 0)
-    assert contest.current == 1
+    with pytest.raises(ContestantFailed):
+        interleaved.run(contestants([Kernel(), Kernel(wrong=True)], [True, True]), 3, 4, 0)
+    assert interleaved.current == 1
 
 
 def test_a_call_that_warms_the_caches_updates_in_place_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warm sample is a call and, behind the first event, those that are timed: of a long kernel one."""
     for mode in (Mode.WARM, Mode.COLD):
         memory = Memory("inout")
-        stand = stand_with(memory, mode, monkeypatch)
+        session = session_with(memory, mode, monkeypatch)
         kernel: Any = Kernel()
         memory.updates = 2 if mode is Mode.WARM else 1
-        assert stand.check_after(kernel, 1).passed
+        assert session.check_after(kernel, 1).passed
