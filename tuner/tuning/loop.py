@@ -17,24 +17,24 @@ from tuner.search.study import Search
 from tuner.tuning.drift import DriftCheck
 from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
 from tuner.tuning.lookahead import lookahead_of
-from tuner.tuning.metrics import metrics
 from tuner.tuning.shortlist import Shortlist
 from tuner.tuning.state import Observer, State
-from tuner.tuning.trials import told_time, trial_of
+from tuner.tuning.trials import metrics, told_time, trial_of
 
 POLL_S = 0.1
 PATIENCE_S = 5.0
 """After Ctrl-C, how long the measurement under way may still take."""
 SUSPECT_ATTEMPTS, MAX_ATTEMPTS = 2, 3
 """A configuration that was begun twice without a result is tried once more with nothing beside it: another one may have
-killed the tuner. If it is begun a third time without a result, it is what kills the tuner."""
+killed the tuner. Begun three times without a result, it is recorded as crashed."""
 
 
-class Loop:
+class SearchLoop:
     """Tries configurations until the budget, the time or the space is used up.
 
-    A trial is asked for, attempted (a row says so), submitted, answered, recorded, and told, in this order. Trials are
-    told in the order in which they were asked for, whatever the order of the answers: a seed gives the same run.
+    The steps of a trial, in this order: the study is asked, an attempt is written, the device gets it and answers, the
+    trial is recorded, the study is told. Trials are told in the order asked, whatever the order of the answers, so that
+    a seed gives the same run.
 
     Args:
         state: of the run; filled in as it goes on.
@@ -42,7 +42,7 @@ class Loop:
         device: measures; prepared.
         database: where every trial goes.
         observer: told of everything.
-        stop: asked often; once it is true nothing new is tried.
+        stop: called often; once it returns true nothing new is tried.
         time_s: nothing new is tried after this time.
         expected_ns: as the request has it.
     """
@@ -73,16 +73,18 @@ class Loop:
         self._answered: dict[int, Outcome] = {}
         """Recorded, but not told yet."""
         self._attempts: list[Configuration] = []
-        """What an interrupted run had begun: tried before anything that the search asks for."""
+        """Begun by the interrupted run: tried before anything that the search proposes."""
         self._suspects: set[Configuration] = set()
         """Attempts that may have killed the tuner: tried with nothing beside them."""
         self._retimed: set[int] = set()
-        """Numbers of trials whose configuration the search has been told of already."""
+        """Numbers of trials whose configuration the search was told before."""
         self._waiting = False
         """Whether the next trial has to wait until what it is chosen from is compiled.
 
-        Nothing is told meanwhile: what is known when it is chosen must not depend on how long that takes. Each choice
-        is probed once: from one probe to the next a compilation may end, or the time."""
+        Nothing is told meanwhile: the choice must not depend on how long compiling takes. Whether it must wait is
+        settled once for each choice: from one check to the next a compilation may end, or the time."""
+        self._opening = True
+        """Whether the default and the initial configurations are still to be tried."""
         self._next_number = 0
         self._next_told = 0
         self._exhausted = False
@@ -90,7 +92,7 @@ class Loop:
     # -- before
 
     def begin(self, *, resumed: bool) -> None:
-        """Write the run down, or bring the search to where the interrupted run was; teach what was known before."""
+        """Record the run, or bring the search to where the interrupted run was; teach earlier results."""
         if resumed:
             before = self.database.run_state(self.run.id)
             self.database.resume_run(self.run.id)
@@ -107,7 +109,7 @@ class Loop:
         self.study.begin_with([*again, *self.state.initial.sources])
 
     def _recall(self) -> None:
-        """Rebuild the study from the run's trials, and find out what it had begun."""
+        """Rebuild the study from the run's trials, and note the attempts without a result."""
         trials = self.database.trials(self.run.id)
         tried: set[Configuration] = set()
         for trial in trials:
@@ -141,7 +143,7 @@ class Loop:
     # -- the loop
 
     def search(self) -> None:
-        """Try configurations until nothing is left to do.
+        """Try configurations until nothing is left to try.
 
         Raises:
             Interrupted: ``stop`` said so.
@@ -167,15 +169,15 @@ class Loop:
             raise SpaceError("nothing was tried", "allow more trials or time")
 
     def _step(self, deadline: float) -> None:
-        """Record what was answered, tell it, and ask for more.
+        """Record the answers, tell them, and begin more trials.
 
         Answers and the attempts that follow from them share a transaction: the disk is waited for once.
         """
         outcomes = self.device.collect(POLL_S) if self._pending or self._waiting else []
         with self.database.transaction():
             ended = [self._record_outcome(outcome) for outcome in outcomes]
-            # Told one by one in the order asked, each followed by what it makes room for: what the search knows when it
-            # is asked does not depend on the order of the answers.
+            # Told one by one in the order asked, each followed by the trials that it makes room for: proposals do not
+            # depend on the order of the answers.
             begun = self._begin_trials(deadline)
             while self._next_told in self._answered and not self._waiting:
                 self._tell(self._answered.pop(self._next_told))
@@ -217,10 +219,12 @@ class Loop:
         return self.state.incumbent.time_ns if self.state.incumbent else None
 
     def _lookahead(self) -> int:
+        if self._expected_ns is None:
+            return self.device.lookahead
         return lookahead_of(self.device, self._expected_ns, self._incumbent_ns())
 
     def _must_wait(self) -> bool:
-        """Nominate what there is room for, and say whether the next choice has to wait for a compilation."""
+        """Nominate as many as there is room for; return whether the next choice has to wait for a compilation."""
         if shortlist := self._chosen_from:
             shortlist.fill(self.state.budget - len(self.state.trials) - len(self._pending))
             tried_anyway = self._drift.waiting or self._attempts
@@ -229,8 +233,10 @@ class Loop:
 
     @property
     def _chosen_from(self) -> Shortlist | None:
-        """What the next trial is chosen from, once what is tried anyway, and compiled all at once, has been begun."""
-        return None if self.study.opening else self.shortlist
+        """The shortlist, once the default and the initial configurations have been begun."""
+        if self._opening:
+            self._opening = self.study.opening
+        return None if self._opening else self.shortlist
 
     @property
     def _stopped(self) -> Stopped | None:
@@ -249,7 +255,7 @@ class Loop:
         return self.study.ask()
 
     def _attempt(self, configuration: Configuration) -> int:
-        """Write down that a trial begins, and return its number."""
+        """Record that a trial begins, and return its number."""
         number, self._next_number = self._next_number, self._next_number + 1
         self.database.attempt(self.run.id, number, configuration)
         self._pending[number] = configuration
@@ -258,7 +264,7 @@ class Loop:
         return number
 
     def _record_outcome(self, outcome: Outcome) -> Trial:
-        """Record an answer; what was timed before it may turn out to be suspect."""
+        """Record an answer, and mark trials before it that it makes suspect."""
         del self._pending[outcome.number]
         self._answered[outcome.number] = outcome
         trial = self._record(trial_of(outcome, self.run.options.max_error))
@@ -303,7 +309,7 @@ class Loop:
         self._next_told += 1
 
     def _drain(self) -> None:
-        """Let what is being measured end; what only waits is forgotten, and asked for again on resume."""
+        """Wait for the measurement under way; other pending trials are dropped, and begun again on resume."""
         deadline = time.monotonic() + PATIENCE_S
         self._drift.waiting.clear()  # the database has them
         before = len(self.state.trials)

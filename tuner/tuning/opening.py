@@ -17,7 +17,7 @@ from tuner.search.samplers import find_sampler
 from tuner.search.stopping import StoppingCriterion
 from tuner.search.study import Search
 from tuner.space.space import SearchSpace
-from tuner.tuning.metrics import ceiling_of
+from tuner.tuning.ceiling import ceiling_of
 from tuner.tuning.request import Request
 from tuner.tuning.runs import interrupted_run, new_run
 from tuner.tuning.state import State

@@ -11,7 +11,7 @@ from tuner.database.records import SUSPECT
 from tuner.devices.base import Device
 from tuner.errors import Interrupted
 from tuner.model import Trial
-from tuner.tuning.loop import Loop
+from tuner.tuning.loop import SearchLoop
 from tuner.tuning.opening import open_run
 from tuner.tuning.race import Finish, run_finish
 from tuner.tuning.request import Request
@@ -28,14 +28,14 @@ def tune(
     *,
     finish: bool = True,
 ) -> Result:
-    """Search, record, race, confirm; return what was found.
+    """Search, record, race and confirm; return the result.
 
     Args:
         request: what to tune.
         device: where to measure; ready, and closed by the caller.
         database: where every trial goes.
         observer: told of everything.
-        stop: asked often; once it is true nothing new is tried.
+        stop: called often; once it returns true nothing new is tried.
         finish: race the finalists and confirm the winner; a recording has no use for that.
 
     Raises:
@@ -47,7 +47,9 @@ def tune(
     run_id = state.run.id
     ending = "failed"
     with search:
-        loop = Loop(state, search, device, database, observer, stop, request.time_s, request.expected_ns)
+        loop = SearchLoop(
+            state, search, device, database, observer, stop, request.time_s, request.expected_ns
+        )
         loop.begin(resumed=request.resume)
         try:
             observer.started(state)
@@ -58,7 +60,7 @@ def tune(
             return Result(state, *end, _stats(state, loop))
         except (KeyboardInterrupt, Interrupted):
             ending = "interrupted"
-            # Whatever was under way is not to blame for the interruption.
+            # Attempts under way did not cause the interruption.
             database.clear_attempts(run_id)
             done = f"{len(state.trials)} of {state.budget} trials"
             raise Interrupted(f"stopped after {done}; all of them are kept", "go on with --resume") from None
@@ -110,7 +112,7 @@ def _best_before_again(state: State) -> Trial | None:
     return again[-1] if again else None
 
 
-def _stats(state: State, loop: Loop) -> dict[str, Any]:
+def _stats(state: State, loop: SearchLoop) -> dict[str, Any]:
     assert state.device is not None
     return {
         "search_s": state.elapsed_s if state.search_began else 0.0,

@@ -1,17 +1,16 @@
-"""What is compiled before it is settled what is tried: more candidates than trials, chosen among by the latest results.
+"""The shortlist: more candidates are compiled than tried, and the search chooses among them by the latest results.
 
-A candidate takes some tenths of a second to compile on one core, and often less to time. If what is asked for were
-tried in that order, every choice would be as many results behind as there are compilers. So the search only nominates;
-what is compiled waits, and whenever the GPU is free the search chooses among that with all results there are. What it
-passes over is no trial: with compilers to spare more is nominated than is tried, and the least promising withdrawn.
+A candidate takes some tenths of a second to compile on one core, and often less to time. Tried in the order of the
+proposals, every choice would be as many results behind as there are compilers. So the search only nominates. Compiled
+nominees wait, and whenever the GPU is free the search chooses among them with all results so far. With compilers to
+spare more is nominated than tried; the least promising nominees are withdrawn, and are no trials.
 
 Without compilers to spare every nominee becomes a trial, the most promising first, and is committed before it is
 compiled, so that neither the compilers nor the GPU wait for one that takes long.
 
-What is known when something is nominated or chosen goes by counts, not by the clock: a nominee may be chosen once so
-many others were nominated after it that it must be compiled, and is waited for if it is not. How many are nominated for
-each trial follows from the seconds that the trials so far took. So the same answers give the same run. The one
-exception is :data:`PATIENCE_S`.
+Nominations and choices go by counts, not by the clock: a nominee may be chosen once so many others were nominated after
+it that it must be compiled, and is waited for if it is not. How many are nominated for each trial follows from the
+seconds that the trials so far took. So the same answers give the same run. The one exception is :data:`PATIENCE_S`.
 """
 
 from __future__ import annotations
@@ -30,16 +29,17 @@ DEPTH = 6
 """Trials under way at a time while nominees are passed over: two with the measuring process, and some for the moments
 in which the next is compiled or chosen."""
 SLACK = 4
-"""Nominations after which a nominee must be compiled, beside two for each compiler: compiling takes one of a hundred
-candidates three times as long as the middle one, and what is waited for holds up the GPU."""
+"""Nominations after which a nominee must be compiled, beside two for each compiler: one of a hundred candidates takes
+three times as long to compile as the median, and waiting for it holds up the GPU."""
 RESERVE = 8
-"""Nominees that must be compiled before the first choice among them; as many trials later the compilers are judged."""
+"""Nominees that must be compiled before the first choice. After as many trials it is settled whether compilers are to
+spare."""
 SPARE = 1.5
 """Nominations for a trial below which there are no compilers to spare."""
 SHARE = 0.75
 """Of the compilers' time that is spent; the head and the measuring process need cores, too."""
 NOMINATION_S = 0.01
-"""Time on the GPU that pays for one nomination: one costs the head some milliseconds, and must not hold the GPU up."""
+"""Time on the GPU for each nomination: one takes the head some milliseconds, and must not hold the GPU up."""
 TOGETHER = 4
 """Nominations at a time, which cost hardly more than one."""
 MOST = 4.0
@@ -47,7 +47,7 @@ MOST = 4.0
 KEPT = 48
 """Compiled nominees that are kept; of more, the least promising are withdrawn."""
 REMEMBERED = 25
-"""Trials whose seconds say what the next will take."""
+"""Last trials, whose median seconds predict the next."""
 PATIENCE_S = 2.0
 """How long a compilation may hold up the GPU while others have ended; it is then passed over."""
 
@@ -56,7 +56,7 @@ class Shortlist:
     """Nominees of a search, from their nomination until they are chosen or withdrawn.
 
     Args:
-        search: a selective one.
+        search: one whose sampler nominates.
         device: one with compilers.
         lookahead: returns how many trials may be pending; None leaves it to the device.
     """
@@ -96,7 +96,7 @@ class Shortlist:
         return min(DEPTH, lookahead) if self.selecting else max(lookahead - TOGETHER, lookahead // 2)
 
     def told(self, compile_s: float, measure_s: float) -> None:
-        """Note what a trial took, which makes room for others; 0 where nothing was compiled or measured."""
+        """Note the seconds of a trial, which makes room for others; 0 where nothing was compiled or measured."""
         if compile_s > 0.0 and measure_s > 0.0:
             self._seconds.append((compile_s, measure_s))
         self._allowed += self.rate
@@ -124,7 +124,7 @@ class Shortlist:
             self.device.compile(configuration)
 
     def skip(self, configuration: Configuration) -> None:
-        """Leave out what is tried without being chosen here."""
+        """Leave out a configuration that is tried without being chosen here."""
         self._waiting.pop(configuration, None)
 
     @property
@@ -133,7 +133,7 @@ class Shortlist:
         return self.exhausted and not self._waiting
 
     def ready(self) -> bool:
-        """Return whether it is settled what to choose among: what must be compiled is."""
+        """Return whether a choice is possible: all nominees that must be compiled are."""
         due = self._due()
         if not self.selecting:
             return bool(due)
@@ -146,15 +146,15 @@ class Shortlist:
         return now - self._held_up_since > PATIENCE_S and any(map(self.device.compiled, self._waiting))
 
     def choose(self) -> Configuration:
-        """Return what is to be tried next; only when :meth:`ready`.
+        """Return the configuration to try next; only when :meth:`ready`.
 
-        What failed to compile goes first: it costs the GPU nothing, and teaches.
+        One that failed to compile goes first: it costs the GPU nothing, and teaches.
         """
         nominees, due = [], self._due()
         if self.selecting and not any(map(self.device.compiled, due)):
             due = list(self._waiting)  # all of them are passed over
         for configuration in due:
-            if not self.selecting:  # whether it is compiled by now is a matter of the clock
+            if not self.selecting:  # whether it is compiled by now would go by the clock
                 nominees.append(Nominee(configuration))
             elif (compiled := self.device.compiled(configuration)) is not None:
                 if compiled.failed:

@@ -1,4 +1,4 @@
-"""Where a run stands, and what it found: the session fills these in, the reports read them."""
+"""State and result of a run: the session fills these in, the reports read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.model import Configuration, Run, Trial
 from tuner.search.initial import Initial
 from tuner.search.stopping import Stopped
 from tuner.space.space import SearchSpace
-from tuner.tuning.metrics import Ceiling, roof_under
+from tuner.tuning.ceiling import Ceiling, roof_under
 from tuner.tuning.race import Finish
 
 WARM_UP_S = 3.0
@@ -22,7 +22,7 @@ WARM_UP_S = 3.0
 
 @dataclass
 class State:
-    """Where a run stands; what the progress display reads."""
+    """State of a run; read by the progress display."""
 
     run: Run
     roof: Roof
@@ -50,7 +50,7 @@ class State:
     stopped: Stopped | None = None
     """Why nothing new was tried although trials were left."""
     initial: Initial = field(default_factory=Initial)
-    """What is tried first, and where it comes from."""
+    """Initial configurations, and where they come from."""
 
     def __post_init__(self) -> None:
         self.roof = roof_under(self.roof, self.run.conditions.mode)
@@ -103,7 +103,7 @@ class State:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run found."""
+    """Result of a run."""
 
     state: State
     finish: Finish | None

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.database.records import Winner
+from tuner.database.records import Metrics, Winner
 from tuner.devices.base import Outcome
+from tuner.hardware.roofline import Roof
 from tuner.model import Resources, Status, Trial, Verification
 from tuner.stats import median_interval
 from tuner.tuning.race import Finish
@@ -72,6 +73,17 @@ def told_time(trial: Trial) -> float | None:
 
 def _true_error(verification: Verification | None) -> float | None:
     return verification.true_error if verification else None
+
+
+def metrics(roof: Roof, time_ns: float | None) -> Metrics:
+    """Turn a time into throughput and the fraction of the speed of light, None where no ceiling is known."""
+    if not time_ns:
+        return Metrics()
+    return Metrics(
+        tflops=roof.flops / time_ns * 1e-3 or None,
+        gbytes_per_s=roof.bytes / time_ns or None,
+        speed_of_light=roof.speed_of_light_ns / time_ns or None,
+    )
 
 
 def winner_of(finish: Finish, ids: Mapping[int, int], *, replayed: bool) -> Winner:

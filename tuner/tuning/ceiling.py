@@ -1,4 +1,4 @@
-"""A time as throughput, and as a share of what the hardware could do under a run's conditions."""
+"""The ceilings that a problem's times are compared with: of its roofline, and as measured on the GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 
 from tuner.conditions import Calibration, Mode
-from tuner.database.records import Metrics
 from tuner.hardware.roofline import Roof
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
@@ -34,17 +33,6 @@ def roof_under(roof: Roof, mode: Mode) -> Roof:
     # share says nothing about how good a time is: then there is none at all.
     flops = roof.peak_flops if roof.bound == "compute" else math.inf
     return replace(roof, peak_flops=flops, peak_bytes_per_s=math.inf)
-
-
-def metrics(roof: Roof, time_ns: float | None) -> Metrics:
-    """Turn a time into throughput and the fraction of the speed of light, None where no ceiling is known."""
-    if not time_ns:
-        return Metrics()
-    return Metrics(
-        tflops=roof.flops / time_ns * 1e-3 or None,
-        gbytes_per_s=roof.bytes / time_ns or None,
-        speed_of_light=roof.speed_of_light_ns / time_ns or None,
-    )
 
 
 def ceiling_of(
