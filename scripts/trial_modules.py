@@ -69,7 +69,7 @@ def main() -> None:
         device = LocalDevice(0, jobs=1, cache=folder / "cubins", worker="tests.faults.fake_worker")
         device.lookahead, device.compilers = 1, 0  # one trial at a time, nothing compiled ahead
         with closing(device), Database.open(folder / "tuning.db") as database:
-            tune(request, device, database, Watcher())
+            tune(request, device, database, Watcher(), threading.Event().is_set)
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type] - typeshed forbids what Python allows
     for module, count in sorted(profile.calls.items()):

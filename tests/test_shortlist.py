@@ -19,7 +19,7 @@ from tests.test_search import cost, single, time_of
 from tuner.database.database import Database
 from tuner.devices.base import Compiled, Outcome
 from tuner.devices.local import LocalDevice
-from tuner.devices.prefetch import CompiledAhead
+from tuner.devices.submissions import CompiledAhead
 from tuner.errors import DeviceError, Interrupted
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Status

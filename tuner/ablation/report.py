@@ -20,7 +20,8 @@ from tuner.report.tables import (
     show_pairs,
     throughput,
 )
-from tuner.tuning.metrics import metrics, roof_under
+from tuner.tuning.ceiling import roof_under
+from tuner.tuning.trials import metrics
 
 HEADS = ("choice", "instead", "time", "95% interval", f"{ITSELF} is")
 

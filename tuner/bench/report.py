@@ -24,7 +24,8 @@ from tuner.report.tables import (
     show_pairs,
     throughput,
 )
-from tuner.tuning.metrics import metrics, roof_under
+from tuner.tuning.ceiling import roof_under
+from tuner.tuning.trials import metrics
 
 HISTORY_HEADS = (
     *("when", "kernel", "problem", "gpu", "timed", "contestant", "configuration", "time", "95% interval"),

@@ -42,9 +42,10 @@ def ablate(
     refuse_wrong_names(given, names)
     if device_name.partition(":")[0] == "replay":
         raise UsageError(f"--device {device_name}: a recording cannot be timed again", "use cuda or cuda:N")
-    with stopping() as stop, closing(
-        open_gpu(device_name, given.kernel_name, jobs, say_nothing if quiet else say)
-    ) as device:
+    with (
+        stopping() as stop,
+        closing(open_gpu(device_name, given.kernel_name, jobs, say_nothing if quiet else say)) as device,
+    ):
         chosen = choose(given, device.gpu)
         conditions, why = _conditions(device, chosen, mode, regime)
         if not quiet:

@@ -23,7 +23,8 @@ from tuner.hardware.roofline import ARCHITECTURES
 from tuner.model import Gpu, Status
 from tuner.report.launch import launch_note
 from tuner.report.tables import say, show_json
-from tuner.tuning.metrics import ceiling_of, metrics, roof_under
+from tuner.tuning.ceiling import ceiling_of, roof_under
+from tuner.tuning.trials import metrics
 
 
 def explain(

@@ -178,11 +178,11 @@ class Database(Queries):
         Raises:
             DatabaseError: the run has another configuration under this number.
         """
-        run = self.run(run_id)
+        run = self._runs.get(run_id) or self.run(run_id)
         sources = [cells.storable(text) for text in trial.sources]
         row = rows.encode_trial(run, trial, metrics, [digest(text) for text in sources])
         with self.transaction():
-            for old in self.rows_where("trials", "run_id = ? AND number = ?", run_id, trial.number):
+            for old in self.tables["trials"].rows_where("run_id = ? AND number = ?", [run_id, trial.number]):
                 if (old["variant"], old["configuration"]) != (row["variant"], row["configuration"]):
                     raise DatabaseError(
                         f"run {run_id} has another trial {trial.number} in {self.path}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -22,23 +22,6 @@ DEFAULT_PATH = paths.DATABASE
 T = TypeVar("T")
 
 
-class SchemaTable(sqlite_utils.db.Table):
-    """A table of the schema, which exists and keeps its columns while the file is open.
-
-    sqlite-utils would look both up with each call, read no rows from a table whose name is damaged, and create it anew
-    when a row is added.
-    """
-
-    def exists(self) -> bool:
-        """Return True: where the table is missing, SQLite says so."""
-        return True
-
-    @cached_property
-    def columns(self) -> list[Any]:
-        """The columns, looked up once."""
-        return list(super().columns)
-
-
 class Reader:
     """An open database; a context manager.
 
@@ -54,7 +37,7 @@ class Reader:
         self.connection = connection
         self.write = write
         sqlite = sqlite_utils.Database(connection, execute_plugins=False)
-        self.tables = {name: SchemaTable(sqlite, name) for name in schema.TABLES}
+        self.tables = {name: schema.SchemaTable(sqlite, name) for name in schema.TABLES}
         self._runs: dict[str, Run] = {}
 
     @classmethod

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from tuner.conditions import Conditions
 from tuner.errors import UsageError
 from tuner.model import Configuration, Gpu, Problem, Run, Trial
@@ -15,8 +17,7 @@ SUSPECT = "suspect"
 """Tag of a trial whose time is not believed, because the GPU drifted while it was taken; it ranks nowhere."""
 
 
-@dataclass(frozen=True)
-class Metrics:
+class Metrics(Struct, frozen=True):
     """What a trial's time means: throughput, and the fraction of the speed of light (1.0 is the roof)."""
 
     tflops: float | None = None

@@ -13,7 +13,7 @@ from tuner.database.records import Benchmark, Metrics, StoredTrial, StoredWinner
 from tuner.model import Gpu, Problem, Resources, Run, RunOptions, Status, Trial
 
 _RESOURCES = tuple(item.name for item in fields(Resources))
-_METRICS = tuple(item.name for item in fields(Metrics))
+_METRICS = Metrics.__struct_fields__
 _RATIOS = ("ratio", "ratio_low", "ratio_high")
 _RENAMED_SAMPLERS = {"kriging": "gp-ei"}
 """Names of samplers in rows of earlier versions, and what they are called today; the rows stay as they are."""

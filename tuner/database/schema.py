@@ -1,4 +1,6 @@
-"""The database file: opening it, its version, and which files are refused before a byte is changed. Plain SQL."""
+"""The database file: opening it, its version, and which files are refused before a byte is changed. Plain SQL.
+
+The other modules get its tables from here, as sqlite-utils' :class:`SchemaTable`."""
 
 from __future__ import annotations
 
@@ -8,7 +10,11 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import sqlite_utils.db
 
 from tuner.database.migrations import MIGRATIONS
 from tuner.errors import DatabaseError
@@ -34,6 +40,23 @@ NETWORK_FILESYSTEMS = frozenset(
     )
 )  # fmt: skip
 """Their locks cannot be trusted, and two writers would destroy the file."""
+
+
+class SchemaTable(sqlite_utils.db.Table):
+    """A table of the schema, which exists and keeps its columns while the file is open.
+
+    sqlite-utils would look both up with each call, read no rows from a table whose name is damaged, and create it anew
+    when a row is added.
+    """
+
+    def exists(self) -> bool:
+        """Return True: where the table is missing, SQLite says so."""
+        return True
+
+    @cached_property
+    def columns(self) -> list[Any]:
+        """The columns, looked up once."""
+        return list(super().columns)
 
 
 def connect(path: Path, *, write: bool, create: bool = True) -> sqlite3.Connection:

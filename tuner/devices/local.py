@@ -24,9 +24,8 @@ from tuner.devices.base import (
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.interleaved import race
-from tuner.devices.prefetch import CompiledAhead, Kept
 from tuner.devices.requests import Requests, candidate_of
-from tuner.devices.submissions import SourceKey, Submission, Submissions, source_key
+from tuner.devices.submissions import CompiledAhead, Kept, SourceKey, Submission, Submissions, source_key
 from tuner.errors import DeviceError, KernelError
 from tuner.hardware.batching import choose_conditions
 from tuner.hardware.roofline import roof_of

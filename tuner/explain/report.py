@@ -17,7 +17,7 @@ from tuner.explain.instructions import GLOBAL, Kind
 from tuner.hardware.occupancy import Limit
 from tuner.hardware.roofline import LATENCY_NS
 from tuner.report import tables
-from tuner.tuning.metrics import Ceiling
+from tuner.tuning.ceiling import Ceiling
 
 MANY_LOOPS = 12
 """Rows of the table of loops at most."""

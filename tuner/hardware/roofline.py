@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tuner.errors import ExpressionError
@@ -117,7 +118,7 @@ class Roof:
         """What takes longer: ``memory`` or ``compute``."""
         return "memory" if self.intensity < self.ridge else "compute"
 
-    @property
+    @cached_property
     def speed_of_light_ns(self) -> float:
         """The minimum time under the ceilings."""
         return max(self.flops / self.peak_flops, self.bytes / self.peak_bytes_per_s) * 1e9

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from tuner.expressions.arithmetic import Expression
@@ -128,7 +129,7 @@ class VariantSpec:
         """The conditions on configurations that a search may try, checked before compiling."""
         return (*self.constraints_before, *self.pruning_rules)
 
-    @property
+    @cached_property
     def constraints_after(self) -> tuple[tuple[str, Expression], ...]:
         """The constraints that need what the compiler reports."""
         return tuple(c for c in self.constraints if not c[1].names.isdisjoint(RESOURCE_NAMES))

@@ -22,7 +22,7 @@ from tuner.kernel.load import content_digest
 from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.stats import Ratio, Verdict, median_interval, paired_ratio
-from tuner.tuning.metrics import metrics
+from tuner.tuning.trials import metrics
 
 STEP_PREFIX = "rung:"
 """Before a step's name among the benchmarks of the database, so that no baseline has the same name."""

@@ -30,7 +30,7 @@ from tuner.ladder.ladder import (
 from tuner.ladder.steps import best_of_step
 from tuner.model import Configuration, Problem
 from tuner.stats import MIN_SAMPLES
-from tuner.tuning.metrics import roof_under
+from tuner.tuning.ceiling import roof_under
 from tuner.tuning.state import Observer
 
 COMPARISON_NS = 4e9

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from tuner.model import Trial
 from tuner.report.tables import duration, percent, printable, throughput
-from tuner.tuning.metrics import metrics
 from tuner.tuning.state import Observer, State
+from tuner.tuning.trials import metrics
 
 PLAIN_EVERY_S = 5.0
 REDRAW_EVERY_S = 0.1

@@ -11,9 +11,9 @@ from tuner.report.launch import launch_note
 from tuner.report.tables import duration, percent, printable, throughput
 from tuner.report.trajectory import trajectory
 from tuner.stats import Ratio, Verdict
-from tuner.tuning.metrics import metrics
 from tuner.tuning.race import Finish
 from tuner.tuning.state import Result, State
+from tuner.tuning.trials import metrics
 
 
 def summary(result: Result, database: Path) -> str:
