@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.emulator import COMPILER, HostArray, HostConfiguration, Schedule
+from tests.emulator.source import code_of
 from tests.test_elementwise_templates import gpu, sample
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.load import load_kernel
@@ -26,7 +27,7 @@ DEVICE = dataclasses.replace(gpu(90), sm_count=2)
 """Of few SMs, so that the blocks of a persistent grid have several tiles each."""
 NEAR = {"float32": 1e-5, "bfloat16": 0.01}
 MUTATIONS = [
-    ("    __syncthreads();  // everybody has read the stage\n", "", "bulk ring"),
+    ("    }\n    __syncthreads();\n}", "    }\n}", "bulk ring"),
     ("wait_barrier(arrived, 0);", "", "bulk"),
     ("wait_barrier(arrived + stage, parity)", "wait_barrier(arrived + stage, 0)", "bulk ring"),
     ("constexpr int AHEAD = STAGES - 1", "constexpr int AHEAD = STAGES", "bulk ring store"),
@@ -76,8 +77,8 @@ def cases_of(
 
 def values(number: int, n: int) -> npt.NDArray[np.float32]:
     """Return the elements of an array."""
-    places = np.arange(n, dtype=np.int64) * 2654435761 + number * 40503
-    return ((places >> 7) % 1000).astype(np.float32) * np.float32(0.01)
+    scattered = np.arange(n, dtype=np.int64) * 2654435761 + number * 40503
+    return ((scattered >> 7) % 1000).astype(np.float32) * np.float32(0.01)
 
 
 def check(
@@ -134,9 +135,12 @@ def test_emulator_finds_faults(right: str, wrong: str, what: str, tmp_path: Path
     """What the tests above say is worth something only if they can fail."""
     kernel, rng = load_kernel("transform"), random.Random(f"{right} {wrong}")
 
+    times: list[int] = []
+
     def broken(source: str) -> str:
-        assert source.count(right) == 1
-        return source.replace(right, wrong)
+        code = code_of(source)
+        times.append(code.count(right))
+        return code.replace(right, wrong)
 
     problem = kernel.problem({"n": 1000}, {"": "float32"})
     variant, *words = what.split()
@@ -147,3 +151,4 @@ def test_emulator_finds_faults(right: str, wrong: str, what: str, tmp_path: Path
     check(kernel, problem, cases, tmp_path / "right")
     with pytest.raises(AssertionError, match=r"wrong|barrier|bulk|access|array|standstill|shared memory"):
         check(kernel, problem, cases, tmp_path / "wrong", broken)
+    assert times and set(times) == {1}

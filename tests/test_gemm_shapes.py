@@ -120,7 +120,7 @@ class Command:
                 "speed_of_light": 0.75,
             }
 
-        rivals = [
+        libraries = [
             entry("torch" if name == "torch" else f"cublaslt.py:{name}", ratio)
             for name, ratio in self.ratios.items()
             if name not in self.absent
@@ -134,7 +134,7 @@ class Command:
             **{
                 "noise_floor": 0.002,
                 "tags": [],
-                "contestants": [entry("best", None), *rivals],
+                "contestants": [entry("best", None), *libraries],
                 "failed": failed,
             },
         }
@@ -212,7 +212,7 @@ def test_one_process_races_several(tmp_path: Path, command: Command) -> None:
     races = [words for words in command.calls if words[0] == "bench"]
     assert [words.count("--problem") for words in races] == [4, 2]
     assert all("--regime" not in words for words in races)
-    assert all(f"{gemm_shapes.RIVAL}:cublaslt" in words for words in races)
+    assert all(f"{gemm_shapes.CUBLASLT}:cublaslt" in words for words in races)
 
 
 def test_only_large_products_run_under_sustained_load(tmp_path: Path, command: Command) -> None:
@@ -275,7 +275,7 @@ def test_a_winner_that_was_not_confirmed_is_not_raced(tmp_path: Path, command: C
     assert "in a fresh process: hang  MISSED: a winner" in shape_tables.table(rows, {})
 
 
-def test_a_rival_that_fails_is_said(tmp_path: Path, command: Command) -> None:
+def test_a_library_that_fails_is_named(tmp_path: Path, command: Command) -> None:
     command.absent = {"cublaslt"}
     _, rows = study(tmp_path, CUBE)
     text = shape_tables.table(rows, {})

@@ -1,4 +1,4 @@
-"""The tensor cores of every card: right on the host at awkward sizes, and free of spills at the tiles that count."""
+"""The tensor cores of every card: right on the host at edge-case sizes, and free of spills at the tiles that count."""
 
 from __future__ import annotations
 

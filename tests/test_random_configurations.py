@@ -68,13 +68,13 @@ def test_all_variants_and_dtypes_are_drawn(cc: int) -> None:
                 assert {(kernel.name, name, value) for value in values} <= options
 
 
-def test_sizes_are_awkward() -> None:
+def test_sizes_are_edge_cases() -> None:
     rng = random.Random(0)
     for factor in (1, 8):
-        sizes = [script.awkward(rng, 16, 65536, factor) for _ in range(2000)]
+        sizes = [script.edge_case_size(rng, 16, 65536, factor) for _ in range(2000)]
         assert min(sizes) == factor
         assert max(sizes) > 50_000
-        assert all(math.gcd(size // factor, script.AWKWARD) == 1 for size in sizes if size > 16)
+        assert all(math.gcd(size // factor, script.SMALL_PRIMES) == 1 for size in sizes if size > 16)
         assert all(size % factor == 0 for size in sizes)
 
 

@@ -199,7 +199,7 @@ def reduced(
 
 
 def schedules(variant: str) -> list[Schedule]:
-    """All blocks at once, in two orders; and few at a time, where nobody waits for one that has not started."""
+    """All blocks at once, in two orders; and few at a time, where none waits for one that has not started."""
     few = Schedule(3, resident=1 << 20 if variant == "cluster" else 2, shuffled=variant == "ticket")
     return [Schedule(1), Schedule(2, shuffled=True), few]
 

@@ -84,7 +84,7 @@ def worst(
 
 @needs_compiler
 @pytest.mark.parametrize("case", CASES)
-def test_products_at_awkward_sizes(case: str, tmp_path: Path) -> None:
+def test_products_at_edge_case_sizes(case: str, tmp_path: Path) -> None:
     assert worst(case, iter(SIZES), tmp_path) <= 1
 
 

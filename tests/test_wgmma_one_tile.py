@@ -31,8 +31,9 @@ def problem(layout: str = "nn", dtype: str = "bfloat16", **sizes: int) -> Proble
 
 
 def drawn(name: str, of: Problem, count: int = SAMPLES) -> list[Configuration]:
-    configurations = list(SearchSpace.from_kernel(GEMM, of, HOPPER, [name]).configurations())
-    return random.Random(f"{name} {of}").sample(configurations, count)
+    [space] = SearchSpace.from_kernel(GEMM, of, HOPPER, [name]).variants
+    rows = random.Random(f"{name} {of}").sample(range(len(space)), count)
+    return [space.configuration(row) for row in rows]
 
 
 def launch_of(of: Problem, configuration: Configuration) -> Launch:

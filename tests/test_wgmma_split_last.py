@@ -95,7 +95,7 @@ def test_clusters_of_four_are_tried_where_they_fit_and_pay() -> None:
     assert clusters(1024, 1024, 1024) == clusters(4104, 4104, 4104) == two  # rows are lines; too many tiles
 
 
-# -- who computes what
+# -- which block computes what
 
 SHARES = """
 extern "C" __global__ void shares(int* out, int tiles, int workers, int steps, int PARTS) {
@@ -143,7 +143,7 @@ def test_every_step_of_every_tile_is_somebodys(tmp_path: Path) -> None:
         where = (tiles, workers, steps, most)
         last = tiles % workers
         assert items == tiles + last * (parts - 1) and last * parts <= workers and parts <= steps, where
-        assert items - (tiles - last) <= workers, "nobody has two parts"
+        assert items - (tiles - last) <= workers, "no worker has two parts"
         done = np.zeros((tiles, steps), int)
         owned = np.zeros((tiles, most), int)
         for item, (tile, _, begin, end, first, behind) in enumerate(rows):
@@ -423,7 +423,7 @@ def test_refused_where_the_last_round_is_long_or_none(tiles: int, allowed: bool)
 
 @pytest.mark.parametrize("sizes", [(1024, 1024, 4096), (3000, 3000, 3000)])
 def test_two_parts_of_c_at_least(sizes: tuple[int, int, int]) -> None:
-    """A part of k that has no part of C to write would be added up by nobody.
+    """A part of k that has no part of C to write would never be added up.
 
     A product of steps and parts is an int: of steps, the deepest matrix that sizes of 32 bits allow has 2^25.
     """
@@ -446,11 +446,11 @@ def test_no_spills_and_no_serialised_instructions(name: str, dtype: str, layout:
     spilled: list[Configuration] = []
     for sizes in SHAPES[name]:
         of = problem(*sizes, layout, dtype)
-        for configuration in drawn(of, "split_last", 3):
+        for configuration in drawn(of, "split_last", 2):
             spilled += compiled(of, configuration)
     odd = int(name == "wgmma_padded")
     of = problem(1024, 1000 + odd, 1544 + odd, layout, dtype)
-    for configuration in drawn(of, "prefetch", 3):
+    for configuration in drawn(of, "prefetch", 2):
         spilled += compiled(of, configuration)
     assert not spilled
 

@@ -2,7 +2,7 @@
 
 No GPU is needed, only g++. What is run is the template's own code, but for the bodies of functions that hold PTX, and
 what the kernel's file passes to its launches. This finds wrong indices, lost elements, accesses beside an array or not
-aligned, missing barriers and waits, and results that depend on who comes first; not what only a GPU can get wrong,
+aligned, missing barriers and waits, and results that depend on the order of blocks; not what only a GPU can get wrong,
 such as a missing fence. Inputs are of float32, float16 and bfloat16.
 """
 
@@ -41,7 +41,7 @@ FLAGS = (
 
 @dataclass(frozen=True)
 class Schedule:
-    """Who comes first."""
+    """The order in which threads and blocks run."""
 
     seed: int = 0
     resident: int = 1 << 20
@@ -91,7 +91,7 @@ class HostArray:
         self.elements[:] = numbers
 
     def check(self) -> None:
-        """Insist that nothing was written beside it."""
+        """Require that nothing was written beside it."""
         assert all((part == self._BESIDE).all() for part in self._beside), "written beside an array"
 
 
