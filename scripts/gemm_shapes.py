@@ -14,7 +14,7 @@ of the machine; what is compared is timed on one of them. Needs torch.
 | step | does |
 |---|---|
 | search | tunes each problem from scratch |
-| race | times the winners in turn with both rivals, rested |
+| race | times the winners in turn beside both, rested |
 | sustained | the same under sustained load, for the large products |
 | longer | goes on for ``--longer`` trials, and times what that finds in turn with the first winner |
 | ablate | `tune ablate`: what each choice of some winners is worth |
@@ -40,7 +40,7 @@ from shape_notes import ABLATED, SHAPES, Notes, Problem, Shape
 from shape_tables import LISTED, longer, raced, raced_text, report, searched
 
 HERE = Path(__file__).resolve().parent
-RIVAL = HERE / "rivals" / "cublaslt.py"
+CUBLASLT = HERE / "rivals" / "cublaslt.py"
 SAME_BITS = HERE / "same_bits.py"
 EACH = ("search", "race", "sustained", "longer", "ablate")
 STEPS = (*EACH, "bits", "sanitize")
@@ -135,7 +135,7 @@ class Study:
             text, _ = tune(
                 *("bench", *group[0].kind),
                 *(word for problem in group for word in ("--problem", problem.shape.problem)),
-                *("--against", "torch", "--against", f"{RIVAL}:{LISTED}"),
+                *("--against", "torch", "--against", f"{CUBLASLT}:{LISTED}"),
                 *("--rounds", str(rounds), *how, "--db", str(self._notes.winners), "--json", "--quiet"),
             )
             for bench in json.loads(text or "[]"):
@@ -209,7 +209,7 @@ class Study:
 
 
 def versions() -> dict[str, str]:
-    """Return those of the tuner, the compiler and the rivals' libraries."""
+    """Return those of the tuner, the compiler and the libraries."""
     found = {}
     for name, packages in (
         ("kernel-tune", ("kernel-tune",)),

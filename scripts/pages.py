@@ -61,7 +61,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "search-median": search.median,
     "search-others": search.others,
     "search-own": search.own,
-    "search-seeded": search.seeded,
+    "search-seeded": search.from_initial,
     "search-stop": search.stopping,
     "search-stopped": search.stopped,
     "command": printed.command,

@@ -1,4 +1,4 @@
-"""Draws random configurations of the built-in kernels, at awkward sizes, and checks every result on the GPU.
+"""Draws random configurations of the built-in kernels, at edge-case sizes, and checks every result on the GPU.
 
     scripts/run python scripts/random_configurations.py
     scripts/run python scripts/random_configurations.py --count 5000 --seed 1 --kernels reduce,transform --json
@@ -47,7 +47,7 @@ SMALL, LARGE = 1 << 16, 1 << 22
 """Most elements of the largest tensor: of three problems in four, and of the fourth."""
 MOST_FLOPS = 1 << 31
 FEW = 16
-AWKWARD = 2 * 3 * 5 * 7 * 11 * 13
+SMALL_PRIMES = 2 * 3 * 5 * 7 * 11 * 13
 """Sizes have none of its factors."""
 EXPRESSIONS = {
     1: ("x + 0.5 * (20 - x)", "x", "sqrt(abs(x)) * 3 - 1", "where(x > 0, x, 0.1 * x)", "tanh(x) + x ** 3"),
@@ -137,12 +137,12 @@ def verdict(measurement: Measurement) -> str:
 # -- drawing
 
 
-def awkward(rng: random.Random, least: int, most: int, factor: int) -> int:
-    """Draw a size, evenly over its logarithm, which is ``factor`` times an awkward one; one in ten is less than all."""
+def edge_case_size(rng: random.Random, least: int, most: int, factor: int) -> int:
+    """Draw a size, evenly over its logarithm, which is ``factor`` times an edge case; one in ten is less than all."""
     if rng.random() < 0.1:
         return factor * rng.randint(1, max(1, least // factor))
     size = int(math.exp(rng.uniform(math.log(factor * least), math.log(most)))) // factor
-    while math.gcd(size, AWKWARD) != 1:
+    while math.gcd(size, SMALL_PRIMES) != 1:
         size += 1
     return factor * size
 
@@ -164,7 +164,7 @@ def draw_problem(kernel: KernelSpec, gpu: Gpu, rng: random.Random, turn: int) ->
         ends = (SMALL // 8, LARGE) if large else (FEW, SMALL)
         if len(kernel.sizes) > 1:
             ends = (FEW, 4096)  # what their product may be is seen below
-        each = {name: awkward(rng, *ends, factor) for name in kernel.sizes}
+        each = {name: edge_case_size(rng, *ends, factor) for name in kernel.sizes}
         if len(kernel.sizes) > 1 and turn % 5 in (1, 4):  # few rows
             each[next(iter(kernel.sizes))] = rng.randint(1, 8)
         problem = kernel.problem(each, dtypes, options)

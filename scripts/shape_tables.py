@@ -144,7 +144,7 @@ def rows_of(notes: Notes, problems: Sequence[Problem]) -> list[Row]:
 
 
 def means(rows: Sequence[Row], step: str = "race") -> dict[str, float]:
-    """Return the geometric mean of each rival's ratio over the shapes with whole rows that it was timed at."""
+    """Return the geometric mean of each library's ratio over the shapes with whole rows that it was timed at."""
     ratios: dict[str, list[float]] = {}
     for row in rows:
         race = getattr(row, step)
@@ -162,9 +162,9 @@ def table(rows: Sequence[Row], where: dict[str, Any]) -> str:
         ", ".join([where.get("gpu", "no GPU"), *known, str(datetime.now(UTC).date())]),
         f"each search: {'; '.join(searches)}",
         "",
-        "Ratios are a rival's time over ours, timed in turn on the same buffers, with the ends of a 95 % interval;",
+        "Ratios are a library's time over ours, timed in turn on the same buffers, with the ends of a 95 % interval;",
         "sustained: without pauses, against both. search s: from the start of the command to the confirmed winner.",
-        "edges: awkward sizes at which the winner was verified.",
+        "edges: edge-case sizes at which the winner was verified.",
     ]
     for kind in dict.fromkeys((row.problem.dtype, row.problem.layout) for row in rows):
         chosen = [row for row in rows if (row.problem.dtype, row.problem.layout) == kind]
@@ -227,10 +227,10 @@ def _line(row: Row) -> str:
     asked = "met" if not missed else f"MISSED: {'; '.join(missed)}"
     if not row.timed:
         return f"{shape:20s} {row.search.get('reason') or row.race.get('failed') or 'not raced'}  {asked}"
-    ours, rivals = row.race["ours"], row.race["rivals"]
+    ours, libraries = row.race["ours"], row.race["rivals"]
     cells = [
-        f"{rivals[name]['time_ns'] / 1e3:11.2f} {_ratio(rivals[name]):28s}"
-        if name in rivals
+        f"{libraries[name]['time_ns'] / 1e3:11.2f} {_ratio(libraries[name]):28s}"
+        if name in libraries
         else f"{'-':>11s} {row.race['failed'].get(name, '')[:28]:28s}"
         for name in ("torch", LISTED)
     ]

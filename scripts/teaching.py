@@ -32,28 +32,28 @@ DATA_SHEET = 4.8e12
 class Asked:
     """What a comparison should show."""
 
-    rival: str
+    baseline: str
     """Contestant's name, or empty for the data sheet's bandwidth."""
     least: float
-    """Of the rival's time over ours, or of our share of the bandwidth."""
+    """Of the baseline's time over ours, or of our share of the bandwidth."""
     or_same: bool = False
     """Whether the verdict same is enough whatever the ratio."""
 
     def text(self) -> str:
         """Say it in a table."""
-        if not self.rival:
+        if not self.baseline:
             return f"{self.least:g} of {DATA_SHEET / 1e12:g} TB/s"
-        return f"not slower than {self.rival}" if self.or_same else f"{self.least:g} of {self.rival}"
+        return f"not slower than {self.baseline}" if self.or_same else f"{self.least:g} of {self.baseline}"
 
 
 @dataclass(frozen=True)
 class Case:
-    """Problems of a kernel that are compared with the same rivals."""
+    """Problems of a kernel that are compared with the same baselines."""
 
     kernel: str
     dtype: str
     problems: tuple[str, ...]
-    rivals: tuple[str, ...]
+    baselines: tuple[str, ...]
     asked: tuple[Asked, ...]
     options: tuple[str, ...] = ()
     trials: int = 400
@@ -63,9 +63,9 @@ class Case:
     """Further demands on one of the problems."""
 
 
-def not_slower(*rivals: str) -> tuple[Asked, ...]:
+def not_slower(*baselines: str) -> tuple[Asked, ...]:
     """Ask for the verdicts same or faster."""
-    return tuple(Asked(rival, 1.0, or_same=True) for rival in rivals)
+    return tuple(Asked(baseline, 1.0, or_same=True) for baseline in baselines)
 
 
 def powers(*exponents: int) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ def tune(*words: str) -> str:
 
 
 def measure(case: Case, trials: int | None, rounds: int, db: Path) -> list[dict[str, Any]]:
-    """Tune and compare one case; give a row for each problem and rival."""
+    """Tune and compare one case; give a row for each problem and baseline."""
     what = ["--kernel", case.kernel, "--dtype", case.dtype]
     what += [word for option in case.options for word in ("--option", option)]
     what += [word for problem in case.problems for word in ("--problem", problem)]
@@ -147,9 +147,9 @@ def measure(case: Case, trials: int | None, rounds: int, db: Path) -> list[dict[
         "--db",
         str(db),
     )
-    against = [word for rival in case.rivals for word in ("--against", rival)]
+    against = [word for baseline in case.baselines for word in ("--against", baseline)]
     if case.kernel == "mean_matvec":
-        against += [word for rival in read_passes() for word in ("--against", rival)]
+        against += [word for baseline in read_passes() for word in ("--against", baseline)]
     found = json.loads(
         tune("bench", *what, *against, "--rounds", str(rounds), "--db", str(db), "--json") or "[]"
     )
@@ -201,7 +201,7 @@ def rows(case: Case, problem: str, bench: dict[str, Any]) -> list[dict[str, Any]
             continue
         if entry in reads:
             entry = {**entry, "contestant": "read pass"}
-        asked = [one for one in wanted if one.rival == entry["contestant"]]
+        asked = [one for one in wanted if one.baseline == entry["contestant"]]
         met = all(
             entry["verdict"] in ("same", "faster") if one.or_same else entry["ratio"] >= one.least
             for one in asked
@@ -220,7 +220,7 @@ def rows(case: Case, problem: str, bench: dict[str, Any]) -> list[dict[str, Any]
             }
         )
     for one in wanted:
-        if not one.rival:
+        if not one.baseline:
             share = best["gbytes_per_s"] * 1e9 / DATA_SHEET
             found.append(
                 {
@@ -244,16 +244,16 @@ def table(found: list[dict[str, Any]]) -> str:
     lines = [
         f"{'; '.join(where)}, {datetime.now(UTC).date()}",
         "",
-        f"{'kernel':12s} {'dtype':8s} {'problem':38s} {'mode':9s} {'ours us':>9s} {'rival':18s} {'us':>9s} "
+        f"{'kernel':12s} {'dtype':8s} {'problem':38s} {'mode':9s} {'ours us':>9s} {'baseline':18s} {'us':>9s} "
         f"{'ratio':>6s} {'verdict':9s} asked",
     ]
     for row in found:
         problem = " ".join([row["problem"], *row["options"]])
-        rival = f"{row['rival_ns'] / 1e3:9.2f}" if row["rival_ns"] else " " * 9
+        time_us = f"{row['rival_ns'] / 1e3:9.2f}" if row["rival_ns"] else " " * 9
         mark = {None: "", True: "met", False: "MISSED"}[row["met"]]
         lines.append(
             f"{row['kernel']:12s} {row['dtype']:8s} {problem:38s} {row['mode']:9s} {row['ours_ns'] / 1e3:9.2f} "
-            f"{row['rival']:18s} {rival} {row['ratio']:6.3f} {row['verdict'] or '':9s} {row['asked']} {mark}".rstrip()
+            f"{row['rival']:18s} {time_us} {row['ratio']:6.3f} {row['verdict'] or '':9s} {row['asked']} {mark}".rstrip()
         )
     return "\n".join(lines)
 

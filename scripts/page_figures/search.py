@@ -86,11 +86,18 @@ def median(name: str, sampler: str = DEFAULT) -> str:
 
 def stopping(*patience: str) -> str:
     """Return what stopping costs and saves over all problems, for some numbers of proposals in a row."""
-    head = ["in a row", "saved", "same best", "lost more than the noise floor", "mean loss", "worst loss"]
+    head = [
+        "in a row",
+        "saved",
+        "same best",
+        "lost more than the noise floor",
+        "mean loss",
+        "worst loss",
+    ]
     rows: Rows = [head]
     for count in patience:
-        _, _, _, saved, same, lost, mean, _, worst = _stopped(count)["all runs"]
-        rows.append([count, saved, same, lost, mean, worst])
+        _, _, _, saved, same, beyond_noise, mean, _, worst = _stopped(count)["all runs"]
+        rows.append([count, saved, same, beyond_noise, mean, worst])
     return table(rows)
 
 
@@ -117,7 +124,7 @@ def _stopped(patience: str) -> dict[str, list[str]]:
     return cells
 
 
-def seeded() -> str:
+def from_initial() -> str:
     """Return what searches from scratch reach with the kernel's initial configurations, and without."""
     first_run = text("search-seeded.txt").split("The second run")[0]
     steps = ["5", "20", "50", "100", "end"]
