@@ -1,0 +1,295 @@
+"""A run is an Optuna study: its trials, also after a resumption; its copy in a storage; samplers of a user's own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from tests.commands import said_by
+from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
+from tests.sessions import only_run, replay, run, sequence
+from tuner.database.database import Database
+from tuner.errors import Interrupted, UsageError
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Measurement, Problem, RunOptions, Status, Trial
+from tuner.search.mirror import METRIC
+from tuner.search.ordered import RandomOrderSampler
+from tuner.search.protocols import Expecting, Nominating, Transferring
+
+Ended = tuple[dict[str, object], TrialState, float | None]
+
+
+class Watching(RandomOrderSampler):
+    """Remembers the ended trials of its study, each time before it proposes; has none of the optional protocols."""
+
+    studies: list[list[Ended]] = []  # noqa: RUF012 - a run makes the sampler, so that only the class is known here
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        trials = [t for t in study.get_trials(deepcopy=False) if t.state.is_finished()]
+        self.studies.append([(dict(t.params), t.state, t.value) for t in trials])
+        super().before_trial(study, trial)
+
+
+WATCHING = f"{__name__}:{Watching.__name__}"
+
+
+@pytest.fixture
+def studies() -> Iterator[list[list[Ended]]]:
+    Watching.studies.clear()
+    yield Watching.studies
+    Watching.studies.clear()
+
+
+def every_fifth_fails(configuration: Configuration) -> Measurement:
+    time_ns = time_of(configuration)
+    return Measurement(Status.HANG, error="oh") if int(time_ns) % 5 == 0 else good(time_ns)
+
+
+def as_ended(trials: list[Trial]) -> list[Ended]:
+    """Return trials of the database as a study should have them."""
+    return [
+        (dict(t.configuration.parameters), TrialState.COMPLETE, t.time_ns)
+        if t.status.ranked
+        else (dict(t.configuration.parameters), TrialState.FAIL, None)
+        for t in trials
+    ]
+
+
+def stored(storage: str) -> Study:
+    (name,) = optuna.get_all_study_names(storage)
+    return optuna.load_study(study_name=name, storage=storage)
+
+
+def in_storage(storage: str) -> list[Ended]:
+    return [(t.params, t.state, t.value) for t in stored(storage).trials]
+
+
+# -- the study
+
+
+def test_the_study_holds_the_trials_of_this_run_alone(
+    database: Database, kernel: KernelSpec, studies: list[list[Ended]]
+) -> None:
+    run(kernel, database, StubDevice(), trials=15, from_scratch=False)
+    device = StubDevice(answer=every_fifth_fails)
+    second = run(kernel, database, device, trials=15, from_scratch=False, sampler=WATCHING, seed=5)
+    assert second.state.known_before > 0
+    trials = as_ended(second.state.trials)
+    assert studies == [trials[:count] for count in range(15)]
+    assert {state for _, state, _ in trials} == {TrialState.COMPLETE, TrialState.FAIL}
+
+
+def test_the_study_of_a_resumed_run_is_rebuilt(
+    database: Database, kernel: KernelSpec, studies: list[list[Ended]]
+) -> None:
+    run(kernel, database, StubDevice(), trials=10, from_scratch=False)
+    watcher = Watcher()
+    options: dict[str, Any] = {"sampler": WATCHING, "from_scratch": False, "trials": 20, "seed": 5}
+    with pytest.raises(Interrupted):
+        device = StubDevice(answer=every_fifth_fails)
+        run(kernel, database, device, watcher, stop=stop_after(watcher, 9), **options)
+    before = database.trials(database.select("SELECT id FROM runs ORDER BY started_at")[-1]["id"])
+    studies.clear()
+    resumed = run(kernel, database, StubDevice(answer=every_fifth_fails), resume=True, **options)
+    assert len(before) >= 9
+    assert studies[0] == as_ended(before), "before anything else is proposed"
+    assert studies[-1] == as_ended(resumed.state.trials)[:-1]
+    assert len({t.configuration for t in resumed.state.trials}) == 20
+
+
+# -- the copy in a storage
+
+
+@pytest.mark.parametrize("sampler", ["gp-ei", "random", "tpe"])
+def test_the_storage_agrees_with_the_database(
+    database: Database, kernel: KernelSpec, tmp_path: Path, sampler: str
+) -> None:
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    device = StubDevice(answer=every_fifth_fails)
+    result = run(kernel, database, device, trials=20, sampler=sampler, study_storage=storage)
+    assert in_storage(storage) == as_ended(database.trials(result.state.run.id))
+    study = stored(storage)
+    assert study.user_attrs["run"] == result.state.run.id
+    assert (study.user_attrs["sampler"], study.metric_names) == (sampler, [METRIC])
+    assert study.best_value == min(t.time_ns for t in result.state.trials if t.status.ranked and t.time_ns)
+
+
+def test_the_storage_of_a_resumed_run_goes_on(database: Database, kernel: KernelSpec, tmp_path: Path) -> None:
+    storage, watcher = f"sqlite:///{tmp_path / 'study.db'}", Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(), watcher, stop=stop_after(watcher, 7), study_storage=storage)
+    done = len(in_storage(storage))
+    assert done >= 7
+    run(kernel, database, StubDevice(), resume=True, study_storage=storage)
+    run_id, _ = only_run(database)
+    assert in_storage(storage) == as_ended(database.trials(run_id))
+    assert len(in_storage(storage)) == 40
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:////no/such/folder/study.db", "nosuchscheme://there", "not a URL", "sqlite:////proc/x.db"]
+)
+def test_a_storage_that_fails_costs_one_warning(database: Database, kernel: KernelSpec, url: str) -> None:
+    device, said = StubDevice(), list[str]()
+    device.say = said.append
+    result = run(kernel, database, device, trials=20, study_storage=url)
+    assert len(result.state.trials) == 20
+    assert result.finish is not None
+    (warning,) = said
+    assert warning.startswith(f"no copy of the study in {url}: ")
+
+
+def test_a_storage_that_fails_later_costs_one_warning(
+    database: Database, kernel: KernelSpec, tmp_path: Path
+) -> None:
+    path = tmp_path / "study.db"
+    storage = f"sqlite:///{path}"
+
+    def values_there() -> int:
+        with contextlib.suppress(sqlite3.OperationalError), sqlite3.connect(path) as connection:
+            return int(connection.execute("SELECT count(*) FROM trial_values").fetchone()[0])
+        return 0
+
+    class Breaking(StubDevice):
+        def submit(self, *arguments: Any) -> None:
+            super().submit(*arguments)
+            if len(self.submitted) == 8:
+                deadline = time.monotonic() + 20.0
+                while values_there() < 7 and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                with sqlite3.connect(path) as connection:
+                    connection.execute("DROP TABLE trial_values")
+
+    device, said = Breaking(), list[str]()
+    device.say = said.append
+    result = run(kernel, database, device, study_storage=storage)
+    assert len(result.state.trials) == 40
+    assert result.finish is not None
+    (warning,) = said
+    assert warning.startswith(f"no copy of the study in {storage}: ")
+
+
+# -- samplers of a user's own, and former names
+
+
+USERS = """
+from optuna.samplers import RandomSampler
+from tuner.search.base import SpaceSampler
+
+class Plain(RandomSampler):
+    pass
+
+class Last(SpaceSampler):
+    def _propose(self):
+        number = max(n for n, left in enumerate(self.unseen) if left)
+        return number, int((~self.seen[number]).nonzero()[0][-1])
+    def _proposed(self, location): pass
+    def _told(self, location, objective): pass
+    def _added(self, location, objective): pass
+"""
+
+
+@pytest.fixture
+def users_samplers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run_samplers.py").write_text(USERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("users_samplers")
+@pytest.mark.parametrize("sampler", ["run_samplers:Plain", "run_samplers:Last"])
+def test_a_users_sampler_on_the_command_line(
+    recording: Path, capsys: pytest.CaptureFixture[str], sampler: str
+) -> None:
+    replayed = ("--kernel", "vector_add", "--device", f"replay:{recording}")
+    arguments = (*replayed, "--preset", "small", "--trials", "25", "--sampler", sampler)
+    said = said_by(capsys, *arguments, "--study-storage", "sqlite:///study.db", "--json")
+    assert said.code == 0, said.err
+    (answer,) = json.loads(said.out)
+    assert answer["stats"]["trials"] == len(in_storage("sqlite:///study.db")) == 25
+    refused = said_by(capsys, *arguments, "--stop", "auto")
+    assert refused.code != 0
+    assert f"the sampler {sampler} does not say what it expects" in refused.err
+
+
+def test_a_sampler_without_the_optional_protocols_is_used_all_the_same(
+    database: Database, kernel: KernelSpec, studies: list[list[Ended]]
+) -> None:
+    assert not issubclass(Watching, Nominating | Transferring)
+    assert not hasattr(Watching, next(iter(Expecting.__annotations__)))
+    run(kernel, database, StubDevice(), trials=10, from_scratch=False)
+    device = StubDevice(lookahead=6, shuffle=2)
+    device.compilers = 4
+    result = run(kernel, database, device, trials=12, from_scratch=False, sampler=WATCHING)
+    assert len(device.submitted) == len(set(device.submitted)) == 12
+    assert result.stats["nominated"] is None, "no shortlist"
+    with pytest.raises(UsageError, match="nothing can stop it"):
+        run(kernel, database, StubDevice(), sampler=WATCHING, stop_early=True)
+
+
+def test_the_former_name_of_the_default_sampler(
+    recording: Path, database: Database, kernel: KernelSpec
+) -> None:
+    ids = [replay(recording, database, sampler=name, seed=3).state.run.id for name in ("kriging", "gp-ei")]
+    assert sequence(database, ids[0]) == sequence(database, ids[1])
+    assert {database.run(run_id).sampler for run_id in ids} == {"gp-ei"}
+
+
+def test_a_stored_run_of_the_former_name_is_resumed(
+    database: Database, kernel: KernelSpec, tmp_path: Path
+) -> None:
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(), watcher, sampler="gp-ei", trials=20, stop=stop_after(watcher, 6))
+    with sqlite3.connect(tmp_path / "tuning.db") as connection:
+        connection.execute("UPDATE runs SET sampler = 'kriging'")
+    device = StubDevice()
+    result = run(kernel, database, device, sampler="random", resume=True)
+    assert len(result.state.trials) == len({t.configuration for t in result.state.trials}) == 20
+    assert result.finish is not None
+
+
+# -- what is kept of a run's options
+
+TRUTH = Problem("scale", {"n": 1024}, {"input": "float32"}, {"order": "up"})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (RunOptions(from_scratch=True), '{"variants":[],"fixed":{},"from_scratch":true}'),
+        (
+            RunOptions(("plain",), {"items": ("1", "2")}, False, True, ("occupancy",), "kernel", 1e-3, TRUTH),
+            '{"variants":["plain"],"fixed":{"items":["1","2"]},"from_scratch":false,"stop_early":true,'
+            '"rules":["occupancy"],"seeds":"kernel","max_error":0.001,"truth":{"kernel":"scale",'
+            '"sizes":{"n":1024},"dtypes":{"input":"float32"},"options":{"order":"up"}}}',
+        ),
+        (
+            RunOptions(max_error=0.25),
+            '{"variants":[],"fixed":{},"from_scratch":false,"max_error":0.25,"truth":null}',
+        ),
+    ],
+    ids=["defaults", "all", "a bound alone"],
+)
+def test_options_are_stored_as_before(options: RunOptions, text: str) -> None:
+    assert json.dumps(options.to_json(), separators=(",", ":")) == text
+    assert RunOptions.from_json(json.loads(text)) == options
+
+
+def test_options_of_a_run_are_read_back(database: Database, kernel: KernelSpec) -> None:
+    result = run(kernel, database, StubDevice(), trials=5, fixed={"items": ("1", "2")}, rules=("occupancy",))
+    (row,) = database.select("SELECT narrowing FROM runs")
+    assert row["narrowing"] == (
+        '{"variants":[],"fixed":{"items":["1","2"]},"from_scratch":true,"rules":["occupancy"]}'
+    )
+    assert database.run(result.state.run.id).options == result.state.run.options
