@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import click
+from msgspec import structs
 
 from tuner.ablation.results import ITSELF, AblatedParameter, Ablation, Alternative
 from tuner.bench.report import comparison_text
@@ -155,7 +156,7 @@ def ablation_as_json(ablation: Ablation, source: str, notes: tuple[str, ...] = (
         "time_ns": ablation.time_ns,
         "ci_low_ns": ablation.low_ns,
         "ci_high_ns": ablation.high_ns,
-        **(vars(metrics(roof, ablation.time_ns)) if ablation.time_ns else {}),
+        **(structs.asdict(metrics(roof, ablation.time_ns)) if ablation.time_ns else {}),
         "sm_clock_hz": ablation.sm_clock_hz or None,
         "tags": list(ablation.tags),
         "error": ablation.error,

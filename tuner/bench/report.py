@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import structs
 
 from tuner.bench.bench import UNDECIDED, Bench, Entry, SpeedCheck
 from tuner.database.records import Benchmark
@@ -159,7 +160,7 @@ def _entry(result: Bench, entry: Entry) -> dict[str, Any]:
         "time_ns": entry.time_ns,
         "ci_low_ns": entry.low_ns,
         "ci_high_ns": entry.high_ns,
-        **vars(metrics(_roof(result), entry.time_ns)),
+        **structs.asdict(metrics(_roof(result), entry.time_ns)),
         "ratio": ratio.median if ratio is not None else None,
         "ratio_low": ratio.low if ratio is not None else None,
         "ratio_high": ratio.high if ratio is not None else None,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from msgspec import structs
+
 from tuner.explain.code_facts import CodeFacts, Part
 from tuner.explain.explanation import LaunchExplanation
 from tuner.explain.report import ExplanationReport
@@ -37,7 +39,7 @@ def explanation_as_json(report: ExplanationReport) -> dict[str, Any]:
         "time_ns": report.time_ns,
         "mode": str(report.conditions.mode) if report.conditions else None,
         "regime": str(report.conditions.regime) if report.conditions else None,
-        **vars(report.metrics),
+        **structs.asdict(report.metrics),
         "wanted_bytes_in_flight": {
             "latency_ns": list(LATENCY_NS),
             "bytes": [least_bytes, most_bytes],

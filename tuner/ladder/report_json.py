@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from tuner.bench.bench import Failure
 from tuner.ladder.ladder import InterleavedComparison, Ladder, Level, Timing
 
@@ -88,7 +90,7 @@ def _timing(level: Level, comparison: InterleavedComparison, timing: Timing, fir
         "time_ns": timing.time_ns,
         "ci_low_ns": low,
         "ci_high_ns": high,
-        **vars(comparison.metrics(timing)),
+        **structs.asdict(comparison.metrics(timing)),
         "over_first": {**vars(over.ratio), "paired": over.paired} if over else None,
         "versus": {**vars(against.ratio), "verdict": str(against.verdict)} if against else None,
         "by_launch": comparison.by_launch(timing),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
+from msgspec import structs
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -176,7 +177,7 @@ def trial_record(stored: StoredTrial) -> dict[str, Any]:
         "ci_low_ns": trial.ci_low_ns,
         "ci_high_ns": trial.ci_high_ns,
         **_timing(trial, stored.outliers),
-        **vars(stored.metrics),
+        **structs.asdict(stored.metrics),
         **_resources(trial),
         "verified": trial.verification.passed if trial.verification and trial.verification.checked else None,
         "true_error": _true_error(trial),
@@ -197,7 +198,7 @@ def winner_record(stored: StoredWinner) -> dict[str, Any]:
         "ci_low_ns": stored.trial.ci_low_ns,
         "ci_high_ns": stored.trial.ci_high_ns,
         **_timing(stored.trial, stored.outliers),
-        **vars(stored.metrics),
+        **structs.asdict(stored.metrics),
         "max_error": stored.run.options.max_error,
         "true_error": _true_error(stored.trial),
         **plain,
