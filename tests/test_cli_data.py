@@ -25,7 +25,8 @@ from tuner.cli.commands.query import query
 from tuner.cli.commands.trial import trial
 from tuner.cli.filters import parse_since, parse_sizes
 from tuner.conditions import Calibration, Conditions, Mode, Regime
-from tuner.database.database import Database, Metrics, Winner
+from tuner.database.database import Database
+from tuner.database.records import Metrics, Winner
 from tuner.errors import DatabaseError, TunerError, UsageError
 from tuner.model import Configuration, Gpu, Problem, Resources, Run, RunOptions, Status, Trial, Verification
 from tuner.report import tables
@@ -347,7 +348,7 @@ def test_best_says_how_sure_it_is(path: Path) -> None:
     assert "versus default" in head
 
 
-def test_best_says_when_no_awkward_size_suited_the_winner(path: Path) -> None:
+def test_best_says_when_no_edge_case_size_suited_the_winner(path: Path) -> None:
     fill(path, "c", replace(GEMM, sizes={"m": 1, "n": 1}), edges_verified=False)
     said = call(best, "--size", "m=1").output
     assert "190.3 us in a fresh process, at no edge-case size: none suits it" in said
@@ -427,7 +428,12 @@ def test_records_say_how_a_time_was_taken(path: Path) -> None:
 
 
 def test_best_tells_the_bound_and_the_error(path: Path) -> None:
-    fill(path, "c", replace(GEMM, dtypes={**GEMM.dtypes, "input": "bfloat16"}), options=RunOptions(max_error=1e-3))
+    fill(
+        path,
+        "c",
+        replace(GEMM, dtypes={**GEMM.dtypes, "input": "bfloat16"}),
+        options=RunOptions(max_error=1e-3),
+    )
     found = json.loads(call(best, "--json", "--dtype", "bfloat16").output)
     assert [(row["max_error"], row["true_error"]) for row in found] == [(1e-3, 4.5e-4)]
     (row,) = csv.DictReader(io.StringIO(call(best, "--csv", "--dtype", "bfloat16").output))

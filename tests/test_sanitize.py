@@ -27,7 +27,7 @@ from tuner.protocol.problem import Candidate, ProblemSetup, ReferenceData
 from tuner.space.edge_sizes import ALIGNED
 from tuner.space.space import SearchSpace
 from tuner.tools.cases import Case, Unit, as_runs, compile_cases
-from tuner.tools.checking import Checker, Settings, Verdict
+from tuner.tools.checking import Checker, Settings, ToolVerdict
 from tuner.tools.locate import ToolMissingError
 from tuner.tools.planted import FAULTS, planted
 from tuner.tools.sanitize_report import SanitizeProgress
@@ -206,7 +206,7 @@ def test_memcheck_gets_gaps_between_allocations() -> None:
 # -- what is run
 
 
-def test_sizes_are_small_and_awkward() -> None:
+def test_sizes_are_small_edge_cases() -> None:
     problem = Problem("gemm", {"m": 4096, "n": 4096, "k": 4096}, {"input": "float16"})
     found = small_problems(problem, BEST, lambda p: True, 6)
     assert len(found) == 6 and all(p.dtypes == problem.dtypes for p in found)
@@ -301,7 +301,7 @@ def units() -> list[Unit]:
     return [Unit(i, Case(problem, configuration("ok", 32, i)), candidate, setup) for i in range(6)]
 
 
-Check = Callable[..., list[Verdict]]
+Check = Callable[..., list[ToolVerdict]]
 
 
 @pytest.fixture
@@ -311,7 +311,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, units: list[Unit]) ->
     monkeypatch.setenv("FAKE_CALLS", str(calls))
     settings = Settings(fake_sanitizer(tmp_path / "tools"), tmp_path, 0, "", 0, 3.0)
 
-    def run(tool: str = "racecheck", **word: object) -> list[Verdict]:
+    def run(tool: str = "racecheck", **word: object) -> list[ToolVerdict]:
         monkeypatch.setenv("FAKE_TOOL", json.dumps(word))
         calls.unlink(missing_ok=True)
         return Checker(settings).check(tool, units)
@@ -323,7 +323,7 @@ def processes(tmp_path: Path) -> int:
     return len((tmp_path / "calls").read_text().splitlines())
 
 
-def failing(verdicts: list[Verdict]) -> list[int]:
+def failing(verdicts: list[ToolVerdict]) -> list[int]:
     return [verdict.unit.number for verdict in verdicts if verdict.failed]
 
 
@@ -449,7 +449,7 @@ def test_a_blind_tool_is_found_out(
 def test_progress_says_how_long_it_may_take(units: list[Unit], capsys: pytest.CaptureFixture[str]) -> None:
     progress = SanitizeProgress(12)
     for unit in units[:4]:
-        progress("memcheck", Verdict(unit, "memcheck", CaseOutcome.OK if unit.number else CaseOutcome.WRONG))
+        progress("memcheck", ToolVerdict(unit, "memcheck", CaseOutcome.OK if unit.number else CaseOutcome.WRONG))
     assert progress.line("memcheck", 45.0) == "memcheck: 4 of 12 runs, 1 with findings, about 2 min left"
 
 
@@ -457,7 +457,7 @@ def test_the_first_verdict_says_nothing_about_the_rest(
     units: list[Unit], capsys: pytest.CaptureFixture[str]
 ) -> None:
     progress = SanitizeProgress(12)
-    progress("racecheck", Verdict(units[0], "racecheck", CaseOutcome.OK))
+    progress("racecheck", ToolVerdict(units[0], "racecheck", CaseOutcome.OK))
     assert progress.line("racecheck", 0.0) == "racecheck: 1 of 12 runs"
 
 
