@@ -68,7 +68,7 @@ def three_digits(value: float) -> str:
 
 def raised(text: str) -> str:
     """Write 2^10 as one does by hand."""
-    return re.sub(r"\^(\d+)", lambda found: found[1].translate(RAISED), text)
+    return re.sub(r"\^(\d+)", lambda power: power[1].translate(RAISED), text)
 
 
 def in_bytes(count: float) -> str:

@@ -124,9 +124,11 @@ def medians(rounds: list[list[list[float]]]) -> list[list[float]]:
 
 def parser(text: str | None) -> argparse.ArgumentParser:
     """Make a parser that knows ``--out``."""
-    found = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--out", type=Path, metavar="FILE.json", help="Keep the figures there.")
-    return found
+    arguments = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument("--out", type=Path, metavar="FILE.json", help="Keep the figures there.")
+    return arguments
 
 
 def keep(out: Path | None, data: dict[str, Any]) -> None:

@@ -47,14 +47,14 @@ def main() -> None:
 
 def _row(lab: Lab, exponent: int) -> dict[str, Any]:
     kernel, problem = vector_add(exponent)
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     for mode in Mode:
         with lab.session(kernel, problem, mode) as session:
             candidate = lab.candidate(session, kernel, problem, PLAIN_VARIANT)
-            found[str(mode)] = statistics.median(time_of(session, candidate, 8).times_ns) / 1e3
+            times[str(mode)] = statistics.median(time_of(session, candidate, 8).times_ns) / 1e3
             candidate.close()
-    found |= _by_hand(lab, kernel, problem)
-    return {"exponent": exponent, "us": found}
+    times |= _by_hand(lab, kernel, problem)
+    return {"exponent": exponent, "us": times}
 
 
 def _by_hand(lab: Lab, kernel: KernelSpec, problem: Problem) -> dict[str, float]:
@@ -66,7 +66,7 @@ def _by_hand(lab: Lab, kernel: KernelSpec, problem: Problem) -> dict[str, float]
         candidate = lab.candidate(session, kernel, problem, PLAIN_VARIANT)
         calls = max(copies, min(2000, int(2e6 / (bytes_each / 4000 + 1500))))
         flush = session.data.memory.allocate("memset flush", 256 << 20)
-        found = {
+        times = {
             "real rotation": _rotation(session, candidate, calls),
             "cold behind real buffers": _behind(session, candidate, min(copies, 200)),
             "cold behind a memset": _after(
@@ -76,7 +76,7 @@ def _by_hand(lab: Lab, kernel: KernelSpec, problem: Problem) -> dict[str, float]
         }
         candidate.close()
         session.close()
-    return found
+    return times
 
 
 def _with_copies(lab: Lab, session: ProblemSession, copies: int) -> ProblemSession:

@@ -81,9 +81,9 @@ def main() -> None:
         print(f"{image}: {image.stat().st_size / 1e3:.0f} KB")
 
 
-def modes(found: Any, image: Path) -> None:
-    """Draw time over size in each mode, and below it how far each is from a rotation written apart."""
-    rows = found["rows"]
+def modes(data: Any, image: Path) -> None:
+    """Draw time over size in each mode, and below it the difference from a rotation written apart."""
+    rows = data["rows"]
     exponents = [row["exponent"] for row in rows]
     times = {name: [row["us"][name] for row in rows] for name in MODES}
     off = {
@@ -92,18 +92,18 @@ def modes(found: Any, image: Path) -> None:
     }
     with sheet(image, 9.0, rows=2, height_ratios=(3, 2), sharex=True) as (upper, lower):
         for name, (said, colour, marker, line) in MODES.items():
-            look = {"color": colour, "marker": marker, "linestyle": line, "markersize": 5.5}
-            upper.plot(exponents, times[name], label=said, **look)
-            lower.plot(exponents, off[name], zorder=3 if name == "rotating" else 2, **look)
+            style = {"color": colour, "marker": marker, "linestyle": line, "markersize": 5.5}
+            upper.plot(exponents, times[name], label=said, **style)
+            lower.plot(exponents, off[name], zorder=3 if name == "rotating" else 2, **style)
         for what in ("between two events", "in a batch"):
-            empty = found["empty_us"][what]
+            empty = data["empty_us"][what]
             upper.axhline(empty, color="#666666", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
             said = f"empty kernel {what}: {empty:.2g} us"
             upper.text(exponents[-1], 1.03 * empty, said, va="bottom", ha="right", fontsize=8)
-        logarithmic(upper, found["empty_us"]["in a batch"] / 1.4, 1.5 * max(map(max, times.values())))
+        logarithmic(upper, data["empty_us"]["in a batch"] / 1.4, 1.5 * max(map(max, times.values())))
         upper.set_ylabel("time (us), logarithmic")
         upper.set_title(
-            f"c = a + b in float32, 16-byte loads: one kernel timed in seven ways on {found['gpu']}"
+            f"c = a + b in float32, 16-byte loads: one kernel timed in seven ways on {data['gpu']}"
         )
         upper.legend(frameon=False, loc="upper left")
         lower.set_yscale("symlog", linthresh=LINEAR, linscale=1.0)
@@ -117,43 +117,43 @@ def modes(found: Any, image: Path) -> None:
         lower.set_xticks(exponents, [raised(f"2^{e}\n{in_bytes(12 << e)}") for e in exponents])
 
 
-def twins(found: Any, image: Path) -> None:
+def twins(data: Any, image: Path) -> None:
     """Draw how the ratios of twins are distributed, case by case, with the noise floor of each."""
-    rows = sorted(found["rows"], key=lambda row: row["share"])
+    rows = sorted(data["rows"], key=lambda row: row["share"])
     from matplotlib.patches import Patch
 
     with sheet(image, 1.9 + 0.5 * len(rows), grid="x") as (axes,):
         tallest = max(max(_histogram(row)[1]) for row in rows)
-        places = [len(rows) - 1 - number for number in range(len(rows))]
-        for place, row in zip(places, rows, strict=True):
+        bottoms = [len(rows) - 1 - number for number in range(len(rows))]
+        for bottom, row in zip(bottoms, rows, strict=True):
             floor = 100 * row["noise_floor"]
-            axes.fill_between([-floor, floor], place, place + 0.94, color="#e2e2e2", linewidth=0, zorder=0)
-            edges, counts = _histogram(row)
-            heights = [place + 0.9 * count / tallest for count in counts]
-            axes.stairs(heights, edges, baseline=place, fill=True, color=SHARES[row["share"]][1], zorder=2)
+            axes.fill_between([-floor, floor], bottom, bottom + 0.94, color="#e2e2e2", linewidth=0, zorder=0)
+            limits, counts = _histogram(row)
+            heights = [bottom + 0.9 * count / tallest for count in counts]
+            axes.stairs(heights, limits, baseline=bottom, fill=True, color=SHARES[row["share"]][1], zorder=2)
             axes.vlines(
-                percent(row["ratio"]["median"]), place, place + 0.94, color=BLACK, linewidth=1.2, zorder=3
+                percent(row["ratio"]["median"]), bottom, bottom + 0.94, color=BLACK, linewidth=1.2, zorder=3
             )
             ordered = sorted(row["verdicts"].items(), key=lambda pair: -pair[1])
             verdicts = [f"{count} {verdict}" for verdict, count in ordered if count]
             across = axes.get_yaxis_transform()
-            axes.text(1.01, place + 0.35, ", ".join(verdicts), transform=across, fontsize=9)
+            axes.text(1.01, bottom + 0.35, ", ".join(verdicts), transform=across, fontsize=9)
         axes.set_ylim(-0.1, len(rows))
-        axes.set_yticks([place + 0.4 for place in places], [_case(row) for row in rows])
+        axes.set_yticks([bottom + 0.4 for bottom in bottoms], [_case(row) for row in rows])
         axes.tick_params(axis="y", length=0)
         axes.xaxis.set_major_formatter(signed)
         axes.set_xlabel(f"second twin's time against the first's, in bins of {BIN} %; black: the median")
         axes.set_title(
-            f"Twins raced {rows[0]['times']} times each on {found['gpu']}, and the verdicts on the second"
+            f"Twins raced {rows[0]['times']} times each on {data['gpu']}, and the verdicts on the second"
         )
         handles = [Patch(color=colour, label=said) for said, colour in SHARES.values()]
         handles.append(Patch(color="#e2e2e2", label="noise floor"))
         axes.get_figure().legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
 
 
-def spread(found: Any, image: Path) -> None:
-    """Draw the medians of one product over the minutes, and the samples that each is the median of."""
-    lines = found["lines"]
+def spread(data: Any, image: Path) -> None:
+    """Draw the medians of one product over the minutes, with the range of the samples of each."""
+    lines = data["lines"]
     minutes = [(line["time"] - lines[0]["time"]) / 60 for line in lines]
     with sheet(image, 5.2) as (axes,):
         for number, (name, (said, colour, marker)) in enumerate(REGIMES.items()):
@@ -161,7 +161,7 @@ def spread(found: Any, image: Path) -> None:
             times, fastest, slowest = (
                 [line[name][key] for line in lines] for key in ("us", "fastest", "slowest")
             )
-            samples, apart = lines[0][name]["samples"], 100 * found[name]["spread"]
+            samples, apart = lines[0][name]["samples"], 100 * data[name]["spread"]
             label = f"{said}: medians (of {samples} samples each) within {apart:.2g} %"
             axes.vlines(shifted, fastest, slowest, color=colour, linewidth=2.5, alpha=0.45)
             axes.plot(shifted, times, color=colour, marker=marker, markersize=6, linewidth=1.0, label=label)
@@ -175,9 +175,9 @@ def spread(found: Any, image: Path) -> None:
         axes.legend(frameon=False, loc="upper left")
 
 
-def tools(found: Any, image: Path) -> None:
-    """Draw what other tools say of a call, against the tuner's rotating mode."""
-    calls: Mapping[str, Mapping[str, float]] = found["us"]
+def tools(data: Any, image: Path) -> None:
+    """Draw the times of a call by other tools, against the tuner's rotating mode."""
+    calls: Mapping[str, Mapping[str, float]] = data["us"]
     kinds = list(dict.fromkeys(call.split()[0] for call in calls))
     names = [name for name in TOOLS if any(name in times for times in calls.values())]
     ratios = {
@@ -196,27 +196,27 @@ def tools(found: Any, image: Path) -> None:
                 bars = [
                     (group, ratios[call, name]) for group, call in enumerate(own) if (call, name) in ratios
                 ]
-                places = [group + (number - (len(names) - 1) / 2) * width for group, _ in bars]
+                centres = [group + (number - (len(names) - 1) / 2) * width for group, _ in bars]
                 heights = [ratio - 1 for _, ratio in bars]
-                axes.bar(places, heights, 0.9 * width, bottom=1.0, color=colour, label=said)
-                for place, (_, ratio) in zip(places, bars, strict=True):
-                    _number_at(axes, place, ratio)
+                axes.bar(centres, heights, 0.9 * width, bottom=1.0, color=colour, label=said)
+                for x, (_, ratio) in zip(centres, bars, strict=True):
+                    _number_at(axes, x, ratio)
             axes.axhline(1.0, color=BLACK, linewidth=0.8)
             axes.set_ylabel("time / rotating, logarithmic")
             labels = [raised(f"{call}\nrotating: {three_digits(calls[call]['rotating'])} us") for call in own]
             axes.set_xticks(range(len(own)), labels)
             axes.tick_params(axis="x", length=0)
             axes.margins(x=0.01)
-        panels[0].set_title(f"The same calls, timed by this tuner and by other tools on {found['gpu']}")
+        panels[0].set_title(f"The same calls, timed by this tuner and by other tools on {data['gpu']}")
         handles, labels = panels[0].get_legend_handles_labels()
         panels[0].get_figure().legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
 
 
-def _number_at(axes: Axes, place: float, ratio: float) -> None:
+def _number_at(axes: Axes, x: float, ratio: float) -> None:
     up = round(ratio, 2) >= 1
     axes.annotate(
         f"{ratio:.2f}",
-        (place, ratio),
+        (x, ratio),
         xytext=(0, 2 if up else -2),
         textcoords="offset points",
         ha="center",
@@ -225,9 +225,9 @@ def _number_at(axes: Axes, place: float, ratio: float) -> None:
     )
 
 
-def ten_runs(found: Any, image: Path) -> None:
-    """Draw what each run claimed beside what was measured later."""
-    rows = found["rows"]
+def ten_runs(data: Any, image: Path) -> None:
+    """Draw each run's claimed time beside those measured later."""
+    rows = data["rows"]
     seeds = [row["seed"] for row in rows]
     measured = {
         "claimed by the run (its race)": ("claimed_us", BLUE, "o"),
@@ -236,16 +236,16 @@ def ten_runs(found: Any, image: Path) -> None:
     }
     with sheet(image, 6.4, rows=2, height_ratios=(3, 2), sharex=True) as (upper, lower):
         for number, (label, (key, colour, marker)) in enumerate(measured.items()):
-            places = [seed + 0.16 * (number - 1) for seed in seeds]
-            look = {"color": colour, "marker": marker, "markersize": 7, "linestyle": "none"}
-            upper.plot(places, [row[key] for row in rows], label=label, **look)
+            shifted = [seed + 0.16 * (number - 1) for seed in seeds]
+            style = {"color": colour, "marker": marker, "markersize": 7, "linestyle": "none"}
+            upper.plot(shifted, [row[key] for row in rows], label=label, **style)
             if key != "again_us":
-                lower.plot(places, [percent(row[key] / row["again_us"]) for row in rows], **look)
+                lower.plot(shifted, [percent(row[key] / row["again_us"]) for row in rows], **style)
         low, high = upper.get_ylim()
         upper.set_ylim(low, high + 0.35 * (high - low))  # room for the legend
         upper.set_ylabel("time (us); not from zero")
         upper.legend(frameon=False, loc="upper left")
-        upper.set_title(f"The winners of {len(rows)} runs on {found['gpu']}: {found['problem']}")
+        upper.set_title(f"The winners of {len(rows)} runs on {data['gpu']}: {data['problem']}")
         lower.axhline(0.0, color=BLACK, linewidth=0.8)
         extent = max(1.0, 1.2 * max(abs(value) for value in lower.get_ylim()))
         lower.set_ylim(-extent, extent)
@@ -260,11 +260,11 @@ def _case(row: Mapping[str, Any]) -> str:
 
 
 def _histogram(row: Mapping[str, Any]) -> tuple[list[float], list[int]]:
-    """Return the edges of the bins, in percent from 1, and how many ratios are in each."""
+    """Return the limits of the bins, in percent from 1, and how many ratios are in each."""
     bins = [round(percent(ratio) / BIN) for ratio in row["ratios"]]
-    places = range(min(bins), max(bins) + 1)
-    edges = [(place - 0.5) * BIN for place in (*places, places[-1] + 1)]
-    return edges, [bins.count(place) for place in places]
+    numbers = range(min(bins), max(bins) + 1)
+    limits = [(number - 0.5) * BIN for number in (*numbers, numbers[-1] + 1)]
+    return limits, [bins.count(number) for number in numbers]
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     scripts/run python scripts/measuring/race_cost.py --out results/evidence/race-cost.json
 
 The kernel is a float16 product of 5888^3. First eight configurations of it race, as at the end of a run. Then one of
-them under eight names, which is the longest that a race can take: nobody drops out.
+them under eight names, which is the longest that a race can take: none is eliminated.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def main() -> None:
 
 
 def _run(device: LocalDevice, name: str, trials: list[Trial]) -> dict[str, Any]:
-    standing, lost = compete(device, trials, 0, lambda *_: None)
-    assert not lost
+    standing, failed = compete(device, trials, 0, lambda *_: None)
+    assert not failed
     times = [standing.time_ns(i) / 1e3 for i in range(len(trials))]
     row = {"case": name, "us": times, "rounds": standing.rounds, "seconds": standing.seconds}
     row |= {"verdict": str(standing.verdict), "left": len(standing.left)}

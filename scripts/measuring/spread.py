@@ -53,17 +53,17 @@ def summarise(lines: list[dict[str, Any]], out: Path | None) -> None:
     print(
         f"{len(lines)} measurements over {minutes:.1f} minutes of cuBLAS 8192^3 bfloat16 on {lines[0]['gpu']}"
     )
-    found: dict[str, Any] = {"minutes": minutes, "lines": lines}
+    data: dict[str, Any] = {"minutes": minutes, "lines": lines}
     for name in ("rested", "sustained", "naive"):
         times = [line[name]["us"] for line in lines]
         spread = max(times) / min(times) - 1
         within = max(line[name]["slowest"] / line[name]["fastest"] - 1 for line in lines)
-        found[name] = {"spread": spread, "median_us": statistics.median(times), "samples_within": within}
+        data[name] = {"spread": spread, "median_us": statistics.median(times), "samples_within": within}
         print(
             f"{name:10} median {statistics.median(times):7.1f} us, medians {min(times):.1f} to {max(times):.1f}: "
             f"{100 * spread:.2f} %; single samples of one measurement up to {100 * within:.1f} % apart"
         )
-    keep(out, found)
+    keep(out, data)
 
 
 def _measure() -> dict[str, Any]:

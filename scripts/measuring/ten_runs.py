@@ -1,4 +1,4 @@
-"""Are the winners' times true? Ten runs with different seeds, then all ten winners side by side.
+"""Are the winners' times true? Ten runs with different random seeds, then all ten winners side by side.
 
     scripts/run python scripts/measuring/ten_runs.py --out results/evidence/ten-runs.json
 

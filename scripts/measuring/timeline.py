@@ -3,7 +3,7 @@
     scripts/run python scripts/measuring/timeline.py --size m=512,n=512,k=65536 --dtype bfloat16 --config \\
         'wgmma_split_k block_m=128 block_n=128 grid_k=8 stages=6 gathered=True k_order=interleaved'
 
-A template marks places by comments, ``// mark: NAME``, or ``// mark: NAME if (CONDITION)``, which cost nothing. This
+A template marks positions by comments, ``// mark: NAME``, or ``// mark: NAME if (CONDITION)``, which cost nothing. This
 script turns them into code that notes the SM's clock, in the first thread of the block and in the first of its last
 warp, whichever comes by last. It compiles that, checks the output, and runs it as the tuner times: rested, with nothing
 of its data in the L2.
@@ -66,8 +66,8 @@ def with_marks(source: str, blocks: int) -> tuple[str, list[str]]:
             f"error: a template with 2 to {SLOTS - 2} marks is needed; this one has {len(names)}"
         )
 
-    def code(found: re.Match[str]) -> str:
-        indent, name, condition = found.groups()
+    def code(mark: re.Match[str]) -> str:
+        indent, name, condition = mark.groups()
         return f"{indent}{f'if ({condition}) ' if condition else ''}mark({names.index(name)});"
 
     text = CODE.format(blocks=blocks, slots=SLOTS, last=len(names) - 1)
@@ -103,7 +103,7 @@ def table(names: Sequence[str], samples: Sequence[tuple[float, Times, float]]) -
     """Return the medians over some samples, as a text and as data."""
     time_us = float(np.median([time_us for time_us, _, _ in samples]))
     ghz = float(np.median([ghz for _, _, ghz in samples]))
-    found = np.median(
+    marks = np.median(
         [[times.min(axis=0), np.median(times, axis=0), times.max(axis=0)] for _, times, _ in samples], axis=0
     )
     width = max(map(len, names))
@@ -113,9 +113,9 @@ def table(names: Sequence[str], samples: Sequence[tuple[float, Times, float]]) -
     lines.append(f"{'':{width}}   first block  median    last")
     lines += [
         f"{name:{width}}   {first:11.2f}  {middle:6.2f}  {last:6.2f}"
-        for name, (first, middle, last) in zip(names, found.T, strict=True)
+        for name, (first, middle, last) in zip(names, marks.T, strict=True)
     ]
-    rows = {name: [round(float(value), 3) for value in row] for name, row in zip(names, found.T, strict=True)}
+    rows = {name: [round(float(value), 3) for value in row] for name, row in zip(names, marks.T, strict=True)}
     return "\n".join(lines), {"time_us": time_us, "ghz": ghz, "marks": rows}
 
 

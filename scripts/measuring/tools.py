@@ -30,8 +30,8 @@ CALLS = 7
 
 
 def _problems() -> list[tuple[str, KernelSpec, Problem]]:
-    found = [(f"torch.add 2^{e} float32", *vector_add(e)) for e in (12, 20, 24, 28)]
-    return found + [(f"torch.mm {n}^3 bfloat16", *gemm(n, "bfloat16")) for n in (512, 1024, 4096, 8192)]
+    calls = [(f"torch.add 2^{e} float32", *vector_add(e)) for e in (12, 20, 24, 28)]
+    return calls + [(f"torch.mm {n}^3 bfloat16", *gemm(n, "bfloat16")) for n in (512, 1024, 4096, 8192)]
 
 
 def main() -> None:
@@ -86,10 +86,10 @@ def _do_bench(problem: Problem) -> dict[str, float]:
     import torch
 
     call = _call(problem)
-    found = {"do_bench": 1e3 * do_bench(call, return_mode="median")}
+    times = {"do_bench": 1e3 * do_bench(call, return_mode="median")}
     with torch.cuda.stream(torch.cuda.Stream()):
-        found["do_bench_cudagraph"] = 1e3 * do_bench_cudagraph(call, return_mode="median")
-    return found
+        times["do_bench_cudagraph"] = 1e3 * do_bench_cudagraph(call, return_mode="median")
+    return times
 
 
 def _make_calls() -> None:

@@ -80,8 +80,8 @@ def main() -> None:
     calibration = _calibration(lab)
     rows: list[dict[str, Any]] = []
     if given.out and given.out.exists():
-        known = json.loads(given.out.read_text())["rows"]
-        rows = [row for row in known if given.only and given.only not in row["case"]]
+        before = json.loads(given.out.read_text())["rows"]
+        rows = [row for row in before if given.only and given.only not in row["case"]]
     for case in _cases(lab):
         if given.only and given.only not in case.name:
             continue
@@ -100,11 +100,13 @@ def main() -> None:
 
 def _calibration(lab: Lab) -> Calibration:
     cache = CalibrationCache(paths.cache() / "calibrations")
-    found = cache.read(lab.gpu)
-    if found is None:
-        found = Calibrator(lab.context, lab.gpu, lab.helpers, lab.timer, nobody_waits, lab.cache).measure()
-        cache.write(lab.gpu, found)
-    return found
+    calibration = cache.read(lab.gpu)
+    if calibration is None:
+        calibration = Calibrator(
+            lab.context, lab.gpu, lab.helpers, lab.timer, nobody_waits, lab.cache
+        ).measure()
+        cache.write(lab.gpu, calibration)
+    return calibration
 
 
 def _run(
@@ -152,8 +154,8 @@ def _measure(
     case: Case, pair: list[Timed], number: int, left: Sequence[int], count: int, heat: int
 ) -> dict[int, Groups]:
     contestants = [TimedContestant(pair[i], case.estimate_ns, required=not case.bare) for i in left]
-    found = InterleavedTiming(case.session).run(contestants, count, SAMPLES, 1000 * number + heat).rounds
-    return {i: [groups[place] for groups in found] for place, i in enumerate(left)}
+    answer = InterleavedTiming(case.session).run(contestants, count, SAMPLES, 1000 * number + heat).rounds
+    return {i: [groups[column] for groups in answer] for column, i in enumerate(left)}
 
 
 def _cases(lab: Lab) -> Iterator[Case]:

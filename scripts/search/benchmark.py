@@ -1,4 +1,4 @@
-"""Replays recorded spaces with many seeds: how soon does each sampler come within 5 % of the best?
+"""Replays recorded spaces with many random seeds: how soon does each sampler come within 5 % of the best?
 
 scripts/run python scripts/search/benchmark.py FOLDER... --samplers gp-ei,tpe,random --seeds 20
 
