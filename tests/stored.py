@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.conditions import Calibration, Conditions, Mode, Regime
-from tuner.database.database import Benchmark, Database, Metrics, Winner
+from tuner.database.database import Database
+from tuner.database.records import Benchmark, Metrics, Winner
 from tuner.model import Configuration, Gpu, Problem, Resources, Run, RunOptions, Status, Trial, Verification
 
 GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, uuid="GPU-1", driver="580.95")

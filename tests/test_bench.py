@@ -12,7 +12,8 @@ from tests.faults.kernels import configuration
 from tuner.bench.bench import Bench, bench, check, records_of
 from tuner.bench.targets import Against, Target, choose_against, stored_winners, targets_of
 from tuner.conditions import Calibration, Conditions, Mode, Regime
-from tuner.database.database import Database, StoredWinner
+from tuner.database.database import Database
+from tuner.database.records import StoredWinner
 from tuner.errors import UsageError
 from tuner.kernel.baselines import BaselineKind
 from tuner.kernel.load import read_kernel

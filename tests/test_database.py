@@ -27,7 +27,8 @@ from tests.stored import (
 )
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.database import cells, schema
-from tuner.database.database import Database, Filters, Metrics
+from tuner.database.database import Database
+from tuner.database.records import Filters, Metrics
 from tuner.errors import DatabaseError, UsageError
 from tuner.model import Status, Verification
 
@@ -416,7 +417,7 @@ def test_a_row_says_the_conditions_of_its_run(path: Path) -> None:
         for table in ("trials", "winners"):
             sound = database.select(f"SELECT * FROM {table}")[0]
             for column, value in (("mode", "warm"), ("regime", "sustained"), ("mode", "tepid")):
-                row = cells.sealed(table, {**sound, column: value})
+                row = cells.sealed(table, **{**sound, column: value})
                 change = f"UPDATE {table} SET {column} = ?, digest = ?"
                 database.connection.execute(change, (row[column], row["digest"]))
                 assert database.best().rows == []
@@ -556,7 +557,7 @@ def test_hostile_benchmarks_are_damage_not_a_crash(path: Path) -> None:
         database.record_benchmark([make_benchmark()])
         sound = database.select("SELECT * FROM benchmarks")[0]
         for _ in range(200):
-            row = cells.sealed("benchmarks", {**sound, chance.choice(columns): chance.choice(texts)})
+            row = cells.sealed("benchmarks", **{**sound, chance.choice(columns): chance.choice(texts)})
             names = ", ".join(f"{name} = ?" for name in row)
             database.connection.execute(f"UPDATE benchmarks SET {names}", list(row.values()))
             selection = database.benchmarks()

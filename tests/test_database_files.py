@@ -30,7 +30,8 @@ from tests.stored import (
 )
 from tuner.conditions import Conditions
 from tuner.database import cells, owners, schema
-from tuner.database.database import Database, Filters, Metrics
+from tuner.database.database import Database
+from tuner.database.records import Filters, Metrics
 from tuner.errors import DatabaseError, UsageError
 from tuner.model import RunOptions, Status
 
@@ -537,7 +538,7 @@ def test_a_hostile_row_with_a_right_digest_is_damage_not_a_crash(path: Path) -> 
                 )
             elif column == "samples":
                 value = chance.randbytes(20)
-            row = cells.sealed("trials", {**sound, column: value})
+            row = cells.sealed("trials", **{**sound, column: value})
             names = ", ".join(f"{name} = ?" for name in row)
             database.connection.execute(f"UPDATE trials SET {names}", list(row.values()))
             selection = database.query()

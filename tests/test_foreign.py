@@ -15,7 +15,8 @@ import pytest
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tuner.cli import main
 from tuner.database import database as database_module
-from tuner.database.database import Database, Filters
+from tuner.database.database import Database
+from tuner.database.records import Filters
 from tuner.devices.foreign_replay import NOT_RECORDED
 from tuner.errors import ExpressionError
 from tuner.formats.as_kernel import read_foreign, read_results

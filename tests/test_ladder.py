@@ -13,7 +13,8 @@ from tests.faults.ladder_device import BEST, LAUNCH_NS, STEPS, LadderDevice, Rec
 from tests.faults.stub_device import good, time_of
 from tuner.bench.targets import Against
 from tuner.conditions import ABOUT_A_LAUNCH, TIED_AT_LAUNCH, Conditions, Mode
-from tuner.database.database import Database, Filters
+from tuner.database.database import Database
+from tuner.database.records import Filters
 from tuner.devices.base import Device
 from tuner.errors import Interrupted, UsageError
 from tuner.kernel.baselines import baselines_of

@@ -13,7 +13,8 @@ from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import only_run, replay, request_of, run, sequence
 from tuner.conditions import Calibration, Conditions, Mode, Regime
-from tuner.database.database import Database, Filters
+from tuner.database.database import Database
+from tuner.database.records import Filters
 from tuner.devices.base import Outcome
 from tuner.devices.local import LocalDevice
 from tuner.errors import Interrupted, SpaceError, UsageError

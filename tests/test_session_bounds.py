@@ -12,7 +12,8 @@ import pytest
 
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import plain, replay, run
-from tuner.database.database import Database, Filters
+from tuner.database.database import Database
+from tuner.database.records import Filters
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device
 from tuner.errors import Interrupted, TooInaccurateError, TunerError, UsageError
 from tuner.kernel.spec import KernelSpec

@@ -11,7 +11,8 @@ from pathlib import Path
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice
 from tuner.conditions import Calibration, Conditions, Mode, Regime
-from tuner.database.database import Database, Winner
+from tuner.database.database import Database
+from tuner.database.records import Winner
 from tuner.devices.base import Contestant, RaceRound
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.baselines import BaselineKind

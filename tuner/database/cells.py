@@ -51,7 +51,7 @@ def content_digest(row: Mapping[str, Any], ignored: Collection[str]) -> str:
     return digest({n: v.hex() if isinstance(v, bytes) else v for n, v in row.items() if n not in ignored})
 
 
-def sealed(table: str, row: dict[str, Any]) -> dict[str, Any]:
+def sealed(table: str, /, **row: Any) -> dict[str, Any]:
     """Return the row with its digest."""
     return {**row, "digest": row_digest(table, row)}
 
@@ -131,6 +131,11 @@ def _swapped(samples: array.array[float]) -> array.array[float]:
     if sys.byteorder == "big":
         samples.byteswap()
     return samples
+
+
+def decode_tags(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the tags of a row."""
+    return tuple(str(tag) for tag in from_json(row["tags"]))
 
 
 def encode_parameters(configuration: Configuration) -> str:

@@ -11,18 +11,7 @@ from sqlite_utils.db import NotFoundError
 
 from tuner.database import cells, maintenance, merge, owners, rows, schema
 from tuner.database.queries import Queries
-from tuner.database.reader import DEFAULT_PATH
-from tuner.database.records import (
-    Benchmark,
-    CheckReport,
-    Filters,
-    Merged,
-    Metrics,
-    Selection,
-    StoredTrial,
-    StoredWinner,
-    Winner,
-)
+from tuner.database.records import Benchmark, CheckReport, Merged, Metrics, Winner
 from tuner.errors import DatabaseError
 from tuner.model import Configuration, Problem, Run, Status, Trial, digest
 
@@ -271,18 +260,3 @@ class Database(Queries):
         """Add the runs and benchmarks of another file that this one lacks, leaving out what is damaged."""
         with Database.open(other, write=False) as source:
             return merge.merge(self, source)
-
-
-__all__ = [
-    "DEFAULT_PATH",
-    "Benchmark",
-    "CheckReport",
-    "Database",
-    "Filters",
-    "Merged",
-    "Metrics",
-    "Selection",
-    "StoredTrial",
-    "StoredWinner",
-    "Winner",
-]

@@ -78,7 +78,7 @@ def _merge_winner(database: Database, source: Database, run: Run) -> int:
         for column in ("trial_id", "default_trial_id"):
             if row[column] is not None:
                 moved[column] = _our_trial(database, source, row[column])
-        database.insert("winners", cells.sealed("winners", moved))
+        database.insert("winners", cells.sealed("winners", **moved))
         return 1
     return 0
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import Any, NoReturn
+from typing import Any
 
+from tuner.conditions import Conditions
 from tuner.database import cells
 from tuner.database.cells import Damaged
 from tuner.database.records import Benchmark, Metrics, StoredTrial, StoredWinner, Winner
-from tuner.model import Gpu, Problem, Resources, Run, RunOptions, Status, Trial
+from tuner.model import Configuration, Gpu, Problem, Resources, Run, RunOptions, Status, Trial
 
 _RESOURCES = tuple(item.name for item in fields(Resources))
 _METRICS = Metrics.__struct_fields__
+_TIMES = ("time_ns", "ci_low_ns", "ci_high_ns")
 _RATIOS = ("ratio", "ratio_low", "ratio_high")
 _RENAMED_SAMPLERS = {"kriging": "gp-ei"}
 """Names of samplers in rows of earlier versions, and what they are called today; the rows stay as they are."""
@@ -23,34 +26,30 @@ def encode_run(run: Run, owner: str) -> dict[str, Any]:
     """Return the row of a run that starts now."""
     return cells.sealed(
         "runs",
-        {
-            "id": run.id,
-            "started_at": cells.now(),
-            "ended_at": None,
-            "state": "running",
-            "owner": owner,
-            "kernel_file": cells.storable(run.kernel_file),
-            "kernel_digest": run.kernel_digest,
-            **_problem_and_gpu_columns(run.problem, run.gpu),
-            "device": run.device,
-            "replayed": int(run.replayed),
-            "versions": cells.to_json(dict(run.versions)),
-            "seed": int(run.seed),
-            "sampler": run.sampler,
-            "trials_requested": int(run.trials),
-            "lookahead": int(run.lookahead),
-            "narrowing": cells.to_json(run.options.to_json()),
-            "stats": "{}",
-            **cells.encode_conditions(run.conditions),
-            "calibration": cells.to_json(None if run.calibration is None else run.calibration.to_json()),
-        },
+        id=run.id,
+        started_at=cells.now(),
+        ended_at=None,
+        state="running",
+        owner=owner,
+        kernel_file=cells.storable(run.kernel_file),
+        kernel_digest=run.kernel_digest,
+        **_described(run.problem, run.gpu, run.conditions),
+        device=run.device,
+        replayed=int(run.replayed),
+        versions=cells.to_json(dict(run.versions)),
+        seed=int(run.seed),
+        sampler=run.sampler,
+        trials_requested=int(run.trials),
+        lookahead=int(run.lookahead),
+        narrowing=cells.to_json(run.options.to_json()),
+        stats="{}",
+        calibration=cells.to_json(None if run.calibration is None else run.calibration.to_json()),
     )
 
 
 def decode_run(row: Mapping[str, Any]) -> Run:
     """Rebuild a run, or raise :class:`Damaged`."""
-    _check("runs", row, f"run {row['id']}")
-    try:
+    with _decoding("runs", row):
         problem, gpu = _problem_and_gpu(row)
         return Run(
             row["id"], problem, gpu, row["device"], row["seed"], _sampler(row), row["trials_requested"],
@@ -58,8 +57,6 @@ def decode_run(row: Mapping[str, Any]) -> Run:
             row["kernel_file"], cells.from_json(row["versions"]), cells.decode_conditions(row),
             cells.decode_calibration(row["calibration"]),
         )  # fmt: skip
-    except _BROKEN as error:
-        _damaged(f"run {row['id']}", error)
 
 
 def _sampler(row: Mapping[str, Any]) -> str:
@@ -72,69 +69,54 @@ def encode_trial(run: Run, trial: Trial, metrics: Metrics, source_digests: list[
     samples = cells.encode_samples(trial.samples_ns)
     return cells.sealed(
         "trials",
-        {
-            "run_id": run.id,
-            "number": int(trial.number),
-            **_key_columns(run.problem, run.gpu),
-            "replayed": int(run.replayed),
-            "variant": trial.configuration.variant,
-            "configuration": cells.encode_parameters(trial.configuration),
-            "status": str(trial.status),
-            "time_ns": cells.real(trial.time_ns),
-            "ci_low_ns": cells.real(trial.ci_low_ns),
-            "ci_high_ns": cells.real(trial.ci_high_ns),
-            "samples": samples,
-            "sample_count": len(trial.samples_ns),
-            **{name: cells.real(getattr(metrics, name)) for name in _METRICS},
-            **{name: None if resources is None else int(getattr(resources, name)) for name in _RESOURCES},
-            "verification": trial.verification and cells.encode_verification(trial.verification),
-            "error": cells.storable(trial.error),
-            "source_digests": cells.to_json(source_digests),
-            "compile_log": cells.storable(trial.compile_log),
-            "compile_s": cells.real(trial.compile_s) or 0.0,
-            "measure_s": cells.real(trial.measure_s) or 0.0,
-            "tags": cells.to_json(list(trial.tags)),
-            "created_at": cells.now(),
-            **cells.encode_conditions(run.conditions),
-            "sm_clock_hz": cells.real(trial.sm_clock_hz) or 0.0,
-            "capped_samples": int(trial.capped_samples),
-            "outliers": cells.outliers_in(samples, len(trial.samples_ns)),
+        **_of_run(run, trial.configuration),
+        number=int(trial.number),
+        status=str(trial.status),
+        samples=samples,
+        sample_count=len(trial.samples_ns),
+        **_reals(trial, _TIMES),
+        **_reals(metrics, _METRICS),
+        **{name: None if resources is None else int(getattr(resources, name)) for name in _RESOURCES},
+        verification=trial.verification and cells.encode_verification(trial.verification),
+        error=cells.storable(trial.error),
+        source_digests=cells.to_json(source_digests),
+        compile_log=cells.storable(trial.compile_log),
+        **{
+            name: cells.real(getattr(trial, name)) or 0.0
+            for name in ("compile_s", "measure_s", "sm_clock_hz")
         },
+        tags=cells.to_json(list(trial.tags)),
+        capped_samples=int(trial.capped_samples),
+        outliers=cells.outliers_in(samples, len(trial.samples_ns)),
     )
 
 
 def decode_trial(row: Mapping[str, Any], run: Run) -> StoredTrial:
     """Rebuild a trial without its sources, or raise :class:`Damaged`."""
-    name = f"trial {row['id']}"
-    _check("trials", row, name)
-    try:
+    with _decoding("trials", row):
         _same_problem(row, run)
-        compiled = row["registers"] is not None
+        compiled, verification = row["registers"] is not None, row["verification"]
+        same = (
+            "number",
+            "error",
+            "compile_log",
+            "compile_s",
+            "measure_s",
+            "sm_clock_hz",
+            "capped_samples",
+            "id",
+        )
         trial = Trial(
-            number=row["number"],
             configuration=cells.decode_configuration(row),
             status=Status(row["status"]),
-            time_ns=row["time_ns"],
-            ci_low_ns=row["ci_low_ns"],
-            ci_high_ns=row["ci_high_ns"],
             samples_ns=cells.decode_samples(row["samples"], row["sample_count"]),
             resources=Resources(**{n: int(row[n]) for n in _RESOURCES}) if compiled else None,
-            verification=None
-            if row["verification"] is None
-            else cells.decode_verification(row["verification"]),
-            error=row["error"],
-            compile_log=row["compile_log"],
-            compile_s=row["compile_s"],
-            measure_s=row["measure_s"],
-            tags=tuple(str(tag) for tag in cells.from_json(row["tags"])),
-            sm_clock_hz=row["sm_clock_hz"],
-            capped_samples=row["capped_samples"],
-            id=row["id"],
+            verification=None if verification is None else cells.decode_verification(verification),
+            tags=cells.decode_tags(row),
+            **{n: row[n] for n in (*same, *_TIMES)},
         )
         metrics = Metrics(**{name: row[name] for name in _METRICS})
         return StoredTrial(trial, run, metrics, row["created_at"], row["outliers"])
-    except _BROKEN as error:
-        _damaged(name, error)
 
 
 def with_sources(stored: StoredTrial, sources: tuple[str, ...]) -> StoredTrial:
@@ -146,33 +128,22 @@ def encode_winner(run: Run, winner: Winner) -> dict[str, Any]:
     """Return the row of a run's winner."""
     return cells.sealed(
         "winners",
-        {
-            "run_id": run.id,
-            "trial_id": winner.trial_id,
-            **_key_columns(run.problem, run.gpu),
-            "replayed": int(run.replayed),
-            "variant": winner.configuration.variant,
-            "configuration": cells.encode_parameters(winner.configuration),
-            "time_ns": float(winner.time_ns),
-            "default_trial_id": winner.default_trial_id,
-            **{n: cells.real(getattr(winner, n)) for n in ("default_time_ns", *_RATIOS)},
-            "verdict": str(winner.verdict),
-            "confirmed_ns": cells.real(winner.confirmed_ns),
-            "edges_verified": int(winner.edges_verified),
-            "exportable": int(winner.exportable),
-            "reason": cells.storable(winner.reason),
-            "race": cells.to_json(winner.race),
-            "created_at": cells.now(),
-            **cells.encode_conditions(run.conditions),
-        },
+        **_of_run(run, winner.configuration),
+        trial_id=winner.trial_id,
+        time_ns=float(winner.time_ns),
+        default_trial_id=winner.default_trial_id,
+        **_reals(winner, ("default_time_ns", "confirmed_ns", *_RATIOS)),
+        verdict=str(winner.verdict),
+        edges_verified=int(winner.edges_verified),
+        exportable=int(winner.exportable),
+        reason=cells.storable(winner.reason),
+        race=cells.to_json(winner.race),
     )
 
 
 def decode_winner(row: Mapping[str, Any], stored: StoredTrial) -> StoredWinner:
     """Rebuild a winner, or raise :class:`Damaged`; it must be the configuration of its trial."""
-    name = f"winner {row['id']}"
-    _check("winners", row, name)
-    try:
+    with _decoding("winners", row):
         _same_problem(row, stored.run)
         configuration = cells.decode_configuration(row)
         if configuration != stored.trial.configuration:
@@ -188,8 +159,6 @@ def decode_winner(row: Mapping[str, Any], stored: StoredTrial) -> StoredWinner:
         return StoredWinner(
             row["id"], winner, stored.run, stored.trial, stored.metrics, row["created_at"], stored.outliers
         )
-    except _BROKEN as error:
-        _damaged(name, error)
 
 
 def encode_benchmark(benchmark: Benchmark, winner_run: str | None, created_at: str) -> dict[str, Any]:
@@ -197,26 +166,22 @@ def encode_benchmark(benchmark: Benchmark, winner_run: str | None, created_at: s
     configuration = benchmark.configuration
     return cells.sealed(
         "benchmarks",
-        {
-            "bench": benchmark.bench,
-            "kernel_digest": benchmark.kernel_digest,
-            **_problem_and_gpu_columns(benchmark.problem, benchmark.gpu),
-            **cells.encode_conditions(benchmark.conditions),
-            "contestant": cells.storable(benchmark.contestant),
-            "variant": None if configuration is None else configuration.variant,
-            "configuration": None if configuration is None else cells.encode_parameters(configuration),
-            "winner_run": winner_run,
-            **{name: float(getattr(benchmark, name)) for name in ("time_ns", "ci_low_ns", "ci_high_ns")},
-            "samples": cells.encode_samples(benchmark.samples_ns),
-            "sample_count": len(benchmark.samples_ns),
-            **{name: cells.real(getattr(benchmark, name)) for name in _RATIOS},
-            "verdict": str(benchmark.verdict),
-            "noise_floor": float(benchmark.noise_floor),
-            "sm_clock_hz": cells.real(benchmark.sm_clock_hz) or 0.0,
-            "tags": cells.to_json(list(benchmark.tags)),
-            "versions": cells.to_json(dict(benchmark.versions)),
-            "created_at": created_at,
-        },
+        bench=benchmark.bench,
+        kernel_digest=benchmark.kernel_digest,
+        **_described(benchmark.problem, benchmark.gpu, benchmark.conditions),
+        contestant=cells.storable(benchmark.contestant),
+        variant=None if configuration is None else configuration.variant,
+        configuration=None if configuration is None else cells.encode_parameters(configuration),
+        winner_run=winner_run,
+        **{name: float(getattr(benchmark, name)) for name in (*_TIMES, "noise_floor")},
+        samples=cells.encode_samples(benchmark.samples_ns),
+        sample_count=len(benchmark.samples_ns),
+        **_reals(benchmark, _RATIOS),
+        verdict=str(benchmark.verdict),
+        sm_clock_hz=cells.real(benchmark.sm_clock_hz) or 0.0,
+        tags=cells.to_json(list(benchmark.tags)),
+        versions=cells.to_json(dict(benchmark.versions)),
+        created_at=created_at,
     )
 
 
@@ -227,11 +192,18 @@ def decode_benchmark(row: Mapping[str, Any], winner_id: int | None) -> Benchmark
         row: of ``benchmarks``.
         winner_id: the row number that the winner of ``winner_run`` has in this file; none where that is gone.
     """
-    name = f"benchmark {row['id']}"
-    _check("benchmarks", row, name)
-    try:
+    with _decoding("benchmarks", row):
         problem, gpu = _problem_and_gpu(row)
-        same = ("bench", "contestant", "kernel_digest", "time_ns", "ci_low_ns", "ci_high_ns", "verdict")
+        same = (
+            "bench",
+            "contestant",
+            "kernel_digest",
+            "verdict",
+            "noise_floor",
+            "sm_clock_hz",
+            "id",
+            "created_at",
+        )
         return Benchmark(
             problem=problem,
             gpu=gpu,
@@ -239,40 +211,53 @@ def decode_benchmark(row: Mapping[str, Any], winner_id: int | None) -> Benchmark
             configuration=None if row["variant"] is None else cells.decode_configuration(row),
             winner_id=winner_id,
             samples_ns=cells.decode_samples(row["samples"], row["sample_count"]),
-            tags=tuple(str(tag) for tag in cells.from_json(row["tags"])),
+            tags=cells.decode_tags(row),
             versions=cells.from_json(row["versions"]),
-            **{n: row[n] for n in (*same, *_RATIOS, "noise_floor", "sm_clock_hz", "id", "created_at")},
+            **{n: row[n] for n in (*same, *_TIMES, *_RATIOS)},
         )
-    except _BROKEN as error:
-        _damaged(name, error)
 
 
 _BROKEN = (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError, zlib.error)
 
 
-def _check(table: str, row: Mapping[str, Any], name: str) -> None:
+@contextmanager
+def _decoding(table: str, row: Mapping[str, Any]) -> Iterator[None]:
+    """Raise :class:`Damaged` where the row's digest does not fit, or what the block decodes makes no sense."""
+    name = f"{table.removesuffix('s')} {row['id']}"
     if not cells.intact(table, row):
         raise Damaged(f"{name} is damaged: its digest does not fit its content")
+    try:
+        yield
+    except _BROKEN as error:
+        raise Damaged(f"{name} cannot be read: {error}") from error
 
 
-def _damaged(name: str, error: BaseException) -> NoReturn:
-    raise Damaged(f"{name} cannot be read: {error}") from error
+def _reals(record: object, names: Iterable[str]) -> dict[str, float | None]:
+    return {name: cells.real(getattr(record, name)) for name in names}
 
 
-def _key_columns(problem: Problem, gpu: Gpu) -> dict[str, Any]:
+def _keys(problem: Problem, gpu: Gpu, conditions: Conditions) -> dict[str, Any]:
     """Return the columns that queries go by; they stand in every table."""
-    return {
-        "kernel": problem.kernel,
-        "problem_key": problem.key,
-        "dtype": problem.dtype,
-        "gpu_name": gpu.name,
-        "cc": gpu.cc,
-    }
+    of_problem = {"kernel": problem.kernel, "problem_key": problem.key, "dtype": problem.dtype}
+    return {**of_problem, "gpu_name": gpu.name, "cc": gpu.cc, **cells.encode_conditions(conditions)}
 
 
-def _problem_and_gpu_columns(problem: Problem, gpu: Gpu) -> dict[str, Any]:
+def _described(problem: Problem, gpu: Gpu, conditions: Conditions) -> dict[str, Any]:
+    """Return the columns of what does not refer to a run that describes its problem and GPU."""
     described = {"problem": cells.to_json(problem.to_json()), "gpu": cells.to_json(gpu.to_json())}
-    return {**_key_columns(problem, gpu), **described, "gpu_uuid": gpu.uuid, "driver": gpu.driver}
+    return {**_keys(problem, gpu, conditions), **described, "gpu_uuid": gpu.uuid, "driver": gpu.driver}
+
+
+def _of_run(run: Run, configuration: Configuration) -> dict[str, Any]:
+    """Return the columns of one configuration of a run."""
+    return {
+        "run_id": run.id,
+        **_keys(run.problem, run.gpu, run.conditions),
+        "replayed": int(run.replayed),
+        "variant": configuration.variant,
+        "configuration": cells.encode_parameters(configuration),
+        "created_at": cells.now(),
+    }
 
 
 def _problem_and_gpu(row: Mapping[str, Any]) -> tuple[Problem, Gpu]:
