@@ -147,7 +147,7 @@ def _kernel(path: Path, top: Table, file_digest: str) -> KernelSpec:
         initial=read_initial(top, names, variants),
         matmul=read_matmul(top, names, variants),
     )
-    top.done()
+    top.done(kernel)
     for preset in (None, *problem.presets):
         try:
             numpy_of(kernel, kernel.problem(preset=preset))
@@ -158,16 +158,13 @@ def _kernel(path: Path, top: Table, file_digest: str) -> KernelSpec:
 
 def _head(table: Table) -> tuple[str, str]:
     name = identifier(table, table.get("name", str))
-    summary = table.get("summary", str, "")
-    table.done()
-    return name, summary
+    return table.done((name, table.get("summary", str, "")))
 
 
 def _compile(table: Table, folder: Path) -> tuple[tuple[str, ...], tuple[Path, ...]]:
     options = tuple(_compile_option(table, item) for item in table.get("options", list, []))
     include = tuple(_folder(table, folder, item) for item in table.get("include", list, []))
-    table.done()
-    return options, include
+    return table.done((options, include))
 
 
 def _work(table: Table, names: Names) -> WorkSpec:
@@ -176,8 +173,7 @@ def _work(table: Table, names: Names) -> WorkSpec:
         expression(table, "bytes", names),
         choice(table, "pipe", ("vector", "matrix"), "vector"),
     )
-    table.done()
-    return work
+    return table.done(work)
 
 
 def _compile_option(table: Table, option: Any) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuner.errors import ExpressionError, suggestion
+from tuner.errors import ExpressionError
 from tuner.expressions.library_call import LibraryCall
 from tuner.kernel.spec import CallSpec, TensorSpec
 from tuner.kernel.toml.table import Table
-from tuner.kernel.toml.values import Names, checked, identifier
+from tuner.kernel.toml.values import Names, identifier, problem_condition
 
 OTHER_CONTESTANTS = ("best", "default", "none", "numpy")
 """Names that have another meaning for ``tune bench``."""
@@ -37,19 +37,12 @@ def read_baselines(
         libraries = sorted({LibraryCall(call.text).library for call in baselines[name]})
         if len(libraries) > 1:
             table.fail(f"{name} mixes {' and '.join(libraries)}", "give each library a name of its own")
-    table.done()
-    return baselines
+    return table.done(baselines)
 
 
 def _alternative(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> CallSpec:
-    call = CallSpec(
-        _call(table, "call", table.get("call", str), tensors, names),
-        checked(table, "when", table.get("when", str), names, names.of_problem)
-        if table.has("when")
-        else None,
-    )
-    table.done()
-    return call
+    text = _call(table, "call", table.get("call", str), tensors, names)
+    return table.done(CallSpec(text, problem_condition(table, names)))
 
 
 def _call(table: Table, key: str, text: str, tensors: Mapping[str, TensorSpec], names: Names) -> str:
@@ -59,11 +52,9 @@ def _call(table: Table, key: str, text: str, tensors: Mapping[str, TensorSpec], 
     except ExpressionError as error:
         table.fail(f"{key}: {error.problem}", error.remedy)
     for unknown in sorted(call.names - names.arguments):
-        table.fail(
-            f"{key} = {call.text!r} uses unknown name {unknown!r}",
-            suggestion(unknown, sorted(names.arguments)),
+        table.require(
+            unknown, sorted(names.arguments), f"{key} = {call.text!r} uses unknown name {unknown!r}"
         )
     for target in call.outputs:
-        if target not in outputs:
-            table.fail(f"{key}: out={target} is not an output", suggestion(target, outputs))
+        table.require(target, outputs, f"{key}: out={target} is not an output")
     return call.text

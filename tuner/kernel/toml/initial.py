@@ -77,8 +77,7 @@ def _initial(table: Table, names: Names, variants: Mapping[str, VariantSpec]) ->
         )
     if math.prod(map(len, choices)) > MAX_CHOICES:
         table.fail(f"{math.prod(map(len, choices))} choices", f"give at most {MAX_CHOICES} in all")
-    table.done()
-    return initial
+    return table.done(initial)
 
 
 def _choices(table: Table, name: str, given: list[Any], variant: VariantSpec) -> tuple[Value, ...]:
@@ -91,7 +90,7 @@ def read_matmul(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -
     """Return ``[heuristics.matmul]``; None if it is absent."""
     outer = top.table("heuristics")
     table = outer.table("matmul")
-    outer.done()
+    outer.done(None)
     if "matmul" not in outer.data:
         return None
     for name in PROPOSAL_NAMES:
@@ -106,7 +105,7 @@ def read_matmul(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -
         optional(table, "when", names),
     )
     for part in (sizes, transposed, dtypes, table):
-        part.done()
+        part.done(matmul)
     if not matmul.into:
         table.fail("it names no variant", "add [[heuristics.matmul.into]]")
     return matmul
@@ -115,16 +114,11 @@ def read_matmul(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -
 def _proposal(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> ProposalSpec:
     variant = named_variant(table, variants)
     usable = replace(names, extra=frozenset(PROPOSAL_NAMES))
-    proposal = ProposalSpec(
-        variant.name,
-        {
-            name: _setting(table, name, given, variant, usable)
-            for name, given in table.get("parameters", dict).items()
-        },
-        optional(table, "when", usable),
-    )
-    table.done()
-    return proposal
+    parameters = {
+        name: _setting(table, name, given, variant, usable)
+        for name, given in table.get("parameters", dict).items()
+    }
+    return table.done(ProposalSpec(variant.name, parameters, optional(table, "when", usable)))
 
 
 def _setting(table: Table, name: str, given: Any, variant: VariantSpec, names: Names) -> Value | Expression:

@@ -45,19 +45,16 @@ def _step(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> St
     }
     dtypes = table.get("dtypes", dict, {})
     for role, given in dtypes.items():
-        if role not in names.dtypes:
-            table.fail(f"dtypes sets {role!r}", suggestion(role, names.dtypes))
+        table.require(role, names.dtypes, f"dtypes sets {role!r}")
         choices = names.dtypes[role]
         choices = (choices,) if isinstance(choices, str) else choices
-        if given not in choices:
-            table.fail(f"dtypes.{role} = {given!r}", suggestion(str(given), choices))
+        table.require(given, choices, f"dtypes.{role} = {given!r}")
     options = {
         option: _option(table, option, given, names)
         for option, given in table.get("options", dict, {}).items()
     }
     doc = " ".join(table.get("doc", str, "").split())
-    table.done()
-    return StepSpec(name.strip(), variant.name, parameters, dict(dtypes), options, doc)
+    return table.done(StepSpec(name.strip(), variant.name, parameters, dict(dtypes), options, doc))
 
 
 def _narrowed(table: Table, name: str, given: Any, variant: VariantSpec) -> tuple[Value, ...]:
@@ -74,14 +71,12 @@ def _narrowed(table: Table, name: str, given: Any, variant: VariantSpec) -> tupl
 
 
 def _option(table: Table, name: str, given: Any, names: Names) -> Value:
-    if name not in names.options:
-        table.fail(f"options sets {name!r}", suggestion(name, names.options))
+    table.require(name, names.options, f"options sets {name!r}")
     if name in names.elements:
         try:
             return ElementExpression(str(given), names.elements[name]).text
         except ExpressionError as error:
             table.fail(f"options.{name}: {error.problem}", error.remedy)
-    if given not in names.options[name]:
-        table.fail(f"options.{name} = {given!r}", suggestion(str(given), map(str, names.options[name])))
+    table.require(given, names.options[name], f"options.{name} = {given!r}")
     value: Value = given
     return value

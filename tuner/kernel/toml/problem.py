@@ -18,13 +18,13 @@ from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import (
     RESERVED,
     Names,
-    checked,
     choice,
     dtype,
     expression,
     expressions,
     identifier,
     optional,
+    problem_condition,
     unique,
     value_list,
 )
@@ -62,9 +62,8 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
     dtypes = _dtypes(problem)
     options, elements = _options(problem)
     presets = problem.get("presets", dict, {})
-    problem.done()
+    names = problem.done(Names(sizes, dtypes, options, elements))
     unique(problem, sizes, dtypes, options, RESERVED)
-    names = Names(sizes, dtypes, options, elements)
     _check_presets(problem, presets, names)
 
     tensors = {name: _tensor(name, table, names) for name, table in top.table("tensors").children().items()}
@@ -83,8 +82,7 @@ def _dtypes(problem: Table) -> dict[str, tuple[str, ...] | str]:
     for role, choices in problem.get("dtypes", dict).items():
         identifier(problem, role)
         if isinstance(choices, str):
-            if choices not in ITEMSIZE and choices not in roles:
-                problem.fail(f"dtypes.{role} = {choices!r}", suggestion(choices, [*ITEMSIZE, *roles]))
+            problem.require(choices, [*ITEMSIZE, *roles], f"dtypes.{role} = {choices!r}")
             roles[role] = choices
         else:
             if not isinstance(choices, list) or not choices:
@@ -116,8 +114,7 @@ def _options(problem: Table) -> tuple[dict[str, tuple[Value, ...]], dict[str, tu
         for item in of:
             if identifier(inner, item) in elementwise.FUNCTIONS:
                 inner.fail(f"of names the function {item!r}", "rename the tensor")
-        inner.done()
-        elements[name] = tuple(of)
+        elements[name] = inner.done(tuple(of))
         options[name] = (_element(inner, "expression", text, elements[name]),)
     return options, elements
 
@@ -148,21 +145,14 @@ def _check_presets(problem: Table, presets: Mapping[str, Any], names: Names) -> 
                 _element(problem, f"presets.{preset}.{name}", value, names.elements[name])
             elif name in names.options or name in names.dtypes:
                 given = names.options[name] if name in names.options else names.dtypes[name]
-                choices = [given] if isinstance(given, str) else list(given)
-                if value not in choices:
-                    problem.fail(what, suggestion(str(value), [str(item) for item in choices]))
+                problem.require(value, [given] if isinstance(given, str) else list(given), what)
             else:
-                problem.fail(
-                    f"presets.{preset} sets {name!r}",
-                    suggestion(name, [*names.sizes, *names.options, *names.dtypes]),
-                )
+                choices = [*names.sizes, *names.options, *names.dtypes]
+                problem.require(name, choices, f"presets.{preset} sets {name!r}")
 
 
 def _tensor(name: str, table: Table, names: Names) -> TensorSpec:
-    when = None
-    if table.has("when"):
-        # A tensor belongs to the problem, so its presence must not depend on the GPU.
-        when = checked(table, "when", str(table.get("when", str)), names, names.of_problem)
+    when = problem_condition(table, names)
     tensor = TensorSpec(
         identifier(table, name),
         expressions(table, "shape", names),
@@ -172,16 +162,12 @@ def _tensor(name: str, table: Table, names: Names) -> TensorSpec:
         optional(table, "transposed", names),
         when,
     )
-    table.done()
-    return tensor
+    return table.done(tensor)
 
 
 def _scalar(name: str, table: Table, names: Names) -> ScalarSpec:
-    scalar = ScalarSpec(
-        identifier(table, name), dtype(table, names.dtypes), expression(table, "value", names)
-    )
-    table.done()
-    return scalar
+    kind = dtype(table, names.dtypes)
+    return table.done(ScalarSpec(identifier(table, name), kind, expression(table, "value", names)))
 
 
 def _check_elements(
@@ -194,10 +180,7 @@ def _check_elements(
     usable = [*(name for name, tensor in tensors.items() if tensor.role != "output"), *scalars]
     for option, of in elements.items():
         for name in of:
-            if name not in usable:
-                problem.fail(
-                    f"options.{option}: of names {name!r}, which is no input", suggestion(name, usable)
-                )
+            problem.require(name, usable, f"options.{option}: of names {name!r}, which is no input")
 
 
 def _reference(table: Table, names: Names, tensors: Mapping[str, TensorSpec], folder: Path) -> ReferenceSpec:
@@ -215,8 +198,7 @@ def _reference(table: Table, names: Names, tensors: Mapping[str, TensorSpec], fo
                     )
     golden = {}
     for name, file in table.get("golden", dict, {}).items():
-        if name not in tensors:
-            table.fail(f"golden.{name} is not a tensor", suggestion(name, tensors))
+        table.require(name, tensors, f"golden.{name} is not a tensor")
         golden[name] = folder / str(file)
     default = "accumulate" if "accumulate" in names.dtypes else "float32"
     accumulate = dtype(table, names.dtypes, "accumulate", default)
@@ -226,17 +208,8 @@ def _reference(table: Table, names: Names, tensors: Mapping[str, TensorSpec], fo
     rounding = expression(table, "operand_rounding", names, 0)
     if (error := _number(rounding)) is not None and not 0.0 <= error < 1.0:
         table.fail(f"operand_rounding = {error}", "it is a relative error, such as 2**-10")
-    reference = ReferenceSpec(
-        _numpy(table, tensors, names),
-        cuda,
-        golden,
-        optional(table, "reduction", names),
-        accumulate,
-        tolerance,
-        rounding,
-    )
-    table.done()
-    return reference
+    arrays, reduction = _numpy(table, tensors, names), optional(table, "reduction", names)
+    return table.done(ReferenceSpec(arrays, cuda, golden, reduction, accumulate, tolerance, rounding))
 
 
 def _number(constant: Expression) -> float | None:
@@ -256,19 +229,15 @@ def _numpy(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> dic
     arrays = {}
     usable = sorted({*names.arguments, *names.elements})
     for output, text in texts.items():
-        if output not in outputs:
-            table.fail(f"numpy.{output} is not an output", suggestion(output, outputs))
+        table.require(output, outputs, f"numpy.{output} is not an output")
         try:
             arrays[output] = ArrayExpression(str(text))
         except ExpressionError as error:
             table.fail(f"numpy: {error}")
         except RecursionError:
             table.fail("numpy is nested too deeply", "simplify it")
-        unknown = arrays[output].names - set(usable)
-        if unknown:
-            table.fail(
-                f"numpy = {text!r} uses unknown name {min(unknown)!r}", suggestion(min(unknown), usable)
-            )
+        for unknown in sorted(arrays[output].names - set(usable)):
+            table.require(unknown, usable, f"numpy = {text!r} uses unknown name {unknown!r}")
         for name, compared in arrays[output].compared.items():
             _check_comparison(table, name, compared, names)
     return arrays
@@ -277,8 +246,7 @@ def _numpy(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> dic
 def _check_comparison(table: Table, name: str, texts: frozenset[str], names: Names) -> None:
     """Raise an error unless an ``if`` of the reference compares an option or dtype role with one of its values."""
     comparable = [*(option for option in names.options if option not in names.elements), *names.dtypes]
-    if name not in comparable:
-        table.fail(f"numpy compares {name!r}, which is no option or dtype role", suggestion(name, comparable))
-    values = names.options.get(name, ITEMSIZE)
-    for text in sorted(texts - {str(value) for value in values}):
-        table.fail(f"numpy compares {name} with {text!r}", suggestion(text, [str(value) for value in values]))
+    table.require(name, comparable, f"numpy compares {name!r}, which is no option or dtype role")
+    values = [str(value) for value in names.options.get(name, ITEMSIZE)]
+    for text in sorted(texts):
+        table.require(text, values, f"numpy compares {name} with {text!r}")

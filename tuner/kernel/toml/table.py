@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Collection, Mapping
+from typing import Any, NoReturn, TypeVar
 
 from tuner.errors import KernelError, suggestion
+
+Result = TypeVar("Result")
 
 
 class Table:
@@ -64,10 +66,16 @@ class Table:
         """Return the tables below this one by key, for tables whose keys are names."""
         return {name: self.table(name) for name in list(self.data)}
 
-    def done(self) -> None:
-        """Raise an error for the first key that was not read."""
+    def require(self, value: Any, choices: Collection[Any], problem: str) -> None:
+        """Raise an error with this problem and the choices unless the value is one of them."""
+        if value not in choices:
+            self.fail(problem, suggestion(str(value), map(str, choices)))
+
+    def done(self, result: Result) -> Result:
+        """Return what was made of the table; raise an error for the first key that was not read for it."""
         for key in self._unread:
             self.fail(f"unknown key {key!r}", suggestion(key, self._allowed))
+        return result
 
 
 _TOML_NAMES = {

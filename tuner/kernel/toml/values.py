@@ -111,16 +111,14 @@ def value_list(table: Table, key: str) -> tuple[Value, ...]:
 def dtype(table: Table, dtypes: Mapping[str, Any], key: str = "dtype", default: Any = ...) -> str:
     """Return a dtype, or a role that has one."""
     name: str = table.get(key, str, default)
-    if name not in dtypes and name not in ITEMSIZE:
-        table.fail(f"{key} = {name!r}", suggestion(name, [*dtypes, *ITEMSIZE]))
+    table.require(name, [*dtypes, *ITEMSIZE], f"{key} = {name!r}")
     return name
 
 
 def choice(table: Table, key: str, choices: tuple[str, ...], default: str) -> str:
     """Return one of the choices."""
     value: str = table.get(key, str, default)
-    if value not in choices:
-        table.fail(f"{key} = {value!r}", suggestion(value, choices))
+    table.require(value, choices, f"{key} = {value!r}")
     return value
 
 
@@ -143,6 +141,13 @@ def optional(table: Table, key: str, names: Names) -> Expression | None:
     return expression(table, key, names) if table.has(key) else None
 
 
+def problem_condition(table: Table, names: Names) -> Expression | None:
+    """Return the condition ``when``, if there is one, of sizes, dtypes and options alone: no device decides it."""
+    return (
+        checked(table, "when", table.get("when", str), names, names.of_problem) if table.has("when") else None
+    )
+
+
 def checked(
     table: Table, key: str, text: str, names: Names, usable: frozenset[str] | None = None
 ) -> Expression:
@@ -161,14 +166,9 @@ def checked(
         choices = sorted(usable | (set() if by else names.definitions.keys()))
         table.fail(f"{key} = {text!r} uses unknown name {name!r}{by}", suggestion(name, choices))
     for option, used in parsed.element_queries:
-        if option not in names.elements:
-            table.fail(
-                f"{key} = {text!r}: {option!r} is no element expression", suggestion(option, names.elements)
-            )
-        if used is not None and used not in names.elements[option]:
-            table.fail(
-                f"{key} = {text!r}: {option} has no name {used!r}", suggestion(used, names.elements[option])
-            )
+        table.require(option, names.elements, f"{key} = {text!r}: {option!r} is no element expression")
+        if used is not None:
+            table.require(used, names.elements[option], f"{key} = {text!r}: {option} has no name {used!r}")
     return parsed
 
 

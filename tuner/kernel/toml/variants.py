@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner import paths
-from tuner.errors import KernelError, suggestion
+from tuner.errors import KernelError
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.render import undeclared_names
@@ -76,11 +76,11 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
     launches = tuple(read_launch(launch, folder, inner) for launch in table.tables("launches"))
     if not launches:
         table.fail("there are no launches", f"add [[variants.{name}.launches]]")
-    table.done()
     memory = tuple(scratch.values())
-    return VariantSpec(
-        name, summary, requires, parameters, constraints, memory, launches, pruning_rules=pruning_rules
+    variant = VariantSpec(
+        name, summary, requires, parameters, constraints, memory, launches, None, pruning_rules
     )
+    return table.done(variant)
 
 
 def _parameter(name: str, table: Table) -> ParameterSpec:
@@ -88,9 +88,7 @@ def _parameter(name: str, table: Table) -> ParameterSpec:
     default = table.get("default", (int, float, str, bool), values[0])
     if default not in values or type(default) is not type(values[values.index(default)]):
         table.fail(f"default = {default!r} is not among its values", f"choose from {list(values)}")
-    doc = table.get("doc", str, "")
-    table.done()
-    return ParameterSpec(name, values, default, doc)
+    return table.done(ParameterSpec(name, values, default, table.get("doc", str, "")))
 
 
 def _scratch(name: str, table: Table, names: Names) -> ScratchSpec:
@@ -105,8 +103,7 @@ def _scratch(name: str, table: Table, names: Names) -> ScratchSpec:
         zeroed == "once",
         optional(table, "when", names),
     )
-    table.done()
-    return scratch
+    return table.done(scratch)
 
 
 def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bool = False) -> LaunchSpec:
@@ -135,8 +132,7 @@ def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bo
         None if allow_magnitude else optional(table, "when", names),
         optional(table, "resident", names),
     )
-    table.done()
-    return launch
+    return table.done(launch)
 
 
 def _dimensions(table: Table, key: str, names: Names) -> tuple[Expression, ...]:
@@ -156,18 +152,15 @@ def _entry(table: Table, folder: Path, names: Names) -> str:
         unknown = undeclared_names(entry, folder)
     except KernelError as error:
         table.fail(f"entry = {entry!r}: {error}", "write NAME, or NAME_{{ parameter }}")
-    for name in sorted(unknown - usable):
-        table.fail(f"entry = {entry!r} uses unknown name {name!r}", suggestion(name, sorted(usable)))
+    for name in sorted(unknown):
+        table.require(name, sorted(usable), f"entry = {entry!r} uses unknown name {name!r}")
     return entry
 
 
 def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) -> ArgumentSpec:
     if isinstance(item, str):
-        if item not in arguments:
-            table.fail(
-                f"argument {item!r} is not a tensor, scratch, scalar, size or parameter",
-                suggestion(item, sorted(arguments)),
-            )
+        problem = f"argument {item!r} is not a tensor, scratch, scalar, size or parameter"
+        table.require(item, sorted(arguments), problem)
         return ArgumentSpec(name=item)
     if not isinstance(item, dict):
         table.fail(f"argument {item!r}", 'give a name, or { value = "expression", dtype = "int64" }')
@@ -175,14 +168,9 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
     if "tensor_map" in item:
         return _map(inner, names, arguments)
     if "places" in item:
-        argument = ArgumentSpec(cluster_order=expression(inner, "places", names))
-        inner.done()
-        return argument
-    argument = ArgumentSpec(
-        value=expression(inner, "value", names), dtype=choice(inner, "dtype", tuple(ITEMSIZE), "int32")
-    )
-    inner.done()
-    return argument
+        return inner.done(ArgumentSpec(cluster_order=expression(inner, "places", names)))
+    value = expression(inner, "value", names)
+    return inner.done(ArgumentSpec(value=value, dtype=choice(inner, "dtype", tuple(ITEMSIZE), "int32")))
 
 
 def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentSpec:
@@ -190,8 +178,7 @@ def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentSpec:
     wanted = [given] if isinstance(given, str) else given
     matrices = sorted(arguments - names.usable)
     for name in wanted:
-        if not isinstance(name, str) or name not in matrices:
-            table.fail(f"tensor_map {name!r} is not a tensor or scratch", suggestion(str(name), matrices))
+        table.require(name, matrices, f"tensor_map {name!r} is not a tensor or scratch")
     if not wanted:
         table.fail("tensor_map is empty", "name a tensor or scratch, or several in the order of preference")
     spec = MapSpec(
@@ -202,8 +189,7 @@ def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentSpec:
     )
     if len(spec.box) != 2:
         table.fail(f"box has {len(spec.box)} sides", "give rows and columns, in memory order")
-    table.done()
-    return ArgumentSpec(name=wanted[0], map=spec)
+    return table.done(ArgumentSpec(name=wanted[0], map=spec))
 
 
 def _template(table: Table, folder: Path) -> Path:
@@ -219,12 +205,10 @@ def _template(table: Table, folder: Path) -> Path:
 def named_variant(table: Table, variants: Mapping[str, VariantSpec]) -> VariantSpec:
     """Return the variant that a table's ``variant`` names."""
     name: str = table.get("variant", str)
-    if name not in variants:
-        table.fail(f"variant = {name!r}", suggestion(name, variants))
+    table.require(name, variants, f"variant = {name!r}")
     return variants[name]
 
 
 def check_parameter(table: Table, name: str, variant: VariantSpec) -> None:
     """Raise an error unless a variant has a parameter."""
-    if name not in variant.parameters:
-        table.fail(f"parameters sets {name!r}", suggestion(name, variant.parameters))
+    table.require(name, variant.parameters, f"parameters sets {name!r}")
