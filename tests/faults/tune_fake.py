@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tuner.cli import main
 from tuner.devices import choose
-from tuner.devices.base import Device
+from tuner.devices.base import Device, say_nothing
 from tuner.devices.local import LocalDevice
 
 
-def open_fake(text: str, kernel: str, jobs: int | None, cache: Path | None) -> Device:
-    return LocalDevice(0, jobs, cache, worker="tests.faults.fake_worker")
+def open_fake(
+    text: str, kernel: str, jobs: int | None, cache: Path | None, say: Callable[[str], None] = say_nothing
+) -> Device:
+    return LocalDevice(0, jobs, cache, worker="tests.faults.fake_worker", say=say)
 
 
 if __name__ == "__main__":

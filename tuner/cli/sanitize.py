@@ -25,7 +25,7 @@ from tuner.report.tables import say, show_json
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
 from tuner.tools.cases import Case, LeftOut, Unit, compile_cases
-from tuner.tools.checking import Checker, Settings, Verdict
+from tuner.tools.checking import Checker, Settings, ToolVerdict
 from tuner.tools.locate import SANITIZER, find
 from tuner.tools.planted import planted
 from tuner.tools.sanitize_report import Checked, SanitizeProgress, checked_as_json, show_checked
@@ -218,7 +218,7 @@ def _compiled(chosen: _Chosen, gpu: Gpu, cases: Sequence[Case], planted_for: Seq
 
 def _verdicts(
     settings: Settings, tools: Sequence[str], compiled: _CompiledCases, *, quiet: bool
-) -> dict[str, list[Verdict]]:
+) -> dict[str, list[ToolVerdict]]:
     """Run everything under one tool after the other; return the verdicts by tool."""
     progress = SanitizeProgress(len(compiled.units) * len(tools), quiet=quiet)
     checker = Checker(settings, progress)

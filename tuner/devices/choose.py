@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuner import paths
+from tuner.compile.nvrtc import nvrtc_version
 from tuner.devices.base import Device, say_nothing
+from tuner.devices.local import LocalDevice
+from tuner.devices.replay import ReplayDevice
 from tuner.errors import NoGpuError, UsageError
 from tuner.formats.recording import find_recording, read_recording, recorded_kernel
 
@@ -76,9 +79,6 @@ def kernel_for(device: str, kernel: str) -> str:
 
 
 def _local(index: str, jobs: int | None, cache: Path | None, say: Callable[[str], None]) -> Device:
-    from tuner.compile.nvrtc import nvrtc_version  # loads NVRTC
-    from tuner.devices.local import LocalDevice
-
     if index and not index.isdigit():
         raise UsageError(f"no GPU {index!r}", "give its number, such as cuda:0")
     version = nvrtc_version()  # said before anything is started
@@ -86,15 +86,11 @@ def _local(index: str, jobs: int | None, cache: Path | None, say: Callable[[str]
 
 
 def _replay(path: Path, say: Callable[[str], None]) -> Device:
-    from tuner.devices.replay import ReplayDevice
-
     return ReplayDevice(path, say)
 
 
 def _replay_instead(path: Path, say: Callable[[str], None]) -> Device:
     """Replay a recording because there is no GPU, and note that."""
-    from tuner.devices.replay import ReplayDevice
-
     recording = read_recording(path)
     note = (
         f"no NVIDIA GPU here: replaying what an {recording.gpu.name} answered ({path.name}); "

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from cuda.bindings import driver as cu
 
 from tuner.gpu.driver import Context, check
@@ -171,8 +172,6 @@ def _argument(kind: str, name: str, value: Any, addresses: dict[str, int]) -> An
 
 
 def _sixteen_bits(value: float, dtype: str) -> int:
-    import numpy as np
-
     if dtype == "float16":
         return int(np.float16(value).view(np.uint16))
     bits = int(np.float32(value).view(np.uint32))

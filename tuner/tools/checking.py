@@ -21,7 +21,7 @@ from tuner.tools.planted import FAULTS
 from tuner.tools.sanitizer import (
     Finding,
     Log,
-    Record,
+    ToolMessage,
     findings_of,
     parse_log,
     sanitizer_command,
@@ -36,7 +36,7 @@ ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ToolVerdict:
     """What a tool says about one configuration at one size."""
 
     unit: Unit
@@ -91,7 +91,7 @@ class _Turn:
     tensors: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     log_bytes: int | None = None
     """Length of the log behind it; None if it did not come to its end."""
-    records: tuple[Record, ...] = ()
+    records: tuple[ToolMessage, ...] = ()
 
 
 @dataclass
@@ -102,7 +102,7 @@ class _Session:
     seen: Watched
     log_file: Path
     log: Log
-    strays: tuple[Record, ...] = ()
+    strays: tuple[ToolMessage, ...] = ()
     """Records that came when nobody had a turn."""
 
     @property
@@ -116,7 +116,7 @@ class _Session:
         return bool(self.turns) and (self.log.complete or self.fault or self.seen.late)
 
 
-def _nobody(tool: str, verdict: Verdict) -> None:
+def _nobody(tool: str, verdict: ToolVerdict) -> None:
     """Tell nobody."""
 
 
@@ -128,7 +128,7 @@ class Checker:
         told: called with a tool and a verdict whenever there is one; the last on a configuration counts.
     """
 
-    def __init__(self, settings: Settings, told: Callable[[str, Verdict], None] = _nobody) -> None:
+    def __init__(self, settings: Settings, told: Callable[[str, ToolVerdict], None] = _nobody) -> None:
         self._settings, self._told = settings, told
         self._numbers: dict[str, int] = {}
 
@@ -149,13 +149,13 @@ class Checker:
                 "--no-self-check",
             )
 
-    def check(self, tool: str, units: Sequence[Unit]) -> list[Verdict]:
+    def check(self, tool: str, units: Sequence[Unit]) -> list[ToolVerdict]:
         """Run a tool over all units; give a verdict on each, in their order.
 
         Raises:
             ToolMissingError: the tool does not work here.
         """
-        verdicts: dict[int, Verdict] = {}
+        verdicts: dict[int, ToolVerdict] = {}
         suspects: dict[int, Unit] = {}
         queue, failures = deque(units), 0
         while queue:
@@ -179,7 +179,7 @@ class Checker:
             self._told(tool, verdicts[unit.number])
         return [verdicts[unit.number] for unit in units]
 
-    def _alone(self, tool: str, unit: Unit, before: Verdict) -> Verdict:
+    def _alone(self, tool: str, unit: Unit, before: ToolVerdict) -> ToolVerdict:
         """Run a suspect alone; if that finds nothing, keep what was found, marked."""
         session = self._session(tool, [unit])
         if not session.turns:
@@ -196,14 +196,14 @@ class Checker:
         )
         return session.turns[: last + 1]
 
-    def _verdict(self, tool: str, session: _Session, turn: _Turn, *, alone: bool) -> Verdict:
+    def _verdict(self, tool: str, session: _Session, turn: _Turn, *, alone: bool) -> ToolVerdict:
         records = turn.records
         if alone:
             records = session.log.records or session.strays
         findings = findings_of(records, tool, turn.tensors, turn.unit.entries)
         late = session.seen.late and turn.log_bytes is None
         error = f"not done after {self._settings.step_s:g} s" if late else turn.error
-        return Verdict(
+        return ToolVerdict(
             turn.unit,
             tool,
             turn.outcome,
@@ -289,11 +289,11 @@ def _with_records(session: _Session, text: bytes) -> _Session:
     if len(parts) > len(session.turns):
         session.strays = parts[-1]
     if session.log.counted and not session.log.records and not session.fault:
-        session.strays = (Record(f"{session.log.counted} errors by the log's own summary"),)
+        session.strays = (ToolMessage(f"{session.log.counted} errors by the log's own summary"),)
     return session
 
 
-def _suspected(strays: Sequence[Record], turns: Sequence[_Turn]) -> list[Unit]:
+def _suspected(strays: Sequence[ToolMessage], turns: Sequence[_Turn]) -> list[Unit]:
     """Return who may be the cause of records that came too late: those that have a kernel of that name, else all."""
     named = {record.kernel for record in strays}
     fitting = [turn.unit for turn in turns if named & set(turn.unit.entries)]

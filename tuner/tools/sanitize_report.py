@@ -15,7 +15,7 @@ from tuner.model import Gpu, Problem
 from tuner.protocol.job import CaseOutcome
 from tuner.report.tables import printable, problem_text, say, show, show_pairs
 from tuner.tools.cases import LeftOut
-from tuner.tools.checking import Verdict
+from tuner.tools.checking import ToolVerdict
 
 PLAIN_EVERY_S = 10.0
 REDRAW_EVERY_S = 0.2
@@ -31,14 +31,14 @@ class Checked:
     gpu: Gpu
     source: str
     """Where the configurations come from."""
-    verdicts: Mapping[str, Sequence[Verdict]]
+    verdicts: Mapping[str, Sequence[ToolVerdict]]
     """By tool."""
     left_out: Sequence[LeftOut]
     logs: Path
     notes: Sequence[str] = ()
 
     @property
-    def failed(self) -> list[Verdict]:
+    def failed(self) -> list[ToolVerdict]:
         """Every verdict with something wrong."""
         return [verdict for verdicts in self.verdicts.values() for verdict in verdicts if verdict.failed]
 
@@ -65,10 +65,10 @@ class SanitizeProgress:
         self._total, self._quiet = total, quiet
         self._first = 0.0
         self._last = time.monotonic()
-        self._verdicts: dict[tuple[str, int], Verdict] = {}
+        self._verdicts: dict[tuple[str, int], ToolVerdict] = {}
         self._live = sys.stderr.isatty()
 
-    def __call__(self, tool: str, verdict: Verdict) -> None:
+    def __call__(self, tool: str, verdict: ToolVerdict) -> None:
         """Count a verdict."""
         now = time.monotonic()
         if not self._verdicts:
@@ -129,7 +129,7 @@ def show_checked(checked: Checked) -> None:
         click.echo(f"and {len(rows) - MOST_ROWS} more; --json lists them all")
 
 
-def _summary(verdicts: Sequence[Verdict]) -> str:
+def _summary(verdicts: Sequence[ToolVerdict]) -> str:
     wrong = [verdict for verdict in verdicts if verdict.failed]
     ran = [verdict for verdict in verdicts if verdict.ran]
     if not ran:
@@ -148,7 +148,7 @@ def _left_out(left_out: Sequence[LeftOut]) -> str:
     return first if len(left_out) == 1 else f"{len(left_out)} runs, such as {first}"
 
 
-def _rows(verdict: Verdict) -> list[tuple[object, ...]]:
+def _rows(verdict: ToolVerdict) -> list[tuple[object, ...]]:
     case = verdict.unit.case
     rows: list[tuple[object, ...]] = []
     for finding in verdict.findings:
@@ -167,7 +167,7 @@ def _short(path: Path) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-def _other(verdict: Verdict) -> str:
+def _other(verdict: ToolVerdict) -> str:
     """Say what is wrong besides the tool's own findings."""
     if verdict.late:
         return f"{verdict.error}: it hangs, or needs more (--deadline)"
@@ -199,7 +199,7 @@ def checked_as_json(checked: Checked) -> dict[str, Any]:
     }
 
 
-def _verdict_as_json(verdict: Verdict) -> dict[str, Any]:
+def _verdict_as_json(verdict: ToolVerdict) -> dict[str, Any]:
     return {
         **_case_as_json(verdict.unit),
         "kernels": list(verdict.unit.entries),

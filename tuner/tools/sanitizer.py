@@ -33,7 +33,7 @@ def sanitizer_command(sanitizer: Path, tool: str, log: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Record:
+class ToolMessage:
     """One finding as the tool prints it."""
 
     title: str
@@ -56,7 +56,7 @@ class Record:
 class Log:
     """What a log holds."""
 
-    records: tuple[Record, ...]
+    records: tuple[ToolMessage, ...]
     complete: bool
     """Whether the tool came to its summary."""
     counted: int
@@ -97,10 +97,10 @@ _HAZARDS = re.compile(r"\[([\d,]+) hazards?\]")
 
 def parse_log(text: str, first_line: int = 1) -> Log:
     """Read a log, or a part of one that begins at some line."""
-    records: list[Record] = []
+    records: list[ToolMessage] = []
     trouble, counted = "", 0
     complete = full = False
-    open_record: Record | None = None
+    open_record: ToolMessage | None = None
     for number, raw in enumerate(text.splitlines(), first_line):
         line = _PREFIX.sub("", raw)
         words = line.strip()
@@ -111,7 +111,7 @@ def parse_log(text: str, first_line: int = 1) -> Log:
                 complete, counted = True, max(counted, int(summary[1].replace(",", "")))
             open_record = None
         elif _opens(line):
-            records.append(Record(words, line=number))
+            records.append(ToolMessage(words, line=number))
             open_record = records[-1]
         elif not words or any(words.startswith(noise) for noise in _NOISE):
             open_record = None
@@ -142,7 +142,7 @@ class Finding:
 
 
 def findings_of(
-    records: Sequence[Record],
+    records: Sequence[ToolMessage],
     tool: str,
     tensors: Mapping[str, Sequence[int]],
     own: Sequence[str] | None = None,
@@ -168,7 +168,7 @@ def findings_of(
 
 
 def in_plain_words(
-    record: Record, tool: str, tensors: Mapping[str, Sequence[int]], own: Sequence[str] | None = None
+    record: ToolMessage, tool: str, tensors: Mapping[str, Sequence[int]], own: Sequence[str] | None = None
 ) -> str:
     """Say what one record means."""
     title, everything = _SEVERITY.sub("", record.title), " ".join([record.title, *record.details])
