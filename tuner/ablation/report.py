@@ -12,14 +12,18 @@ from tuner.ablation.results import ITSELF, AblatedParameter, Ablation, Alternati
 from tuner.bench.report import comparison_text
 from tuner.model import Value
 from tuner.report.tables import (
+    comparison_record,
+    configuration_record,
     duration,
     interval,
     percent,
+    picked,
     printable,
     say,
     show,
     show_pairs,
     throughput,
+    timing_record,
 )
 from tuner.tuning.ceiling import roof_under
 from tuner.tuning.trials import metrics
@@ -142,25 +146,18 @@ def ablation_as_json(ablation: Ablation, source: str, notes: tuple[str, ...] = (
     roof = roof_under(ablation.roof, ablation.conditions.mode)
     return {
         "problem": ablation.problem.to_json(),
-        "gpu": ablation.gpu.name,
-        "gpu_uuid": ablation.gpu.uuid,
-        "driver": ablation.gpu.driver,
-        "mode": ablation.conditions.mode,
-        "regime": ablation.conditions.regime,
+        **timing_record(ablation.gpu, ablation.conditions),
         "why": ablation.why,
         "noise_floor": ablation.noise_floor or None,
-        "variant": ablation.configuration.variant,
-        "parameters": ablation.configuration.values,
+        **configuration_record(ablation.configuration),
         "source": source,
-        "notes": list(notes),
+        "notes": notes,
         "time_ns": ablation.time_ns,
         "ci_low_ns": ablation.low_ns,
         "ci_high_ns": ablation.high_ns,
         **(structs.asdict(metrics(roof, ablation.time_ns)) if ablation.time_ns else {}),
         "sm_clock_hz": ablation.sm_clock_hz or None,
-        "tags": list(ablation.tags),
-        "error": ablation.error,
-        "complete": ablation.complete,
+        **picked(ablation, "tags error complete"),
         "choices": [_choice(choice) for choice in ablation.parameters],
     }
 
@@ -168,9 +165,7 @@ def ablation_as_json(ablation: Ablation, source: str, notes: tuple[str, ...] = (
 def _choice(choice: AblatedParameter) -> dict[str, Any]:
     worth = choice.worth
     return {
-        "parameter": choice.parameter,
-        "doc": choice.doc,
-        "value": choice.value,
+        **picked(choice, "parameter doc value"),
         "worth": worth.ratio.median if worth is not None and worth.ratio is not None else None,
         "instead": worth.change.value if worth is not None else None,
         "besides": _besides(worth) if worth is not None else {},
@@ -182,10 +177,7 @@ def _choice(choice: AblatedParameter) -> dict[str, Any]:
                 "time_ns": one.time_ns,
                 "ci_low_ns": one.low_ns,
                 "ci_high_ns": one.high_ns,
-                "ratio": one.ratio.median if one.ratio else None,
-                "ratio_low": one.ratio.low if one.ratio else None,
-                "ratio_high": one.ratio.high if one.ratio else None,
-                "verdict": str(one.verdict) if one.verdict is not None else None,
+                **comparison_record(one.ratio, one.verdict),
                 "sm_clock_hz": one.sm_clock_hz or None,
                 "error": one.error,
             }

@@ -114,6 +114,10 @@ class Failure:
     configuration: bool
     """Whether it is a configuration of the kernel, which should not fail, rather than a baseline."""
 
+    def to_json(self) -> dict[str, str]:
+        """Return it for programs."""
+        return {"contestant": self.name, "what": self.text, "error": self.error}
+
 
 @dataclass(frozen=True)
 class Bench:

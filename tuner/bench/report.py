@@ -12,18 +12,21 @@ from msgspec import structs
 from tuner.bench.bench import UNDECIDED, Bench, Entry, SpeedCheck
 from tuner.database.records import Benchmark
 from tuner.hardware.roofline import Roof
-from tuner.model import Configuration
 from tuner.report.launch import launch_note
 from tuner.report.plots import Bar, BarGroup, plot_times
 from tuner.report.tables import (
+    comparison_record,
+    configuration_record,
     duration,
     interval,
     percent,
+    picked,
     printable,
     problem_text,
     show,
     show_pairs,
     throughput,
+    timing_record,
 )
 from tuner.tuning.ceiling import roof_under
 from tuner.tuning.trials import metrics
@@ -132,53 +135,35 @@ def bench_as_json(result: Bench, checked: SpeedCheck | None) -> dict[str, Any]:
     tuned_for = stored.run.problem if stored is not None and not target.broken else None
     return {
         "problem": target.problem.to_json(),
-        "gpu": result.gpu.name,
-        "gpu_uuid": result.gpu.uuid,
-        "driver": result.gpu.driver,
-        "mode": target.conditions.mode,
-        "regime": target.conditions.regime,
+        **timing_record(result.gpu, target.conditions),
         "why": target.why,
         "noise_floor": result.noise_floor or None,
         "calibration": result.calibration.to_json() if result.calibration is not None else None,
-        "notes": list(result.notes),
-        "tags": list(result.tags),
+        **picked(result, "notes tags"),
         "reference": result.reference or None,
         "launch_decides": _launch_decides(result),
         "tuned_for": tuned_for.to_json() if tuned_for is not None else None,
         "contestants": [_entry(result, entry) for entry in result.entries],
-        "failed": [{"contestant": f.name, "what": f.text, "error": f.error} for f in result.failures],
-        "check": _check(checked),
+        "failed": [failure.to_json() for failure in result.failures],
+        "check": dict(vars(checked)) if checked is not None else None,
     }
 
 
 def _entry(result: Bench, entry: Entry) -> dict[str, Any]:
-    contestant, ratio = entry.contestant, entry.ratio
+    contestant = entry.contestant
     return {
         "contestant": contestant.name,
-        **_what(contestant.configuration),
+        **configuration_record(contestant.configuration),
         "call": contestant.text if contestant.baseline is not None else None,
         "time_ns": entry.time_ns,
         "ci_low_ns": entry.low_ns,
         "ci_high_ns": entry.high_ns,
         **structs.asdict(metrics(_roof(result), entry.time_ns)),
-        "ratio": ratio.median if ratio is not None else None,
-        "ratio_low": ratio.low if ratio is not None else None,
-        "ratio_high": ratio.high if ratio is not None else None,
-        "verdict": str(entry.verdict) if entry.verdict is not None else None,
+        **comparison_record(entry.ratio, entry.verdict),
         "verified": entry.verified,
         "sm_clock_hz": entry.sm_clock_hz or None,
-        "samples_ns": list(entry.samples_ns),
+        "samples_ns": entry.samples_ns,
     }
-
-
-def _check(result: SpeedCheck | None) -> dict[str, Any] | None:
-    return dict(vars(result)) if result is not None else None
-
-
-def _what(configuration: Configuration | None) -> dict[str, Any]:
-    if configuration is None:
-        return {"variant": None, "parameters": None}
-    return {"variant": configuration.variant, "parameters": configuration.values}
 
 
 def show_history(result: Sequence[Benchmark]) -> None:
@@ -203,34 +188,13 @@ def show_history(result: Sequence[Benchmark]) -> None:
 
 def history_as_json(row: Benchmark) -> dict[str, Any]:
     """Return one contestant of an earlier bench for programs."""
-    plain = {
-        name: getattr(row, name)
-        for name in (
-            *(
-                "id",
-                "bench",
-                "created_at",
-                "contestant",
-                "winner_id",
-                "kernel_digest",
-                "time_ns",
-                "ci_low_ns",
-            ),
-            *("ci_high_ns", "ratio", "ratio_low", "ratio_high", "verdict", "noise_floor", "sm_clock_hz"),
-        )
-    }
     return {
-        **plain,
+        **picked(row, "id bench created_at contestant winner_id kernel_digest time_ns ci_low_ns ci_high_ns"),
+        **picked(row, "ratio ratio_low ratio_high verdict noise_floor sm_clock_hz"),
         "problem": row.problem.to_json(),
-        "gpu": row.gpu.name,
-        "gpu_uuid": row.gpu.uuid,
-        "driver": row.gpu.driver,
-        "mode": row.conditions.mode,
-        "regime": row.conditions.regime,
-        **_what(row.configuration),
-        "tags": list(row.tags),
-        "versions": dict(row.versions),
-        "samples_ns": list(row.samples_ns),
+        **timing_record(row.gpu, row.conditions),
+        **configuration_record(row.configuration),
+        **picked(row, "tags versions samples_ns"),
     }
 
 

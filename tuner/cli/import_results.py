@@ -56,10 +56,7 @@ def _record(file: Path, imported: Imported) -> dict[str, object]:
         "added": imported.added,
         "problem": run.problem.to_json(),
         "gpu": run.gpu.name,
-        "mode": str(run.conditions.mode),
-        "regime": str(run.conditions.regime),
-        "trials": imported.trials,
-        "failures": imported.failures,
-        "best_ns": imported.best_ns,
+        **tables.picked(run.conditions, "mode regime"),
+        **tables.picked(imported, "trials failures best_ns"),
         "best": imported.best.values if imported.best else None,
     }

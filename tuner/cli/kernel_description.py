@@ -11,9 +11,10 @@ import numpy as np
 from tuner.errors import SpaceError
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.rules import excluded
-from tuner.kernel.spec import KernelSpec, StepSpec
+from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Gpu, Problem
+from tuner.report.tables import picked
 from tuner.search.kernel_initial import settle
 from tuner.space.enumeration import enumerate_valid
 from tuner.space.space import SearchSpace
@@ -46,7 +47,7 @@ def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str
         "elements": {name: list(of) for name, of in kernel.elements.items()},
         "tensors": _tensors(kernel, problem),
         "presets": {name: dict(values) for name, values in kernel.presets.items()},
-        "ladder": [_step(step) for step in kernel.ladder],
+        "ladder": [picked(step, "name variant parameters dtypes options doc") for step in kernel.ladder],
         "seeds": _initial(kernel, problem, gpu),
         "variants": [_variant(variant, sizes[variant.name]) for variant in kernel.variants.values()],
         "space": space,
@@ -90,17 +91,6 @@ def _tensors(kernel: KernelSpec, problem: Problem) -> list[dict[str, Any]]:
         }
         for tensor in kernel.tensors.values()
     ]
-
-
-def _step(step: StepSpec) -> dict[str, Any]:
-    return {
-        "name": step.name,
-        "variant": step.variant,
-        "parameters": {name: list(values) for name, values in step.parameters.items()},
-        "dtypes": dict(step.dtypes),
-        "options": dict(step.options),
-        "doc": step.doc,
-    }
 
 
 def _initial(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[dict[str, Any]]:

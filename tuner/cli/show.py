@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from typing import Any
 
@@ -15,6 +14,7 @@ from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import parse_rules
 from tuner.kernel.spec import KernelSpec
+from tuner.report.tables import show_json
 from tuner.space.space import demanded_of
 
 REASON_WIDTH = 72
@@ -42,8 +42,10 @@ def show(
     kernel, gpu = load_kernel(kernel_name), ARCHITECTURES[cc]
     problem = make_problems(kernel, sizes, dtypes, options, [preset] if preset else [], [], None)[0]
     data = describe(kernel, problem, gpu, parse_rules(rules))
-    for line in [json.dumps(data, indent=2)] if as_json else _lines(data, kernel):
-        click.echo(line)
+    if as_json:
+        show_json(data)
+    else:
+        click.echo("\n".join(_lines(data, kernel)))
     if not data["space"].get("left_by_rules", data["space"]["valid"]):
         demanded = demanded_of(kernel.variants.values())
         raise TunerError(f"no configuration is {demanded} for {problem} on {gpu.name}", "change the problem")

@@ -11,6 +11,7 @@ from tuner.explain.code_facts import CodeFacts, Part
 from tuner.explain.explanation import LaunchExplanation
 from tuner.explain.report import ExplanationReport
 from tuner.hardware.roofline import LATENCY_NS
+from tuner.report.tables import configuration_record, picked
 
 
 def explanation_as_json(report: ExplanationReport) -> dict[str, Any]:
@@ -21,27 +22,21 @@ def explanation_as_json(report: ExplanationReport) -> dict[str, Any]:
         **explanation.problem.to_json(),
         "gpu": explanation.gpu.name,
         "cc": explanation.gpu.cc,
-        "variant": explanation.configuration.variant,
-        "parameters": explanation.configuration.values,
+        **configuration_record(explanation.configuration),
         "source": report.source,
         "notes": [*report.notes, *([report.launch_note] if report.launch_note else [])],
         "roofline": {
-            "flops": roof.flops,
-            "bytes": roof.bytes,
-            "intensity": roof.intensity,
-            "ridge": roof.ridge,
+            **picked(roof, "flops bytes intensity ridge"),
             "binding": explanation.binding,
-            "peak_flops": roof.peak_flops,
-            "peak_bytes_per_s": roof.peak_bytes_per_s,
-            "speed_of_light_ns": roof.speed_of_light_ns,
+            **picked(roof, "peak_flops peak_bytes_per_s speed_of_light_ns"),
             "measured_ceiling": asdict(report.ceiling) if report.ceiling else None,
         },
         "time_ns": report.time_ns,
-        "mode": str(report.conditions.mode) if report.conditions else None,
-        "regime": str(report.conditions.regime) if report.conditions else None,
+        "mode": report.conditions.mode if report.conditions else None,
+        "regime": report.conditions.regime if report.conditions else None,
         **structs.asdict(report.metrics),
         "wanted_bytes_in_flight": {
-            "latency_ns": list(LATENCY_NS),
+            "latency_ns": LATENCY_NS,
             "bytes": [least_bytes, most_bytes],
             "cub_rule_of_thumb": explanation.customary_bytes,
         },
@@ -49,7 +44,7 @@ def explanation_as_json(report: ExplanationReport) -> dict[str, Any]:
         "advice": [
             {
                 "about": line.name,
-                "verdict": str(line.verdict),
+                "verdict": line.verdict,
                 "launch": line.launch or None,
                 "rule_of_thumb": line.rule_of_thumb,
                 "because": line.text,
@@ -60,38 +55,25 @@ def explanation_as_json(report: ExplanationReport) -> dict[str, Any]:
 
 
 def _launch_as_json(launch: LaunchExplanation) -> dict[str, Any]:
-    fit, waves, plan = launch.occupancy, launch.waves, launch.launch
+    fit, plan = launch.occupancy, launch.launch
     return {
         "entry": launch.entry,
-        "grid": list(plan.grid),
-        "block": list(plan.block),
-        "cluster": list(plan.cluster) if plan.cluster else None,
-        "carveout": plan.carveout,
+        **picked(plan, "grid block cluster carveout"),
         **vars(launch.resources),
         "barriers": launch.barriers,
         "occupancy": {
-            "active_blocks": fit.active_blocks,
-            "warps": fit.warps,
-            "max_warps": fit.max_warps,
-            "fraction": fit.fraction,
-            "limiter": fit.limiter,
+            **picked(fit, "active_blocks warps max_warps fraction limiter"),
             "limits": [asdict(limit) for limit in fit.limits],
         },
         "waves": {
-            "blocks": waves.blocks,
-            "slots": waves.slots,
-            "count": waves.count,
-            "last_idle": waves.last_idle,
-            "idle": waves.idle,
-            "sms_used": waves.sms_used,
-            "at_once": waves.at_once,
+            **picked(launch.waves, "blocks slots count last_idle idle sms_used at_once"),
             "persistent": launch.persistent,
         },
         "bytes_in_flight": asdict(launch.under_way) if launch.under_way else None,
         "code": {
             facts.language.lower(): _facts_as_json(facts) for facts in (launch.ptx, launch.sass) if facts
         },
-        "notes": list(launch.notes),
+        "notes": launch.notes,
     }
 
 
@@ -108,7 +90,7 @@ def _facts_as_json(facts: CodeFacts) -> dict[str, Any]:
 def _part_as_json(part: Part) -> dict[str, Any]:
     return {
         "instructions": part.instructions,
-        "accesses": [{"kind": str(a.kind), "bytes": a.width, "count": a.count} for a in part.accesses],
+        "accesses": [{"kind": a.kind, "bytes": a.width, "count": a.count} for a in part.accesses],
         "float": part.float,
         "matrix": dict(part.matrix),
         "global_bytes": part.global_bytes,

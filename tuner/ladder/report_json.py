@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import structs
 
-from tuner.bench.bench import Failure
 from tuner.ladder.ladder import InterleavedComparison, Ladder, Level, Timing
+from tuner.report.tables import configuration_record, picked
 
 
 def ladder_as_json(ladder: Ladder) -> dict[str, Any]:
@@ -17,27 +17,14 @@ def ladder_as_json(ladder: Ladder) -> dict[str, Any]:
         "gpu": ladder.gpu.name,
         "gpu_uuid": ladder.gpu.uuid,
         "driver": ladder.gpu.driver,
-        "device": ladder.device,
-        "replayed": ladder.replayed,
-        "complete": ladder.complete,
-        "swept": list(ladder.swept),
-        "rungs": [
-            {
-                "name": step.name,
-                "doc": step.doc,
-                "variant": step.variant,
-                "parameters": {name: list(values) for name, values in step.parameters.items()},
-                "dtypes": dict(step.dtypes),
-                "options": dict(step.options),
-            }
-            for step in ladder.steps
-        ],
+        **picked(ladder, "device replayed complete swept"),
+        "rungs": [picked(step, "name doc variant parameters dtypes options") for step in ladder.steps],
         "levels": [_level(ladder, level) for level in ladder.levels],
     }
 
 
 def _level(ladder: Ladder, level: Level) -> dict[str, Any]:
-    absent = {name: {"reason": a.reason, "failed": a.failed} for name, a in level.absent.items()}
+    absent = {name: dict(vars(absence)) for name, absence in level.absent.items()}
     first = level.first(ladder.steps)
     comparisons = [_comparison(level, comparison, first) for comparison in level.comparisons]
     return {"sizes": dict(level.sizes), "first": first or None, "contests": comparisons, "absent": absent}
@@ -48,11 +35,9 @@ def _comparison(level: Level, comparison: InterleavedComparison, first: str) -> 
     launch_ns = comparison.calibration.launch_ns if comparison.calibration else {}
     return {
         "problem": comparison.problem.to_json(),
-        "mode": str(comparison.conditions.mode),
-        "regime": str(comparison.conditions.regime),
+        **picked(comparison.conditions, "mode regime"),
         "why": comparison.why,
-        "flops": comparison.roof.flops,
-        "bytes": comparison.roof.bytes,
+        **picked(comparison.roof, "flops bytes"),
         "noise_floor": comparison.noise_floor(fastest) if fastest else None,
         "launch_ns": launch_ns.get(str(comparison.conditions.mode)),
         "launch_decides": comparison.launch_decides,
@@ -61,12 +46,8 @@ def _comparison(level: Level, comparison: InterleavedComparison, first: str) -> 
         "against": best_baseline.name if best_baseline else None,
         "tags": list(comparison.tags),
         "contestants": [_timing(level, comparison, timing, first) for timing in comparison.timings],
-        "failed": [_failure(failure) for failure in comparison.failures],
+        "failed": [failure.to_json() for failure in comparison.failures],
     }
-
-
-def _failure(failure: Failure) -> dict[str, Any]:
-    return {"contestant": failure.name, "what": failure.text, "error": failure.error}
 
 
 def _timing(level: Level, comparison: InterleavedComparison, timing: Timing, first: str) -> dict[str, Any]:
@@ -76,12 +57,10 @@ def _timing(level: Level, comparison: InterleavedComparison, timing: Timing, fir
         comparison.against(timing, best_baseline) if tuned is not None and best_baseline is not None else None
     )
     low, high = timing.interval_ns
-    configuration = tuned.configuration if tuned else None
     return {
         "contestant": timing.name,
         "rung": tuned is not None,
-        "variant": configuration.variant if configuration else None,
-        "parameters": configuration.values if configuration else None,
+        **configuration_record(tuned.configuration if tuned else None),
         "call": None if tuned else timing.text,
         "trial": tuned.trial_id if tuned else None,
         "run": tuned.run if tuned else None,
@@ -92,10 +71,9 @@ def _timing(level: Level, comparison: InterleavedComparison, timing: Timing, fir
         "ci_high_ns": high,
         **structs.asdict(comparison.metrics(timing)),
         "over_first": {**vars(over.ratio), "paired": over.paired} if over else None,
-        "versus": {**vars(against.ratio), "verdict": str(against.verdict)} if against else None,
+        "versus": {**vars(against.ratio), "verdict": against.verdict} if against else None,
         "by_launch": comparison.by_launch(timing),
-        "verified": timing.verified,
-        "on_host": timing.on_host,
+        **picked(timing, "verified on_host"),
         "sm_clock_hz": timing.sm_clock_hz or None,
-        "samples_ns": list(timing.samples_ns),
+        "samples_ns": timing.samples_ns,
     }

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tuner.report.plots import ParetoPoint, plot_pareto
-from tuner.report.tables import duration, percent, printable, show
+from tuner.report.tables import duration, percent, picked, printable, show, trial_identity
 from tuner.tuning.accuracy import Choice, Comparison, Point
 
 COLUMNS = ("dtype", "time", "confirmed", "error", "note", "trial", "configuration")
@@ -111,16 +111,11 @@ def front_as_json(comparison: Comparison, *, complete: bool) -> dict[str, Any]:
 
 
 def _point(comparison: Comparison, point: Point) -> dict[str, Any]:
-    configuration = point.trial.configuration
     return {
         "dtype": point.problem.dtype,
         "dtypes": dict(point.problem.dtypes),
-        "trial": point.trial.id,
-        "variant": configuration.variant,
-        "configuration": configuration.values,
-        "time_ns": point.time_ns,
-        "confirmed_ns": point.confirmed_ns,
-        "error": point.error,
+        **trial_identity(point.trial),
+        **picked(point, "time_ns confirmed_ns error"),
         "allowed": point.error <= comparison.max_error,
     }
 

@@ -6,9 +6,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from msgspec import structs
+
 from tuner.model import Status, Trial
 from tuner.report.launch import launch_note
-from tuner.report.tables import duration, percent, printable, throughput
+from tuner.report.tables import duration, percent, picked, printable, throughput, trial_identity
 from tuner.report.trajectory import trajectory
 from tuner.stats import Ratio, Verdict
 from tuner.tuning.race import Finish
@@ -205,30 +207,26 @@ def _failures(result: Result) -> str:
 
 def result_as_json(result: Result) -> dict[str, Any]:
     """Return the result for programs."""
-    state, finish = result.state, result.finish
+    state, finish, run = result.state, result.finish, result.state.run
     data: dict[str, Any] = {
-        "run": state.run.id,
-        "problem": state.run.problem.to_json(),
-        "gpu": state.run.gpu.name,
-        "device": state.run.device,
-        "replayed": state.run.replayed,
-        "mode": str(state.run.conditions.mode),
-        "regime": str(state.run.conditions.regime),
+        "run": run.id,
+        "problem": run.problem.to_json(),
+        "gpu": run.gpu.name,
+        **picked(run, "device replayed"),
+        **picked(run.conditions, "mode regime"),
         "conditions_why": state.conditions_why,
-        "calibration": state.run.calibration.to_json() if state.run.calibration else None,
+        "calibration": run.calibration.to_json() if run.calibration else None,
         "stats": dict(result.stats),
         "winner": None,
     }
-    if state.run.replayed:
+    if run.replayed:
         data["trajectory"] = trajectory(state.trials)
     if finish is None:
         return data
     data["winner"] = _winner(state, finish)
     data["race"] = {
-        "verdict": str(finish.race_verdict),
-        "noise_floor": finish.noise_floor,
-        "rounds": finish.rounds,
-        "heats": finish.heats,
+        "verdict": finish.race_verdict,
+        **picked(finish, "noise_floor rounds heats"),
         "seconds": round(finish.race_s, 3),
         "contestants": len(finish.medians_ns),
     }
@@ -239,34 +237,28 @@ def result_as_json(result: Result) -> dict[str, Any]:
             "time_ns": state.best_before[1],
         }
     if finish.incumbent and finish.incumbent_ns and finish.versus_incumbent:
-        data["incumbent"] = {**_trial(finish.incumbent), "time_ns": finish.incumbent_ns}
+        data["incumbent"] = {**trial_identity(finish.incumbent), "time_ns": finish.incumbent_ns}
         data["versus_incumbent"] = _comparison(finish.versus_incumbent, finish.incumbent_verdict)
     if finish.default and finish.default_ns and finish.ratio:
-        data["default"] = {**_trial(finish.default), "time_ns": finish.default_ns}
+        data["default"] = {**trial_identity(finish.default), "time_ns": finish.default_ns}
         data["versus_default"] = _comparison(finish.ratio, finish.verdict)
     return data
 
 
 def _winner(state: State, finish: Finish) -> dict[str, Any]:
-    figures = metrics(state.roof, finish.time_ns)
     of_ceiling = state.of_ceiling(finish.time_ns)
     confirmed = finish.confirmed
     return {
-        **_trial(finish.winner),
+        **trial_identity(finish.winner),
         "time_ns": finish.time_ns,
-        "tflops": figures.tflops,
-        "gbytes_per_s": figures.gbytes_per_s,
-        "speed_of_light": figures.speed_of_light,
+        **structs.asdict(metrics(state.roof, finish.time_ns)),
         "confirmed_ns": median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
         "edge_sizes_verified": len(finish.edge_cases),
-        "exportable": finish.exportable,
-        "reason": finish.reason,
-        "tied": finish.tied,
+        **picked(finish, "exportable reason tied"),
         "launch_decides": _launch_decides(state, finish),
         "ceiling": state.ceiling.name if state.ceiling and of_ceiling is not None else None,
         "of_ceiling": of_ceiling,
-        "sm_clock_hz": finish.winner.sm_clock_hz,
-        "capped_samples": finish.winner.capped_samples,
+        **picked(finish.winner, "sm_clock_hz capped_samples"),
         "samples": len(finish.winner.samples_ns),
         "true_error": finish.winner.verification.true_error if finish.winner.verification else None,
     }
@@ -280,12 +272,4 @@ def _launch_decides(state: State, finish: Finish) -> bool:
 
 
 def _comparison(ratio: Ratio, verdict: Verdict) -> dict[str, Any]:
-    return {"ratio": ratio.median, "low": ratio.low, "high": ratio.high, "verdict": str(verdict)}
-
-
-def _trial(trial: Trial) -> dict[str, Any]:
-    return {
-        "trial": trial.id,
-        "variant": trial.configuration.variant,
-        "configuration": trial.configuration.values,
-    }
+    return {"ratio": ratio.median, "low": ratio.low, "high": ratio.high, "verdict": verdict}

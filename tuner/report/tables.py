@@ -16,9 +16,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tuner.conditions import Conditions
 from tuner.database.records import Metrics, StoredTrial, StoredWinner
 from tuner.kernel.variant_spec import RESOURCE_NAMES
-from tuner.model import Configuration, Problem, Trial
+from tuner.model import Configuration, Gpu, Problem, Trial
+from tuner.stats import Ratio, Verdict
 
 TRIAL_COLUMNS = (
     "id", "run", "number", "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device",
@@ -164,21 +166,46 @@ def _jsonable(value: Any) -> Any:
     )
 
 
+def picked(record: object, *names: str) -> dict[str, Any]:
+    """Return attributes of a record by name, in this order; the words of a text are names of their own."""
+    return {name: getattr(record, name) for text in names for name in text.split()}
+
+
+def configuration_record(configuration: Configuration | None) -> dict[str, Any]:
+    """Return a configuration's variant and parameters; None for both where there is none."""
+    if configuration is None:
+        return {"variant": None, "parameters": None}
+    return {"variant": configuration.variant, "parameters": configuration.values}
+
+
+def trial_identity(trial: Trial) -> dict[str, Any]:
+    """Return a trial's number, variant and parameters, as ``tune run --json`` names them."""
+    configuration = trial.configuration
+    return {"trial": trial.id, "variant": configuration.variant, "configuration": configuration.values}
+
+
+def timing_record(gpu: Gpu, conditions: Conditions) -> dict[str, Any]:
+    """Return where and how something was timed."""
+    where = {"gpu": gpu.name, "gpu_uuid": gpu.uuid, "driver": gpu.driver}
+    return {**where, **picked(conditions, "mode regime")}
+
+
+def comparison_record(ratio: Ratio | None, verdict: Verdict | None) -> dict[str, Any]:
+    """Return a ratio with the ends of its interval, and the verdict; None for what there is not."""
+    values = (ratio.median, ratio.low, ratio.high) if ratio else (None, None, None)
+    return dict(zip(("ratio", "ratio_low", "ratio_high"), values, strict=True)) | {"verdict": verdict}
+
+
 def trial_record(stored: StoredTrial) -> dict[str, Any]:
     """Return a trial as a flat dictionary for ``--json`` and ``--csv``, without samples and sources."""
     trial = stored.trial
     return {
-        "id": trial.id,
-        "number": trial.number,
+        **picked(trial, "id number"),
         **_where_from(stored),
-        **_configuration(trial.configuration),
-        "status": str(trial.status),
-        "time_ns": trial.time_ns,
-        "ci_low_ns": trial.ci_low_ns,
-        "ci_high_ns": trial.ci_high_ns,
-        **_timing(trial, stored.outliers),
-        **structs.asdict(stored.metrics),
-        **_resources(trial),
+        **configuration_record(trial.configuration),
+        **picked(trial, "status time_ns ci_low_ns ci_high_ns"),
+        **_samples_and_rates(stored, trial),
+        **{name: getattr(trial.resources, name, None) for name in RESOURCE_NAMES},
         "verified": trial.verification.passed if trial.verification and trial.verification.checked else None,
         "true_error": _true_error(trial),
         "error": trial.error,
@@ -193,12 +220,10 @@ def winner_record(stored: StoredWinner) -> dict[str, Any]:
     plain = {n: v for n, v in vars(winner).items() if n not in ("configuration", "race", "time_ns")}
     return {
         **_where_from(stored),
-        **_configuration(winner.configuration),
+        **configuration_record(winner.configuration),
         "time_ns": winner.time_ns,
-        "ci_low_ns": stored.trial.ci_low_ns,
-        "ci_high_ns": stored.trial.ci_high_ns,
-        **_timing(stored.trial, stored.outliers),
-        **structs.asdict(stored.metrics),
+        **picked(stored.trial, "ci_low_ns ci_high_ns"),
+        **_samples_and_rates(stored, stored.trial),
         "max_error": stored.run.options.max_error,
         "true_error": _true_error(stored.trial),
         **plain,
@@ -216,24 +241,12 @@ def _where_from(stored: StoredTrial | StoredWinner) -> dict[str, Any]:
         "run": run.id,
         **run.problem.to_json(),
         "gpu": run.gpu.name,
-        "cc": run.gpu.cc,
-        "driver": run.gpu.driver,
-        "device": run.device,
-        "replayed": run.replayed,
-        "foreign": run.foreign,
-        "mode": str(run.conditions.mode),
-        "regime": str(run.conditions.regime),
+        **picked(run.gpu, "cc driver"),
+        **picked(run, "device replayed foreign"),
+        **picked(run.conditions, "mode regime"),
     }
 
 
-def _timing(trial: Trial, outliers: int) -> dict[str, Any]:
+def _samples_and_rates(stored: StoredTrial | StoredWinner, trial: Trial) -> dict[str, Any]:
     clock = {"sm_clock_hz": trial.sm_clock_hz or None, "capped_samples": trial.capped_samples}
-    return {"outliers": outliers, **clock}
-
-
-def _configuration(configuration: Configuration) -> dict[str, Any]:
-    return {"variant": configuration.variant, "parameters": configuration.values}
-
-
-def _resources(trial: Trial) -> dict[str, Any]:
-    return {name: getattr(trial.resources, name, None) for name in RESOURCE_NAMES}
+    return {"outliers": stored.outliers, **clock, **structs.asdict(stored.metrics)}

@@ -12,7 +12,7 @@ import click
 
 from tuner.conditions import Conditions
 from tuner.model import Configuration, Gpu, Problem
-from tuner.report.tables import duration, printable, problem_text, show_pairs
+from tuner.report.tables import configuration_record, duration, picked, printable, problem_text, show_pairs
 from tuner.tools.figures import Figures, figures_of, limit_of
 from tuner.tools.nsight import LaunchMetrics
 from tuner.tools.stalls import Stall, top_stalls, worth_looking_at
@@ -52,26 +52,23 @@ def profile_as_json(profile: Profile) -> dict[str, Any]:
     return {
         **profile.problem.to_json(),
         "gpu": profile.gpu.name,
-        "variant": profile.configuration.variant,
-        "parameters": profile.configuration.values,
+        **configuration_record(profile.configuration),
         "source": profile.source,
         "time_ns": profile.time_ns,
-        "mode": str(profile.conditions.mode) if profile.conditions else None,
+        "mode": profile.conditions.mode if profile.conditions else None,
         "caches": "warm" if profile.warm else "cold",
         "clock_control": "none",
         "spill_bytes": profile.spill_bytes,
         "report": str(profile.report),
         "launches": [_launch_as_json(launch) for launch in profile.launches],
-        "notes": list(profile.notes),
+        "notes": profile.notes,
     }
 
 
 def _launch_as_json(launch: LaunchMetrics) -> dict[str, Any]:
     figures = figures_of(launch.metrics)
     return {
-        "kernel": launch.kernel,
-        "grid": launch.grid,
-        "block": launch.block,
+        **picked(launch, "kernel grid block"),
         "limit": limit_of(figures),
         "figures": asdict(figures),
         "stalls": [asdict(stall) for stall in top_stalls(launch.metrics, figures)],
