@@ -31,19 +31,28 @@ class Diagnosis:
     remedy: str = ""
 
 
+def _ok(what: str, detail: str) -> Diagnosis:
+    return Diagnosis(what, "ok", detail)
+
+
+def _note(what: str, detail: str, remedy: str = "") -> Diagnosis:
+    return Diagnosis(what, "note", detail, remedy)
+
+
+def _missing(what: str, detail: str, remedy: str) -> Diagnosis:
+    return Diagnosis(what, "missing", detail, remedy)
+
+
 def examine(*, calibrate: bool = False) -> list[Diagnosis]:
     """Return the state of everything; takes about a second with a GPU, and some more if that is calibrated."""
     nvrtc, compiler = _nvrtc()
-    diagnoses, gpus = _gpus(calibrate=calibrate)
+    diagnoses, gpu = _gpu(calibrate=calibrate)
+    cores = len(os.sched_getaffinity(0))
     return [
-        Diagnosis(
-            "tune",
-            "ok",
-            f"kernel-tune {__version__}, Python {platform.python_version()}, {len(os.sched_getaffinity(0))} cores",
-        ),
+        _ok("tune", f"kernel-tune {__version__}, Python {platform.python_version()}, {cores} cores"),
         nvrtc,
         *diagnoses,
-        *_fit(compiler, gpus),
+        *([_fit(compiler, gpu)] if compiler and gpu else []),
         _headers(),
         _heuristics(),
         _sqlite(),
@@ -56,21 +65,19 @@ def _nvrtc() -> tuple[Diagnosis, str]:
     try:
         version, archs = nvrtc_version(), supported_archs()
     except TunerError as error:
-        return Diagnosis("NVRTC", "missing", error.problem, "pip install nvidia-cuda-nvrtc"), ""
-    return Diagnosis(
-        "NVRTC", "ok", f"{version}, compute capabilities {archs[0] / 10} to {archs[-1] / 10}"
-    ), version
+        return _missing("NVRTC", error.problem, "pip install nvidia-cuda-nvrtc"), ""
+    return _ok("NVRTC", f"{version}, compute capabilities {archs[0] / 10} to {archs[-1] / 10}"), version
 
 
-def _gpus(*, calibrate: bool) -> tuple[list[Diagnosis], list[Gpu]]:
+def _gpu(*, calibrate: bool) -> tuple[list[Diagnosis], Gpu | None]:
     if not has_gpu():
         remedy = "install NVIDIA's driver, or pass the GPU into the container; --device replay works without"
-        return [Diagnosis("GPU", "missing", "no NVIDIA GPU is visible", remedy)], []
+        return [_missing("GPU", "no NVIDIA GPU is visible", remedy)], None
     try:
         device = LocalDevice(jobs=1, cache=paths.cubins())
     except TunerError as error:
         remedy = "check `nvidia-smi`; the driver must be 580 or later for CUDA 13"
-        return [Diagnosis("GPU", "missing", error.problem, remedy)], []
+        return [_missing("GPU", error.problem, remedy)], None
     try:
         gpu = device.gpu
         detail = (
@@ -78,8 +85,8 @@ def _gpus(*, calibrate: bool) -> tuple[list[Diagnosis], list[Gpu]]:
             f"{gpu.memory_bytes / 2**30:.0f} GiB at {gpu.memory_bytes_per_s / 1e12:.2f} TB/s, "
             f"driver for CUDA {gpu.driver}"
         )
-        notes = [Diagnosis("GPU", "note", note) for note in device.notes]
-        return [Diagnosis("GPU", "ok", detail), *notes, *_calibration(device, calibrate=calibrate)], [gpu]
+        notes = [_note("GPU", note) for note in device.notes]
+        return [_ok("GPU", detail), *notes, *_calibration(device, calibrate=calibrate)], gpu
     finally:
         device.close()
 
@@ -89,60 +96,36 @@ def _calibration(device: LocalDevice, *, calibrate: bool) -> list[Diagnosis]:
     try:
         measured = device.calibrate() if calibrate else device.known_calibration()
     except TunerError as error:
-        return [Diagnosis("timing", "note", error.problem, "end what else uses the GPU")]
+        return [_note("timing", error.problem, "end what else uses the GPU")]
     if measured is None:
-        return [
-            Diagnosis(
-                "timing", "note", "not calibrated yet; the first run does it", "tune doctor --calibrate"
-            )
-        ]
+        return [_note("timing", "not calibrated yet; the first run does it", "tune doctor --calibrate")]
     noise = ", ".join(f"{100 * share:.2f} % {how}" for how, share in measured.noise.items())
     detail = (
         f"reads {measured.read_bytes_per_s / 1e9:.0f} GB/s, copies {measured.copy_bytes_per_s / 1e9:.0f} GB/s, "
         f"tensor cores {measured.matrix_flops / 1e12:.0f} TFLOP/s, float32 {measured.vector_flops / 1e12:.1f} TFLOP/s; "
         f"a kernel and itself differ by up to {noise}; measured {measured.measured}"
     )
-    return [
-        Diagnosis("timing", "ok", detail),
-        *(Diagnosis("timing", "note", note) for note in measured.notes),
-    ]
+    return [_ok("timing", detail), *(_note("timing", note) for note in measured.notes)]
 
 
-def _fit(compiler: str, gpus: list[Gpu]) -> list[Diagnosis]:
-    diagnoses = []
-    for gpu in gpus:
-        if compiler and int(compiler.split(".")[0]) > int(gpu.driver.split(".")[0]):
-            remedy = (
-                f"update the driver, or pip install 'nvidia-cuda-nvrtc<{int(gpu.driver.split('.')[0]) + 1}'"
-            )
-            diagnoses.append(
-                Diagnosis(
-                    "fit", "missing", f"NVRTC {compiler} is newer than the driver's CUDA {gpu.driver}", remedy
-                )
-            )
-        elif compiler and gpu.cc not in supported_archs():
-            diagnoses.append(
-                Diagnosis(
-                    "fit",
-                    "missing",
-                    f"NVRTC {compiler} does not know compute capability {gpu.cc / 10}",
-                    "use a CUDA 12 NVRTC for older GPUs",
-                )
-            )
-        elif compiler:
-            diagnoses.append(
-                Diagnosis("fit", "ok", f"cubins of NVRTC {compiler} load on the driver's CUDA {gpu.driver}")
-            )
-    return diagnoses
+def _fit(compiler: str, gpu: Gpu) -> Diagnosis:
+    """Return whether what the compiler makes can be loaded."""
+    driver = int(gpu.driver.split(".")[0])
+    if int(compiler.split(".")[0]) > driver:
+        problem = f"NVRTC {compiler} is newer than the driver's CUDA {gpu.driver}"
+        return _missing("fit", problem, f"update the driver, or pip install 'nvidia-cuda-nvrtc<{driver + 1}'")
+    if gpu.cc not in supported_archs():
+        problem = f"NVRTC {compiler} does not know compute capability {gpu.cc / 10}"
+        return _missing("fit", problem, "use a CUDA 12 NVRTC for older GPUs")
+    return _ok("fit", f"cubins of NVRTC {compiler} load on the driver's CUDA {gpu.driver}")
 
 
 def _headers() -> Diagnosis:
     folders = header_folders()
     if folders:
-        return Diagnosis("headers", "ok", str(folders[0]))
-    return Diagnosis(
+        return _ok("headers", str(folders[0]))
+    return _note(
         "headers",
-        "note",
         "CUDA's own headers are not here; only kernels that include them need them",
         "in the checkout: pip install '.[headers]'",
     )
@@ -150,10 +133,9 @@ def _headers() -> Diagnosis:
 
 def _heuristics() -> Diagnosis:
     if matmul_heuristics.installed():
-        return Diagnosis("heuristics", "ok", matmul_heuristics.source())
-    return Diagnosis(
+        return _ok("heuristics", matmul_heuristics.source())
+    return _note(
         "heuristics",
-        "note",
         f"{matmul_heuristics.PACKAGE} is not here; searches for products of matrices begin without it",
         "in the checkout: pip install '.[heuristics]'",
     )
@@ -162,11 +144,9 @@ def _heuristics() -> Diagnosis:
 def _sqlite() -> Diagnosis:
     version = sqlite3.sqlite_version
     if sqlite3.sqlite_version_info >= SAFE_WAL_VERSION:
-        return Diagnosis("SQLite", "ok", f"{version}, write-ahead log")
+        return _ok("SQLite", f"{version}, write-ahead log")
     safe = ".".join(map(str, SAFE_WAL_VERSION))
-    return Diagnosis(
-        "SQLite", "ok", f"{version}, rollback journal (its write-ahead log has a known fault before {safe})"
-    )
+    return _ok("SQLite", f"{version}, rollback journal (its write-ahead log has a known fault before {safe})")
 
 
 def _cache() -> Diagnosis:
@@ -177,26 +157,20 @@ def _cache() -> Diagnosis:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        return Diagnosis(
+        return _note(
             "cache",
-            "note",
             f"{paths.cache()} cannot be written ({error.strerror}): nothing compiled or calibrated is kept",
             "make it writable, or name another folder with XDG_CACHE_HOME",
         )
-    return Diagnosis("cache", "ok", str(paths.cache()))
+    return _ok("cache", str(paths.cache()))
 
 
 def _tools() -> list[Diagnosis]:
     diagnoses = []
     for tool, command in ((NCU, "tune profile"), (SANITIZER, "tune sanitize")):
         try:
-            diagnoses.append(Diagnosis(tool.name, "ok", str(find(tool))))
+            diagnoses.append(_ok(tool.name, str(find(tool))))
         except ToolMissingError:
-            diagnoses.append(
-                Diagnosis(tool.name, "note", f"not installed; {command} needs it: {tool.source}")
-            )
+            diagnoses.append(_note(tool.name, f"not installed; {command} needs it: {tool.source}"))
     nvcc = shutil.which("nvcc")
-    return [
-        *diagnoses,
-        Diagnosis("nvcc", "ok" if nvcc else "note", nvcc or "not installed; no command needs it"),
-    ]
+    return [*diagnoses, _ok("nvcc", nvcc) if nvcc else _note("nvcc", "not installed; no command needs it")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tuner.explain.code_facts import WIDEST
@@ -31,6 +31,9 @@ class AdviceVerdict(StrEnum):
     PROBLEM = "problem"
 
 
+OK, TRY, PROBLEM = AdviceVerdict.OK, AdviceVerdict.TRY, AdviceVerdict.PROBLEM
+
+
 @dataclass(frozen=True)
 class Advice:
     """One line."""
@@ -48,10 +51,7 @@ def advise(explanation: Explanation) -> tuple[Advice, ...]:
     """Go through all that can be said without running anything."""
     lines = list(_whole(explanation))
     for number, launch in enumerate(explanation.launches, 1):
-        lines += [
-            Advice(line.name, line.verdict, line.text, line.rule_of_thumb, number)
-            for line in _launch(explanation, launch)
-        ]
+        lines += [replace(line, launch=number) for line in _launch(explanation, launch)]
     return tuple(lines)
 
 
@@ -61,7 +61,7 @@ def _whole(explanation: Explanation) -> Iterator[Advice]:
         what = "the launch" if launches == 1 else f"the {launches} launches"
         yield Advice(
             "launch latency",
-            AdviceVerdict.PROBLEM,
+            PROBLEM,
             f"{what} cost{'s' if launches == 1 else ''} about {launches * LAUNCH_NS / 1e3:.1f} us, the work at the "
             f"speed of light {least_ns / 1e3:.2g} us: no configuration is much faster than another; give a "
             "launch more work, or join it with its neighbours",
@@ -69,15 +69,9 @@ def _whole(explanation: Explanation) -> Iterator[Advice]:
     if explanation.pipe == "matrix":
         count = sum(number for launch in explanation.launches for number in _matrix(launch))
         if count:
-            yield Advice(
-                "tensor cores", AdviceVerdict.OK, f"{count} instructions for them in the code, counted once"
-            )
+            yield Advice("tensor cores", OK, f"{count} instructions for them in the code, counted once")
         elif all(launch.facts for launch in explanation.launches) and explanation.binding == "matrix":
-            yield Advice(
-                "tensor cores",
-                AdviceVerdict.TRY,
-                "the roof is theirs, and the code has no instruction for them",
-            )
+            yield Advice("tensor cores", TRY, "the roof is theirs, and the code has no instruction for them")
 
 
 def _matrix(launch: LaunchExplanation) -> Iterator[int]:
@@ -109,7 +103,7 @@ def _funnel(gpu: Gpu, launch: LaunchExplanation) -> Iterator[Advice]:
         text = _words(rule.name, gpu, threads, registers, holds=holds)
         yield Advice(
             f"block size: {rule.name}",
-            AdviceVerdict.OK if holds else AdviceVerdict.TRY,
+            OK if holds else TRY,
             text,
             rule_of_thumb=True,
         )
@@ -149,17 +143,15 @@ def _words(rule: str, gpu: Gpu, threads: int, registers: int, *, holds: bool) ->
 def _resident(explanation: Explanation, launch: LaunchExplanation) -> Advice:
     fit = launch.occupancy
     if not fit.active_blocks:
-        return Advice(
-            "resident warps", AdviceVerdict.PROBLEM, f"not one block fits on an SM: too many {fit.limiter}"
-        )
+        return Advice("resident warps", PROBLEM, f"not one block fits on an SM: too many {fit.limiter}")
     share = f"{fit.warps} of {fit.max_warps} warps are resident ({100 * fit.fraction:.0f} %)"
     if fit.fraction >= FEW_WARPS:
-        return Advice("resident warps", AdviceVerdict.OK, share, rule_of_thumb=True)
+        return Advice("resident warps", OK, share, rule_of_thumb=True)
     sufficient = launch.under_way is not None and launch.under_way.bytes >= explanation.wanted_bytes[0] > 0
     if explanation.binding == "bandwidth" and sufficient:
-        return Advice("resident warps", AdviceVerdict.OK, f"{share}: few, but enough bytes are under way")
+        return Advice("resident warps", OK, f"{share}: few, but enough bytes are under way")
     reason = f"{share}; one more block needs {one_more(fit.limiters)}"
-    return Advice("resident warps", AdviceVerdict.TRY, reason, rule_of_thumb=True)
+    return Advice("resident warps", TRY, reason, rule_of_thumb=True)
 
 
 def size_text(size_bytes: float) -> str:
@@ -176,10 +168,7 @@ def one_more(limits: tuple[Limit, ...]) -> str:
 
 def _less(limit: Limit) -> str:
     if limit.too_much is None:
-        return {
-            "blocks": "more slots for blocks than an SM has",
-            "threads": "more threads than an SM has",
-        }.get(limit.name, f"more {limit.name} than an SM has")
+        return f"more {'slots for blocks' if limit.name == 'blocks' else limit.name} than an SM has"
     amount = limit.too_much
     match limit.name:
         case "registers":
@@ -197,18 +186,18 @@ def _stack(launch: LaunchExplanation) -> Iterator[Advice]:
     if spilled:
         yield Advice(
             "spills",
-            AdviceVerdict.PROBLEM,
+            PROBLEM,
             f"{spilled} bytes of spill stores and loads: registers go to memory and back; smaller tiles, fewer items a "
             "thread, or fewer blocks asked for on an SM",
         )
     elif stack:
         yield Advice(
             "stack",
-            AdviceVerdict.TRY,
+            TRY,
             f"{stack} bytes: an array whose index is not known when compiling lies in memory; unroll its loop",
         )
     else:
-        yield Advice("spills", AdviceVerdict.OK, "none")
+        yield Advice("spills", OK, "none")
 
 
 def _tail(gpu: Gpu, launch: LaunchExplanation) -> Advice:
@@ -216,22 +205,18 @@ def _tail(gpu: Gpu, launch: LaunchExplanation) -> Advice:
     blocks = f"{waves.blocks} block{'s' * (waves.blocks != 1)}"
     if waves.sms_used < gpu.sm_count:
         text = f"{blocks}: {gpu.sm_count - waves.sms_used} of {gpu.sm_count} SMs get none"
-        return Advice(
-            "waves", AdviceVerdict.PROBLEM, f"{text}; smaller tiles, or a split of the longest dimension"
-        )
+        return Advice("waves", PROBLEM, f"{text}; smaller tiles, or a split of the longest dimension")
     if waves.at_once:
         text = f"{blocks} are all resident at once"
         if waves.idle > TAIL:
             text += f", unevenly: SMs with fewer of them wait {100 * waves.idle:.0f} % of the time"
-            return Advice(
-                "waves", AdviceVerdict.TRY, f"{text}; a multiple of {gpu.sm_count} spreads them evenly"
-            )
-        return Advice("waves", AdviceVerdict.OK, text)
+            return Advice("waves", TRY, f"{text}; a multiple of {gpu.sm_count} spreads them evenly")
+        return Advice("waves", OK, text)
     text = f"{waves.count:.2f} waves of {waves.slots} blocks"
     if waves.idle > TAIL:
         text += f": {100 * waves.idle:.0f} % of the slots stay empty, most of the last wave's"
-        return Advice("waves", AdviceVerdict.TRY, f"{text}; other tiles, or a grid that stays resident")
-    return Advice("waves", AdviceVerdict.OK, f"{text}: {100 * waves.idle:.0f} % of the slots stay empty")
+        return Advice("waves", TRY, f"{text}; other tiles, or a grid that stays resident")
+    return Advice("waves", OK, f"{text}: {100 * waves.idle:.0f} % of the slots stay empty")
 
 
 # -- memory
@@ -241,21 +226,16 @@ def _width(launch: LaunchExplanation) -> Iterator[Advice]:
     assert launch.facts is not None
     part = launch.facts.walk
     if part.count(Kind.BULK_COPY):
-        yield Advice("width of loads", AdviceVerdict.OK, "the copy engine moves whole tiles")
+        yield Advice("width of loads", OK, "the copy engine moves whole tiles")
         return
-    for what, kinds in (
-        ("loads", (Kind.GLOBAL_LOAD, Kind.ASYNC_COPY)),
-        ("stores", (Kind.GLOBAL_STORE,)),
-    ):
+    for what, *kinds in (("loads", Kind.GLOBAL_LOAD, Kind.ASYNC_COPY), ("stores", Kind.GLOBAL_STORE)):
         width = part.widest(*kinds)
         if width >= WIDEST:
-            yield Advice(
-                f"width of {what}", AdviceVerdict.OK, f"{width} bytes, the widest that every GPU has"
-            )
+            yield Advice(f"width of {what}", OK, f"{width} bytes, the widest that every GPU has")
         elif part.moved(*kinds) >= FAIR_SHARE * part.global_bytes > 0:
             yield Advice(
                 f"width of {what}",
-                AdviceVerdict.TRY,
+                TRY,
                 f"{width} byte{'s' * (width > 1)}; {WIDEST} move the same data with 1/{WIDEST // width} of the "
                 f"{what}",
             )
@@ -268,14 +248,12 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
     have = f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} an SM"
     want = f"Little's law asks for {least_bytes / 1024:.0f} to {most_bytes / 1024:.0f} KiB"
     if under_way.bytes >= least_bytes:
-        yield Advice("bytes in flight", AdviceVerdict.OK, f"{have}; {want}")
+        yield Advice("bytes in flight", OK, f"{have}; {want}")
     elif launch.waves.sms_used < explanation.gpu.sm_count:
-        yield Advice(
-            "bytes in flight", AdviceVerdict.PROBLEM, f"{have} on average: the grid is too small; {want}"
-        )
+        yield Advice("bytes in flight", PROBLEM, f"{have} on average: the grid is too small; {want}")
         return
     else:
-        verdict = AdviceVerdict.PROBLEM if under_way.bytes < least_bytes / 2 else AdviceVerdict.TRY
+        verdict = PROBLEM if under_way.bytes < least_bytes / 2 else TRY
         yield Advice(
             "bytes in flight",
             verdict,
@@ -285,7 +263,7 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
     short = under_way.bytes < customary
     yield Advice(
         "bytes in flight, CUB's",
-        AdviceVerdict.TRY if short else AdviceVerdict.OK,
+        TRY if short else OK,
         f"{have}; CUB chooses items a thread for {customary >> 10} KiB on this architecture",
         rule_of_thumb=True,
     )
