@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -29,28 +30,43 @@ class Amount(click.FloatRange):
 
 Option = Callable[[Command], Command]
 
+FILE = click.Path(path_type=Path)
+MODES = click.Choice(["cold", "rotating", "warm"])
+REGIMES = click.Choice(["rested", "sustained"])
+
+
+def all_of(*options: Option) -> Option:
+    """Return several options as one, in the order of the help page."""
+    return lambda command: functools.reduce(lambda inner, option: option(inner), reversed(options), command)
+
+
 database_option: Option = click.option(
-    "--db",
-    "db",
-    type=click.Path(path_type=Path),
-    default=paths.DATABASE,
-    show_default=True,
-    help="Database file.",
+    "--db", "db", type=FILE, default=paths.DATABASE, show_default=True, help="Database file."
+)
+json_option: Option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+result_options: Option = all_of(
+    click.option("-q", "--quiet", is_flag=True, help="Print the result only."), json_option
 )
 
 
-def problem_options(command: Command) -> Command:
-    """Add ``--size``, ``--dtype``, ``--option`` and ``--preset`` of one problem."""
-    sizes = click.option(
-        "-s", "--size", "sizes", multiple=True, metavar="NAME=N[,...]", help="Problem sizes."
-    )
-    dtypes = click.option("--dtype", "dtypes", multiple=True, metavar="[ROLE=]DTYPE", help="The dtype.")
-    options = click.option(
-        "--option", "options", multiple=True, metavar="NAME=VALUE", help="The kernel's options."
-    )
-    preset = click.option("--preset", help="A named problem of the kernel.")
-    return sizes(dtypes(options(preset(command))))
+def sizes_option(help_: str = "Problem sizes.") -> Option:
+    """Return ``--size``, with which sizes it sets."""
+    return click.option("-s", "--size", "sizes", multiple=True, metavar="NAME=N[,...]", help=help_)
 
+
+def dtypes_option(help_: str = "The dtype.") -> Option:
+    """Return ``--dtype``, with what it means."""
+    return click.option("--dtype", "dtypes", multiple=True, metavar="[ROLE=]DTYPE", help=help_)
+
+
+def options_option(help_: str = "The kernel's options.") -> Option:
+    """Return ``--option``, with what it means."""
+    return click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help=help_)
+
+
+preset_option: Option = click.option("--preset", help="A named problem of the kernel.")
+problem_options: Option = all_of(sizes_option(), dtypes_option(), options_option(), preset_option)
+"""Of one problem."""
 
 presets_option: Option = click.option(
     "--preset", "presets", multiple=True, help="A named problem of the kernel; repeat for several."
@@ -59,43 +75,41 @@ problems_option: Option = click.option(
     "--problem", "problem_texts", multiple=True, metavar="NAME=N,...", help="One of several problems; repeat."
 )
 
-timed_mode_option: Option = click.option(
-    "--mode",
-    "mode_name",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", "cold", "rotating", "warm"]),
-    help="What the caches hold when a timed kernel starts.",
+timed_options: Option = all_of(
+    click.option(
+        "--mode",
+        "mode_name",
+        default="auto",
+        show_default=True,
+        type=click.Choice(["auto", *MODES.choices]),
+        help="What the caches hold when a timed kernel starts.",
+    ),
+    click.option(
+        "--regime",
+        "regime_name",
+        default="rested",
+        show_default=True,
+        type=REGIMES,
+        help="With pauses that keep the card off its power limit, or without.",
+    ),
+    click.option(
+        "--device",
+        "device_name",
+        default="auto",
+        show_default=True,
+        help="auto, cuda, cuda:N, replay or replay:FILE; also a T4 or Kernel Tuner cache file.",
+    ),
 )
-timed_regime_option: Option = click.option(
-    "--regime",
-    "regime_name",
-    default="rested",
-    show_default=True,
-    type=click.Choice(["rested", "sustained"]),
-    help="With pauses that keep the card off its power limit, or without.",
-)
-
-device_option: Option = click.option(
-    "--device",
-    "device_name",
-    default="auto",
-    show_default=True,
-    help="auto, cuda, cuda:N, replay or replay:FILE; also a T4 or Kernel Tuner cache file.",
-)
+"""How and where ``tune run`` and ``tune ladder`` time."""
 gpu_option: Option = click.option(
     "--device", "device_name", default="cuda", show_default=True, help="cuda or cuda:N."
 )
 
 
-def as_tuned_options(command: Command) -> Command:
-    """Add ``--mode`` and ``--regime``, by default those of the tuned winner."""
-    help_ = "As it was tuned, if not given."
-    regime = click.option("--regime", type=click.Choice(["rested", "sustained"]), help=help_)
-    return click.option("--mode", type=click.Choice(["cold", "rotating", "warm"]), help=help_)(
-        regime(command)
-    )
-
+as_tuned_options: Option = all_of(
+    click.option("--mode", type=MODES, help="As it was tuned, if not given."),
+    click.option("--regime", type=REGIMES, help="As it was tuned, if not given."),
+)
 
 rounds_option: Option = click.option(
     "--rounds", default=20, show_default=True, type=click.IntRange(6, 1000), help="Groups of each contestant."
@@ -110,42 +124,31 @@ def seed_option(of: str) -> Option:
     return click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0, max=MOST), help=of)
 
 
-def mode_filter_option(command: Command) -> Command:
-    """Add ``--mode`` as a filter of stored times."""
-    modes = click.Choice(["cold", "rotating", "warm"])
-    return click.option("--mode", type=modes, help="Only times of this mode: what the caches held.")(command)
+def timed_filter_options(regime: str | None = None) -> Option:
+    """Return ``--mode`` and ``--regime`` as filters of stored times, the latter with a default."""
+    shown = regime is not None
+    help_ = "Only times of this regime: with pauses for the GPU, or without."
+    return all_of(
+        click.option("--mode", type=MODES, help="Only times of this mode: what the caches held."),
+        click.option("--regime", type=REGIMES, default=regime, show_default=shown, help=help_),
+    )
 
 
-def regime_filter_option(command: Command, default: str | None = None) -> Command:
-    """Add ``--regime`` as a filter of stored times."""
-    return click.option(
-        "--regime",
-        type=click.Choice(["rested", "sustained"]),
-        default=default,
-        show_default=default is not None,
-        help="Only times of this regime: with pauses for the GPU, or without.",
-    )(command)
-
-
-def filter_options(command: Command) -> Command:
-    """Add the filters of ``tune query`` and ``tune best``, and their formats; the command gets them as ``options``."""
-    options: list[Option] = [
-        click.option("--kernel", default="", metavar="NAME", help="Only this kernel."),
-        click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this."),
-        click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype."),
-        click.option(
-            "--size", "sizes", multiple=True, metavar="NAME=N", help="Only this size; may be repeated."
-        ),
-        click.option("--variant", default="", metavar="NAME", help="Only this variant."),
-        mode_filter_option,
-        regime_filter_option,
-        click.option("--since", default="", metavar="WHEN", help="Not older than this: 2d, 3h, 2026-11-01."),
-        click.option(
-            "--run", "run_id", default="", metavar="ID", help="Only this run; the start of its id will do."
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-        click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+kind_filter_options: Option = all_of(
+    click.option("--kernel", default="", metavar="NAME", help="Only this kernel."),
+    click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this."),
+    click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype."),
+)
+filter_options: Option = all_of(
+    kind_filter_options,
+    click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Only this size; may be repeated."),
+    click.option("--variant", default="", metavar="NAME", help="Only this variant."),
+    timed_filter_options(),
+    click.option("--since", default="", metavar="WHEN", help="Not older than this: 2d, 3h, 2026-11-01."),
+    click.option(
+        "--run", "run_id", default="", metavar="ID", help="Only this run; the start of its id will do."
+    ),
+    json_option,
+    click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
+)
+"""The filters of ``tune query`` and ``tune best``, and their formats; the command gets them as ``options``."""

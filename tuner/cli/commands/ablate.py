@@ -6,7 +6,14 @@ import click
 
 from tuner.cli.configuration_options import configuration_options
 from tuner.cli.loader import runs
-from tuner.cli.options import as_tuned_options, gpu_option, jobs_option, rounds_option, seed_option
+from tuner.cli.options import (
+    as_tuned_options,
+    gpu_option,
+    jobs_option,
+    result_options,
+    rounds_option,
+    seed_option,
+)
 
 EPILOG = """\b
 Examples:
@@ -30,8 +37,7 @@ Examples:
 @gpu_option
 @seed_option("Of the inputs and the order.")
 @jobs_option
-@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@result_options
 @runs("tuner.cli.ablate:ablate")
 def ablate() -> None:
     """Show what each choice of a configuration is worth: one parameter at a time takes its other values.

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from tuner.cli.loader import runs
 from tuner.cli.options import (
+    FILE,
     as_tuned_options,
     database_option,
+    dtypes_option,
     gpu_option,
+    options_option,
     presets_option,
     problems_option,
+    result_options,
     rounds_option,
     seed_option,
+    sizes_option,
 )
 
 
 @click.command()
 @click.option("-k", "--kernel", "kernel_name", default="", help="Built-in kernel, or a .toml file.")
-@click.option("-s", "--size", "sizes", multiple=True, metavar="NAME=N[,...]", help="Problem sizes.")
-@click.option("--dtype", "dtypes", multiple=True, metavar="[ROLE=]DTYPE", help="Only this dtype.")
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Only this option.")
+@sizes_option()
+@dtypes_option("Only this dtype.")
+@options_option("Only this option.")
 @presets_option
 @problems_option
 @click.option(
@@ -36,9 +39,7 @@ from tuner.cli.options import (
 @click.option(
     "--check", "checking", is_flag=True, help="Exit status 1 if a stored best is slower than it was."
 )
-@click.option(
-    "--plot", "plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: a .png or .svg file."
-)
+@click.option("--plot", "plot", type=FILE, metavar="FILE", help="Draw it: a .png or .svg file.")
 @click.option("--history", is_flag=True, help="Print earlier benches; measure nothing.")
 @click.option(
     "--limit",
@@ -50,8 +51,7 @@ from tuner.cli.options import (
 @gpu_option
 @seed_option("Of the inputs and the order.")
 @database_option
-@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@result_options
 @runs("tuner.cli.bench:bench")
 def bench() -> None:
     """Time stored winners again, beside the default configuration and what else computes the same.

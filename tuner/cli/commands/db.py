@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from tuner.cli.loader import runs
-from tuner.cli.options import database_option
+from tuner.cli.options import FILE, database_option
 
 
 @click.group()
@@ -23,7 +21,7 @@ def check() -> None:
 
 
 @db.command(short_help="Add the runs of another file.")
-@click.argument("other", type=click.Path(path_type=Path))
+@click.argument("other", type=FILE)
 @database_option
 @runs("tuner.cli.db:merge")
 def merge() -> None:
@@ -31,7 +29,7 @@ def merge() -> None:
 
 
 @db.command(short_help="Write a consistent copy.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=FILE)
 @database_option
 @runs("tuner.cli.db:backup")
 def backup() -> None:

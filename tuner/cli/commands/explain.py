@@ -6,6 +6,7 @@ import click
 
 from tuner.cli.configuration_options import configuration_options
 from tuner.cli.loader import runs
+from tuner.cli.options import json_option
 
 EPILOG = """\b
 Examples:
@@ -22,7 +23,7 @@ Examples:
 )
 @click.option("--cc", type=int, help="The typical GPU of a compute capability, times ten.")
 @click.option("--device", "device_name", metavar="DEVICE", help="A GPU of this machine: cuda or cuda:N.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @runs("tuner.cli.explain:explain")
 def explain() -> None:
     """Explain a configuration by its numbers: roofline, occupancy, waves, memory access, bytes in flight, and advice.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tuner.cli.loader import runs
-from tuner.cli.options import database_option, mode_filter_option, regime_filter_option
+from tuner.cli.options import database_option, kind_filter_options, timed_filter_options
 
 
 def _body(arguments: dict[str, Any]) -> str:
@@ -19,11 +18,8 @@ def _body(arguments: dict[str, Any]) -> str:
 
 @click.command()
 @database_option
-@click.option("--kernel", default="", metavar="NAME", help="Only this kernel.")
-@click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this.")
-@click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype.")
-@mode_filter_option
-@partial(regime_filter_option, default="rested")
+@kind_filter_options
+@timed_filter_options("rested")
 @click.option("--run", "run_id", default="", metavar="ID", help="Only this run; not for a header.")
 @click.option("--variant", default="", metavar="NAME", help="Only this variant; not for a header.")
 @click.option(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from tuner.cli.loader import runs
-from tuner.cli.options import database_option
+from tuner.cli.options import FILE, database_option, json_option
 
 
 @click.command("import")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
 @database_option
 @click.option("--kernel", default="", metavar="NAME", help="The kernel's name, if the file's is not right.")
 @click.option("--gpu", default="", metavar="NAME", help="The GPU's name, if the file's is not right.")
@@ -19,7 +17,7 @@ from tuner.cli.options import database_option
     "--size", "sizes", multiple=True, metavar="NAME=N", help="The problem's size, if the file's is not right."
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @runs("tuner.cli.import_results:import_results")
 def import_results() -> None:
     """Add the results in T4 files and Kernel Tuner cache files to the database.

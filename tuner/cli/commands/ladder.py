@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from tuner.cli.loader import runs
 from tuner.cli.options import (
+    FILE,
     MOST,
     Amount,
     database_option,
-    device_option,
+    dtypes_option,
     jobs_option,
+    options_option,
+    preset_option,
+    result_options,
     rounds_option,
     seed_option,
-    timed_mode_option,
-    timed_regime_option,
+    sizes_option,
+    timed_options,
 )
 
 EPILOG = """\b
@@ -36,16 +38,10 @@ Examples:
     metavar="NAME=A..B",
     help="Sizes: n=2**10..2**28, n=2**10..2**28:4, n=1000,2000 or m=n=k=256..8192; several move together.",
 )
-@click.option("-s", "--size", "sizes", multiple=True, metavar="NAME=N[,...]", help="Sizes that stay.")
-@click.option(
-    "--dtype",
-    "dtypes",
-    multiple=True,
-    metavar="[ROLE=]DTYPE",
-    help="The dtype, where a step has none of its own.",
-)
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="The kernel's options.")
-@click.option("--preset", help="A named problem of the kernel.")
+@sizes_option("Sizes that stay.")
+@dtypes_option("The dtype, where a step has none of its own.")
+@options_option()
+@preset_option
 @click.option(
     "--step",
     "--rung",
@@ -78,9 +74,7 @@ Examples:
     help="torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat.",
 )
 @rounds_option
-@timed_mode_option
-@timed_regime_option
-@device_option
+@timed_options
 @seed_option("Of the searches, the inputs and the order.")
 @database_option
 @jobs_option
@@ -89,12 +83,11 @@ Examples:
     "--plot",
     "plots",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Draw NAME-roofline and NAME-sizes, as .png or .svg; repeat for both.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@result_options
 @runs("tuner.cli.ladder:ladder")
 def ladder() -> None:
     """Show what each step of a kernel's optimisation is worth, over a sweep of sizes.

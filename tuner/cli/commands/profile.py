@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from tuner.cli.configuration_options import configuration_options
 from tuner.cli.loader import runs
-from tuner.cli.options import Amount, gpu_option, seed_option
+from tuner.cli.options import FILE, Amount, gpu_option, json_option, seed_option
 
 EPILOG = """\b
 Examples:
@@ -29,13 +27,11 @@ Examples:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="The report, for Nsight Compute's window.",
 )
-@click.option(
-    "--ncu", "ncu_path", type=click.Path(path_type=Path), metavar="PATH", help="Nsight Compute's ncu."
-)
+@click.option("--ncu", "ncu_path", type=FILE, metavar="PATH", help="Nsight Compute's ncu.")
 @click.option(
     "--deadline",
     "deadline_s",
@@ -46,7 +42,7 @@ Examples:
 )
 @gpu_option
 @seed_option("Of the inputs.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @runs("tuner.cli.profile:profile")
 def profile() -> None:
     """Show what holds one configuration back, by Nsight Compute's counters, and keep its report.

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from tuner.cli.loader import runs
 from tuner.cli.options import (
+    FILE,
     MOST,
     Amount,
     database_option,
-    device_option,
+    dtypes_option,
     jobs_option,
+    options_option,
     presets_option,
     problems_option,
     seed_option,
-    timed_mode_option,
-    timed_regime_option,
+    sizes_option,
+    timed_options,
 )
 
 EPILOG = """\b
@@ -41,7 +41,7 @@ Examples:
 @click.option(
     "--space",
     "space_file",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FILE.T1.json",
     help="In place of a kernel: the valid set of another tool's recording.",
 )
@@ -67,40 +67,21 @@ Examples:
     type=click.Choice(["never", "auto"]),
     help="auto: try nothing new once no gain beyond the noise floor is expected.",
 )
-@click.option(
-    "-s",
-    "--size",
-    "sizes",
-    multiple=True,
-    metavar="NAME=N[,...]",
-    help="Problem sizes, such as m=4096,k=2**12.",
-)
-@click.option(
-    "--dtype",
-    "dtypes",
-    multiple=True,
-    metavar="[ROLE=]DTYPE",
-    help="float32, float16, bfloat16, ...; several, with commas, under --max-error.",
-)
+@sizes_option("Problem sizes, such as m=4096,k=2**12.")
+@dtypes_option("float32, float16, bfloat16, ...; several, with commas, under --max-error.")
 @click.option(
     "--max-error",
     type=Amount(min=0, min_open=True),
     metavar="ERROR",
     help="Choose the dtype, too: the fastest result this close to the true one.",
 )
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="The kernel's options, such as layout=nt.",
-)
+@options_option("The kernel's options, such as layout=nt.")
 @presets_option
 @problems_option
 @click.option(
     "--problems",
     "problem_file",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FILE.csv",
     help="Problems, one a row; the first row names the sizes.",
 )
@@ -114,9 +95,7 @@ Examples:
     metavar="NAME[,NAME...]",
     help="Narrow the space by rules of thumb: warp_multiple, occupancy, divides_sm, registers, all.",
 )
-@timed_mode_option
-@timed_regime_option
-@device_option
+@timed_options
 @click.option(
     "--sampler",
     default="gp-ei",
@@ -145,7 +124,7 @@ Examples:
 @click.option("--no-cache", is_flag=True, help="Compile everything anew.")
 @click.option(
     "--plot",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Draw time against error, as .png or .svg; with --max-error.",
 )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from tuner.cli.configuration_options import configuration_options
 from tuner.cli.loader import runs
-from tuner.cli.options import Amount, gpu_option, seed_option
+from tuner.cli.options import FILE, Amount, gpu_option, result_options, seed_option
 
 EPILOG = """\b
 Examples:
@@ -61,14 +59,14 @@ Examples:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FOLDER",
     help="Where the logs go; a new folder.",
 )
 @click.option(
     "--compute-sanitizer",
     "sanitizer_path",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="PATH",
     help="NVIDIA's compute-sanitizer.",
 )
@@ -87,8 +85,7 @@ Examples:
 )
 @gpu_option
 @seed_option("Of inputs, sample and sizes.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@result_options
 @runs("tuner.cli.sanitize:sanitize")
 def sanitize() -> None:
     """Look for wrong memory accesses, races and misused barriers. Exit status 1 on any finding.
