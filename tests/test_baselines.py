@@ -528,7 +528,7 @@ def test_arguments_of_functions() -> None:
     values = {"a": 1, "b": 2, "stream": 3}
     assert arguments_for(lambda a, *rest, **others: None, values, "f") == ([], {"a": 1, "b": 2, "stream": 3})
     assert arguments_for(lambda c=0, /, a=0: None, values, "f") == ([0], {"a": 1})
-    with pytest.raises(UsageError, match="f wants 'streem', which nobody has; did you mean stream"):
+    with pytest.raises(UsageError, match="f wants 'streem', which is not available; did you mean stream"):
         arguments_for(lambda a, streem: None, values, "f")
     with pytest.raises(UsageError, match="does not say what it takes"):
         arguments_for(dict, values, "dict")

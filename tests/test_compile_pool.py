@@ -233,7 +233,7 @@ def test_what_somebody_waits_for_goes_first(tmp_path: Path, pool: CompilePool) -
             GPU,
             plain(items=items),
             lambda _: ended.put(name),
-            ahead=(lambda: wanted) if ahead else None,
+            wanted=(lambda: wanted) if ahead else None,
         )
 
     submit("first", 1, ahead=False)  # keeps the only compiler busy while the others queue

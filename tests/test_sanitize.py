@@ -31,7 +31,14 @@ from tuner.tools.checking import Checker, Settings, ToolVerdict
 from tuner.tools.locate import ToolMissingError
 from tuner.tools.planted import FAULTS, planted
 from tuner.tools.sanitize_report import SanitizeProgress
-from tuner.tools.sanitizer import TOOLS, Record, findings_of, in_plain_words, parse_log, sanitizer_command
+from tuner.tools.sanitizer import (
+    TOOLS,
+    ToolMessage,
+    findings_of,
+    in_plain_words,
+    parse_log,
+    sanitizer_command,
+)
 from tuner.tools.small import MOST_WIDE_WORK, MOST_WORK, sample, small_problems
 from tuner.tools.watched import Watched
 
@@ -449,7 +456,9 @@ def test_a_blind_tool_is_found_out(
 def test_progress_says_how_long_it_may_take(units: list[Unit], capsys: pytest.CaptureFixture[str]) -> None:
     progress = SanitizeProgress(12)
     for unit in units[:4]:
-        progress("memcheck", ToolVerdict(unit, "memcheck", CaseOutcome.OK if unit.number else CaseOutcome.WRONG))
+        progress(
+            "memcheck", ToolVerdict(unit, "memcheck", CaseOutcome.OK if unit.number else CaseOutcome.WRONG)
+        )
     assert progress.line("memcheck", 45.0) == "memcheck: 4 of 12 runs, 1 with findings, about 2 min left"
 
 
@@ -462,7 +471,7 @@ def test_the_first_verdict_says_nothing_about_the_rest(
 
 
 def test_records_without_a_place_have_no_kernel() -> None:
-    assert Record("Leaked 64 bytes at 0x400200200").kernel == ""
+    assert ToolMessage("Leaked 64 bytes at 0x400200200").kernel == ""
 
 
 def test_a_process_that_never_spoke_was_not_ready() -> None:

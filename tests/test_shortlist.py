@@ -19,7 +19,7 @@ from tests.test_search import cost, single, time_of
 from tuner.database.database import Database
 from tuner.devices.base import Compiled, Outcome
 from tuner.devices.local import LocalDevice
-from tuner.devices.submissions import CompiledAhead
+from tuner.devices.submissions import Prefetches
 from tuner.errors import DeviceError, Interrupted
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Status
@@ -436,7 +436,7 @@ def test_what_is_forgotten_can_be_submitted_all_the_same(local: LocalDevice) -> 
 
 
 def test_what_was_begun_before_it_was_forgotten_is_not_taken_for_what_was_begun_since() -> None:
-    ahead, configuration = CompiledAhead(), plain(64)
+    ahead, configuration = Prefetches(), plain(64)
     before = ahead.begin(configuration)
     assert ahead.expects(before)
     ahead.clear()

@@ -14,7 +14,7 @@ from tuner.protocol.compilation import Compilation
 
 
 def hold_compilers(device: LocalDevice, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """Let compilations begin and not end: each of what is given back lets one go on, in the order of submission."""
+    """Hold compilations; return what lets each of them go on, in the order of submission."""
     held: list[Callable[[], None]] = []
     submit = device._pool.submit
 
@@ -24,9 +24,9 @@ def hold_compilers(device: LocalDevice, monkeypatch: pytest.MonkeyPatch) -> list
         gpu: Gpu,
         configuration: Configuration,
         done: Callable[[Compilation], None],
-        ahead: Callable[[], bool] = lambda: True,
+        wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        assert ahead()  # whoever compiles has asked, and does not ask again
+        assert wanted()  # it is asked once, when its turn comes
         held.append(partial(submit, kernel_file, problem, gpu, configuration, done))
 
     monkeypatch.setattr(device._pool, "submit", hold)

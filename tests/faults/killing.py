@@ -30,7 +30,7 @@ class Report:
     kills: int = 0
     trials: int = 0
     acknowledged: int = 0
-    lost: int = 0
+    missing: int = 0
     doubled: int = 0
     left_behind: int = 0
     slowest_end_s: float = 0.0
@@ -42,13 +42,13 @@ class Report:
         return (
             f"{self.what}: {self.kills} kills, {self.trials} trials ({statuses}), "
             f"{self.acknowledged} acknowledged, "
-            f"{self.lost} lost, {self.doubled} doubled, {self.left_behind} processes left behind after "
+            f"{self.missing} missing, {self.doubled} doubled, {self.left_behind} processes left behind after "
             f"{GONE_WITHIN_S:g} s (the last was gone after {self.slowest_end_s:.2f} s)"
         )
 
     @property
     def clean(self) -> bool:
-        return not (self.lost or self.doubled or self.left_behind or self.problems)
+        return not (self.missing or self.doubled or self.left_behind or self.problems)
 
 
 class Tuner:
@@ -214,7 +214,7 @@ def _audit(report: Report, folder: Path) -> None:
     for run, number, status, time_ns in lines:
         # A finalist that could not be confirmed is marked so afterwards; it keeps its time.
         kept = stored.get((run, int(number)))
-        report.lost += kept not in ((status, time_ns), ("unstable", time_ns))
+        report.missing += kept not in ((status, time_ns), ("unstable", time_ns))
     if sound != "ok":
         report.problems.append(f"integrity_check: {sound}")
     for run, state, wanted in runs:

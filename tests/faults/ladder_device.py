@@ -1,4 +1,4 @@
-"""For ``tune ladder``: a kernel with a story, and a device on which it can be climbed."""
+"""For ``tune ladder``: a kernel with optimisation steps, and a device that times them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def kernel_with_ladder(folder: Path, story: str = STORY, **changes: object) -> K
 
 
 class Times(dict[Configuration | str, float]):
-    """What the search says of a configuration holds in the contest, too, unless something else is asked for."""
+    """Times in an interleaved comparison: those of the search, unless a test sets others."""
 
     def __missing__(self, name: Configuration | str) -> float:
         assert isinstance(name, Configuration), name
@@ -100,7 +100,7 @@ BEST = {
         (configuration("ok", block, items) for block in (128, 256) for items in (1, 2, 3, 4)), key=time_of
     ),
 }
-"""Of the rungs in float32."""
+"""Of the steps in float32."""
 
 
 class Recorder:
@@ -118,7 +118,7 @@ class Recorder:
         return self
 
     def comparison(self, sizes: object, count: int) -> None:
-        self.begun.append(f"contest of {count}")
+        self.begun.append(f"comparison of {count}")
 
     def done(self, steps: int = 1) -> None:
         self.ended += steps

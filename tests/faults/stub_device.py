@@ -57,7 +57,7 @@ class StubDevice(Device):
         self.draw = None if shuffle is None else random.Random(shuffle)
         self.closed = False
         self.races: list[list[Configuration]] = []
-        self.lose: Callable[[Sequence[Contestant]], int | None] = lambda contestants: None
+        self.fail_in_race: Callable[[Sequence[Contestant]], int | None] = lambda contestants: None
         self.race_noise = 0.0
         self.confirmed: Callable[[Configuration, float], Measurement] = lambda c, time_ns: good(time_of(c))
         self.edge_case: Callable[[Problem, Configuration], Measurement] = lambda p, c: good(1000.0)
@@ -93,9 +93,9 @@ class StubDevice(Device):
     def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
         running = [contestant.configuration for contestant in contestants if contestant.configuration]
         self.races.append(running)
-        lost = self.lose(contestants)
-        if lost is not None:
-            return RaceRound([], failed=lost, error="it failed in the race")
+        failed = self.fail_in_race(contestants)
+        if failed is not None:
+            return RaceRound([], failed=failed, error="it failed in the race")
         draw = random.Random(seed)
         times = [time_of(configuration) for configuration in running]
         noisy = [

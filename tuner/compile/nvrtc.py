@@ -46,7 +46,7 @@ class Cubin:
     ptx: str = ""
     """What ptxas made the cubin of; only where it was asked for."""
     barriers: int = 0
-    """Named barriers of a block; 0 where nobody asked."""
+    """Named barriers of a block; 0 without a listing."""
 
 
 @functools.cache
@@ -130,7 +130,7 @@ def compile_source(
         arch: NVRTC's target, such as ``sm_90a``.
         options: further NVRTC options.
         include: folders of the kernel's own headers.
-        listing: give the PTX, too, and the number of barriers: for whoever reads the code, not for tuning.
+        listing: give the PTX, too, and the number of barriers: to read the code, not for tuning.
 
     Raises:
         SourceRejected: the source does not compile, or has no such entry.

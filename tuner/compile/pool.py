@@ -27,7 +27,7 @@ CompileChild = Child[CompileRequest, Compilation]
 @dataclass(frozen=True, order=True)
 class _QueuedCompilation:
     rank: int
-    """What somebody waits for goes first."""
+    """What a caller waits for goes first."""
     number: int
     """In the order of submission."""
     request: CompileRequest | None = field(compare=False)
@@ -36,7 +36,7 @@ class _QueuedCompilation:
     wanted: Callable[[], bool] = field(compare=False)
 
 
-WAITED_FOR, AHEAD, END = range(3)
+WAITED_FOR, PREFETCH, END = range(3)
 """Ranks of tasks."""
 
 
@@ -81,7 +81,7 @@ class CompilePool:
         done: Callable[[Compilation], None],
         *,
         reference: bool = False,
-        ahead: Callable[[], bool] | None = None,
+        wanted: Callable[[], bool] | None = None,
     ) -> None:
         """Compile a configuration (or the kernel's CUDA reference).
 
@@ -92,20 +92,20 @@ class CompilePool:
             configuration: of one of its variants.
             done: called from another thread.
             reference: compile the reference instead.
-            ahead: nobody waits for it, so that everything else goes first; when its turn comes, this says whether it is
-                still wanted, and if not ``done`` is never called.
+            wanted: of a prefetch, for which nothing waits: all else goes first; when its turn comes, this returns
+                whether it is still wanted, and if not ``done`` is never called.
         """
         request = RenderRequest(kernel_file, problem, gpu, configuration, reference)
-        self._put(request, done, ahead)
+        self._put(request, done, wanted)
 
     def _put(
         self,
         request: CompileRequest,
         done: Callable[[Compilation], None],
-        ahead: Callable[[], bool] | None = None,
+        wanted: Callable[[], bool] | None = None,
     ) -> None:
-        rank = WAITED_FOR if ahead is None else AHEAD
-        self._queue.put(_QueuedCompilation(rank, next(self._numbers), request, done, ahead or _always))
+        rank = WAITED_FOR if wanted is None else PREFETCH
+        self._queue.put(_QueuedCompilation(rank, next(self._numbers), request, done, wanted or _always))
 
     def compile(
         self,
@@ -122,7 +122,7 @@ class CompilePool:
         return reply.get()
 
     def compile_text(self, source: str, entry: str, gpu: Gpu, include: Path) -> Compilation:
-        """Compile somebody's source as it is and wait for it; ``include`` is the folder of its own headers."""
+        """Compile a source as it is and wait for it; ``include`` is the folder of its own headers."""
         reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
         self._put(SourceRequest(source, entry, gpu, include), reply.put)
         return reply.get()

@@ -65,29 +65,29 @@ class Compiler:
 
     def _compile_all(self, request: CompileRequest) -> Compilation:
         started = time.monotonic()
-        found = Compilation(Status.OK)
+        compilation = Compilation(Status.OK)
         try:
             for source in self._launches(request):
-                found = structs.replace(found, sources=(*found.sources, source.text))
+                compilation = structs.replace(compilation, sources=(*compilation.sources, source.text))
                 compiled = self._compile(source, request.gpu.arch)
-                found = structs.replace(
-                    found,
-                    cubins=(*found.cubins, compiled.cubin),
-                    entries=(*found.entries, compiled.entry),
-                    resources=(*found.resources, compiled.resources),
-                    log=f"{found.log}{compiled.log}\n",
+                compilation = structs.replace(
+                    compilation,
+                    cubins=(*compilation.cubins, compiled.cubin),
+                    entries=(*compilation.entries, compiled.entry),
+                    resources=(*compilation.resources, compiled.resources),
+                    log=f"{compilation.log}{compiled.log}\n",
                 )
         except SourceRejected as error:
             memory = "out of memory" in error.log.lower() or "OUT_OF_MEMORY" in error.log
             status = Status.COMPILE_OOM if memory else Status.COMPILE_ERROR
-            found = structs.replace(found, status=status, error=str(error), log=error.log)
+            compilation = structs.replace(compilation, status=status, error=str(error), log=error.log)
         except (KernelError, CompileError) as error:
-            found = structs.replace(found, status=Status.COMPILE_ERROR, error=str(error))
+            compilation = structs.replace(compilation, status=Status.COMPILE_ERROR, error=str(error))
         except MemoryError:
-            found = structs.replace(
-                found, status=Status.COMPILE_OOM, error="out of memory while rendering or compiling"
+            compilation = structs.replace(
+                compilation, status=Status.COMPILE_OOM, error="out of memory while rendering or compiling"
             )
-        return structs.replace(found, compile_s=time.monotonic() - started)
+        return structs.replace(compilation, compile_s=time.monotonic() - started)
 
     def _launches(self, request: CompileRequest) -> Iterator[_Source]:
         """Render each launch that a request means."""

@@ -31,7 +31,7 @@ class Outcome(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Compiled:
-    """What became of compiling a configuration ahead of its trial."""
+    """What became of a prefetched compilation."""
 
     failed: bool
     """Whether it cannot be run: a trial of it would only say why."""
@@ -41,11 +41,11 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Contestant:
-    """Who takes part in a race: a configuration, or a baseline."""
+    """A contestant of a race: a configuration, or a baseline."""
 
     configuration: Configuration | None
     time_ns: float = 0.0
-    """What is known of it; 0 for nothing."""
+    """Estimate of its time; 0 for none."""
     baseline: Baseline | None = None
 
 
@@ -105,7 +105,7 @@ class Device(ABC):
     lookahead: int
     """How many submissions may be pending for the device to be kept busy."""
     compilers = 0
-    """How many configurations can be compiled at a time ahead of their trials; 0 where nothing is compiled."""
+    """How many configurations can be compiled at a time before their trials; 0 where nothing is compiled."""
     recorded = False
     """Whether the answers were recorded earlier, so that nothing can be confirmed here."""
 
@@ -199,7 +199,7 @@ class Device(ABC):
 
     @abstractmethod
     def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
-        """Queue a configuration; if it was compiled ahead, it is not compiled again.
+        """Queue a configuration; if it was prefetched, it is not compiled again.
 
         Args:
             number: comes back with the answer.
@@ -211,7 +211,7 @@ class Device(ABC):
     def collect(self, timeout_s: float) -> list[Outcome]:
         """Return what has been answered, waiting for the first answer at most so long.
 
-        It also returns, perhaps with nothing, when something has been compiled ahead.
+        It also returns, perhaps with nothing, when something has been prefetched.
         """
 
     def compile(self, configuration: Configuration) -> None:
@@ -223,7 +223,7 @@ class Device(ABC):
         raise NotImplementedError
 
     def forget(self, configuration: Configuration) -> None:
-        """Let go of what was compiled ahead, or is still to be; it will not be submitted."""
+        """Drop what was prefetched, or is still to be; it will not be submitted."""
         raise NotImplementedError
 
     @abstractmethod

@@ -30,11 +30,11 @@ class CalibrationCache:
         if self._folder is None:
             return None
         try:
-            found = Calibration.from_json(json.loads(self._path(self._folder, gpu).read_text()))
-            sound = found.reference_ns > 0 and all(share > 0 for share in found.noise.values())
+            calibration = Calibration.from_json(json.loads(self._path(self._folder, gpu).read_text()))
+            sound = calibration.reference_ns > 0 and all(share > 0 for share in calibration.noise.values())
         except (OSError, ValueError, TypeError, KeyError, AttributeError):  # absent, or of another version
             return None
-        return found if sound else None
+        return calibration if sound else None
 
     def write(self, gpu: Gpu, calibration: Calibration) -> None:
         """Keep a calibration; a folder that cannot be written costs its repetition, nothing else."""

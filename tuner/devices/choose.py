@@ -104,11 +104,11 @@ def _recording(name: str, kernel: str) -> Path:
         for path in (Path(name), paths.recordings() / f"{name}.json.gz"):
             if path.is_file():
                 return path
-        known = ", ".join(
+        names = ", ".join(
             sorted(p.name.removesuffix(".json.gz") for p in paths.recordings().glob("*.json.gz"))
         )
-        raise UsageError(f"no recording {name!r}", f"give a file, or one of: {known or 'none'}")
-    found = find_recording(kernel)
-    if found is None:
+        raise UsageError(f"no recording {name!r}", f"give a file, or one of: {names or 'none'}")
+    newest = find_recording(kernel)
+    if newest is None:
         raise UsageError(f"nothing is recorded for {kernel}", "give a file: --device replay:FILE")
-    return found
+    return newest

@@ -25,7 +25,7 @@ from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.interleaved import race
 from tuner.devices.requests import Requests, candidate_of
-from tuner.devices.submissions import CompiledAhead, Kept, SourceKey, Submission, Submissions, source_key
+from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submission, Submissions, source_key
 from tuner.errors import DeviceError, KernelError
 from tuner.hardware.batching import choose_conditions
 from tuner.hardware.roofline import roof_of
@@ -66,7 +66,7 @@ class LocalDevice(Device):
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
         self._pool = CompilePool(jobs, cache)
         self.name = f"cuda:{index}"
-        # Candidates for every compiler, and some compiled ahead so that the GPU never waits.
+        # Candidates for every compiler, and some prefetched so that the GPU never waits.
         self.lookahead = self._pool.jobs + 8
         self.compilers = self._pool.jobs
         try:
@@ -80,7 +80,7 @@ class LocalDevice(Device):
         except BaseException:
             self.close()
             raise
-        self._ahead = CompiledAhead()
+        self._prefetches = Prefetches()
         self._submissions: Submissions
         self._prepare_lock = threading.Lock()
         """Between a problem that is prepared and a measurement that is requested for the one before."""
@@ -108,7 +108,7 @@ class LocalDevice(Device):
             self._submissions = Submissions(kernel, problem)
         self._seed, self._truth, self.conditions = seed, truth, conditions
         self._requests = Requests(kernel, self.gpu, self._pool)
-        self._ahead.clear()
+        self._prefetches.clear()
         if self.calibration is None:
             self.calibration = self.known_calibration() or self._calibrated()
         reference_ns = self._set_up()
@@ -178,26 +178,26 @@ class LocalDevice(Device):
         submissions = self._submissions
         submissions.pending += 1
         done = partial(self._compiled, submissions, number, configuration, incumbent)
-        if not self._ahead.submit(configuration, done):
+        if not self._prefetches.submit(configuration, done):
             self._pool.submit(submissions.kernel.file, submissions.problem, self.gpu, configuration, done)
 
     def compile(self, configuration: Configuration) -> None:
         """Render and compile one configuration when no compiler has anything better to do."""
         submissions = self._submissions
-        kept = self._ahead.begin(configuration)
-        done = partial(self._compiled_ahead, submissions, kept)
-        wanted = partial(self._ahead.expects, kept)
+        prefetch = self._prefetches.begin(configuration)
+        done = partial(self._prefetched, submissions, prefetch)
+        wanted = partial(self._prefetches.expects, prefetch)
         self._pool.submit(
-            submissions.kernel.file, submissions.problem, self.gpu, configuration, done, ahead=wanted
+            submissions.kernel.file, submissions.problem, self.gpu, configuration, done, wanted=wanted
         )
 
     def compiled(self, configuration: Configuration) -> Compiled | None:
         """Say what became of :meth:`compile`."""
-        return self._ahead.get(configuration)
+        return self._prefetches.get(configuration)
 
     def forget(self, configuration: Configuration) -> None:
         """Let go of a compiled configuration, or do not compile it."""
-        self._ahead.forget(configuration)
+        self._prefetches.forget(configuration)
 
     def collect(self, timeout_s: float) -> list[Outcome]:
         """Return what has been answered."""
@@ -293,15 +293,15 @@ class LocalDevice(Device):
 
     # -- one candidate --------------------------------------------------------------------------------------------
 
-    def _compiled_ahead(self, submissions: Submissions, kept: Kept, compilation: Compilation) -> None:
+    def _prefetched(self, submissions: Submissions, prefetch: Prefetch, compilation: Compilation) -> None:
         """Keep a compiled candidate; called from a compiling thread."""
         try:
-            refusal = self._objection(submissions, kept.configuration, compilation)
+            refusal = self._objection(submissions, prefetch.configuration, compilation)
             resources = Resources.of(compilation.resources) if compilation.resources else None
             compiled = Compiled(refusal is not None, resources)
         except Exception:  # noqa: BLE001 - its trial says why
             compiled = Compiled(failed=True)
-        self._ahead.end(kept, compilation, compiled)
+        self._prefetches.end(prefetch, compilation, compiled)
         submissions.wake()
 
     def _compiled(

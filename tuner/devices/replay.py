@@ -45,7 +45,7 @@ class ReplayDevice(Device):
     """
 
     recorded = True
-    lookahead = 1  # nothing is gained by asking ahead: each answer is there before the next question
+    lookahead = 1  # each answer is there before the next submission
 
     def __init__(
         self, source: Path | Recording, say: Callable[[str], None] = say_nothing, note: str = ""
@@ -130,8 +130,8 @@ class ReplayDevice(Device):
 
     def collect(self, timeout_s: float) -> list[Outcome]:
         """Return what was submitted."""
-        found, self._outcomes = self._outcomes, []
-        return found
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
 
     def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
         """Draw a recorded sample a round: groups would look surer than the few samples behind them are."""
@@ -141,7 +141,9 @@ class ReplayDevice(Device):
             for contestant in contestants
             if contestant.configuration is not None
         ]
-        return RaceRound([[[draw.choice(known)] for known in recorded] for _ in range(rounds)], ("replayed",))
+        return RaceRound(
+            [[[draw.choice(samples_ns)] for samples_ns in recorded] for _ in range(rounds)], ("replayed",)
+        )
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Return the recorded samples once more; there is no other process to ask."""
@@ -176,10 +178,10 @@ def _as_options(kernel: KernelSpec, wanted: Problem, held: Problem) -> str:
     default = kernel.problem()
     sizes = ",".join(f"{name}={_short(size)}" for name, size in held.sizes.items())
     texts = [f"--size {sizes}"] if sizes else []
-    for place, (role, dtype) in enumerate(held.dtypes.items()):
+    for index, (role, dtype) in enumerate(held.dtypes.items()):
         free = not isinstance(kernel.dtypes.get(role), str)
         if free and {dtype} != {default.dtypes.get(role), wanted.dtypes.get(role)}:
-            texts.append(f"--dtype {role}={dtype}" if place else f"--dtype {dtype}")
+            texts.append(f"--dtype {role}={dtype}" if index else f"--dtype {dtype}")
     for name, value in held.options.items():
         if {value} != {default.options.get(name), wanted.options.get(name)}:
             texts.append(f"--option {shlex.quote(f'{name}={value}')}")

@@ -136,8 +136,8 @@ GoOn = Callable[[Compilation], None]
 
 
 @dataclass(eq=False)
-class Kept:
-    """A compilation that somebody began; another of the same configuration, perhaps for another problem, is another."""
+class Prefetch:
+    """A compilation that nothing waits for; one of the same configuration for another problem is another."""
 
     configuration: Configuration
     compilation: Compilation | None = None
@@ -145,63 +145,63 @@ class Kept:
     go_on: GoOn | None = None
 
 
-class CompiledAhead:
+class Prefetches:
     """Joins two threads: one ends a compilation, another submits the configuration, in either order."""
 
     def __init__(self) -> None:
-        self._kept: dict[Configuration, Kept] = {}
+        self._prefetches: dict[Configuration, Prefetch] = {}
         self._lock = threading.Lock()
 
-    def begin(self, configuration: Configuration) -> Kept:
+    def begin(self, configuration: Configuration) -> Prefetch:
         """Expect a compilation."""
-        kept = Kept(configuration)
+        prefetch = Prefetch(configuration)
         with self._lock:
-            self._kept[configuration] = kept
-        return kept
+            self._prefetches[configuration] = prefetch
+        return prefetch
 
-    def expects(self, kept: Kept) -> bool:
-        """Say whether it is still wanted: it was not forgotten, nor begun anew."""
-        return self._kept.get(kept.configuration) is kept
+    def expects(self, prefetch: Prefetch) -> bool:
+        """Return whether it is still wanted: it was not forgotten, nor begun anew."""
+        return self._prefetches.get(prefetch.configuration) is prefetch
 
-    def end(self, kept: Kept, compilation: Compilation, compiled: Compiled) -> None:
+    def end(self, prefetch: Prefetch, compilation: Compilation, compiled: Compiled) -> None:
         """Note what became of it; called from a compiling thread."""
         with self._lock:
-            if not self.expects(kept):
+            if not self.expects(prefetch):
                 return
-            kept.compilation, kept.compiled = compilation, compiled
-            go_on = kept.go_on
+            prefetch.compilation, prefetch.compiled = compilation, compiled
+            go_on = prefetch.go_on
             if go_on is not None:
-                del self._kept[kept.configuration]
+                del self._prefetches[prefetch.configuration]
         if go_on is not None:
             go_on(compilation)
 
     def get(self, configuration: Configuration) -> Compiled | None:
-        """Say what became of it; None while it is under way.
+        """Return what became of it; None while it is under way.
 
         Raises:
-            KeyError: nobody began it.
+            KeyError: it was not begun.
         """
-        return self._kept[configuration].compiled
+        return self._prefetches[configuration].compiled
 
     def submit(self, configuration: Configuration, go_on: GoOn) -> bool:
         """Go on with a compilation, now or when it ends; False where there is none."""
         with self._lock:
-            if (kept := self._kept.get(configuration)) is None:
+            if (prefetch := self._prefetches.get(configuration)) is None:
                 return False
-            if kept.compilation is None:
-                kept.go_on = go_on
+            if prefetch.compilation is None:
+                prefetch.go_on = go_on
                 return True
-            del self._kept[configuration]
-            compilation = kept.compilation
+            del self._prefetches[configuration]
+            compilation = prefetch.compilation
         go_on(compilation)
         return True
 
     def forget(self, configuration: Configuration) -> None:
-        """Let go of a compilation, ended or not."""
+        """Drop a compilation, ended or not."""
         with self._lock:
-            self._kept.pop(configuration, None)
+            self._prefetches.pop(configuration, None)
 
     def clear(self) -> None:
-        """Let go of all of them."""
+        """Drop all of them."""
         with self._lock:
-            self._kept.clear()
+            self._prefetches.clear()

@@ -43,7 +43,7 @@ class TensorView:
 
 
 class DeviceArray:
-    """A tensor for whoever understands ``__cuda_array_interface__`` (version 3).
+    """A tensor for libraries that understand ``__cuda_array_interface__`` (version 3).
 
     Attributes:
         shape: as the kernel means it.

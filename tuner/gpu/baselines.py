@@ -2,7 +2,7 @@
 
 A call is captured once for each copy of the tensors and becomes a child graph: no Python is timed, and it is flushed,
 rested and interleaved like everything else. What it allocates while it runs comes from a memory pool of its own, which
-lives as long as the capture, so that nobody else is given memory that the graph still writes.
+lives as long as the capture, so that memory that the graph still writes is given to nothing else.
 """
 
 from __future__ import annotations

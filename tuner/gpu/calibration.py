@@ -251,7 +251,7 @@ class Calibrator:
     ) -> list[float]:
         """Compare a kernel with itself, loaded twice, again and again: how far from 1 each ratio is."""
         session = _as_heavy(session) if heavy else session
-        found = []
+        deviations = []
         for number in range(PAIRS):
             loads = [self._ceilings.again() for _ in range(2)]
             try:
@@ -261,8 +261,8 @@ class Calibrator:
                 for load in loads:
                     load.close()
             a, b = ([statistics.median(groups[i]) for groups in rounds] for i in range(2))
-            found.append(abs(paired_ratio(a, b, number).median - 1.0))
-        return found
+            deviations.append(abs(paired_ratio(a, b, number).median - 1.0))
+        return deviations
 
     def _clock_note(self, clock_hz: float) -> tuple[str, ...]:
         if not clock_hz or not self._gpu.clock_hz or clock_hz > SETTING_SHARE * self._gpu.clock_hz:

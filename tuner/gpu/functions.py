@@ -60,9 +60,9 @@ def _run_file(file: Path) -> ModuleType:
 
 
 def arguments_for(
-    function: Callable[..., Any], known: Mapping[str, Any], text: str
+    function: Callable[..., Any], available: Mapping[str, Any], text: str
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return a function those of the known values that its parameters name.
+    """Return the arguments of a function: those of the available values that its parameters name.
 
     Raises:
         UsageError: it wants something else, too.
@@ -78,18 +78,18 @@ def arguments_for(
             continue
         if parameter.kind is parameter.VAR_KEYWORD:
             given = {p.name for p in parameters}
-            named |= {name: value for name, value in known.items() if name not in given}
+            named |= {name: value for name, value in available.items() if name not in given}
             continue
-        if parameter.name not in known:
+        if parameter.name not in available:
             if parameter.default is parameter.empty:
-                remedy = suggestion(parameter.name, sorted(known))
-                raise UsageError(f"{text} wants {parameter.name!r}, which nobody has", remedy)
+                remedy = suggestion(parameter.name, sorted(available))
+                raise UsageError(f"{text} wants {parameter.name!r}, which is not available", remedy)
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 positional.append(parameter.default)
         elif parameter.kind is parameter.POSITIONAL_ONLY:
-            positional.append(known[parameter.name])
+            positional.append(available[parameter.name])
         else:
-            named[parameter.name] = known[parameter.name]
+            named[parameter.name] = available[parameter.name]
     return positional, named
 
 

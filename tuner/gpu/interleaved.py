@@ -19,7 +19,7 @@ class TimedContestant:
 
     Attributes:
         timed: what is run; None where ``host_ns`` has its times already.
-        estimate_ns: what is known of its time; 0 for nothing.
+        estimate_ns: estimate of its time; 0 for none.
         required: whether a wrong output ends the comparison.
         host_ns: times that were taken on the host, alone.
     """

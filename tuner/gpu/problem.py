@@ -73,7 +73,7 @@ class ProblemSession:
 
         Args:
             timed: what is run.
-            known_ns: what is known of its time, or of the best of its kind; 0 for nothing.
+            known_ns: an earlier time of it, or of the best of its kind; 0 for none.
         """
         unknown = FIRST_LAUNCH_S + FIRST_LAUNCH_FLOORS * self.limits.floor_ns * 1e-9
         self.set_deadline(max(KNOWN_LAUNCH_S, 100 * known_ns * 1e-9) if known_ns else unknown)
@@ -89,13 +89,13 @@ class ProblemSession:
             return Verification(False, message=f"the kernel {damage}")
         return self.verifier.check(copy)
 
-    def _with_scratch_check(self, timed: Timed, found: Verification) -> Verification:
+    def _with_scratch_check(self, timed: Timed, verification: Verification) -> Verification:
         """Fail what leaves scratch that must stay zero otherwise, whatever its outputs are."""
         name = timed.scratch_not_zeroed() if isinstance(timed, Loaded) and not self.damaged else ""
-        if not name or (found.checked and not found.passed):
-            return found
+        if not name or (verification.checked and not verification.passed):
+            return verification
         message = f"scratch {name} is not zero after a run, which zeroed = 'once' promises"
-        return replace(found, passed=False, checked=True, message=message)
+        return replace(verification, passed=False, checked=True, message=message)
 
     def check_after(self, timed: Timed, calls: int) -> Verification:
         """Compare what the last timed run has left; of several copies the first and the last that it was called on.
@@ -106,13 +106,13 @@ class ProblemSession:
         in_place = any(tensor.role == "inout" for tensor in self.data.tensors)
         if in_place and (calls > self.data.copies or self.conditions.mode is Mode.WARM):
             return self.first_run(timed, 0.0)[1]
-        found = self._with_scratch_check(timed, self.check())
+        verification = self._with_scratch_check(timed, self.check())
         last = min(calls, self.data.copies) - 1
-        if last and (found.passed or not found.checked):
+        if last and (verification.passed or not verification.checked):
             other = self.check(last)
             if other.checked and not other.passed:
                 return replace(other, message=f"copy {last} of the tensors: {other.message}")
-        return found
+        return verification
 
     def close(self) -> None:
         """Free the problem's memory."""

@@ -48,10 +48,10 @@ def encoded(tensor_map: TensorMap, address: int) -> ctypes.Array[Any]:
         DriverFailure: the driver refuses it.
     """
     room = (ctypes.c_ubyte * (BYTES + ALIGNMENT))()
-    place = (ctypes.c_ubyte * BYTES).from_buffer(room, -ctypes.addressof(room) % ALIGNMENT)
+    aligned = (ctypes.c_ubyte * BYTES).from_buffer(room, -ctypes.addressof(room) % ALIGNMENT)
     # Dimensions are named from the fastest; the distance of columns is not, because they are neighbours.
     error = _driver().cuTensorMapEncodeTiled(
-        ctypes.c_void_p(ctypes.addressof(place)),
+        ctypes.c_void_p(ctypes.addressof(aligned)),
         int(_DTYPES[tensor_map.dtype]),
         2,
         ctypes.c_void_p(address),
@@ -66,4 +66,4 @@ def encoded(tensor_map: TensorMap, address: int) -> ctypes.Array[Any]:
     )
     if error:
         raise DriverFailure(int(error), "cuTensorMapEncodeTiled")
-    return place
+    return aligned

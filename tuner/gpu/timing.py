@@ -1,4 +1,4 @@
-"""Takes groups of samples: alone on the GPU, rested or hot as asked for, with an eye on every clock there is."""
+"""Takes groups of samples: alone on the GPU, rested or hot, with every clock checked."""
 
 from __future__ import annotations
 
@@ -223,20 +223,20 @@ class Timer:
 
 
 def _lock_file(uuid: str) -> Any:
-    """Open the file that stands for a GPU; whoever made it, any user can lock it for reading.
+    """Open the file that stands for a GPU; any user can lock it for reading.
 
     Raises:
-        DeviceError: it cannot be made or read, or is a link, which somebody else may have put there.
+        DeviceError: it cannot be made or read, or is a link, which another user may have put there.
     """
     path = Path(tempfile.gettempdir()) / f"kernel-tune-{uuid}.lock"
     read = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         try:
-            found = os.open(path, read | os.O_CREAT | os.O_EXCL, 0o666)
-            os.fchmod(found, 0o666)  # the user's mask has cut down the mode above
+            descriptor = os.open(path, read | os.O_CREAT | os.O_EXCL, 0o666)
+            os.fchmod(descriptor, 0o666)  # the user's mask has cut down the mode above
         except FileExistsError:
-            found = os.open(path, read)
-        return os.fdopen(found, "rb")
+            descriptor = os.open(path, read)
+        return os.fdopen(descriptor, "rb")
     except OSError as error:
         raise DeviceError(
             f"cannot open {path}: {error.strerror}", "delete it, or make it readable for all"

@@ -4,7 +4,7 @@ The tool starts this process, so its pipes are the tool's. It reads what to do f
 another, its diary (:mod:`tuner.protocol.job` says what is in both).
 
 Each configuration gets tensors of its own, each in an allocation of its own, without guard zones where a tool is to see
-what lies beyond them. After an error that ruins the context the process ends; whoever started the tool starts it again
+what lies beyond them. After an error that ruins the context the process ends; the tool is started again
 with what is left.
 """
 
@@ -196,7 +196,7 @@ class Runner:
 
 
 def _end_with(process: int) -> None:
-    """End when another process does: a tool that nobody waits for must not keep the GPU."""
+    """End when another process does: a tool whose caller is gone must not keep the GPU."""
 
     def watch() -> None:
         while True:

@@ -180,9 +180,9 @@ class Verifier:
     def _describe(self, tensor: Buffer, first: int, mismatches: int, copy: int) -> str:
         got = self._data.element(tensor, first, copy)
         expected = struct.unpack("<d", self._read(f"{tensor.name} expected", first * 8, 8))[0]
-        place = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
+        index = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
         return (
-            f"{tensor.name}[{place}] is {got:.6g}, expected {expected:.6g}; "
+            f"{tensor.name}[{index}] is {got:.6g}, expected {expected:.6g}; "
             f"{mismatches} of {tensor.count} elements are wrong"
         )
 
@@ -211,9 +211,9 @@ class Verifier:
 
         count, first = wrong(1.0)
         if count:
-            place = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
+            index = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
             raise KernelError(
-                f"the reference of {tensor.name} is not a number in {count} of {tensor.count} elements ([{place}])",
+                f"the reference of {tensor.name} is not a number in {count} of {tensor.count} elements ([{index}])",
                 "it must be defined for its inputs: change the expression, or the inputs' init",
             )
         count = wrong(0.0)[0]  # nothing times infinity is not a number
@@ -278,9 +278,9 @@ class Verifier:
             near = np.abs(cuda - value) <= 0.1 * bound.coefficient * magnitude + 1e-9 * np.abs(value) + 1e-300
         off = ~(near | (cuda == value) | (np.isnan(cuda) & np.isnan(value)))
         if off.any():
-            place = tuple(int(i) for i in np.argwhere(off)[0])
+            index = tuple(int(i) for i in np.argwhere(off)[0])
             raise KernelError(
-                f"the references of {tensor.name} differ at {place}: numpy {value[place]:.9g}, cuda {cuda[place]:.9g}",
+                f"the references of {tensor.name} differ at {index}: numpy {value[index]:.9g}, cuda {cuda[index]:.9g}",
                 "correct [reference] in the kernel's file",
             )
 

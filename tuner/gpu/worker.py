@@ -272,8 +272,8 @@ def _notes(name: str, clocks: Clocks, others: int) -> tuple[str, ...]:
     """Say what a reader of the times should know about this GPU."""
     notes = []
     if others:
-        who = "another process has" if others == 1 else f"{others} other processes have"
-        notes.append(f"{who} a context on this GPU: what they run there disturbs the times")
+        others_have = "another process has" if others == 1 else f"{others} other processes have"
+        notes.append(f"{others_have} a context on this GPU: what they run there disturbs the times")
     if "MIG" in name.split():
         notes.append("a MIG slice: the other slices share its memory bandwidth and power")
     if not clocks.available:

@@ -51,7 +51,7 @@ class CandidateContestant(Message, frozen=True):
 
     candidate: Candidate
     estimate_ns: float
-    """What is known of its time; 0 for nothing."""
+    """0 for none."""
     required: bool
     """Whether a wrong output ends the race."""
 
@@ -133,7 +133,7 @@ class SetupDone(Message, frozen=True):
 
 
 class Measured(Message, frozen=True):
-    """What was found out about a candidate."""
+    """The measurement of a candidate."""
 
     measurement: Measurement
     span: tuple[float, float] | None = None
@@ -168,7 +168,7 @@ class RaceFailed(Message, frozen=True):
 
 
 class Calibrated(Message, frozen=True):
-    """What a calibration found."""
+    """The result of a calibration."""
 
     calibration: Calibration
 

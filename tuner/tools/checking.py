@@ -103,7 +103,7 @@ class _Session:
     log_file: Path
     log: Log
     strays: tuple[ToolMessage, ...] = ()
-    """Records that came when nobody had a turn."""
+    """Records that came outside of all turns."""
 
     @property
     def fault(self) -> bool:
@@ -116,8 +116,8 @@ class _Session:
         return bool(self.turns) and (self.log.complete or self.fault or self.seen.late)
 
 
-def _nobody(tool: str, verdict: ToolVerdict) -> None:
-    """Tell nobody."""
+def _report_nothing(tool: str, verdict: ToolVerdict) -> None:
+    """Drop a verdict."""
 
 
 class Checker:
@@ -125,15 +125,17 @@ class Checker:
 
     Args:
         settings: of all processes.
-        told: called with a tool and a verdict whenever there is one; the last on a configuration counts.
+        report: called with a tool and a verdict whenever there is one; the last on a configuration counts.
     """
 
-    def __init__(self, settings: Settings, told: Callable[[str, ToolVerdict], None] = _nobody) -> None:
-        self._settings, self._told = settings, told
+    def __init__(
+        self, settings: Settings, report: Callable[[str, ToolVerdict], None] = _report_nothing
+    ) -> None:
+        self._settings, self._report = settings, report
         self._numbers: dict[str, int] = {}
 
     def try_out(self, tool: str, planted: Unit) -> None:
-        """Insist that a tool finds what is wrong with a kernel that has what it looks for.
+        """Require that a tool finds what is wrong with a kernel that has what it looks for.
 
         Raises:
             ToolMissingError: it does not work here.
@@ -172,11 +174,11 @@ class Checker:
                 if turn.records and not single:
                     suspects[turn.unit.number] = turn.unit
                 else:
-                    self._told(tool, verdicts[turn.unit.number])
+                    self._report(tool, verdicts[turn.unit.number])
             suspects |= {unit.number: unit for unit in _suspected(session.strays, done)} if not single else {}
         for unit in suspects.values():
             verdicts[unit.number] = self._alone(tool, unit, verdicts[unit.number])
-            self._told(tool, verdicts[unit.number])
+            self._report(tool, verdicts[unit.number])
         return [verdicts[unit.number] for unit in units]
 
     def _alone(self, tool: str, unit: Unit, before: ToolVerdict) -> ToolVerdict:
@@ -294,7 +296,7 @@ def _with_records(session: _Session, text: bytes) -> _Session:
 
 
 def _suspected(strays: Sequence[ToolMessage], turns: Sequence[_Turn]) -> list[Unit]:
-    """Return who may be the cause of records that came too late: those that have a kernel of that name, else all."""
+    """Return the units that may have caused records that came too late: those with a kernel of that name, else all."""
     named = {record.kernel for record in strays}
     fitting = [turn.unit for turn in turns if named & set(turn.unit.entries)]
     return (fitting or [turn.unit for turn in turns]) if strays else []

@@ -131,11 +131,11 @@ def read_report(ncu: Path, report: Path) -> list[LaunchMetrics]:
             f"ncu cannot print {report}: {error}", "open it in Nsight Compute's own window"
         ) from None
     text = done.stdout.decode(errors="replace")
-    found = parse_csv(text)
-    if not found:
+    launches = parse_csv(text)
+    if not launches:
         reason = _first_error(text + done.stderr.decode(errors="replace")) or "it prints no launch"
         raise TunerError(f"ncu cannot print {report}: {reason}", "open it in Nsight Compute's own window")
-    return found
+    return launches
 
 
 def parse_csv(text: str) -> list[LaunchMetrics]:
@@ -148,10 +148,10 @@ def parse_csv(text: str) -> list[LaunchMetrics]:
     if "Metric Name" in columns:
         return list(_from_long(columns, body))
     units: Sequence[str] = [""] * len(columns)
-    place = columns.index("ID")
-    if body and not body[0][place].strip():
+    id_column = columns.index("ID")
+    if body and not body[0][id_column].strip():
         units, body = body[0], body[1:]
-    return [_launch(columns, units, row) for row in body if row[place].strip()]
+    return [_launch(columns, units, row) for row in body if row[id_column].strip()]
 
 
 def _launch(columns: Sequence[str], units: Sequence[str], row: Sequence[str]) -> LaunchMetrics:
@@ -205,18 +205,18 @@ def _without_messages(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("=="))
 
 
-def _missing_metrics(output: str, asked: Sequence[str]) -> list[str]:
+def _missing_metrics(output: str, metrics: Sequence[str]) -> list[str]:
     """Return those of our metrics that ncu does not know; all of them when it does not say which."""
     complaints = [line.replace("\\", "") for line in _MISSING.findall(output)]
     if not complaints:
         return []
     named = [
         name
-        for name in asked
+        for name in metrics
         for line in complaints
         if name in line or f"^{name.split('.')[0]}." in line or f"^{name.split('.')[0]}(" in line
     ]
-    return named or list(asked)
+    return named or list(metrics)
 
 
 def _first_error(output: str) -> str:
@@ -225,7 +225,7 @@ def _first_error(output: str) -> str:
 
 
 def _complain(seen: Watched, report: Path, step_s: float) -> None:
-    """Raise what went wrong, in the words of whoever knows best."""
+    """Raise what went wrong, by the best source there is."""
     if "ERR_NVGPUCTRPERM" in seen.output:
         raise ToolMissingError(
             "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)",

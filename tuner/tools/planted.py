@@ -1,4 +1,4 @@
-"""Kernels with one known fault each: a tool that sees nothing wrong with them cannot be believed about others.
+"""Kernels with one known fault each: a tool that sees nothing wrong with them cannot be relied on for others.
 
 A compute-sanitizer that does not fit the driver can end with a clean summary without having looked at anything.
 """

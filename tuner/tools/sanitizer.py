@@ -45,7 +45,7 @@ class ToolMessage:
     def kernel(self) -> str:
         """The kernel in which it happened; empty if the tool does not say."""
         for text in (self.title, *self.details):
-            for pattern in _PLACES:
+            for pattern in _LOCATIONS:
                 match = pattern.search(text)
                 if match:
                     return _plain_name(match["name"])
@@ -79,7 +79,7 @@ _NOISE = (
     "COMPUTE-SANITIZER", "Error: process didn't terminate", "Target application returned", "Program hit ",
     "Saved host backtrace", "Error: couldn't find exit code",
 )  # fmt: skip
-_PLACES = (
+_LOCATIONS = (
     # "at name(float *)+0x90", "Write access at name(int *)+0x90 in file.cu:13", "at name():0x160 in file.cu:6"
     re.compile(
         r"\bat (?:\[clone [^\]]*\] )?(?P<name>[A-Za-z_$][\w$:<>, *&~]*?)(?:\(.*?\))?(?:\+|:)0x[0-9a-f]+"
@@ -155,16 +155,16 @@ def findings_of(
         tensors: address and bytes of each tensor, by name.
         own: the configuration's kernels; a kernel that is not among them is the tuner's own.
     """
-    found: dict[tuple[str, str], Finding] = {}
+    findings: dict[tuple[str, str], Finding] = {}
     for record in records:
         text = in_plain_words(record, tool, tensors, own)
         key = (_VARYING.sub("", text), record.kernel)  # each thread is another number of bytes away
-        if key in found:
-            found[key] = replace(found[key], count=found[key].count + 1)
+        if key in findings:
+            findings[key] = replace(findings[key], count=findings[key].count + 1)
         else:
             detail = " ".join([record.title, *record.details])
-            found[key] = Finding(text, record.kernel, detail, record.line)
-    return list(found.values())
+            findings[key] = Finding(text, record.kernel, detail, record.line)
+    return list(findings.values())
 
 
 def in_plain_words(
@@ -201,12 +201,12 @@ def in_plain_words(
         return "accesses to the same shared memory by different threads, with nothing that orders them"
     if title.startswith("Barrier error"):
         reason = title.partition(".")[2].strip().rstrip(".")
-        known = {
+        reasons = {
             "Divergent thread(s) in block": "a barrier that some threads of the block do not reach",
             "Divergent thread(s) in warp": "a barrier that some threads of a warp do not reach",
             "Invalid arguments": "a barrier that is called with wrong arguments, such as a mask without the caller",
         }
-        return known.get(reason, f"a barrier is used wrongly: {reason or 'no reason given'}")
+        return reasons.get(reason, f"a barrier is used wrongly: {reason or 'no reason given'}")
     return f"{tool}: {title}"
 
 
