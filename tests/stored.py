@@ -6,10 +6,30 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Metrics, Winner
+from tuner.errors import SpaceError
+from tuner.formats.foreign_recording import VARIANT
+from tuner.formats.t1 import read_t1
+from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Resources, Run, RunOptions, Status, Trial, Verification
+from tuner.space.enumeration import enumerate_valid
+from tuner.space.space import SearchSpace, VariantSpace
+
+
+def t1_space(path: Path) -> SearchSpace:
+    """Return all configurations that the conditions of a T1 file allow."""
+    t1 = read_t1(path)
+    variant = VariantSpec(VARIANT, "", None, t1.parameters, t1.conditions, (), ())
+    allowed = {name: list(range(len(p.values))) for name, p in t1.parameters.items()}
+    valid = enumerate_valid(variant, allowed, {}, np.random.default_rng(0))
+    if not len(valid.matrix):
+        raise SpaceError(f"{t1.kernel}: no configuration is valid ({valid.excluded_by})")
+    return SearchSpace([VariantSpace(VARIANT, tuple(t1.parameters.values()), valid.matrix)], 0)
+
 
 GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, uuid="GPU-1", driver="580.95")
 PROBLEM = Problem(

@@ -11,6 +11,7 @@ from wsgiref.util import setup_testing_defaults
 
 import optuna
 import pytest
+from stored import t1_space
 
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tuner.cli import main
@@ -21,7 +22,7 @@ from tuner.devices.foreign_replay import NOT_RECORDED
 from tuner.errors import ExpressionError
 from tuner.formats.as_kernel import read_foreign, read_results
 from tuner.formats.importing import UNVERIFIED
-from tuner.formats.t1 import read_t1, t1_of
+from tuner.formats.t1 import t1_of
 from tuner.formats.t1_values import parse_values
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
@@ -341,7 +342,7 @@ def test_t1_says_what_the_kernel_says(tmp_path: Path, name: str, cc: int) -> Non
     assert variants
     for variant in variants:
         data = t1_of(kernel, variant, problem, gpu)
-        theirs = read_t1(written(tmp_path / "x.T1.json", data)).space()
+        theirs = t1_space(written(tmp_path / "x.T1.json", data))
         own = SearchSpace.from_kernel(kernel, problem, gpu, (variant.name,))
         assert len(theirs) == len(own)
         for mine, other in zip(own.variants, theirs.variants, strict=True):

@@ -4,11 +4,12 @@ import gzip
 import json
 
 import pytest
+from stored import t1_space
 
 from tuner.errors import ExpressionError, RecordingError, SpaceError
-from tuner.formats.kernel_tuner_cache import read_cache
+from tuner.formats.as_kernel import read_foreign, read_results
 from tuner.formats.t1 import read_t1
-from tuner.formats.t4 import read_t4
+from tuner.space.space import SearchSpace
 
 CACHE = {
     "device_name": "X",
@@ -25,6 +26,10 @@ CACHE = {
 TIMES = {(16, "a"): 500_000.0, (32, "a"): None, (64, "b"): 250_000.0}
 
 
+def times_of(recording):
+    return {key: row.ranked_ns for key, row in recording.rows.items()}
+
+
 def written(path, data, cut=0):
     text = json.dumps(data)
     path.write_bytes(gzip.compress(text[: len(text) - cut].encode()))
@@ -33,17 +38,19 @@ def written(path, data, cut=0):
 
 @pytest.mark.parametrize("cut", [0, 1, 2])
 def test_a_cache_also_without_its_last_brackets(tmp_path, cut):
-    recording = read_cache(written(tmp_path / "k-X.json.gz", CACHE, cut))
+    path = written(tmp_path / "k-X.json.gz", CACHE, cut)
+    recording = read_results(path)
     assert recording.name == "k-X"
-    assert recording.times_ns == TIMES
-    space = recording.space()
+    assert times_of(recording) == TIMES
+    results = read_foreign(path)
+    space = SearchSpace.from_kernel(results.kernel, results.problem, results.recording.gpu)
     assert set(space.configurations()) == {recording.configuration(row) for row in TIMES}
 
 
 def test_a_cache_that_ends_with_a_comma(tmp_path):
     path = tmp_path / "k.json"
     path.write_text(json.dumps(CACHE)[:-2] + ",\n")
-    assert read_cache(path).times_ns == TIMES
+    assert times_of(read_results(path)) == TIMES
 
 
 def test_t4(tmp_path):
@@ -61,8 +68,10 @@ def test_t4(tmp_path):
         result(32, "a", 0.1, "compile"),
         result(64, "b", 0.25, "correct"),
     ]
-    recording = read_t4(written(tmp_path / "k_T4.json.gz", {"results": results, "schema_version": "1.0.0"}))
-    assert recording.times_ns == TIMES
+    recording = read_results(
+        written(tmp_path / "k_T4.json.gz", {"results": results, "schema_version": "1.0.0"})
+    )
+    assert times_of(recording) == TIMES
     assert recording.parameters == {"bx": (16, 32, 64), "mode": ("a", "b")}
 
 
@@ -83,7 +92,7 @@ def t1(conditions, values="[16, 32, 64]"):
 def test_t1(tmp_path):
     path = tmp_path / "k.T1.json"
     path.write_text(json.dumps(t1(["32 <= bx * by <= 64", "by > 1 or bx == 32"])))
-    space = read_t1(path).space()
+    space = t1_space(path)
     valid = {tuple(c.values.values()) for c in space.configurations()}
     assert valid == {(32, 1), (16, 2), (32, 2), (16, 4)}
     assert space.default.values == {"bx": 32, "by": 2}
@@ -99,14 +108,14 @@ def test_t1_never_runs_python(tmp_path):
         read_t1(path)
     path.write_text(json.dumps(t1(["bx < 0"])))
     with pytest.raises(SpaceError, match="no configuration"):
-        read_t1(path).space()
+        t1_space(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"results": []}', b"\x1f\x8bxx", b'{"cache": {}}'])
 def test_what_is_something_else(tmp_path, content):
     path = tmp_path / "x.json"
     path.write_bytes(content)
-    for read in (read_cache, read_t4, read_t1):
+    for read in (read_results, read_t1):
         with pytest.raises(RecordingError):
             read(path)
 
@@ -114,11 +123,11 @@ def test_what_is_something_else(tmp_path, content):
 def test_an_objective_that_is_a_rate(tmp_path):
     data = {**CACHE, "objective": "GFLOP/s"}
     data["cache"] = {k: {**row, "GFLOP/s": 4.0 if k == "16,a" else 2.0} for k, row in CACHE["cache"].items()}
-    recording = read_cache(written(tmp_path / "h.json.gz", data))
-    assert recording.times_ns == {(16, "a"): 0.25e9, (32, "a"): None, (64, "b"): 0.5e9}
+    recording = read_results(written(tmp_path / "h.json.gz", data))
+    assert times_of(recording) == {(16, "a"): 0.25e9, (32, "a"): None, (64, "b"): 0.5e9}
     assert recording.rows[64, "b"].time_ns == 250_000.0
 
 
 def test_an_objective_that_is_neither_time_nor_rate(tmp_path):
     with pytest.raises(RecordingError, match="energy"):
-        read_cache(written(tmp_path / "h.json.gz", {**CACHE, "objective": "energy"}))
+        read_results(written(tmp_path / "h.json.gz", {**CACHE, "objective": "energy"}))

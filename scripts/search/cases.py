@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-from tuner.formats.foreign_recording import read_json
-from tuner.formats.kernel_tuner_cache import is_cache, read_cache
+from tuner.formats.as_kernel import read_results
+from tuner.formats.foreign_recording import VARIANT, read_json
+from tuner.formats.kernel_tuner_cache import is_cache
 from tuner.formats.recording import read_recording, recorded_kernel
 from tuner.formats.t1 import read_t1
-from tuner.formats.t4 import is_t4, read_t4
+from tuner.formats.t4 import is_t4
 from tuner.kernel.load import load_kernel
 from tuner.model import Configuration
 from tuner.search.kernel_initial import settle
-from tuner.space.space import SearchSpace
+from tuner.space.space import SearchSpace, VariantSpace
 
 NEAR = 1.05
 """A time within 5 % of the best recorded one counts as near."""
@@ -73,18 +75,18 @@ def cases_of(path: Path) -> list[Case]:
     data = read_json(path)
     if isinstance(data, dict) and "format" in data:
         return _own_cases(path)
+    if not is_cache(data) and not is_t4(data):
+        return []
+    foreign = read_results(path)
     defaults = {}
     for other in sorted(path.parent.glob("*.T1.json")):
         if path.name.startswith(other.name.removesuffix(".T1.json") + "-"):
-            defaults = read_t1(other).defaults
-    if is_cache(data):
-        foreign = read_cache(path, data, defaults)
-    elif is_t4(data):
-        foreign = read_t4(path, data, defaults)
-    else:
-        return []
-    times = {foreign.configuration(row): time_ns for row, time_ns in foreign.times_ns.items()}
-    return [case_of(foreign.name, foreign.space(), times)]
+            defaults = {name: parameter.default for name, parameter in read_t1(other).parameters.items()}
+    specs = [replace(spec, default=defaults.get(spec.name, spec.default)) for spec in foreign.specs]
+    matrix = np.array(foreign.indices(), dtype=np.int16).reshape(len(foreign.rows), len(specs))
+    space = SearchSpace([VariantSpace(VARIANT, specs, matrix)], math.prod(len(s.values) for s in specs))
+    times = {foreign.configuration(key): row.ranked_ns for key, row in foreign.rows.items()}
+    return [case_of(foreign.name, space, times)]
 
 
 def _own_cases(path: Path) -> list[Case]:

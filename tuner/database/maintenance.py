@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from tuner.database import cells, rows, schema
 from tuner.database.cells import Damaged
 from tuner.database.records import CheckReport
 from tuner.errors import DatabaseError
+from tuner.files import whole_file
 from tuner.model import digest
 
 if TYPE_CHECKING:
@@ -71,23 +70,7 @@ def backup(database: Database, to: Path) -> None:
     """
     if to.exists() or to.is_symlink():
         raise DatabaseError(f"{to} exists already", "name a new file for the backup")
-    with schema.explained(to):
-        to.parent.mkdir(parents=True, exist_ok=True)
-        partial = to.with_name(f".{to.name}.{secrets.token_hex(4)}.partial")
-        try:
-            database.connection.execute("PRAGMA query_only = OFF")  # it counts the copy as a write
-            database.connection.execute("VACUUM INTO ?", (str(partial),))
-            database.connection.execute(f"PRAGMA query_only = {int(not database.write)}")
-            _sync(partial)
-            os.link(partial, to)  # unlike a rename, it fails where another process was faster
-            _sync(to.parent)
-        finally:
-            partial.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with schema.explained(to), whole_file(to) as partial:
+        database.connection.execute("PRAGMA query_only = OFF")  # it counts the copy as a write
+        database.connection.execute("VACUUM INTO ?", (str(partial),))
+        database.connection.execute(f"PRAGMA query_only = {int(not database.write)}")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
-import secrets
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from tuner.database.records import StoredWinner
 from tuner.errors import DatabaseError
 from tuner.export import cpp
 from tuner.export.needs import KernelFiles, Needs, no_files
+from tuner.files import whole_file
 from tuner.model import Configuration, Problem, Value, digest
 from tuner.report.tables import duration, speedup
 
@@ -336,25 +335,7 @@ def write_header(path: Path, text: str) -> None:
                 raise DatabaseError(
                     f"{path} was not written by tune export", "remove it, or name another file with -o"
                 )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text)
+        with whole_file(path, replace=True) as partial:
+            partial.write_text(text, encoding="ascii")
     except OSError as error:
         raise DatabaseError(f"{path}: {error.strerror}", "name another file with -o") from error
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -149,8 +149,7 @@ class ArrayExpression:
             case ast.UnaryOp():
                 return magnitudes.negated(self._run(node.operand, names))
             case ast.BinOp(op=ast.Pow(), right=right):
-                exponent = elementwise.exponent_of(right)
-                assert exponent is not None
+                exponent = elementwise.checked_exponent(right)
                 return magnitudes.powered(self._run(node.left, names), exponent, NUMPY)
             case ast.BinOp():
                 return _binary(node.op, self._run(node.left, names), self._run(node.right, names))
@@ -177,10 +176,9 @@ class ArrayExpression:
         if name in elementwise.FUNCTIONS:
             return magnitudes.applied(name, arguments, NUMPY)
         (a,) = arguments
-        options = {k.arg: k.value.value for k in node.keywords if k.arg and isinstance(k.value, ast.Constant)}
         if name == "transpose":
             return Sized(np.transpose(a.value), np.transpose(a.magnitude), a.exact, a.operations)
-        reduce = _REDUCTIONS[name]
+        reduce, options = _REDUCTIONS[name], _options(node)
         value = reduce(a.value, **options)
         if name in ("sum", "mean"):
             summands = np.size(a.value) / max(np.size(value), 1)
@@ -240,8 +238,7 @@ def _plain(node: ast.AST, names: Mapping[str, Any]) -> Any:
         case ast.UnaryOp(operand=operand):
             return -_plain(operand, names)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            exponent = elementwise.exponent_of(right)
-            assert exponent is not None
+            exponent = elementwise.checked_exponent(right)
             # A whole number stays one: NumPy squares faster than it raises to 2.0.
             return _plain(left, names) ** (int(exponent) if exponent.is_integer() else exponent)
         case ast.BinOp(left=left, op=op, right=right):
@@ -249,24 +246,16 @@ def _plain(node: ast.AST, names: Mapping[str, Any]) -> Any:
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             return COMPARE[type(op)](_plain(left, names), _plain(right, names))
         case ast.Call(func=ast.Name(id=name)):
-            options = {
-                k.arg: k.value.value for k in node.keywords if k.arg and isinstance(k.value, ast.Constant)
-            }
-            return _PLAIN_FUNCTIONS[name](*(_plain(child, names) for child in node.args), **options)
+            return _PLAIN_FUNCTIONS[name](*(_plain(child, names) for child in node.args), **_options(node))
     raise AssertionError(node)
 
 
+def _options(node: ast.Call) -> dict[str, Any]:
+    return {k.arg: k.value.value for k in node.keywords if k.arg and isinstance(k.value, ast.Constant)}
+
+
 def _binary(op: ast.operator, a: Sized, b: Sized) -> Sized:
-    match op:
-        case ast.Add():
-            return magnitudes.added(a, b)
-        case ast.Sub():
-            return magnitudes.subtracted(a, b)
-        case ast.Mult():
-            return magnitudes.multiplied(a, b)
-        case ast.Div():
-            return magnitudes.divided(a, b, NUMPY)
-    summands = np.shape(a.value)[-1] if np.ndim(a.value) else 1
-    return Sized(
-        a.value @ b.value, a.magnitude @ b.magnitude, False, a.operations + b.operations + 2.0 * summands
-    )
+    if not isinstance(op, ast.MatMult):
+        return magnitudes.combined(op, a, b, NUMPY)
+    operations = a.operations + b.operations + 2.0 * (np.shape(a.value)[-1] if np.ndim(a.value) else 1)
+    return Sized(a.value @ b.value, a.magnitude @ b.magnitude, False, operations)

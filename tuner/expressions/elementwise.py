@@ -109,6 +109,13 @@ def exponent_of(node: ast.expr) -> float | None:
     return None
 
 
+def checked_exponent(node: ast.expr) -> float:
+    """Return the exponent of an expression that was checked, so that it has one."""
+    exponent = exponent_of(node)
+    assert exponent is not None
+    return exponent
+
+
 def multiplications(exponent: float) -> int:
     """Return the multiplications (and a division) of a power by repeated squaring; 1 for an exponent with a
     fraction."""
@@ -188,12 +195,13 @@ def _exponent(node: ast.expr, text: str) -> ast.expr:
     return ast.UnaryOp(ast.USub(), constant) if exponent < 0 else constant
 
 
-_SIGNS: dict[type[ast.operator], tuple[str, int]] = {
+SIGNS: dict[type[ast.operator], tuple[str, int]] = {
     ast.Add: ("+", 1),
     ast.Sub: ("-", 1),
     ast.Mult: ("*", 2),
     ast.Div: ("/", 2),
 }
+"""The sign of an operation, and how tightly it binds."""
 
 
 def _text(node: ast.expr, binds: int = 0) -> str:
@@ -212,7 +220,7 @@ def _text(node: ast.expr, binds: int = 0) -> str:
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
             text, own = f"{_text(left, 5)} ** {_text(right)}", 4
         case ast.BinOp(left=left, op=op, right=right):
-            sign, own = _SIGNS[type(op)]
+            sign, own = SIGNS[type(op)]
             text = f"{_text(left, own)} {sign} {_text(right, own + 1)}"
         case ast.Compare(left=left, ops=[comparison], comparators=[right]):
             return f"{_text(left)} {COMPARISONS[type(comparison)]} {_text(right)}"
@@ -228,9 +236,7 @@ def _operations(node: ast.expr) -> int:
         case ast.UnaryOp(operand=operand):
             return _operations(operand)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            exponent = exponent_of(right)
-            assert exponent is not None
-            return _operations(left) + multiplications(exponent)
+            return _operations(left) + multiplications(checked_exponent(right))
         case ast.BinOp(left=left, right=right) | ast.Compare(left=left, comparators=[right]):
             return 1 + _operations(left) + _operations(right)
         case ast.Call(args=arguments):

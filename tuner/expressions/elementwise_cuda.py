@@ -14,11 +14,17 @@ from typing import Any
 import numpy as np
 
 from tuner.expressions import magnitudes
-from tuner.expressions.elementwise import COMPARISONS, ElementExpression, exponent_of, parse_element
+from tuner.expressions.elementwise import (
+    COMPARISONS,
+    FUNCTIONS,
+    SIGNS,
+    ElementExpression,
+    checked_exponent,
+    parse_element,
+)
 from tuner.expressions.magnitudes import ANYTHING, Sized
 
-_C_NAMES = {"abs": "fabs", "maximum": "fmax", "minimum": "fmin"}
-_OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+_C_NAMES = {"abs": "fabs", "maximum": "fmax", "minimum": "fmin", "power": "pow"}
 
 
 def cuda(text: str) -> str:
@@ -68,12 +74,10 @@ def _value(node: ast.expr, kind: str, variable: Callable[[str], str]) -> str:
         case ast.UnaryOp(operand=operand):
             return f"(-{run(operand)})"
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            exponent = exponent_of(right)
-            assert exponent is not None
             simple = isinstance(left, ast.Name | ast.Constant)
-            return _power(run(left), exponent, kind, simple=simple)
+            return _power(run(left), checked_exponent(right), kind, simple=simple)
         case ast.BinOp(left=left, op=op, right=right):
-            return f"({run(left)} {_OPERATORS[type(op)]} {run(right)})"
+            return f"({run(left)} {SIGNS[type(op)][0]} {run(right)})"
         case ast.Call(func=ast.Name(id="where"), args=[ast.Compare() as condition, then, otherwise]):
             sign = COMPARISONS[type(condition.ops[0])]
             comparison = f"{run(condition.left)} {sign} {run(condition.comparators[0])}"
@@ -167,12 +171,7 @@ class _Recorder:
         while any(name.startswith(self._prefix) for name in expression.names):
             self._prefix += "_"
         self.functions: magnitudes.Functions = {
-            **{
-                name: self._function(_C_NAMES.get(name, name))
-                for name in ("abs", "maximum", "minimum", "sqrt")
-            },
-            **{name: self._function(name) for name in ("exp", "log", "tanh", "sin", "cos")},
-            "power": self._function("pow"),
+            **{name: self._function(_C_NAMES.get(name, name)) for name in (*FUNCTIONS, "power")},
             "where": self.where,
             "equal": lambda left, right: self.number(left).equals(right),
             "number": self.number,
@@ -211,17 +210,9 @@ def _sized(node: ast.expr, recorder: _Recorder) -> Sized:
         case ast.UnaryOp(operand=operand):
             return magnitudes.negated(run(operand))
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            exponent = exponent_of(right)
-            assert exponent is not None
-            return magnitudes.powered(run(left), exponent, functions)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return magnitudes.added(run(left), run(right))
-        case ast.BinOp(left=left, op=ast.Sub(), right=right):
-            return magnitudes.subtracted(run(left), run(right))
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            return magnitudes.multiplied(run(left), run(right))
-        case ast.BinOp(left=left, right=right):
-            return magnitudes.divided(run(left), run(right), functions)
+            return magnitudes.powered(run(left), checked_exponent(right), functions)
+        case ast.BinOp(left=left, op=op, right=right):
+            return magnitudes.combined(op, run(left), run(right), functions)
         case ast.Call(func=ast.Name(id="where"), args=[ast.Compare() as condition, then, otherwise]):
             a, b = run(condition.left), run(condition.comparators[0])
             sign = COMPARISONS[type(condition.ops[0])]

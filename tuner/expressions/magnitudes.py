@@ -15,11 +15,15 @@ beyond rounding of sqrtf and division).
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from tuner.expressions.elementwise import FUNCTIONS
+from tuner.expressions.evaluation import BINARY
 
 UNIT = 2.0**-24
 MAX_CONDITION = 2.0**14
@@ -64,19 +68,13 @@ def negated(a: Sized) -> Sized:
     return Sized(-a.value, a.magnitude, a.exact, a.operations)
 
 
-def added(a: Sized, b: Sized) -> Sized:
-    """Return ``a + b``."""
-    return Sized(a.value + b.value, a.magnitude + b.magnitude, False, a.operations + b.operations + 1)
-
-
-def subtracted(a: Sized, b: Sized) -> Sized:
-    """Return ``a - b``."""
-    return Sized(a.value - b.value, a.magnitude + b.magnitude, False, a.operations + b.operations + 1)
-
-
-def multiplied(a: Sized, b: Sized) -> Sized:
-    """Return ``a * b``."""
-    return Sized(a.value * b.value, a.magnitude * b.magnitude, False, a.operations + b.operations + 1)
+def combined(op: ast.operator, a: Sized, b: Sized, functions: Functions) -> Sized:
+    """Return ``a + b``, ``a - b``, ``a * b`` or ``a / b``."""
+    if isinstance(op, ast.Div):
+        return divided(a, b, functions)
+    value = BINARY[type(op)](a.value, b.value)
+    magnitude = a.magnitude * b.magnitude if isinstance(op, ast.Mult) else a.magnitude + b.magnitude
+    return Sized(value, magnitude, False, a.operations + b.operations + 1)
 
 
 def divided(a: Sized, b: Sized, functions: Functions) -> Sized:
@@ -188,16 +186,7 @@ def _numpy_power(base: Any, exponent: float) -> Any:
 
 
 NUMPY: Functions = {
-    "abs": np.abs,
-    "sqrt": np.sqrt,
-    "exp": np.exp,
-    "log": np.log,
-    "tanh": np.tanh,
-    "sin": np.sin,
-    "cos": np.cos,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "where": np.where,
+    **{name: getattr(np, name) for name in FUNCTIONS},
     "equal": np.equal,
     "power": _numpy_power,
     "number": float,

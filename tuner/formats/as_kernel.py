@@ -14,7 +14,14 @@ from typing import Any
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.errors import RecordingError
 from tuner.expressions.arithmetic import parse
-from tuner.formats.foreign_recording import VARIANT, ForeignRecording, ForeignRow, read_json
+from tuner.formats.foreign_recording import (
+    VARIANT,
+    ForeignRecording,
+    ForeignRow,
+    check_parameters,
+    damaged,
+    read_json,
+)
 from tuner.formats.kernel_tuner_cache import is_cache, read_cache
 from tuner.formats.recording import FORMAT, RecordedProblem, Recording, Row
 from tuner.formats.t1 import T1Space, is_t1, read_t1
@@ -59,10 +66,13 @@ def read_results(path: Path) -> ForeignRecording:
         RecordingError: it is neither.
     """
     data = read_json(path)
-    if is_cache(data):
-        return read_cache(path, data)
-    if is_t4(data):
-        return read_t4(path, data)
+    if read := read_cache if is_cache(data) else read_t4 if is_t4(data) else None:
+        try:
+            results = read(path, data)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise damaged(path, error, "fetch it again") from None
+        check_parameters(path, results)
+        return results
     if is_t1(data):
         raise RecordingError(f"{path}: a T1 file has no results", "name it with --space")
     if isinstance(data, dict) and data.get("format") == FORMAT:
@@ -182,11 +192,9 @@ def _row(row: ForeignRow) -> Row:
 
 def _digest(results: ForeignRecording, t1: T1Space | None) -> str:
     """Hash all that a search sees: only with the same can a run be resumed."""
-    described: list[Any] = [
-        results.format,
-        {name: list(values) for name, values in results.parameters.items()},
-    ]
-    described.append([[list(key), str(row.status), row.ranked_ns] for key, row in results.rows.items()])
+    parameters = {name: list(values) for name, values in results.parameters.items()}
+    rows = [[list(key), str(row.status), row.ranked_ns] for key, row in results.rows.items()]
+    described: list[Any] = [results.format, parameters, rows]
     if t1 is not None:
         described.append([text for text, _ in t1.conditions])
         described.append({name: list(p.values) for name, p in t1.parameters.items()})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import DatabaseError
+from tuner.files import whole_file
 
 
 @contextmanager
@@ -21,17 +21,13 @@ def new_file(path: Path) -> Iterator[Path]:
     Raises:
         DatabaseError: there is something of that name, or it cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         if os.path.lexists(path):
             raise DatabaseError(f"{path} exists already", "remove it, or name a new file with -o")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield partial
-        os.link(partial, path)  # unlike a rename, it fails where another process was faster
+        with whole_file(path) as partial:
+            yield partial
     except OSError as error:
         raise DatabaseError(f"{path}: {error.strerror or error}", "name another file with -o") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def json_text(data: Any) -> str:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tuner.errors import RecordingError
 from tuner.kernel.variant_spec import ParameterSpec
 from tuner.model import Configuration, Status, Value
-from tuner.space.space import SearchSpace, VariantSpace
 
 MAX_BYTES = 256 << 20
 """Of JSON, unpacked; reading it takes several times as much memory."""
@@ -68,7 +63,6 @@ class ForeignRecording:
         name: of the file, without its endings.
         parameters: names with their values, in the file's order.
         rows: what was recorded, by the values of the parameters.
-        defaults: values of a default configuration, as far as they are given.
         format: the name of the file's format.
         kernel: what was tuned; the file's name if it does not say.
         gpu: the device's name; empty where it is not known.
@@ -80,25 +74,18 @@ class ForeignRecording:
     name: str
     parameters: Mapping[str, tuple[Value, ...]]
     rows: Mapping[Key, ForeignRow]
-    defaults: Mapping[str, Value]
-    format: str = ""
-    kernel: str = ""
+    format: str
+    kernel: str
     gpu: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "time"
 
-    @cached_property
-    def times_ns(self) -> dict[Key, float | None]:
-        """What each recorded configuration is ranked by, or None for a failure."""
-        return {key: row.ranked_ns for key, row in self.rows.items()}
-
     @property
     def specs(self) -> list[ParameterSpec]:
-        """The parameters as those of a kernel."""
+        """The parameters as those of a kernel; the middle value stands for a default, as the file has none."""
         return [
-            ParameterSpec(name, values, self.defaults.get(name, values[len(values) // 2]))
-            for name, values in self.parameters.items()
+            ParameterSpec(name, values, values[len(values) // 2]) for name, values in self.parameters.items()
         ]
 
     def configuration(self, values: Sequence[Value]) -> Configuration:
@@ -109,12 +96,6 @@ class ForeignRecording:
         """Return each recorded configuration as the indices of its values."""
         tables = [{value: i for i, value in enumerate(values)} for values in self.parameters.values()]
         return [[table[v] for table, v in zip(tables, key, strict=True)] for key in self.rows]
-
-    def space(self) -> SearchSpace:
-        """Return what was recorded as the valid set."""
-        specs = self.specs
-        matrix = np.array(self.indices(), dtype=np.int16).reshape(len(self.rows), len(specs))
-        return SearchSpace([VariantSpace(VARIANT, specs, matrix)], math.prod(len(s.values) for s in specs))
 
 
 def read_json(path: Path) -> Any:
@@ -202,17 +183,15 @@ def checked_key(path: Path, values: Sequence[Any]) -> Key:
     return tuple(values)
 
 
-def checked_parameters(
-    path: Path, parameters: Mapping[str, tuple[Value, ...]], rows: Mapping[Key, ForeignRow]
-) -> None:
+def check_parameters(path: Path, recording: ForeignRecording) -> None:
     """Refuse a recording that is not a space.
 
     Raises:
         RecordingError: nothing was recorded, or a parameter has too many values.
     """
-    if not rows or not parameters:
+    if not recording.rows or not recording.parameters:
         raise RecordingError(f"{path}: no configuration is recorded in it", "name a file with results")
-    for name, values in parameters.items():
+    for name, values in recording.parameters.items():
         if len(values) > MAX_VALUES:
             raise RecordingError(
                 f"{path}: {name} has {len(values)} values", f"at most {MAX_VALUES} are allowed"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tuner import __version__
 from tuner.database.database import Database
 from tuner.database.records import Winner
-from tuner.errors import DatabaseError
 from tuner.formats.as_kernel import ForeignResults
 from tuner.model import Configuration, Run, Trial, digest
 
@@ -47,7 +46,7 @@ def import_foreign(database: Database, results: ForeignResults) -> Imported:
     ]  # fmt: skip
     ranked = [trial for trial in trials if trial.time_ns is not None]
     best = min(ranked, key=lambda trial: trial.time_ns or 0.0, default=None)
-    added = not _there(database, run.id)
+    added = run.id not in database.run_ids()
     if added:
         with database.transaction():
             database.start_run(run)
@@ -58,9 +57,8 @@ def import_foreign(database: Database, results: ForeignResults) -> Imported:
                 )
             database.finish_run(run.id, "finished", {"trials": len(trials)})
     failures = len(trials) - len(ranked)
-    if best is None:
-        return Imported(run, len(trials), failures, None, None, added)
-    return Imported(run, len(trials), failures, best.configuration, best.time_ns, added)
+    configuration, best_ns = (best.configuration, best.time_ns) if best else (None, None)
+    return Imported(run, len(trials), failures, configuration, best_ns, added)
 
 
 def _run(results: ForeignResults) -> Run:
@@ -80,11 +78,3 @@ def _run(results: ForeignResults) -> Run:
         versions={"kernel-tune": __version__, **recording.versions},
         conditions=recording.conditions,
     )
-
-
-def _there(database: Database, run_id: str) -> bool:
-    try:
-        database.run_state(run_id)
-    except DatabaseError:
-        return False
-    return True

@@ -12,18 +12,15 @@ from tuner.formats.foreign_recording import (
     ForeignRecording,
     ForeignRow,
     checked_key,
-    checked_parameters,
-    damaged,
     failure_named,
     milliseconds,
-    read_json,
     samples,
     seconds,
     stem,
 )
 from tuner.formats.results import Results
 from tuner.formats.t4 import failure, invalidity
-from tuner.model import Status, Value
+from tuner.model import Status
 
 FORMAT = "Kernel Tuner cache"
 AXES = ("x", "y", "z")
@@ -35,41 +32,33 @@ def is_cache(data: object) -> bool:
     return isinstance(data, dict) and "cache" in data and "tune_params_keys" in data
 
 
-def read_cache(path: Path, data: Any = None, defaults: Mapping[str, Value] | None = None) -> ForeignRecording:
-    """Return the results in a cache file.
+def read_cache(path: Path, data: Mapping[str, Any]) -> ForeignRecording:
+    """Return the results in the content of a cache file.
 
     Raises:
-        RecordingError: it is not one, or its objective is neither a time nor a rate.
+        RecordingError: its objective is neither a time nor a rate, or a value cannot be a parameter's.
+        KeyError, TypeError, AttributeError: the content is damaged.
     """
-    data = read_json(path) if data is None else data
-    if not is_cache(data):
-        raise RecordingError(f"{path}: not a Kernel Tuner cache", "name a T4 or cache file")
     objective = str(data.get("objective") or "time")
     if objective != "time" and not objective.endswith("/s"):
         raise RecordingError(
             f"{path}: its objective {objective} is neither time nor a rate", "record it with one of them"
         )
-    try:
-        names = [str(name) for name in data["tune_params_keys"]]
-        checked_key(path, names)
-        rows = {
-            checked_key(path, [row[name] for name in names]): _row(row, objective)
-            for row in data["cache"].values()
-        }
-        parameters = {
-            name: tuple(dict.fromkeys([*data["tune_params"][name], *(key[j] for key in rows)]))
-            for j, name in enumerate(names)
-        }
-        for values in parameters.values():
-            checked_key(path, values)
-        gpu, kernel = str(data.get("device_name") or ""), str(data.get("kernel_name") or "")
-    except (KeyError, TypeError, AttributeError) as error:
-        raise damaged(path, error, "fetch it again") from None
-    checked_parameters(path, parameters, rows)
-    return ForeignRecording(
-        stem(path), parameters, rows, dict(defaults or {}), FORMAT, kernel or stem(path), gpu,
-        _sizes(data.get("problem_size")), {}, objective,
-    )  # fmt: skip
+    names = [str(name) for name in data["tune_params_keys"]]
+    checked_key(path, names)
+    rows = {
+        checked_key(path, [row[name] for name in names]): _row(row, objective)
+        for row in data["cache"].values()
+    }
+    parameters = {
+        name: tuple(dict.fromkeys([*data["tune_params"][name], *(key[j] for key in rows)]))
+        for j, name in enumerate(names)
+    }
+    for values in parameters.values():
+        checked_key(path, values)
+    gpu, kernel = str(data.get("device_name") or ""), str(data.get("kernel_name") or stem(path))
+    sizes = _sizes(data.get("problem_size"))
+    return ForeignRecording(stem(path), parameters, rows, FORMAT, kernel, gpu, sizes, {}, objective)
 
 
 def _row(row: Mapping[str, Any], objective: str) -> ForeignRow:

@@ -17,6 +17,7 @@ from typing import Any
 from tuner import paths
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.errors import RecordingError
+from tuner.files import whole_file
 from tuner.formats import recorded_data
 from tuner.formats.recorded_data import Invalid
 from tuner.kernel.render import render, source_digest
@@ -28,7 +29,8 @@ FORMAT = "kernel-tune recording"
 VERSION = 1
 OF_FILE = ("format", "version", "kernel", "gpu", "recorded", "versions", "mode", "regime", "problems")
 OF_PROBLEM = ("problem", "resources", "variants")
-OF_VARIANT = ("parameters", "values", "status", "samples_ns", "resources", "error", "source")
+COLUMNS = ("values", "status", "samples_ns", "resources", "error", "source")
+OF_VARIANT = ("parameters", *COLUMNS)
 """The keys of a recording, and of each problem and variant in it; others are refused."""
 MAX_BYTES = 256 << 20
 """Of JSON, unpacked; reading it takes several times as much memory."""
@@ -111,10 +113,8 @@ def write_recording(path: Path, recording: Recording) -> None:
         "problems": [_encode_problem(problem) for problem in recording.problems],
     }
     text = json.dumps(data, separators=(",", ":")).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    new.write_bytes(gzip.compress(text, 9, mtime=0))
-    new.replace(path)
+    with whole_file(path, replace=True) as partial:
+        partial.write_bytes(gzip.compress(text, 9, mtime=0))
 
 
 def read_recording(path: Path) -> Recording:
@@ -143,26 +143,14 @@ def row_of(trial: Trial, source: str, samples_ns: Sequence[float]) -> Row:
 def _encode_problem(recorded: RecordedProblem) -> dict[str, Any]:
     variants: dict[str, dict[str, Any]] = {}
     for configuration, row in recorded.rows.items():
-        variant = variants.setdefault(
-            configuration.variant,
-            {
-                "parameters": list(configuration.values),
-                "values": [],
-                "status": [],
-                "samples_ns": [],
-                "resources": [],
-                "error": [],
-                "source": [],
-            },
-        )
-        variant["values"].append(list(configuration.values.values()))
-        variant["status"].append(row.status)
-        variant["samples_ns"].append([int(sample) for sample in row.samples_ns])
-        variant["resources"].append(
-            [getattr(row.resources, name) for name in RESOURCE_NAMES] if row.resources else None
-        )
-        variant["error"].append(row.error)
-        variant["source"].append(row.source)
+        values, resources = configuration.values, row.resources
+        empty = {"parameters": list(values), **{name: [] for name in COLUMNS}}
+        variant = variants.setdefault(configuration.variant, empty)
+        samples = [int(sample) for sample in row.samples_ns]
+        counts = [getattr(resources, name) for name in RESOURCE_NAMES] if resources else None
+        cells = (list(values.values()), row.status, samples, counts, row.error, row.source)
+        for name, cell in zip(COLUMNS, cells, strict=True):
+            variant[name].append(cell)
     return {"problem": recorded.problem.to_json(), "resources": list(RESOURCE_NAMES), "variants": variants}
 
 

@@ -6,24 +6,19 @@ Conditions are written as plain Python, which other tools evaluate; those of a f
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tuner.errors import DatabaseError, ExpressionError, RecordingError, SpaceError
+from tuner.errors import DatabaseError, ExpressionError, RecordingError
 from tuner.expressions.arithmetic import Expression, parse
-from tuner.formats.foreign_recording import VARIANT, damaged, read_json
+from tuner.formats.foreign_recording import damaged, read_json
 from tuner.formats.t1_values import parse_values
 from tuner.kernel.plan import make_plan, tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, ParameterSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
-from tuner.space.enumeration import enumerate_valid
-from tuner.space.space import SearchSpace, VariantSpace
 
 TYPES = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "half"}
 """Types in T1, by dtype; it has none for bfloat16, which gets one of its size."""
@@ -45,25 +40,6 @@ class T1Space:
     kernel: str
     parameters: dict[str, ParameterSpec]
     conditions: tuple[tuple[str, Expression], ...]
-
-    @property
-    def defaults(self) -> dict[str, Value]:
-        """The default value of each parameter."""
-        return {name: parameter.default for name, parameter in self.parameters.items()}
-
-    def space(self, seed: int = 0) -> SearchSpace:
-        """Return all configurations that the conditions allow, or a sample if they are too many.
-
-        Raises:
-            SpaceError: they allow nothing.
-        """
-        variant = VariantSpec(VARIANT, "", None, self.parameters, self.conditions, (), ())
-        allowed = {name: list(range(len(p.values))) for name, p in self.parameters.items()}
-        valid = enumerate_valid(variant, allowed, {}, np.random.default_rng(seed))
-        if not len(valid.matrix):
-            raise SpaceError(f"{self.kernel}: no configuration is valid ({valid.excluded_by})")
-        space = VariantSpace(VARIANT, tuple(self.parameters.values()), valid.matrix)
-        return SearchSpace([space], math.prod(map(len, allowed.values())), valid.sampled)
 
 
 def is_t1(data: object) -> bool:

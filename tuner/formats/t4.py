@@ -14,11 +14,8 @@ from tuner.formats.foreign_recording import (
     ForeignRecording,
     ForeignRow,
     checked_key,
-    checked_parameters,
-    damaged,
     failure_named,
     milliseconds,
-    read_json,
     samples,
     seconds,
     stem,
@@ -59,42 +56,31 @@ def is_t4(data: object) -> bool:
     return isinstance(data, dict) and isinstance(data.get("results"), list)
 
 
-def read_t4(path: Path, data: Any = None, defaults: Mapping[str, Value] | None = None) -> ForeignRecording:
-    """Return the results in a T4 file; only ``invalidity`` says which are valid, and times are in milliseconds.
+def read_t4(path: Path, data: Mapping[str, Any]) -> ForeignRecording:
+    """Return the results in the content of a T4 file.
+
+    Only ``invalidity`` says which are valid, and times are in milliseconds.
 
     Raises:
-        RecordingError: it is not one.
+        RecordingError: it has no results, or a value cannot be a parameter's.
+        KeyError, TypeError, AttributeError: the content is damaged.
     """
-    data = read_json(path) if data is None else data
-    if not is_t4(data) or not data["results"]:
+    if not data["results"]:
         raise RecordingError(f"{path}: not a T4 file with results", "name a T4 or cache file")
-    try:
-        names = [str(name) for name in data["results"][0]["configuration"]]
-        checked_key(path, names)
-        rows = {
-            checked_key(path, [result["configuration"][name] for name in names]): _row(result)
-            for result in data["results"]
-        }
-        metadata = data.get("metadata") or {}
-        kernel, gpu = _name_in(metadata, "kernel"), _name_in(metadata, "device")
-    except (KeyError, TypeError, AttributeError) as error:
-        raise damaged(path, error, "fetch it again") from None
+    names = [str(name) for name in data["results"][0]["configuration"]]
+    checked_key(path, names)
+    rows = {
+        checked_key(path, [result["configuration"][name] for name in names]): _row(result)
+        for result in data["results"]
+    }
+    metadata = data.get("metadata") or {}
+    kernel, gpu = _name_in(metadata, "kernel") or stem(path), _name_in(metadata, "device")
     parameters: dict[str, tuple[Value, ...]] = {}
     for j, name in enumerate(names):
         values = dict.fromkeys(key[j] for key in rows)
         text = any(isinstance(value, str) for value in values)
         parameters[name] = tuple(values if text else sorted(values))
-    checked_parameters(path, parameters, rows)
-    return ForeignRecording(
-        stem(path),
-        parameters,
-        rows,
-        dict(defaults or {}),
-        FORMAT,
-        kernel or stem(path),
-        gpu,
-        metadata=metadata,
-    )
+    return ForeignRecording(stem(path), parameters, rows, FORMAT, kernel, gpu, metadata=metadata)
 
 
 def _name_in(metadata: Mapping[str, Any], key: str) -> str:
