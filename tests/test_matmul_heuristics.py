@@ -1,4 +1,4 @@
-"""NVIDIA's matmul heuristics as a source of seeds, by a stand-in, and by the package itself where it is installed."""
+"""Initial configurations from NVIDIA's matmul heuristics: a fake package, and the real one where it is installed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ when = "parts_of_k == 1"
 parameters = { block_size = "cta_m", items = "load_stages" }
 """
 
-STAND_IN = '''
+FAKE_PACKAGE = '''
 """Answers as the real one does, from answers.json; and writes down what it was asked."""
 import enum
 import json
@@ -104,12 +104,12 @@ Answer = Callable[[Any], Path]
 
 @pytest.fixture
 def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Answer:
-    """Put the stand-in in the package's place, and have it give these answers."""
+    """Install a fake package that gives these answers."""
     folder = tmp_path / "site" / "nvMatmulHeuristics"
 
     def give(answers: Any) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "__init__.py").write_text(STAND_IN)
+        (folder / "__init__.py").write_text(FAKE_PACKAGE)
         (folder / "answers.json").write_text(json.dumps(answers))
         monkeypatch.syspath_prepend(str(folder.parent))
         monkeypatch.setattr(matmul_heuristics, "installed", lambda: True)
@@ -167,7 +167,7 @@ def test_what_is_wrong_is_refused(tmp_path: Path, old: str, new: str, words: tup
 
 def test_a_table_without_a_way_is_refused(tmp_path: Path) -> None:
     path = write_kernel(tmp_path, extra=HEURISTICS[: HEURISTICS.index("[[")])
-    with pytest.raises(KernelError, match="heuristics.matmul.into"):
+    with pytest.raises(KernelError, match=r"heuristics\.matmul\.into"):
         read_kernel(path)
 
 
@@ -269,12 +269,12 @@ def test_its_faults_cost_nothing(
     with pytest.raises(TunerError) as caught:
         proposed(kernel)
     assert words in str(caught.value)
-    assert "--seeds kernel" in str(caught.value)
+    assert "--initial kernel" in str(caught.value)
     assert "\n" not in str(caught.value)
     space = SearchSpace.from_kernel(kernel, kernel.problem(), H200)
-    seeds = gather(kernel, kernel.problem(), H200, space, "auto", recorded=False)
-    assert not seeds.sources
-    assert words in seeds.notes[0]
+    initial = gather(kernel, kernel.problem(), H200, space, "auto", recorded=False)
+    assert not initial.sources
+    assert words in initial.notes[0]
     with pytest.raises(TunerError):
         gather(kernel, kernel.problem(), H200, space, "all", recorded=False)
 
@@ -319,7 +319,7 @@ def test_a_recording_does_without(kernel: KernelSpec, answer: Answer) -> None:
     assert [sources(which) for which in ("auto", "kernel", "heuristics", "all")] == [0, 0, 1, 1]
 
 
-def test_insisting_on_what_is_not_there(
+def test_requiring_what_is_not_installed(
     tmp_path: Path, kernel: KernelSpec, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matmul_heuristics, "installed", lambda: False)

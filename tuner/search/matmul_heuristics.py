@@ -1,7 +1,7 @@
-"""NVIDIA's matmul heuristics as a source of seeds: the proposals for a product, moved to the nearest configurations.
+"""Initial configurations from NVIDIA's matmul heuristics: the nearest to what they propose for a product.
 
 The package (``nvidia-matmul-heuristics`` on PyPI) is optional. It names tiles, stages and clusters for the kernels of
-CUTLASS; what they are called here says ``[heuristics.matmul]`` in a kernel's file.
+CUTLASS; ``[heuristics.matmul]`` in a kernel's file names the parameters here that they correspond to.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PACKAGE = "nvidia-matmul-heuristics"
 MODULE = "nvMatmulHeuristics"
 DEADLINE_S = 10.0
 """An answer takes a few milliseconds, and the process that gives it some tenths of a second."""
-ASKED = 16
-"""Proposals asked for: several differ only in what this tuner's kernels do not have, such as the warps' tiles."""
+REQUESTED_PROPOSALS = 16
+"""More than are tried: several differ only in what this tuner's kernels do not have, such as the warps' tiles."""
 MAX_PROPOSALS = 4
-"""Different configurations that are tried of them."""
+"""Different configurations that are tried."""
 MAX_SIZE = 2**31 - 1
 
 LETTERS = {"float16": "H", "bfloat16": "T", "float32": "S", "float64": "D"}
@@ -67,22 +67,22 @@ to choose among them)."""
 
 
 def installed() -> bool:
-    """Whether the package is there; it is not imported."""
+    """Return whether the package is installed; it is not imported."""
     return importlib.util.find_spec(MODULE) is not None
 
 
 def require() -> None:
-    """Insist that the package is there.
+    """Require the package.
 
     Raises:
-        UsageError: it is not.
+        UsageError: it is not installed.
     """
     if not installed():
         raise UsageError(f"{PACKAGE} is not installed", "in the checkout: pip install '.[heuristics]'")
 
 
 def source() -> str:
-    """Name the package with its version."""
+    """Return the package's name and version."""
     try:
         return f"{PACKAGE} {importlib.metadata.version(PACKAGE)}"
     except importlib.metadata.PackageNotFoundError:
@@ -95,8 +95,8 @@ def propose(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace) 
     Args:
         kernel: with ``[heuristics.matmul]``; one without it, or a problem for which it does not hold, has no proposals.
         problem: what is computed.
-        gpu: stands for the most similar one that the library knows.
-        space: where the configurations are looked for.
+        gpu: the library is asked about the most similar one that it has.
+        space: holds the configurations.
 
     Raises:
         UsageError: the package is not installed.
@@ -109,23 +109,25 @@ def propose(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace) 
     if request is None:
         return []
     require()
-    found: dict[Configuration, None] = {}
+    proposed: dict[Configuration, None] = {}
     for proposal in _ask(request):
-        configuration = place(spec.into, {**names, **structs.asdict(proposal)}, space)
+        configuration = nearest_configuration(spec.into, {**names, **structs.asdict(proposal)}, space)
         if configuration is not None:
-            found[configuration] = None
-        if len(found) == MAX_PROPOSALS:
+            proposed[configuration] = None
+        if len(proposed) == MAX_PROPOSALS:
             break
-    return list(found)
+    return list(proposed)
 
 
-def place(into: Sequence[ProposalSpec], names: Mapping[str, Any], space: SearchSpace) -> Configuration | None:
-    """Move a proposal to the nearest configuration of the first variant that takes it; None where none does.
+def nearest_configuration(
+    into: Sequence[ProposalSpec], names: Mapping[str, Any], space: SearchSpace
+) -> Configuration | None:
+    """Return the configuration nearest to a proposal, of the first variant that takes it; None if none does.
 
     Args:
         into: the ways into variants.
-        names: what expressions know: the problem, the device's limits, the proposal.
-        space: where it is looked for.
+        names: for expressions: the problem, the device's limits, the proposal.
+        space: holds the variants.
     """
     variants = {variant.name: variant for variant in space.variants}
     for way in into:
@@ -143,7 +145,7 @@ def place(into: Sequence[ProposalSpec], names: Mapping[str, Any], space: SearchS
 
 
 def similar_gpu(gpu: Gpu) -> str | None:
-    """Return the library's name of the most similar GPU of the same compute capability; None where there is none."""
+    """Return the library's name of the most similar GPU of the same compute capability; None if there is none."""
     words = set(gpu.name.upper().replace("-", " ").split())
     alike = {name: sms for name, (cc, sms) in GPUS.items() if cc == gpu.cc}
     return min(
@@ -157,13 +159,13 @@ def similar_gpu(gpu: Gpu) -> str | None:
 
 
 def _request(spec: MatmulSpec, names: Mapping[str, Any], gpu: Gpu) -> ProposalRequest | None:
-    """Put the problem into the library's words; None where it has none for it."""
+    """Return the problem in the library's terms; None if it has none for it."""
     sizes = {name: int(size.evaluate(names)) for name, size in spec.sizes.items()}
     dtypes = [
         str(names.get(spec.dtypes[role], spec.dtypes[role])) for role in ("input", "accumulate", "output")
     ]
-    known = similar_gpu(gpu)
-    if known is None or any(dtype not in LETTERS for dtype in dtypes):
+    library_gpu = similar_gpu(gpu)
+    if library_gpu is None or any(dtype not in LETTERS for dtype in dtypes):
         return None
     if not all(1 <= size <= MAX_SIZE for size in sizes.values()):
         return None
@@ -172,15 +174,15 @@ def _request(spec: MatmulSpec, names: Mapping[str, Any], gpu: Gpu) -> ProposalRe
         **sizes,
         layout=f"{layout}_ROW_MAJOR",
         precision="".join(LETTERS[dtype] for dtype in dtypes),
-        # CUTLASS 3 stands for kernels with TMA and clusters, CUTLASS 2 for those without.
+        # CUTLASS 3: kernels with TMA and clusters; CUTLASS 2: kernels without.
         target="CUTLASS3" if gpu.cc // 10 in (9, 10) else "CUTLASS",
-        gpu=known,
-        count=ASKED,
+        gpu=library_gpu,
+        count=REQUESTED_PROPOSALS,
     )
 
 
 def _ask(request: ProposalRequest) -> tuple[Proposal, ...]:
-    remedy = "leave it out with --seeds kernel"
+    remedy = "leave it out with --initial kernel"
     try:
         reply = ask_once("tuner.search.matmul_worker", PROPOSING, request, DEADLINE_S)
     except ChildDied as death:

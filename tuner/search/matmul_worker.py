@@ -11,23 +11,23 @@ from tuner.protocol.heuristics import PROPOSING, Proposal, ProposalRequest, Prop
 
 MEMORY_LIMIT_BYTES = 4 << 30
 _kept: list[Any] = []
-"""The library's objects, which nothing takes down: version 0.1.0.27 can crash at that."""
+"""The library's objects, never destroyed: version 0.1.0.27 can crash while doing so."""
 
 
 def proposals(request: ProposalRequest) -> Proposals:
-    """Return what the library proposes for a product, what it takes to be fastest first."""
+    """Return the library's proposals for a product, the fastest by its own model first."""
     import nvMatmulHeuristics as library  # noqa: N813
 
     layout = library.NvMatmulHeuristicsMatmulLayout[request.layout]
-    found = library.NvMatmulHeuristicsInterfaceEx(
+    heuristics = library.NvMatmulHeuristicsInterfaceEx(
         backend=library.NvMatmulHeuristicsTarget[request.target],
         flags=library.NvMatmulHeuristicsFlags.PERF_MODEL_BASED_AUTO_TUNING,
         # Named, because the library would otherwise open a CUDA context to look for one.
         gpu=library.NvMatmulHeuristicsNvidiaGpu[request.gpu],
     )
-    _kept.append(found)
-    problem = found.makeNvMatmulHeuristicsProblem(request.m, request.n, request.k, layout)
-    answers = found.get(problem, request.count, request.precision)
+    _kept.append(heuristics)
+    problem = heuristics.makeNvMatmulHeuristicsProblem(request.m, request.n, request.k, layout)
+    answers = heuristics.get(problem, request.count, request.precision)
     answers.sort(key=lambda answer: answer["runtime"])
     return Proposals(tuple(_proposal(answer["kernel"]) for answer in answers))
 
@@ -58,7 +58,7 @@ def main() -> None:
         return
     try:
         reply: Proposals | ProposalsFailed = proposals(request)
-    except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the search goes on without it
+    except Exception as error:  # noqa: BLE001 - the search goes on without proposals
         reply = ProposalsFailed(" ".join(f"{type(error).__name__}: {error}".split()))
     pipe.send(reply)
     os._exit(0)
