@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
 
 from tuner.cli.diagnosis import examine
+from tuner.report.tables import show_json
 
 
 def doctor(calibrate: bool, as_json: bool) -> None:
     """Print the state of everything that tuning needs; exit status 1 if tuning on a GPU cannot work."""
     diagnoses = examine(calibrate=calibrate)
     if as_json:
-        click.echo(json.dumps([vars(one) for one in diagnoses], indent=2))
+        show_json([vars(one) for one in diagnoses])
     else:
         for one in diagnoses:
             click.echo(

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
-import click
-
 from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.report.tables import show
+from tuner.report.tables import show, show_json
 
 
 def list_kernels(as_json: bool) -> None:
     """Print the built-in kernels with their variants."""
     kernels = [load_kernel(name) for name in builtin_kernels()]
+    rows = [(kernel.name, kernel.summary, list(kernel.variants), list(kernel.presets)) for kernel in kernels]
     if as_json:
-        rows = [
-            {"kernel": k.name, "summary": k.summary, "variants": list(k.variants), "presets": list(k.presets)}
-            for k in kernels
-        ]
-        click.echo(json.dumps(rows, indent=2))
+        keys = ("kernel", "summary", "variants", "presets")
+        show_json([dict(zip(keys, row, strict=True)) for row in rows])
         return
-    show(
-        ["kernel", "what it computes", "variants", "presets"],
-        [[k.name, k.summary, ", ".join(k.variants), ", ".join(k.presets)] for k in kernels],
-    )
+    heads = ("kernel", "what it computes", "variants", "presets")
+    show(heads, [(name, text, ", ".join(of), ", ".join(presets)) for name, text, of, presets in rows])

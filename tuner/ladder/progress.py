@@ -6,16 +6,10 @@ import sys
 import time
 from collections.abc import Mapping
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.padding import Padding
-from rich.progress_bar import ProgressBar
-from rich.text import Text
-
 from tuner.ladder.report import sizes_text
 from tuner.ladder.run import SweepProgress
 from tuner.model import Trial
-from tuner.report.progress import PLAIN_EVERY_S, REDRAW_EVERY_S
+from tuner.report.progress import PLAIN_EVERY_S, Panel
 from tuner.report.tables import duration
 from tuner.tuning.state import State
 
@@ -127,33 +121,27 @@ class _LiveSweep(_QuietSweep):
 
     def __init__(self) -> None:
         super().__init__()
-        self._live: Live | None = None
-        self._bar = ProgressBar(width=40)
-        self._drawn = 0.0
+        self._panel: Panel | None = None
 
     def announce(self) -> None:
-        if self._live is not None:
+        if self._panel is not None:
             self.show()
 
     def started(self, state: State) -> None:  # noqa: ARG002
         self.show()
 
     def show(self) -> None:
-        if self._live is None:
-            self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
-            self._live.start()
-        self._drawn = time.monotonic()
-        self._bar.update(self.ended + self.part, total=self.steps)
-        text = Text(self.line(), overflow="ellipsis", no_wrap=True)
-        # Without the padding a bar does not end its line.
-        self._live.update(Group(Padding(self._bar), text), refresh=True)
+        if self._panel is None:
+            self._panel = Panel()
+            self._panel.live.start()
+        self._panel.draw(self.ended + self.part, self.steps, [self.line()])
 
     def tick(self, state: State) -> None:  # noqa: ARG002
-        if time.monotonic() - self._drawn >= REDRAW_EVERY_S:
+        if self._panel is None or self._panel.due:
             self.show()
 
     def rest(self) -> None:
         # The cursor is hidden until the panel stops, however the ladder ends.
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        if self._panel is not None:
+            self._panel.live.stop()
+            self._panel = None

@@ -62,25 +62,22 @@ def show_level(ladder: Ladder, level: Level) -> None:
     if level.comparisons:
         rows = _rows(ladder, level, first)
         against = _against_head(level)
-        table = {
-            "step": [row["name"] for row in rows],
-            "in": [row["flavour"] for row in rows],
-            "time": [row["time"] for row in rows],
-            "rate": [row["rate"] for row in rows],
-            "of peak": [row["of_peak"] for row in rows],
-            f"over {first}": [row["over"] for row in rows],
-            against: [row["against"] for row in rows],
-            "verified": [row["verified"] for row in rows],
-            "what": [row["what"] for row in rows],
-        }
-        shown = {head: cells for head, cells in table.items() if any(cells)}
-        if all(row["verified"] == "yes" for row in rows):
-            del shown["verified"]
-        show(
-            list(shown),
-            zip(*shown.values(), strict=True),
-            right=("time", "rate", "of peak", f"over {first}"),
+        heads = (
+            "step",
+            "in",
+            "time",
+            "rate",
+            "of peak",
+            over := f"over {first}",
+            against,
+            "verified",
+            "what",
         )
+        table = dict(zip(heads, zip(*rows, strict=True), strict=True))
+        shown = {head: cells for head, cells in table.items() if any(cells)}
+        if set(shown["verified"]) == {"yes"}:
+            del shown["verified"]
+        show(list(shown), zip(*shown.values(), strict=True), right=("time", "rate", "of peak", over))
     for line in _notes(ladder, level, first):
         click.echo(f"  {printable(line)}")
     click.echo()
@@ -107,11 +104,11 @@ def _timed(level: Level) -> list[str]:
     return [line if one else f"{' and '.join(names)}: {line}" for line, names in lines.items()] + held
 
 
-def _rows(ladder: Ladder, level: Level, first: str) -> list[dict[str, str]]:
+def _rows(ladder: Ladder, level: Level, first: str) -> list[tuple[str, ...]]:
     """Return a row for each step in the ladder's order, then for each baseline."""
     steps = [(step.name, level.find(step.name)) for step in ladder.steps]
     rows = [
-        _row(level, *timed, first) if timed is not None else _empty(name)
+        _row(level, *timed, first) if timed is not None else (name, "", "-", "", "", "", "", "yes", "")
         for name, timed in steps
         if timed is not None or name in level.absent
     ]
@@ -120,24 +117,19 @@ def _rows(ladder: Ladder, level: Level, first: str) -> list[dict[str, str]]:
     return rows
 
 
-def _empty(name: str) -> dict[str, str]:
-    blank = dict.fromkeys(("flavour", "rate", "of_peak", "over", "against", "what"), "")
-    return {"name": name, **blank, "time": "-", "verified": "yes"}
-
-
-def _row(level: Level, comparison: InterleavedComparison, timing: Timing, first: str) -> dict[str, str]:
+def _row(level: Level, comparison: InterleavedComparison, timing: Timing, first: str) -> tuple[str, ...]:
     figures = comparison.metrics(timing)
-    return {
-        "name": timing.name,
-        "flavour": flavour(comparison, level.comparisons),
-        "time": duration(timing.time_ns),
-        "rate": throughput(figures),
-        "of_peak": percent(figures.speed_of_light) if not timing.on_host else "",
-        "over": _over(level.speed_up(comparison, timing, first)),
-        "against": _against(comparison, timing),
-        "verified": "yes" if timing.verified else "NO",
-        "what": timing.text,
-    }
+    return (
+        timing.name,
+        flavour(comparison, level.comparisons),
+        duration(timing.time_ns),
+        throughput(figures),
+        percent(figures.speed_of_light) if not timing.on_host else "",
+        _over(level.speed_up(comparison, timing, first)),
+        _against(comparison, timing),
+        "yes" if timing.verified else "NO",
+        timing.text,
+    )
 
 
 def _against(comparison: InterleavedComparison, timing: Timing) -> str:

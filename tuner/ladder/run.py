@@ -138,19 +138,15 @@ class _Entry:
         )
 
 
+@dataclass
 class _LadderRun:
-    def __init__(
-        self,
-        sweep: Sweep,
-        device: Device,
-        database: Database,
-        progress: SweepProgress,
-        stop: Callable[[], bool],
-    ) -> None:
-        self._sweep, self._database, self._progress, self._stop = sweep, database, progress, stop
-        self._device = device
-        self._bench = str(uuid.uuid4())
-        self._previous = _Previous()
+    _sweep: Sweep
+    _device: Device
+    _database: Database
+    _progress: SweepProgress
+    _stop: Callable[[], bool]
+    _bench: str = field(default_factory=lambda: str(uuid.uuid4()))
+    _previous: _Previous = field(default_factory=_Previous)
 
     def levels(self) -> Iterator[Level]:
         """Yield the results of one size after the other."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -58,14 +58,35 @@ class _Plain(_Silent):
         print(progress_line(state) if what == "searched" else what, file=sys.stderr, flush=True)
 
 
+class Panel:
+    """A bar and a few lines on the standard error that are redrawn in place, and gone when it stops."""
+
+    def __init__(self) -> None:
+        self.live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+        self._bar = ProgressBar(width=40)
+        self._drawn = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether it was drawn long enough ago to be drawn again."""
+        return time.monotonic() - self._drawn >= REDRAW_EVERY_S
+
+    def draw(self, done: float, total: float, lines: Iterable[str]) -> None:
+        """Show so much of the bar, and these lines below it."""
+        self._drawn = time.monotonic()
+        self._bar.update(done, total=total)
+        texts = (Text(line, overflow="ellipsis", no_wrap=True) for line in lines)
+        # Without the padding a bar does not end its line.
+        self.live.update(Group(Padding(self._bar), *texts), refresh=True)
+
+
 class _Live(_Silent):
-    """A bar and a few lines that are redrawn in place."""
+    """A panel; what stays is printed above it."""
 
     def __init__(self, shown: Collection[str] = ()) -> None:
         self._shown = shown
-        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
-        self._bar = ProgressBar(width=40)
-        self._drawn = 0.0
+        self._panel = Panel()
+        self._live = self._panel.live
 
     def started(self, state: State) -> None:
         for line in heading(state, self._shown):
@@ -89,13 +110,8 @@ class _Live(_Silent):
         self._live.stop()
 
     def _draw(self, state: State) -> None:
-        if time.monotonic() - self._drawn < REDRAW_EVERY_S:
-            return
-        self._drawn = time.monotonic()
-        self._bar.update(len(state.trials), total=state.budget)
-        lines = (Text(text, overflow="ellipsis", no_wrap=True) for text in panel_lines(state))
-        # Without the padding a bar does not end its line.
-        self._live.update(Group(Padding(self._bar), *lines), refresh=True)
+        if self._panel.due:
+            self._panel.draw(len(state.trials), state.budget, panel_lines(state))
 
 
 def heading(state: State, shown: Collection[str] = ()) -> list[str]:
