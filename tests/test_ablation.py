@@ -136,7 +136,7 @@ def test_what_a_search_leaves_out_is_timed_and_marked(
     assert sorted(filter(None, marked)) == ["short blocks are for much"]
 
 
-def test_where_one_more_change_is_not_enough_the_reason_is_the_answer(
+def test_where_one_more_change_does_not_suffice_the_reason_is_the_answer(
     tmp_path: Path, device: BenchDevice
 ) -> None:
     limit = """
@@ -219,7 +219,7 @@ def test_ratios_are_of_the_same_round(kernel: KernelSpec, device: BenchDevice) -
     assert outcomes(found)["items=1"] == "same"
 
 
-def test_each_contest_has_the_configuration_itself(
+def test_each_comparison_has_the_configuration_itself(
     kernel: KernelSpec, device: BenchDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ablation, "TOGETHER", 2)
@@ -277,7 +277,7 @@ def test_without_a_time_of_its_own_there_is_no_comparison(kernel: KernelSpec, de
     assert (found.error, found.time_ns) == ("it lost", None)
 
 
-def test_stopped_between_two_contests(
+def test_stopped_between_two_comparisons(
     kernel: KernelSpec, device: BenchDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ablation, "TOGETHER", 1)

@@ -125,7 +125,7 @@ def test_few_warps_say_what_one_more_block_takes() -> None:
     )
 
 
-def test_few_warps_are_enough_where_bytes_are() -> None:
+def test_few_warps_suffice_where_bytes_do() -> None:
     found = explanation(launch(registers=168, under_way=64 * 1024))
     verdict, text = said(found, "resident warps")
     assert verdict is OK and "few, but enough bytes are under way" in text
@@ -195,10 +195,10 @@ def test_bulk_copies_have_no_width() -> None:
 
 def test_bytes_in_flight() -> None:
     # 4.814 TB/s x 600 to 800 ns / 132: 21 to 28 KiB.
-    enough = explanation(launch(under_way=32 * 1024))
-    assert said(enough, "bytes in flight") == (OK, "32 KiB an SM; Little's law asks for 21 to 28 KiB")
-    verdict, text = said(enough, "bytes in flight, CUB's")
-    assert verdict is TRY and "48 KiB" in text and about(enough, "bytes in flight, CUB's").rule_of_thumb
+    sufficient = explanation(launch(under_way=32 * 1024))
+    assert said(sufficient, "bytes in flight") == (OK, "32 KiB an SM; Little's law asks for 21 to 28 KiB")
+    verdict, text = said(sufficient, "bytes in flight, CUB's")
+    assert verdict is TRY and "48 KiB" in text and about(sufficient, "bytes in flight, CUB's").rule_of_thumb
     assert said(explanation(launch(under_way=16 * 1024)), "bytes in flight")[0] is TRY
     verdict, text = said(explanation(launch(under_way=4 * 1024)), "bytes in flight")
     assert verdict is PROBLEM and "wider loads" in text

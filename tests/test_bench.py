@@ -242,9 +242,7 @@ def test_difference_below_the_noise_floor_is_none(
     assert found.entries[1].verdict is Verdict.SAME
 
 
-def test_library_that_is_absent_is_only_missed_by_who_named_it(
-    database: Database, kernel: KernelSpec
-) -> None:
+def test_absent_library_matters_only_where_it_is_named(database: Database, kernel: KernelSpec) -> None:
     target = target_of(database, kernel)
     device = BenchDevice({BEST: 1e5, default_of(kernel): 2e5, "cupy": 3e5})
     device.absent = {"torch": "torch is not installed"}

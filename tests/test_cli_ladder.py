@@ -172,7 +172,7 @@ def test_progress_on_a_terminal(
     assert "\x1b[?25h" in said  # the cursor is back
 
 
-def test_only_some_rungs(ladder: Ladder, device: LadderDevice) -> None:
+def test_only_some_steps(ladder: Ladder, device: LadderDevice) -> None:
     said = ladder("--step", "half", "--rung", "more", "--against", "none", "-q")
     assert said.code == 0
     assert "one warp" not in said.out
@@ -180,7 +180,7 @@ def test_only_some_rungs(ladder: Ladder, device: LadderDevice) -> None:
     assert "against" not in said.out
 
 
-def test_dtype_and_option_hold_where_a_rung_has_none(ladder: Ladder, device: LadderDevice) -> None:
+def test_dtype_and_option_hold_where_a_step_has_none(ladder: Ladder, device: LadderDevice) -> None:
     said = ladder("--dtype", "float16", "--option", "order=down", "--size", "n=64", "-q")
     assert said.code == 0
     (problem,) = {problem.key: problem for problem in device.prepared}.values()
@@ -208,7 +208,7 @@ def test_launch_latency_is_the_answer(ladder: Ladder, device: LadderDevice) -> N
     assert [row["by_launch"] for row in comparisons[0]["contestants"]][:3] == [True, True, True]
 
 
-def test_rungs_that_cannot_be_told_apart(ladder: Ladder, device: LadderDevice) -> None:
+def test_steps_that_are_statistically_tied(ladder: Ladder, device: LadderDevice) -> None:
     device.times_ns[BEST["one warp"]], device.times_ns[BEST["more"]] = 1.0001e5, 1e5
     said = ladder("-q")
     assert re.search(r"(more|one warp) is statistically tied with (more|one warp)", said.out)
@@ -242,7 +242,7 @@ def test_json(ladder: Ladder, device: LadderDevice) -> None:
     assert again["levels"][0]["contests"][0]["contestants"][1]["known"] is True
 
 
-def test_bench_history_has_the_contests(
+def test_bench_history_has_the_comparisons(
     ladder: Ladder, device: LadderDevice, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ladder("-q").code == 0
@@ -256,7 +256,7 @@ def test_bench_history_has_the_contests(
 # -- how it ends
 
 
-def test_rung_that_fails_ends_with_1(ladder: Ladder, device: LadderDevice) -> None:
+def test_step_that_fails_ends_with_1(ladder: Ladder, device: LadderDevice) -> None:
     device.absent = {BEST["more"]: "an illegal address"}
     said = ladder("-q")
     assert said.code == 1

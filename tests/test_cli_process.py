@@ -71,7 +71,7 @@ def trials_in(database: Path) -> int:
         return 0
 
 
-def assert_nobody_left(mark: str) -> None:
+def assert_no_process_left(mark: str) -> None:
     deadline = time.monotonic() + 5.0
     while (left := [pid for pid in marked(mark) if alive(pid)]) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -93,7 +93,7 @@ def test_ctrl_c_once(tmp_path: Path, kind: signal.Signals) -> None:
     last = said.err.strip().splitlines()[-1]
     assert "--resume" in last
     assert "stopped after" in last
-    assert_nobody_left(fake.mark)
+    assert_no_process_left(fake.mark)
     kept = trials_in(database)
     assert f"stopped after {kept} of 60" in last
     with sqlite3.connect(database) as connection:
@@ -108,7 +108,7 @@ def test_ctrl_c_once(tmp_path: Path, kind: signal.Signals) -> None:
             "SELECT count(*), count(DISTINCT configuration), count(DISTINCT run_id) FROM trials"
         )
         assert found.fetchone() == (60, 60, 1)
-    assert_nobody_left(again.mark)
+    assert_no_process_left(again.mark)
 
 
 def test_ctrl_c_twice_is_immediate(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_ctrl_c_twice_is_immediate(tmp_path: Path) -> None:
     assert time.monotonic() - began < 2.0
     assert said.code == 130, said.err
     assert "Traceback" not in said.err
-    assert_nobody_left(fake.mark)
+    assert_no_process_left(fake.mark)
     if database.is_file():
         with sqlite3.connect(database) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -152,7 +152,7 @@ def test_resume_of_several_problems(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("{{ nobody }}", "'nobody' is undefined"),
+        ("{{ unknown }}", "'unknown' is undefined"),
         ("{% if %}", "scale.cu.j2 line 1"),
         (
             'extern "C" __global__ void scale__{{ fault }}() { nonsense; }',

@@ -137,7 +137,7 @@ def test_narrowing(tune: Tune) -> None:
     assert {json.loads(text)["load_hint"] for _, text in rows} == {"none"}
 
 
-def test_seeds(tune: Tune) -> None:
+def test_initial_configurations_by_the_old_option(tune: Tune) -> None:
     said = tune(*SMALL, "--json", "--quiet", "--seeds", "none")
     (found,) = json.loads(said.out)
     assert (found["stats"]["seeds"], found["stats"]["seed_notes"]) == ({}, [])
@@ -261,7 +261,7 @@ def test_output_that_cannot_be_written() -> None:
     assert said.stderr == "tune: cannot write: No space left on device\n"
 
 
-def test_output_that_nobody_reads_to_the_end() -> None:
+def test_output_that_is_not_read_to_the_end() -> None:
     command = [sys.executable, "-m", "tuner", "list"]
     reading, writing = os.pipe()
     os.close(reading)  # as `tune list | head` once head has seen enough
@@ -320,7 +320,7 @@ def test_doctor_tries_to_write_to_the_cache(
     ("arguments", "words"),
     [
         (("--kernel", "vector_ad"), ("vector_ad", "did you mean vector_add")),
-        (("--kernel", "./nobody.toml"), ("nobody.toml",)),
+        (("--kernel", "./missing.toml"), ("missing.toml",)),
         (("--kernel", "vector_add", "--size", "m=5"), ("no size 'm'", "n")),
         (("--kernel", "vector_add", "--size", "n=0"), ("n=0", "1")),
         (("--kernel", "vector_add", "--size", "n=-4"), ("n=-4",)),
@@ -335,7 +335,7 @@ def test_doctor_tries_to_write_to_the_cache(
         (("--kernel", "gemm", "--option", "layout=nn,layout=nt"), ("--option", "gives layout twice")),
         (("--kernel", "vector_add", "--dtype", "float23"), ("float23", "float32")),
         (("--kernel", "vector_add", "--dtype", "output=float16"), ("output",)),
-        (("--kernel", "vector_add", "--dtype", "nobody=float16"), ("nobody",)),
+        (("--kernel", "vector_add", "--dtype", "no_such=float16"), ("no_such",)),
         (("--kernel", "vector_add", "--option", "layout=nt"), ("layout",)),
         (("--kernel", "gemm", "--option", "layout=xy"), ("layout", "xy", "nn")),
         (("--kernel", "vector_add", "--preset", "smal"), ("smal", "small")),
@@ -379,7 +379,7 @@ def test_a_name_that_is_not_there_is_refused_before_a_device_says_anything(
     [
         ("tpu", ("no device 'tpu'", "auto")),
         ("cuda:first", ("GPU",)),
-        ("replay:nobody", ("no recording 'nobody'",)),
+        ("replay:missing", ("no recording 'missing'",)),
         ("replay:/etc/passwd", ("/etc/passwd", "not a recording")),
         ("replay:/", ("no recording",)),
     ],
@@ -414,8 +414,8 @@ def test_bad_csv_is_one_clear_line(tune: Tune, tmp_path: Path, text: bytes, word
 
 
 def test_missing_csv(tune: Tune, tmp_path: Path) -> None:
-    said = tune("--kernel", "vector_add", "--problems", "nobody.csv")
-    assert_refused(said, "cannot read nobody.csv: No such file or directory;")
+    said = tune("--kernel", "vector_add", "--problems", "missing.csv")
+    assert_refused(said, "cannot read missing.csv: No such file or directory;")
     assert_refused(tune("--kernel", "vector_add", "--problems", str(tmp_path)), "directory")
 
 
@@ -429,7 +429,7 @@ def test_missing_csv(tune: Tune, tmp_path: Path) -> None:
         (("summary", "summary"), ()),
         (("block_size = {", "block_size = [{"), ("TOML",)),
         (('entry = "', 'entri = "'), ("entr",)),
-        (('template = "scale.cu.j2"', 'template = "nobody.cu"'), ("nobody.cu",)),
+        (('template = "scale.cu.j2"', 'template = "missing.cu"'), ("missing.cu",)),
         (("ceil_div(n, block_size * items)", "ceil_div(n, blok)"), ("blok", "block_size")),
         (('numpy = "2 * x"', 'numpy = "__import__(1)"'), ("not allowed",)),
         (('role = "output"', 'role = "outptu"'), ("outptu", "output")),
@@ -493,7 +493,7 @@ def test_bad_recording_is_refused_before_anything_is_kept(
     assert not (tmp_path / "results" / "tuning.db").exists()
 
 
-def test_constraint_that_nobody_can_meet(tune: Tune, tmp_path: Path) -> None:
+def test_constraint_that_nothing_can_meet(tune: Tune, tmp_path: Path) -> None:
     extra = '[variants.plain.constraints]\n"blocks are enormous" = "block_size > 4096"\n'
     assert_refused(own(tune, tmp_path, extra=extra), "no configuration is valid", "blocks are enormous")
 
@@ -503,13 +503,13 @@ def test_space_without_anything_recorded(tune: Tune, tmp_path: Path) -> None:
 
 
 def test_template_that_does_not_render_on_a_replay(tune: Tune, tmp_path: Path) -> None:
-    said = own(tune, tmp_path, source="{{ nobody }}\n")
+    said = own(tune, tmp_path, source="{{ unknown }}\n")
     assert said.code == 1
     assert "Traceback" not in said.err
     with sqlite3.connect("results/tuning.db") as connection:
         rows = connection.execute("SELECT DISTINCT status, error FROM trials").fetchall()
     assert [status for status, _ in rows] == ["compile_error"]
-    assert "'nobody' is undefined" in rows[0][1]
+    assert "'unknown' is undefined" in rows[0][1]
 
 
 def test_changed_kernel_is_not_replayed(tune: Tune, tmp_path: Path) -> None:
@@ -614,7 +614,7 @@ def test_bound_without_a_dtype_tries_all(tune: Tune, rounding: Rounding) -> None
     assert [problem.dtype for problem in rounding.prepared] == ["float32", "float16", "bfloat16"]
 
 
-def test_dtype_that_cannot_be_accurate_enough_is_skipped(tune: Tune, rounding: Rounding) -> None:
+def test_dtype_that_is_too_inaccurate_is_skipped(tune: Tune, rounding: Rounding) -> None:
     rounding.least = {"bfloat16": 2e-3, "float16": 2e-4}
     said = tune(*BOUNDED, "1e-3", "--json")
     assert said.code == 0, said.err
@@ -717,7 +717,7 @@ def test_warm_times_are_no_share_of_the_memory(tune: Tune, rounding: Rounding) -
     assert "of the measured" not in said.out
 
 
-def test_single_dtype_that_cannot_be_accurate_enough(tune: Tune, rounding: Rounding) -> None:
+def test_single_dtype_that_is_too_inaccurate(tune: Tune, rounding: Rounding) -> None:
     rounding.least = {"float16": 2e-4}
     assert_refused(tune(*BOUNDED, "1e-5", "--dtype", "float16"), "float16", "1e-05")
 
@@ -865,13 +865,13 @@ def newer(path: Path) -> None:
         (foreign, ("another program", "--db")),
         (newer, ("newer kernel-tune", "upgrade")),
         (
-            lambda path: path.write_text("these are my notes, and nobody else's"),
+            lambda path: path.write_text("these are my notes"),
             ("not an SQLite file", "--db"),
         ),
         (lambda path: path.mkdir(), ("not a file", "--db")),
     ],
 )
-def test_database_of_somebody_else(
+def test_database_of_another_program(
     tune: Tune, tmp_path: Path, make: Callable[[Path], object], words: tuple[str, ...]
 ) -> None:
     path = tmp_path / "other.db"

@@ -333,7 +333,7 @@ def test_scopes_hide_registers() -> None:
     assert found.in_flight.loads == 2
 
 
-def test_text_that_looks_like_code_is_not_read() -> None:
+def test_text_that_resembles_code_is_not_read() -> None:
     found = by_hand(
         """// ld.global.u32 %r1, [%rd1];
         /* st.global.u32 [%rd1], %r1; } */
@@ -351,7 +351,7 @@ def test_text_that_looks_like_code_is_not_read() -> None:
     [
         ("ld.global.nc.L1::no_allocate.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1]", Kind.GLOBAL_LOAD, 16),
         ("ld.volatile.global.u8 %r1, [%rd1]", Kind.GLOBAL_LOAD, 1),
-        ("ld.v2.f64 {%rd1, %rd2}, [%rd3]", Kind.GLOBAL_LOAD, 16),  # who knows where it points
+        ("ld.v2.f64 {%rd1, %rd2}, [%rd3]", Kind.GLOBAL_LOAD, 16),  # a generic address
         ("ld.shared::cluster.b128 %r1, [%r2]", Kind.SHARED_LOAD, 16),
         ("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r1], %r2, [%r3]", Kind.SHARED_STORE, 4),
         ("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r1, %r2, %r3, %r4}, [%r5]", Kind.SHARED_LOAD, 16),

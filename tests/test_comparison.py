@@ -1,4 +1,4 @@
-"""The comparison that judges every output, run on the host: what is right, what is wrong, what nobody can judge."""
+"""The comparison of every output with the expected one, run on the host: right, wrong, and impossible to tell."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ CASES: list[tuple[str, str, float, float, tuple[float, float, float], bool]] = [
     ("nan", "float", 3.0, math.inf, FLOAT, False),  # rounding decides everything
     ("7", "float", 3.0, math.inf, FLOAT, False),
     ("nan", "half", 3.0, math.inf, TO_HALF, False),
-    ("untouched", "half", 3.0, math.inf, TO_HALF, True),  # nobody wrote it
+    ("untouched", "half", 3.0, math.inf, TO_HALF, True),  # not written
     ("1", "float", math.inf, math.inf, FLOAT, False),
     ("nan", "float", math.nan, math.inf, FLOAT, True),
     ("nan", "float", math.nan, 1.0, FLOAT, True),
@@ -96,7 +96,7 @@ def number(value: float) -> str:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[bool, float]]:
-    """Give, of each case, whether it was called wrong, and the square of its error in the norm."""
+    """Return for each case whether it was called wrong, and the square of its error in the norm."""
     if GPP is None:
         pytest.skip("needs g++")
     folder = tmp_path_factory.mktemp("comparison")

@@ -83,7 +83,7 @@ def test_sustained_load_rotates_whatever_its_length(least_ns: float) -> None:
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("regime", list(Regime))
 @pytest.mark.parametrize("least_ns", [10.0, 1e9])
-def test_who_asks_for_a_mode_gets_it(mode: Mode, regime: Regime, least_ns: float) -> None:
+def test_requested_mode_is_used(mode: Mode, regime: Regime, least_ns: float) -> None:
     assert choose_conditions(memory_roof(least_ns), mode, regime) == (Conditions(mode, regime), "as asked")
 
 
@@ -182,7 +182,7 @@ def test_other_modes_need_one_copy(count: int) -> None:
     assert warm.calls == batch_of(copy_roof(count), tensors, H200, Conditions(Mode.ROTATING)).calls
 
 
-def test_everybody_gets_the_same_batch() -> None:
+def test_every_gpu_gets_the_same_batch() -> None:
     """It follows from the problem: results of different runs can be ranked together."""
     kernel = load_kernel("saxpy")
     problem = kernel.problem({"n": 2**18})

@@ -1,4 +1,4 @@
-"""Cubins on disk: what nobody read for long goes first, and a full disk leaves nothing half written."""
+"""Cubins on disk: what was not read for longest goes first, and a full disk leaves nothing half written."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _check_moves(
 
 
 @pytest.mark.parametrize("variant", ("one_thread", "one_block", "several_items"))
-def test_unrolled_loads_stand_before_the_first_store(variant: str) -> None:
+def test_unrolled_loads_come_before_the_first_store(variant: str) -> None:
     """Else a thread would wait for each of them by itself, and `unroll` would only save branches."""
     kernel = load_kernel("transform")
     configuration = Configuration.of(variant, {**kernel.variants[variant].defaults, "unroll": 4})
@@ -165,8 +165,8 @@ def test_every_hint_reaches_the_machine_code(name: str, dtype: str, cc: int) -> 
     variant, problem = kernel.variants["vectorized"], problem_of(kernel, dtype)
     names = {**kernel.environment(problem, device), **variant.defaults, "vector_width": 4}
     codes = {}
-    hints = [variant.parameters[hint].values for hint in ("load_hint", "store_hint")]
-    for load, store in itertools.product(*hints):
+    policies = [variant.parameters[hint].values for hint in ("load_hint", "store_hint")]
+    for load, store in itertools.product(*policies):
         parameters = {**variant.defaults, "vector_width": 4, "load_hint": load, "store_hint": store}
         if all(c.evaluate({**names, **parameters}) for _, c in variant.constraints_before):
             configuration = Configuration.of("vectorized", parameters)
@@ -207,7 +207,7 @@ def test_space_holds_the_plain_kernel(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_nothing_stands_before_the_first_load(name: str) -> None:
+def test_little_comes_before_the_first_load(name: str) -> None:
     """When n is small, the time is one trip to memory: the straight way through the code must be short."""
     kernel, device = load_kernel(name), gpu()
     parameters = {**kernel.variants["vectorized"].defaults, "vector_width": 4}

@@ -1,4 +1,4 @@
-"""Who imports whom, and what only a few packages may do: pyproject.toml's contracts, and what those cannot say."""
+"""Imports between packages, and what only a few may do: pyproject.toml's contracts, and what those cannot say."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_contracts_hold() -> None:
     assert "0 broken" in done.stdout
 
 
-def test_few_modules_stand_at_the_root() -> None:
+def test_few_modules_at_the_root() -> None:
     assert len([name for name in MODULES if "/" not in name]) <= 10
 
 
@@ -82,7 +82,7 @@ def test_only_the_database_speaks_sql() -> None:
 
 # -- the command line answers at once
 
-LOOK = """
+LIST_MODULES = """
 import sys
 sys.argv = ["tune", *{arguments!r}]
 import tuner.cli
@@ -98,7 +98,7 @@ print(" ".join(sorted(sys.modules)), file=sys.stderr)
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["--version"], ["run", "--help"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LOOK.format(arguments=arguments)],
+        [sys.executable, "-c", LIST_MODULES.format(arguments=arguments)],
         cwd=ROOT,
         capture_output=True,
         text=True,

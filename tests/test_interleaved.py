@@ -1,4 +1,4 @@
-"""Several in turn: who is blamed for what a baseline damages, and what in-place kernels leave behind a timed call."""
+"""Several in turn: what fails when a baseline damages memory, and what in-place kernels leave after a timed call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Kernel:
 
 
 class Memory:
-    """The problem's memory: whether it is damaged, how often an output was updated, and by whom last."""
+    """The problem's memory: whether it is damaged, how often an output was updated, and by which kernel last."""
 
     def __init__(self, role: str) -> None:
         self.tensors = [SimpleNamespace(role=role, name="y")]
@@ -84,7 +84,7 @@ def contestants(kernels: Sequence[Any], required: Sequence[bool]) -> list[TimedC
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_who_damages_something_is_named_and_nobody_else(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_damages_memory_is_named(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory("output")
     interleaved = InterleavedTiming(session_with(memory, Mode.COLD, monkeypatch))
     kernels = [Kernel(damages=i == place) for i in range(3)]

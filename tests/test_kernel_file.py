@@ -549,7 +549,7 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "baseline nested too deeply": ("(x, alpha,", "(" + "-" * 1900 + "x, alpha,", ("too deeply", "simplify")),
     "baseline with a taken name": ('torch = "', 'numpy = "', ("'numpy' cannot name a baseline", "torch")),
     "baseline that cannot have its name": ('torch = "', '"to-rch" = "', ("'to-rch' cannot be a name",)),
-    "worthwhile by registers": (
+    "pruning rule by registers": (
         "[[variants.plain.launches]]",
         '[variants.plain.worthwhile]\n"few" = "registers < 9"\n[[variants.plain.launches]]',
         ("worthwhile: few", "registers"),

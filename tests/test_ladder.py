@@ -1,4 +1,4 @@
-"""The climb: what is searched, what is known, who races whom, and what it all means."""
+"""A ladder run: what is searched, what is reused, what is compared, and what the results say."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def up(
 # -- what is searched
 
 
-def test_every_rung_at_its_best_beside_the_others(
+def test_every_step_at_its_best_beside_the_others(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     recorder = Recorder()
@@ -72,11 +72,11 @@ def test_every_rung_at_its_best_beside_the_others(
         assert found[1].tuned.configuration == best
     assert level.absent["tomorrow"].reason == "requires cc >= 990"
     assert not level.absent["tomorrow"].failed
-    assert recorder.begun == ["one warp", "more", "tomorrow", "contest of 5", "half", "contest of 4"]
+    assert recorder.begun == ["one warp", "more", "tomorrow", "comparison of 5", "half", "comparison of 4"]
     assert recorder.ended == recorder.steps == 6
 
 
-def test_problem_is_prepared_once_for_all_of_its_rungs(
+def test_problem_is_prepared_once_for_all_of_its_steps(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     up(sweep(kernel, 1024, 2048), device, database)
@@ -173,7 +173,7 @@ def test_changed_kernel_is_searched_again(
 
 
 def test_best_below_is_tried_first(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
-    """What was best one rung or one size below is worth a trial, as far as the rung allows its values."""
+    """The best of the step or the size before is worth a trial, as far as the step allows its values."""
     up(sweep(kernel, 1024, 2048, steps=choose_steps(kernel, ["one warp", "more"])), device, database)
     items = BEST["one warp"].values["items"]
     runs = [
@@ -190,7 +190,7 @@ def test_best_below_is_tried_first(kernel: KernelSpec, device: LadderDevice, dat
     assert BEST["more"] in upper and BEST["one warp"] in upper
 
 
-def test_hint_that_is_not_valid_is_no_failure(
+def test_best_below_that_is_not_valid_is_no_failure(
     tmp_path: Path, device: LadderDevice, database: Database
 ) -> None:
     story = """
@@ -216,7 +216,7 @@ parameters = { block_size = 32 }
 def test_best_of_an_earlier_run_is_found_again(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
-    """Another search of the whole space has tried it, so that the rung's own search would not."""
+    """Another search of the whole space has tried it, so that the step's own search would not."""
     request = Request(kernel, kernel.problem(), 24, "brute-force")
     tune(request, device, database, Recorder(), finish=False)
     (level,) = up(sweep(kernel, steps=choose_steps(kernel, ["more"])), device, database)
@@ -229,7 +229,7 @@ def test_best_of_an_earlier_run_is_found_again(
 # -- what can go wrong
 
 
-def test_rung_of_which_nothing_is_right(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
+def test_step_of_which_nothing_is_right(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
     def answer(found: Configuration) -> Measurement:
         if found.values["block_size"] == 32:
             return Measurement(Status.WRONG_RESULT, (1.0,), "y[5] is 1, expected 2\nand more")
@@ -258,7 +258,7 @@ def test_size_that_does_not_fit(kernel: KernelSpec, device: LadderDevice, databa
     assert sum(problem.sizes["n"] == 2048 for problem in device.prepared) == 2  # asked once a problem
 
 
-def test_winner_that_fails_in_the_contest(
+def test_winner_that_fails_in_the_comparison(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     device.absent = {BEST["more"]: "an illegal address"}
@@ -364,10 +364,10 @@ def test_answers_that_a_run_did_not_wait_for_do_not_reach_the_next(
 # -- what it means
 
 
-def contest_of(
+def comparison_of(
     kernel: KernelSpec, device: LadderDevice, database: Database, times_ns: dict[str, float]
 ) -> InterleavedComparison:
-    """Return the contest of the float32 rungs with these times."""
+    """Return the comparison of the float32 steps with these times."""
     for name, time_ns in times_ns.items():
         device.times_ns[BEST.get(name, name)] = time_ns
     (level,) = up(sweep(kernel), device, database)
@@ -380,7 +380,7 @@ def test_comparison_with_the_best_baseline(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     times = {"one warp": 2e5, "more": 1e5, "torch": 1.5e5, "cupy": 1.2e5, "numpy": 1e4}
-    comparison = contest_of(kernel, device, database, times)
+    comparison = comparison_of(kernel, device, database, times)
     one, more, *_ = comparison.timings
     assert comparison.fastest is more
     assert (
@@ -393,11 +393,11 @@ def test_comparison_with_the_best_baseline(
     assert comparison.tied == []
 
 
-def test_baseline_that_is_wrong_is_no_rival(
+def test_baseline_that_is_wrong_is_not_compared_with(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     device.wrong = {"cupy"}
-    comparison = contest_of(kernel, device, database, {"cupy": 1e4})
+    comparison = comparison_of(kernel, device, database, {"cupy": 1e4})
     assert comparison.best_baseline is not None and comparison.best_baseline.name == "torch"
 
 
@@ -405,14 +405,14 @@ def test_only_the_host_is_left_to_compare_with(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     device.absent = {"torch": "torch is not installed", "cupy": "cupy is not installed"}
-    comparison = contest_of(kernel, device, database, {})
+    comparison = comparison_of(kernel, device, database, {})
     assert comparison.best_baseline is not None and comparison.best_baseline.on_host
     found = comparison.against(comparison.timings[0], comparison.best_baseline)
     assert found.verdict is Verdict.FASTER
     assert found.ratio.low < found.ratio.median < found.ratio.high
 
 
-def test_speed_up_over_the_first_rung(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
+def test_speed_up_over_the_first_step(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
     device.times_ns[BEST["one warp"]], device.times_ns[BEST["more"]] = 3e5, 1e5
     (level,) = up(sweep(kernel), device, database)
     first = level.first(kernel.steps)
@@ -450,7 +450,9 @@ def test_where_launch_latency_decides(
     tied: bool,
     decides: bool,
 ) -> None:
-    comparison = contest_of(kernel, device, database, {"one warp": one * LAUNCH_NS, "more": more * LAUNCH_NS})
+    comparison = comparison_of(
+        kernel, device, database, {"one warp": one * LAUNCH_NS, "more": more * LAUNCH_NS}
+    )
     assert bool(comparison.tied) is tied
     assert comparison.launch_decides is decides
     assert comparison.fastest is not None
@@ -459,15 +461,13 @@ def test_where_launch_latency_decides(
     assert not comparison.by_launch(host)
 
 
-def test_nobody_knows_what_a_launch_takes(
-    kernel: KernelSpec, device: LadderDevice, database: Database
-) -> None:
+def test_unknown_launch_latency(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
     device.calibration = None
-    comparison = contest_of(kernel, device, database, {"more": 1.0})
+    comparison = comparison_of(kernel, device, database, {"more": 1.0})
     assert not comparison.launch_decides
 
 
-def test_contests_are_kept(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
+def test_comparisons_are_stored(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
     up(sweep(kernel), device, database)
     rows = database.benchmarks().rows
     assert len(rows) == 9
@@ -486,10 +486,10 @@ def test_contests_are_kept(kernel: KernelSpec, device: LadderDevice, database: D
     assert not database.check().problems
 
 
-# -- problems and rungs
+# -- problems and steps
 
 
-def test_rung_comes_before_the_user(kernel: KernelSpec) -> None:
+def test_step_comes_before_the_user(kernel: KernelSpec) -> None:
     base = kernel.problem({"n": 7}, {"": "float16"}, {"order": "down"})
     steps = {step.name: step for step in kernel.steps}
     assert tuple(steps) == STEPS
@@ -500,14 +500,14 @@ def test_rung_comes_before_the_user(kernel: KernelSpec) -> None:
     assert found == Problem("scale", {"n": 64}, {"input": "float32", "output": "float32"}, {"order": "up"})
 
 
-def test_rungs_by_name(kernel: KernelSpec) -> None:
+def test_steps_by_name(kernel: KernelSpec) -> None:
     assert [step.name for step in choose_steps(kernel, ["more", "one warp"])] == ["one warp", "more"]
     assert choose_steps(kernel, []) == kernel.steps
     with pytest.raises(UsageError, match="did you mean 'more'"):
         choose_steps(kernel, ["moer"])
 
 
-def test_every_rung_of_the_built_in_kernels_has_a_space() -> None:
+def test_every_step_of_the_built_in_kernels_has_a_space() -> None:
     from tuner.hardware.roofline import ARCHITECTURES
     from tuner.kernel.load import builtin_kernels, load_kernel
 

@@ -98,7 +98,7 @@ def test_roofline(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("bandwidth", "peaks"), [(None, PEAKS), (MEMORY, []), (None, [])])
-def test_ceilings_that_nobody_knows(tmp_path: Path, bandwidth: Line | None, peaks: list[Line]) -> None:
+def test_unknown_ceilings(tmp_path: Path, bandwidth: Line | None, peaks: list[Line]) -> None:
     pytest.importorskip("matplotlib")
     plot_roofline([Trace("one", [(0.1, 1e9)])], bandwidth, peaks, "", tmp_path / "roofline.png")
     assert (tmp_path / "roofline.png").stat().st_size > 1000

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tuner.cli.commands.show import show
 
 from tests.test_kernel_file import MAP, write
+from tuner.cli.commands.show import show
 from tuner.cli.history import problem_filter
 from tuner.cli.problems import assignments, make_problems, whole_number
 from tuner.errors import UsageError
@@ -87,7 +87,7 @@ def test_stored_problems_are_found_by_any_way_to_write_it(kernel: KernelSpec) ->
     assert not problem_filter([], ["missing=1"])(stored)
 
 
-def test_show_tells_expressions_absent_tensors_and_rungs(kernel: KernelSpec) -> None:
+def test_show_tells_expressions_absent_tensors_and_steps(kernel: KernelSpec) -> None:
     text = CliRunner().invoke(show, [str(kernel.file)]).stdout
     for line in (
         "  options  order: up, down\n",

@@ -198,7 +198,7 @@ def test_default_may_win() -> None:
 
 def test_contestant_that_fails_drops_out() -> None:
     device = Track()
-    device.lose = lambda contestants: next(
+    device.fail_in_race = lambda contestants: next(
         (i for i, c in enumerate(device.races[-1]) if c.values["number"] == 0), None
     )
     ended = finish(device, [trial(0, 1000.0), trial(1, 1010.0)])
@@ -209,7 +209,7 @@ def test_contestant_that_fails_drops_out() -> None:
 
 def test_all_contestants_fail() -> None:
     device = Track()
-    device.lose = lambda contestants: 0
+    device.fail_in_race = lambda contestants: 0
     default = trial(5, 1090.0)
     assert finish(device, [trial(0, 1000.0), trial(1, 1010.0), default], default) is None
 
@@ -217,7 +217,7 @@ def test_all_contestants_fail() -> None:
 def test_a_trial_eliminated_by_one_that_failed_later_races_again() -> None:
     """Number 2 leaves after the first heat, and then 0 fails, which eliminated it: 2 may be the fastest left."""
     device = Track(truth={0: 1000.0, 1: 1001.0, 2: 1025.0}, noise=6e-3)
-    device.lose = lambda contestants: (
+    device.fail_in_race = lambda contestants: (
         next((i for i, c in enumerate(device.races[-1]) if c.values["number"] == 0), None)
         if len(device.races) > 1
         else None
@@ -387,7 +387,7 @@ def test_the_next_best_replace_the_rejected() -> None:
 
 def test_rejected_are_named_when_none_is_left() -> None:
     device = Track()
-    device.lose = lambda contestants: 0
+    device.fail_in_race = lambda contestants: 0
     ended, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1010.0)])
     assert ended is None
     assert sorted(t.number for t, _ in rejected) == [0, 1]

@@ -133,7 +133,7 @@ def test_grids_and_scratch_agree(n: int) -> None:
 
 
 @pytest.mark.parametrize("exponent", (0, 10, 16, 20, 24, 30, 33))
-def test_the_bound_lets_no_tile_be_lost(exponent: int) -> None:
+def test_the_bound_detects_a_missing_tile(exponent: int) -> None:
     """A sum of normal numbers without some of them is off by the square root of their number, on average."""
     n = 1 << exponent
     answer = settle_reference(KERNEL, problem_of(n), gpu())

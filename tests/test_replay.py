@@ -74,9 +74,7 @@ def test_answers_are_the_recorded_ones(device: ReplayDevice, kernel: KernelSpec)
         assert outcome.compilation.sources
 
 
-def test_answers_that_nobody_waited_for_do_not_outlive_the_problem(
-    device: ReplayDevice, kernel: KernelSpec
-) -> None:
+def test_unread_answers_do_not_outlive_the_problem(device: ReplayDevice, kernel: KernelSpec) -> None:
     device.submit(0, configuration())
     device.prepare(kernel, kernel.problem({"n": 64}, {"": "float16"}), 0)
     assert device.collect(0) == []
@@ -126,7 +124,7 @@ def test_more_values_are_left_out(path: Path, kernel: KernelSpec) -> None:
     ("source", "status"),
     [
         (SOURCE.replace("2.0f", "3.0f"), Status.INVALID_CONFIG),
-        ("{{ nobody }}", Status.COMPILE_ERROR),
+        ("{{ unknown }}", Status.COMPILE_ERROR),
         ("// " + "a comment\n" + SOURCE, Status.OK),
     ],
 )
@@ -151,10 +149,10 @@ def test_what_is_not_recorded(path: Path, kernel: KernelSpec, tmp_path: Path) ->
         device.prepare(read_kernel(other), kernel.problem(), 0)
 
 
-@pytest.mark.parametrize("text", ["replay:nobody", "replay:", "gpu", "", "cuda:x", "auto:1"])
+@pytest.mark.parametrize("text", ["replay:missing", "replay:", "gpu", "", "cuda:x", "auto:1"])
 def test_unknown_device(text: str) -> None:
     with pytest.raises(UsageError if not text.startswith("cuda") else TunerError) as caught:
-        open_device(text, "nobody", 1, None)
+        open_device(text, "missing", 1, None)
     assert "\n" not in str(caught.value)
 
 
@@ -360,8 +358,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(RecordingError, match=r"a\.json\.gz"):
             read_recording(path)
-    with pytest.raises(RecordingError, match="nobody"):
-        read_recording(tmp_path / "nobody.json.gz")
+    with pytest.raises(RecordingError, match=r"missing\.json\.gz"):
+        read_recording(tmp_path / "missing.json.gz")
     with pytest.raises(RecordingError):
         read_recording(tmp_path)
 

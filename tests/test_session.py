@@ -231,7 +231,7 @@ def test_unknown_names_leave_nothing_behind(database: Database, kernel: KernelSp
     assert database.select("SELECT * FROM runs") == []
 
 
-def test_constraint_that_nobody_meets(database: Database, tmp_path: Path) -> None:
+def test_constraint_that_nothing_meets(database: Database, tmp_path: Path) -> None:
     extra = '[variants.plain.constraints]\n"blocks are large" = "block_size > 2048"\n'
     with pytest.raises(SpaceError, match="blocks are large"):
         run(scale_kernel(tmp_path / "kernel", extra=extra), database, StubDevice())

@@ -133,7 +133,7 @@ def test_a_rejected_trial_stays_so_when_the_device_fails(database: Database, ker
             return super().race(*arguments)
 
     device = Failing()
-    device.lose = lambda contestants: 0
+    device.fail_in_race = lambda contestants: 0
     with pytest.raises(DeviceError):
         run(kernel, database, device)
     assert unstable(database) == device.races[0][:1]
