@@ -51,6 +51,13 @@ from typing import Any
 ALLOWED = (
     (r"\bgp-ei\b", "kriging", "the default sampler's new name"),
     (r"\btuner(\.[a-z_]+)+", "<module>", "modules move and are renamed"),
+    (
+        r"statistically tied with (\d+) other finalist\(s\)",
+        r"\1 other finalist(s) could not be told from it",
+        "the field's words",
+    ),
+    (r"(?m)^  initial    ", "  seeds      ", "initial configurations were called seeds"),
+    (r"edge-case size", "awkward size", "the field's words"),
 )
 """Pattern, replacement and reason of what may differ between the checkouts, in any text."""
 
@@ -385,7 +392,7 @@ class Side:
         return Said(process.returncode, out, err)
 
     def plain(self, text: str) -> str:
-        """Give a text without what may differ."""
+        """Return a text without what may differ."""
         for path, name in ((self.work, "<work>"), (self.checkout, "<checkout>"), (self.other, "<checkout>")):
             text = text.replace(str(path), name)
         for pattern, replacement, *_ in (*ALLOWED, *VARYING):
@@ -393,7 +400,7 @@ class Side:
         return text
 
     def normal(self, value: Any) -> Any:
-        """Give JSON without what may differ."""
+        """Return JSON without what may differ."""
         if isinstance(value, dict):
             return {
                 self.plain(k): f"<{k}>" if k in VARYING_KEYS else self.normal(v) for k, v in value.items()
@@ -403,7 +410,7 @@ class Side:
         return self.plain(value) if isinstance(value, str) else value
 
     def content(self, text: str) -> Any:
-        """Give JSON as such, and other text as lines."""
+        """Return JSON decoded, and other text as lines."""
         with contextlib.suppress(ValueError):
             return self.normal(json.loads(text))
         return self.plain(text).splitlines()
@@ -412,7 +419,7 @@ class Side:
         return {"status": said.code, "out": self.content(said.out), "err": self.plain(said.err).splitlines()}
 
     def stored(self, file: str) -> dict[str, Any]:
-        """Give all rows of a database, by table."""
+        """Return all rows of a database, by table."""
         path = self.work / file
         if not path.is_file():
             return {"no file": file}
@@ -486,7 +493,7 @@ class Plan:
 
 
 def problems(recording: Path) -> list[str]:
-    """Give the options that ask for each problem of a recording."""
+    """Return the options that ask for each problem of a recording."""
     held = []
     for entry in json.loads(gzip.decompress(recording.read_bytes()))["problems"]:
         problem = entry["problem"]
@@ -506,7 +513,7 @@ def commands(plan: Plan) -> Iterator[Check]:
 
 
 def help_of(side: Side) -> dict[str, list[str]]:
-    """Give the words of every help text; the lines may break elsewhere where a name is longer."""
+    """Return the words of every help text; the lines may break elsewhere where a name is longer."""
     return {name: side.plain(side.tune("commands", f"{name} --help").out).split() for name in HELPS}
 
 
@@ -609,7 +616,7 @@ def best_recorded(recording: Path) -> float:
 
 
 def regrets(line: str, best: float, seeds: int, side: Side) -> list[float]:
-    """Give how far from the best each seed ended."""
+    """Return how far from the best each seed ended."""
     found = []
     for seed in range(seeds):
         path = side.work / "optuna/tuning.db"
@@ -631,7 +638,7 @@ def same_distribution(tests: int, old: list[float], new: list[float]) -> tuple[s
 
 
 def mann_whitney(old: Sequence[float], new: Sequence[float]) -> float:
-    """Give the two-sided p, by the normal approximation with ties and continuity."""
+    """Return the two-sided p, by the normal approximation with ties and continuity."""
     n, m = len(old), len(new)
     u = sum((a > b) + 0.5 * (a == b) for a in old for b in new)
     ties = sum(t**3 - t for t in Counter([*old, *new]).values())
@@ -817,7 +824,7 @@ def main() -> None:
 
 
 def beside(old: Path, new: Path) -> str:
-    """Give the start of a folder's name that lies on the same side of both checkouts.
+    """Return the start of a folder's name that lies on the same side of both checkouts.
 
     The digest of a user's kernel depends on whether its folder comes before the package's own, in order of names.
     """

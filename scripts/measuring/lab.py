@@ -62,7 +62,7 @@ class Lab:
     ) -> Iterator[ProblemSession]:
         """Make a problem ready."""
         request = Requests(kernel, self.gpu, self.pool).setup(problem, 1, Conditions(mode, regime))
-        session, _ = open_session(request, self.helpers, self.gpu, self.timer, nobody_waits)
+        session, _ = open_session(request, self.helpers, self.gpu, self.timer, no_deadline)
         try:
             yield session
         finally:
@@ -87,8 +87,8 @@ class Lab:
             yield call
 
 
-def nobody_waits(seconds: float) -> None:
-    """ProblemSession for the guard that kills a process after its deadline."""
+def no_deadline(seconds: float) -> None:
+    """Ignore a deadline: no guard kills this process after it."""
 
 
 def vector_add(exponent: int) -> tuple[KernelSpec, Problem]:

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab import PLAIN, Lab, gemm, keep, nobody_waits, parser, vector_add
+from lab import PLAIN, Lab, gemm, keep, no_deadline, parser, vector_add
 from spread import measure_if_due
 
 from tuner import paths
@@ -103,7 +103,7 @@ def _calibration(lab: Lab) -> Calibration:
     calibration = cache.read(lab.gpu)
     if calibration is None:
         calibration = Calibrator(
-            lab.context, lab.gpu, lab.helpers, lab.timer, nobody_waits, lab.cache
+            lab.context, lab.gpu, lab.helpers, lab.timer, no_deadline, lab.cache
         ).measure()
         cache.write(lab.gpu, calibration)
     return calibration

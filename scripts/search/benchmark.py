@@ -241,7 +241,6 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--initial",
-        "--seeded",
         dest="initial",
         action="store_true",
         help="begin with the initial configurations of the kernel's file, where there are any",
