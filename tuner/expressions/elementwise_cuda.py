@@ -113,6 +113,17 @@ def _power(base: str, exponent: float, kind: str, *, simple: bool) -> str:
     return f"[]({kind} t) {{ {body} }}({base})"
 
 
+def _writes(operator: str, kind: str = "double", *, swapped: bool = False) -> Callable[[_Term, Any], _Term]:
+    """Return a method that adds a line with this operator."""
+
+    def write(term: _Term, other: Any) -> _Term:
+        left, right = (other, term) if swapped else (term, other)
+        number = term.recorder.number
+        return term.recorder.write(f"{number(left)} {operator} {number(right)}", kind)
+
+    return write
+
+
 class _Term:
     """A number in the generated code; arithmetic with it adds a line."""
 
@@ -122,44 +133,15 @@ class _Term:
     def __str__(self) -> str:
         return self.text
 
-    def _write(self, left: Any, operator: str, right: Any, kind: str = "double") -> _Term:
-        return self.recorder.write(
-            f"{self.recorder.number(left)} {operator} {self.recorder.number(right)}", kind
-        )
-
     def __neg__(self) -> _Term:
         return self.recorder.write(f"-{self}")
 
-    def __add__(self, other: Any) -> _Term:
-        return self._write(self, "+", other)
-
-    def __radd__(self, other: Any) -> _Term:
-        return self._write(other, "+", self)
-
-    def __sub__(self, other: Any) -> _Term:
-        return self._write(self, "-", other)
-
-    def __rsub__(self, other: Any) -> _Term:
-        return self._write(other, "-", self)
-
-    def __mul__(self, other: Any) -> _Term:
-        return self._write(self, "*", other)
-
-    def __rmul__(self, other: Any) -> _Term:
-        return self._write(other, "*", self)
-
-    def __truediv__(self, other: Any) -> _Term:
-        return self._write(self, "/", other)
-
-    def __lt__(self, other: Any) -> _Term:
-        return self._write(self, "<", other, "bool")
-
-    def __le__(self, other: Any) -> _Term:
-        return self._write(self, "<=", other, "bool")
-
-    def equals(self, other: Any) -> _Term:
-        """Return the comparison ``==``, whose operator stays Python's."""
-        return self._write(self, "==", other, "bool")
+    __add__, __radd__ = _writes("+"), _writes("+", swapped=True)
+    __sub__, __rsub__ = _writes("-"), _writes("-", swapped=True)
+    __mul__, __rmul__ = _writes("*"), _writes("*", swapped=True)
+    __truediv__ = _writes("/")
+    __lt__, __le__ = _writes("<", "bool"), _writes("<=", "bool")
+    equals = _writes("==", "bool")  # the operator stays Python's
 
 
 class _Recorder:

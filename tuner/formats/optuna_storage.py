@@ -19,7 +19,6 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.database.records import StoredTrial
 from tuner.formats.files import new_file
 from tuner.formats.results import Results
-from tuner.model import Value
 
 METRIC = "time (us)"
 JOURNALS = (".log", ".journal")
@@ -87,13 +86,9 @@ def _about(results: Results) -> dict[str, Any]:
 
 def _distributions(results: Results) -> dict[str, BaseDistribution]:
     """Return each parameter's values that occur; for Optuna, they must be the same in all trials."""
-    occurring: dict[str, dict[Value, None]] = {}
-    for stored in results.trials:
-        for name, value in results.flat(stored, pad=False).items():
-            occurring.setdefault(name, {})[value] = None
     return {
         name: CategoricalDistribution(sorted(values, key=lambda v: (isinstance(v, str), v)))
-        for name, values in occurring.items()
+        for name, values in results.occurring().items()
     }
 
 

@@ -41,15 +41,20 @@ class Results:
     @cached_property
     def parameters(self) -> dict[str, list[Value]]:
         """The names of the flat table, each with the values that occur; numbers in order."""
-        occurring: dict[str, dict[Value, None]] = {}
-        for stored in self.trials:
-            for name, value in self.flat(stored, pad=False).items():
-                occurring.setdefault(name, {})[value] = None
+        occurring = self.occurring()
         several = len(self.variants) > 1
         for name, values in occurring.items():
             if several and name != VARIANT and any(name not in self.flat(t, pad=False) for t in self.trials):
                 values[NONE] = None
         return {name: _ordered(list(values)) for name, values in occurring.items()}
+
+    def occurring(self) -> dict[str, dict[Value, None]]:
+        """Return the values of each parameter, in the order in which they were tried."""
+        occurring: dict[str, dict[Value, None]] = {}
+        for stored in self.trials:
+            for name, value in self.flat(stored, pad=False).items():
+                occurring.setdefault(name, {})[value] = None
+        return occurring
 
     def flat(self, stored: StoredTrial, *, pad: bool = True) -> dict[str, Value]:
         """Return a configuration as a row of the table.

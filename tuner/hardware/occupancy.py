@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuner.expressions.evaluation import ceil_div, round_up
@@ -82,24 +82,26 @@ def occupancy(
             maximum, as the driver chooses where it helps.
         barriers: named barriers of one block; 0 if unknown. They count from compute capability 9.0 on.
     """
-    demands = {"threads": threads, "blocks": 0, "registers": registers, "shared memory": shared_bytes}
-    rules: dict[str, Callable[[int], int]] = {
-        "threads": lambda value: _by_threads(gpu, value),
-        "blocks": lambda _: gpu.max_blocks_per_sm,
-        "registers": lambda value: _by_registers(gpu, threads, value),
-        "shared memory": lambda value: _by_shared_memory(gpu, value, carveout),
-    }
-    if not registers:
-        del demands["registers"]
+    unit, reserved = shared_granularity(gpu), gpu.reserved_shared_bytes
+    # Of each resource: what a block takes, the blocks that fit if it takes so much, and smaller amounts, by the unit
+    # in which it is allocated.
+    rules: dict[str, tuple[int, Callable[[int], int], Sequence[int]]] = {}
+    fewer_threads = range(WARP * (int(ceil_div(threads, WARP)) - 1), 0, -WARP)
+    rules["threads"] = threads, lambda value: _by_threads(gpu, value), fewer_threads
+    rules["blocks"] = 0, lambda _: gpu.max_blocks_per_sm, ()
+    if registers:
+        fewer = range(registers - 1, 0, -1)
+        rules["registers"] = registers, lambda value: _by_registers(gpu, threads, value), fewer
+    less_shared = range((shared_bytes + reserved) // unit * unit - reserved, -1, -unit)
+    rules["shared memory"] = shared_bytes, lambda value: _by_shared_memory(gpu, value, carveout), less_shared
     if barriers and gpu.cc >= 90:
-        demands["barriers"] = barriers
-        rules["barriers"] = lambda value: _barriers(gpu) // value
-    blocks = {name: rules[name](value) for name, value in demands.items()}
+        rules["barriers"] = barriers, lambda value: _barriers(gpu) // value, range(barriers - 1, 0, -1)
+    blocks = {name: rule(demand) for name, (demand, rule, _) in rules.items()}
     limiter = min(blocks, key=lambda name: blocks[name])
     active = blocks[limiter]
     limits = tuple(
-        Limit(name, blocks[name], _too_much(rules[name], _less(name, value, gpu), value, active + 1))
-        for name, value in demands.items()
+        Limit(name, blocks[name], _too_much(rule, less, demand, active + 1))
+        for name, (demand, rule, less) in rules.items()
     )
     warps, most = active * ceil_div(threads, WARP), gpu.max_threads_per_sm // WARP
     return Occupancy(active, limiter, warps / most, warps, most, limits)
@@ -155,20 +157,7 @@ def shared_capacity(gpu: Gpu, taken: int, carveout: int | None) -> int:
     return next((size for size in sizes if size >= requested), most)
 
 
-def _less(name: str, value: int, gpu: Gpu) -> Iterable[int]:
-    """Return smaller amounts of a resource in order, one for each unit of allocation."""
-    match name:
-        case "threads":
-            return range(WARP * (int(ceil_div(value, WARP)) - 1), 0, -WARP)
-        case "registers" | "barriers":
-            return range(value - 1, 0, -1)
-        case "shared memory":
-            unit, reserved = shared_granularity(gpu), gpu.reserved_shared_bytes
-            return range((value + reserved) // unit * unit - reserved, -1, -unit)
-    return ()
-
-
-def _too_much(rule: Callable[[int], int], less: Iterable[int], value: int, blocks: int) -> int | None:
+def _too_much(rule: Callable[[int], int], less: Sequence[int], value: int, blocks: int) -> int | None:
     if rule(value) >= blocks:
         return 0
     return next((value - smaller for smaller in less if rule(smaller) >= blocks), None)

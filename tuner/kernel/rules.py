@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tuner.errors import UsageError, suggestion
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.values import value_array
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 from tuner.model import digest
 
@@ -163,12 +164,9 @@ def excluded(
         constants: values of names that are the same for all rows.
         names: of the rules.
     """
-    values = {
-        name: np.array(parameter.values)[column]
-        for (name, parameter), column in zip(variant.parameters.items(), matrix.T, strict=True)
-    }
     columns = {
-        name: array.astype(np.int64) if array.dtype == bool else array for name, array in values.items()
+        name: value_array(parameter.values)[column]
+        for (name, parameter), column in zip(variant.parameters.items(), matrix.T, strict=True)
     }
     by: dict[str, int | None] = {}
     kept = np.ones(len(matrix), dtype=bool)

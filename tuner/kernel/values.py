@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.model import Value
 
@@ -22,6 +23,12 @@ def typed(value: Value) -> Typed:
 def indices(values: Iterable[Value]) -> dict[Typed, int]:
     """Return the index of each value in a list of values."""
     return {typed(value): index for index, value in enumerate(values)}
+
+
+def value_array(values: Sequence[Value]) -> NDArray[Any]:
+    """Return values as an array to calculate with: booleans as 0 and 1, since NumPy adds them with "or"."""
+    array = np.array(values)
+    return array.astype(np.int64) if array.dtype == bool else array
 
 
 def index_of(value: Any, values: Iterable[Value]) -> int | None:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.expressions.arithmetic import Expression
-from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
+from tuner.kernel.values import value_array
+from tuner.kernel.variant_spec import VariantSpec
 
 Rows = NDArray[np.int64]
 
@@ -81,7 +82,7 @@ def enumerate_valid(
     if variant.listed is not None:
         return _listed(variant.listed, allowed, small)
     choices = {name: np.array(indices, dtype=small) for name, indices in allowed.items()}
-    values = {name: _value_array(parameter) for name, parameter in variant.parameters.items()}
+    values = {name: value_array(parameter.values) for name, parameter in variant.parameters.items()}
     columns: dict[str, NDArray[Any]] = {}
     rows, sampled = 1, False
     for new, decided in _steps(variant, allowed):
@@ -165,12 +166,6 @@ def _spread(start: int, stop: int, size: int, total: int, rng: np.random.Generat
     numbers = np.arange(start, stop + 1, dtype=np.int64)
     bounds = numbers * whole + numbers * rest // size
     return bounds[:-1] + (rng.random(stop - start) * np.diff(bounds)).astype(np.int64)
-
-
-def _value_array(parameter: ParameterSpec) -> NDArray[Any]:
-    values = np.array(parameter.values)
-    # In arithmetic, booleans are 0 and 1 in Python, but NumPy adds them with "or".
-    return values.astype(np.int64) if values.dtype == bool else values
 
 
 def _with_default(
