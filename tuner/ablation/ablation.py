@@ -252,12 +252,10 @@ class _Comparisons:
         for index, change in enumerate(group, 1):
             timed = RaceSamples.of(race, index, on_host=False, ours=True)
             ratio = paired_ratio(timed.medians_ns, own.medians_ns, self.seed)
-            low, high = median_interval(timed.medians_ns)
             self.alternatives[change] = Alternative(
                 change,
-                median(timed.medians_ns),
-                low,
-                high,
+                timed.time_ns,
+                *timed.interval_ns,
                 ratio,
                 reference_verdict(ratio, self.noise_floor),
                 samples_ns=timed.samples_ns,

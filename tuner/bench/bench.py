@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 
 from tuner.bench.targets import BEST, DEFAULT, Against, Target
@@ -54,6 +55,11 @@ class NamedContestant:
         """Whether it does not run on the GPU."""
         return self.baseline is not None and self.baseline.on_host
 
+    @property
+    def contestant(self) -> Contestant:
+        """What the device times."""
+        return Contestant(self.configuration, self.known_ns, self.baseline)
+
 
 @dataclass(frozen=True)
 class RaceSamples:
@@ -64,6 +70,16 @@ class RaceSamples:
     """Of the rounds, which are what is independent: the samples of a group share their moment."""
     verified: bool
     sm_clock_hz: float
+
+    @cached_property
+    def time_ns(self) -> float:
+        """Median of the rounds' medians."""
+        return median(self.medians_ns)
+
+    @cached_property
+    def interval_ns(self) -> tuple[float, float]:
+        """The ends of its 95 % interval."""
+        return median_interval(self.medians_ns)
 
     @classmethod
     def of(cls, race: RaceRound, index: int, *, on_host: bool, ours: bool) -> RaceSamples:
@@ -189,7 +205,7 @@ def bench(device: Device, target: Target, against: Against, rounds: int, seed: i
         )
     race: RaceRound | None = None
     while contestants:
-        race = device.race(_to_race(contestants), rounds, SAMPLES, seed)
+        race = device.race([named.contestant for named in contestants], rounds, SAMPLES, seed)
         if race.failed is None:
             break
         failed = contestants.pop(race.failed)
@@ -233,7 +249,7 @@ def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | 
         return replace(result, reason=reason or "it could not be run")
     limit_ns = stored.winner.time_ns * (1.0 + tolerance)
     if best.low_ns > limit_ns:
-        again = device.race(_to_race([best.contestant]), rounds, SAMPLES, seed + 1)
+        again = device.race([best.contestant.contestant], rounds, SAMPLES, seed + 1)
         if again.failed is not None:
             return replace(result, reason=again.error)
         best = _entry(best.contestant, again, 0)
@@ -298,13 +314,6 @@ def _named_contestants(
     return contestants, notes
 
 
-def _to_race(contestants: Sequence[NamedContestant]) -> list[Contestant]:
-    return [
-        Contestant(contestant.configuration, contestant.known_ns, contestant.baseline)
-        for contestant in contestants
-    ]
-
-
 def _compared(
     contestants: Sequence[NamedContestant], race: RaceRound, noise_of: Callable[[float], float], seed: int
 ) -> tuple[tuple[Entry, ...], float]:
@@ -334,6 +343,6 @@ def _compared(
 
 def _entry(contestant: NamedContestant, race: RaceRound, index: int) -> Entry:
     timed = RaceSamples.of(race, index, on_host=contestant.on_host, ours=contestant.configuration is not None)
-    low, high = median_interval(timed.medians_ns)
-    time_ns = median(timed.medians_ns)
-    return Entry(contestant, time_ns, low, high, timed.samples_ns, timed.verified, timed.sm_clock_hz)
+    return Entry(
+        contestant, timed.time_ns, *timed.interval_ns, timed.samples_ns, timed.verified, timed.sm_clock_hz
+    )

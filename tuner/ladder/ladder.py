@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import median
 
 from tuner.bench import targets
-from tuner.bench.bench import UNDECIDED, Failure, reference_verdict
+from tuner.bench.bench import UNDECIDED, Failure, RaceSamples, reference_verdict
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.records import Benchmark, Metrics
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
@@ -21,7 +20,7 @@ from tuner.hardware.roofline import Roof
 from tuner.kernel.load import content_digest
 from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.model import Configuration, Gpu, Problem, Value
-from tuner.stats import Ratio, Verdict, median_interval, paired_ratio
+from tuner.stats import Ratio, Verdict, paired_ratio
 from tuner.tuning.trials import metrics
 
 STEP_PREFIX = "rung:"
@@ -71,7 +70,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Timing:
+class Timing(RaceSamples):
     """The times of one contestant: the best configuration of a step, or a baseline."""
 
     name: str
@@ -80,22 +79,7 @@ class Timing:
     """The configuration or the call."""
     tuned: Tuned | None
     """None for a baseline."""
-    samples_ns: tuple[float, ...]
-    medians_ns: tuple[float, ...]
-    """Of each round, so that those of one comparison pair up; on the host, where there are no rounds, the samples."""
-    on_host: bool = False
-    verified: bool = True
-    sm_clock_hz: float = 0.0
-
-    @cached_property
-    def time_ns(self) -> float:
-        """Median of the rounds' medians."""
-        return median(self.medians_ns)
-
-    @cached_property
-    def interval_ns(self) -> tuple[float, float]:
-        """The ends of its 95 % interval. Samples of a group share their moment; the rounds are what is independent."""
-        return median_interval(self.medians_ns)
+    on_host: bool
 
 
 @dataclass(frozen=True)

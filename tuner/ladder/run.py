@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tuner import __version__
-from tuner.bench.bench import ABSENT, SAMPLES, Failure, RaceSamples
+from tuner.bench.bench import ABSENT, SAMPLES, Failure, NamedContestant, RaceSamples
 from tuner.conditions import Conditions
 from tuner.database.database import Database
 from tuner.devices.base import Contestant, Device, RaceRound
 from tuner.errors import Interrupted, TunerError
 from tuner.hardware.roofline import Roof, roof_of
-from tuner.kernel.baselines import Baseline, settle_baseline
+from tuner.kernel.baselines import settle_baseline
 from tuner.kernel.spec import StepSpec
 from tuner.ladder.ladder import (
     STOPPED,
@@ -100,42 +100,16 @@ class _Previous:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedContestant):
     """A contestant of a comparison before it is timed: a tuned step or a baseline."""
 
-    name: str
     tuned: Tuned | None = None
-    baseline: Baseline | None = None
-
-    @property
-    def text(self) -> str:
-        if self.tuned is not None:
-            return str(self.tuned.configuration)
-        return self.baseline.line if self.baseline else ""
-
-    @property
-    def on_host(self) -> bool:
-        return self.baseline is not None and self.baseline.on_host
-
-    @property
-    def contestant(self) -> Contestant:
-        if self.tuned is None:
-            return Contestant(None, 0.0, self.baseline)
-        return Contestant(self.tuned.configuration, self.tuned.time_ns)
 
     def timing(self, race: RaceRound, index: int) -> Timing:
         """Return its times in a comparison, in which it has this index."""
         samples = RaceSamples.of(race, index, on_host=self.on_host, ours=self.tuned is not None)
-        return Timing(
-            self.name,
-            self.text,
-            self.tuned,
-            samples.samples_ns,
-            samples.medians_ns,
-            self.on_host,
-            samples.verified,
-            samples.sm_clock_hz,
-        )
+        own = (self.name, self.text, self.tuned, self.on_host)
+        return Timing(samples.samples_ns, samples.medians_ns, samples.verified, samples.sm_clock_hz, *own)
 
 
 @dataclass
@@ -270,7 +244,7 @@ class _LadderRun:
             if isinstance(best, Absence):
                 absent[step.name] = best
                 continue
-            entries.append(_Entry(step.name, best))
+            entries.append(_Entry(step.name, best.configuration, None, best.time_ns, best))
             self._previous.times[step.name] = (best.time_ns, roof)
             below = self._previous.best[step.name] = best.configuration
         return entries
