@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tuner.ablation.changes import Change
+from tuner.bench.bench import ratio_columns
 from tuner.conditions import Calibration, Conditions
 from tuner.database.records import Benchmark
 from tuner.hardware.roofline import Roof
@@ -110,10 +111,7 @@ def records_of(ablation: Ablation, bench_id: str, versions: Mapping[str, str]) -
         ci_low_ns=ablation.low_ns,
         ci_high_ns=ablation.high_ns,
         samples_ns=ablation.samples_ns,
-        ratio=None,
-        ratio_low=None,
-        ratio_high=None,
-        verdict="",
+        **ratio_columns(None, None),
         noise_floor=ablation.noise_floor,
         sm_clock_hz=ablation.sm_clock_hz,
         tags=ablation.tags,
@@ -132,10 +130,7 @@ def records_of(ablation: Ablation, bench_id: str, versions: Mapping[str, str]) -
                 ci_low_ns=one.low_ns,
                 ci_high_ns=one.high_ns,
                 samples_ns=one.samples_ns,
-                ratio=one.ratio.median,
-                ratio_low=one.ratio.low,
-                ratio_high=one.ratio.high,
-                verdict=str(one.verdict),
+                **ratio_columns(one.ratio, one.verdict),
                 sm_clock_hz=one.sm_clock_hz,
             )
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
+from typing import Any
 
 from tuner.bench.targets import BEST, DEFAULT, Against, Target
 from tuner.conditions import Calibration
@@ -256,6 +257,13 @@ def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | 
     return replace(result, now_ns=best.time_ns, low_ns=best.low_ns, slower=best.low_ns > limit_ns)
 
 
+def ratio_columns(ratio: Ratio | None, verdict: Verdict | None) -> dict[str, Any]:
+    """Return what a row of the database has of a comparison: nothing, if there is none."""
+    values = (ratio.median, ratio.low, ratio.high) if ratio else (None, None, None)
+    columns = dict(zip(("ratio", "ratio_low", "ratio_high"), values, strict=True))
+    return {**columns, "verdict": str(verdict) if ratio and verdict else ""}
+
+
 def records_of(result: Bench, bench_id: str, versions: Mapping[str, str]) -> list[Benchmark]:
     """Return the rows that the database keeps of it."""
     target = result.target
@@ -263,7 +271,6 @@ def records_of(result: Bench, bench_id: str, versions: Mapping[str, str]) -> lis
     rows = []
     for entry in result.entries:
         contestant = entry.contestant
-        ratio = entry.ratio if by_best else None
         rows.append(
             Benchmark(
                 bench=bench_id,
@@ -278,10 +285,7 @@ def records_of(result: Bench, bench_id: str, versions: Mapping[str, str]) -> lis
                 ci_low_ns=entry.low_ns,
                 ci_high_ns=entry.high_ns,
                 samples_ns=entry.samples_ns,
-                ratio=ratio.median if ratio else None,
-                ratio_low=ratio.low if ratio else None,
-                ratio_high=ratio.high if ratio else None,
-                verdict=str(entry.verdict) if ratio and entry.verdict else "",
+                **ratio_columns(entry.ratio if by_best else None, entry.verdict),
                 noise_floor=result.noise_floor,
                 sm_clock_hz=entry.sm_clock_hz,
                 tags=(*result.tags, *(() if entry.verified else ("unverified",))),

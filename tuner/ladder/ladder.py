@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tuner.bench import targets
-from tuner.bench.bench import UNDECIDED, Failure, RaceSamples, reference_verdict
+from tuner.bench.bench import UNDECIDED, Failure, RaceSamples, ratio_columns, reference_verdict
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.records import Benchmark, Metrics
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
@@ -295,10 +295,7 @@ def records_of(
                 ci_low_ns=low,
                 ci_high_ns=high,
                 samples_ns=timing.samples_ns,
-                ratio=other.ratio.median if other else None,
-                ratio_low=other.ratio.low if other else None,
-                ratio_high=other.ratio.high if other else None,
-                verdict=str(other.verdict) if other else "",
+                **(ratio_columns(other.ratio, other.verdict) if other else ratio_columns(None, None)),
                 noise_floor=comparison.noise_floor(first or timing),
                 sm_clock_hz=timing.sm_clock_hz,
                 tags=(*comparison.tags, LADDER, *(() if timing.verified else ("unverified",))),
