@@ -11,9 +11,9 @@ import click
 
 from tuner import paths
 from tuner.cli.loader import Command
-from tuner.cli.options import MOST, Option, database_option, problem_options
+from tuner.cli.options import MOST, Option, all_of, database_option, problem_options
 
-OPTIONS: tuple[Option, ...] = (
+OPTIONS: Option = all_of(
     click.argument("kernel_name", metavar="[KERNEL]", required=False, default=""),
     problem_options,
     click.option(
@@ -58,7 +58,4 @@ def configuration_options(command: Command) -> Command:
         given = ConfigurationArguments(**{name: arguments.pop(name) for name in names})
         return command(given=given, **arguments)
 
-    decorated: Command = collect
-    for option in reversed(OPTIONS):
-        decorated = option(decorated)
-    return decorated
+    return OPTIONS(collect)

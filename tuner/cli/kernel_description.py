@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,10 @@ def _initial(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[dict[str, A
     ]
 
 
+def _conditions(pairs: Iterable[tuple[str, Expression]]) -> list[dict[str, str]]:
+    return [{"reason": reason, "condition": condition.text} for reason, condition in pairs]
+
+
 def _variant(variant: VariantSpec, size: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": variant.name,
@@ -126,12 +130,8 @@ def _variant(variant: VariantSpec, size: dict[str, Any]) -> dict[str, Any]:
             {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc}
             for p in variant.parameters.values()
         ],
-        "constraints": [
-            {"reason": reason, "condition": condition.text} for reason, condition in variant.constraints
-        ],
-        "worthwhile": [
-            {"reason": reason, "condition": condition.text} for reason, condition in variant.pruning_rules
-        ],
+        "constraints": _conditions(variant.constraints),
+        "worthwhile": _conditions(variant.pruning_rules),
         "launches": [launch.template.name for launch in variant.launches],
         "space": size,
     }
