@@ -64,7 +64,7 @@ def test_calibration_survives_json(calibration: Calibration) -> None:
         (Conditions(Mode.ROTATING), 1e3, 0.005),
         (Conditions(Mode.ROTATING), 5e3, 0.003),
         (Conditions(Mode.WARM), 5e3, 0.004),
-        # Nobody calibrated the power limit.
+        # The power limit is not calibrated.
         (Conditions(Mode.ROTATING, Regime.SUSTAINED), 5e3, SUSTAINED_NOISE),
         (Conditions(Mode.COLD, Regime.SUSTAINED), 1e6, SUSTAINED_NOISE),
         (Conditions(Mode.COLD, Regime.SUSTAINED), 1e3, 0.05),
@@ -228,7 +228,7 @@ def test_every_disturbance_has_its_note() -> None:
         (0.999 * SETTING_SHARE * 1.98e9, 1.98e9, "held at 1.92 of 1.98 GHz"),
         (1.2e9, 1.98e9, "held at 1.20 of 1.98 GHz"),
         (0.0, 1.98e9, ""),  # not counted
-        (1.2e9, 0.0, ""),  # nobody knows what it could be
+        (1.2e9, 0.0, ""),  # the highest is unknown
     ],
 )
 def test_locked_clock_is_noted(clock_hz: float, highest_hz: float, said: str) -> None:

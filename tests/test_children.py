@@ -1,4 +1,4 @@
-"""Children that die, lie, or will not die: the parent finds out, and nobody is left behind."""
+"""Children that die, lie, or will not die: the parent finds out, and no process is left behind."""
 
 from __future__ import annotations
 

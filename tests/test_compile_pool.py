@@ -72,7 +72,7 @@ def test_bad_source_is_a_compile_error_with_the_reason(tmp_path: Path, pool: Com
     ("source", "said"),
     [
         ("{% if %}", "line 1"),
-        ("{{ nobody }}", "'nobody' is undefined"),
+        ("{{ unknown }}", "'unknown' is undefined"),
         ("{{ 1 // 0 }}", "zero"),
         ("{% include 'missing.cuh' %}", "missing.cuh"),
         ("{{ 'a' * 5000000 }}", "limit"),
@@ -135,7 +135,7 @@ def test_compiler_killed_from_outside(tmp_path: Path, pool: CompilePool) -> None
     assert Bench(tmp_path / "good", pool).compile(plain()).status is Status.OK
 
 
-def test_idle_compiler_killed_costs_nobody(tmp_path: Path, pool: CompilePool) -> None:
+def test_idle_compiler_killed_costs_no_compilation(tmp_path: Path, pool: CompilePool) -> None:
     bench = Bench(tmp_path, pool)
     assert bench.compile(plain()).status is Status.OK
     (pid,) = bench.children()
@@ -159,7 +159,7 @@ def test_compilers_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.Mo
     assert "Resource temporarily unavailable" in found.error
 
 
-def test_close_is_quick_and_leaves_nobody(tmp_path: Path) -> None:
+def test_close_is_quick_and_leaves_no_process(tmp_path: Path) -> None:
     pool = CompilePool(jobs=3)
     slow = Bench(
         tmp_path, pool, "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -189,7 +189,7 @@ def test_equal_sources_come_from_the_cache(tmp_path: Path) -> None:
         assert len(list(cache.rglob("*.cubin"))) == 1
 
 
-def test_damaged_cache_is_not_believed(tmp_path: Path) -> None:
+def test_damaged_cache_is_not_used(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     found = []
     for _ in range(2):
@@ -221,7 +221,7 @@ def _wait_for_children(bench: Bench, count: int = 1) -> list[int]:
     return bench.children()
 
 
-def test_what_somebody_waits_for_goes_first(tmp_path: Path, pool: CompilePool) -> None:
+def test_submissions_go_before_prefetches(tmp_path: Path, pool: CompilePool) -> None:
     bench = Bench(tmp_path, pool)
     bench.compile(plain(items=8))  # the child is there
     ended: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -388,11 +388,11 @@ def test_process_that_cannot_start(
 
 
 def test_module_that_does_not_exist() -> None:
-    with pytest.raises(DeviceError, match=r"No module named tests\.faults\.nobody"):
-        LocalDevice(0, jobs=1, worker="tests.faults.nobody")
+    with pytest.raises(DeviceError, match=r"No module named tests\.faults\.missing"):
+        LocalDevice(0, jobs=1, worker="tests.faults.missing")
 
 
-def test_guard_that_fails_itself_answers_everybody(guard: Guard) -> None:
+def test_guard_that_fails_itself_answers_every_request(guard: Guard) -> None:
     """A fault of our own must not become a wait for ever."""
 
     def careless(reply: Reply) -> None:
@@ -471,7 +471,7 @@ def test_each_fault_has_its_status(device: LocalDevice, tmp_path: Path) -> None:
         assert bool(outcome.measurement.error) == (fault != "ok")
 
 
-def test_answer_that_nobody_understands_is_an_answer(device: LocalDevice, tmp_path: Path) -> None:
+def test_answer_that_is_not_understood_is_an_answer(device: LocalDevice, tmp_path: Path) -> None:
     """A newer measuring process may say other things, if the tuner was installed anew during a run."""
     prepared(device, tmp_path, faults=("ok", "nonsense"))
     (outcome,) = ask(device, [configuration("nonsense")])
@@ -514,7 +514,7 @@ def test_equal_sources_are_measured_once(device: LocalDevice, tmp_path: Path) ->
     prepared(device, tmp_path, source=source, blocks=(64,), extra=extra + launch)
     assert len(ask(device, [one, other])) == 2  # at the same time
     assert Counter(log(tmp_path))["measure scale__ok False"] == 2
-    ask(device, [one])  # whoever asks for the same once more doubts the answer
+    ask(device, [one])  # the same once more is measured anew
     assert Counter(log(tmp_path))["measure scale__ok False"] == 3
 
 
@@ -577,10 +577,10 @@ def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) 
     assert confirmed.status is Status.OK
     assert log(tmp_path)[-3:] == ["start", "setup 2", "measure scale__ok False"]
     sizes = [Problem("scale", {"n": n}, problem.dtypes, problem.options) for n in (1, 63, 64, 128)]
-    edges = device.verify_at(sizes, a)
-    assert [(p.sizes["n"], m.status) for p, m in edges] == [(64, Status.OK), (128, Status.OK)]
-    edges = device.verify_at(sizes, configuration("edge", 32))
-    assert [m.status for _, m in edges] == [Status.WRONG_RESULT] * 2
+    verified = device.verify_at(sizes, a)
+    assert [(p.sizes["n"], m.status) for p, m in verified] == [(64, Status.OK), (128, Status.OK)]
+    verified = device.verify_at(sizes, configuration("edge", 32))
+    assert [m.status for _, m in verified] == [Status.WRONG_RESULT] * 2
 
 
 def test_other_sizes_that_have_no_grid_are_left_out(device: LocalDevice, tmp_path: Path) -> None:
@@ -591,8 +591,8 @@ def test_other_sizes_that_have_no_grid_are_left_out(device: LocalDevice, tmp_pat
     prepared_again = read_kernel(kernel)
     device.prepare(prepared_again, prepared_again.problem(), 1)
     sizes = [Problem("scale", {"n": n}, prepared_again.problem().dtypes, {"order": "up"}) for n in (1, 64)]
-    edges = device.verify_at(sizes, configuration("ok", 64))
-    assert [(p.sizes["n"], m.status) for p, m in edges] == [(64, Status.OK)]
+    verified = device.verify_at(sizes, configuration("ok", 64))
+    assert [(p.sizes["n"], m.status) for p, m in verified] == [(64, Status.OK)]
 
 
 def test_what_is_prepared_is_not_prepared_again(device: LocalDevice, tmp_path: Path) -> None:
@@ -642,7 +642,7 @@ def test_confirmation_without_a_second_process(
     assert measurement.status is Status.UNVERIFIED
 
 
-def test_device_that_is_lost_says_so(
+def test_device_that_cannot_be_restarted_says_so(
     device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared(device, tmp_path, faults=("ok", "die"))
@@ -680,7 +680,7 @@ def test_race_that_has_not_begun_is_tried_again(
     assert found.samples_ns
 
 
-def test_race_blames_who_is_to_blame(
+def test_race_names_the_contestant_that_hangs(
     device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared(device, tmp_path, faults=("ok", "racehang"))
@@ -693,7 +693,7 @@ def test_race_blames_who_is_to_blame(
     assert [len(groups) for groups in found.samples_ns] == [3, 3]
 
 
-def test_process_killed_in_a_race_costs_nobody(device: LocalDevice, tmp_path: Path) -> None:
+def test_process_killed_in_a_race_fails_no_contestant(device: LocalDevice, tmp_path: Path) -> None:
     prepared(device, tmp_path, faults=("ok", "raceonce"))
     contestants = [Contestant(configuration(fault), 1e5) for fault in ("ok", "raceonce")]
     found = device.race(contestants, 2, 4, 0)

@@ -218,7 +218,7 @@ def test_every_call_of_a_batch_counts(measured: Measured) -> None:
     assert len(measured(Bench(noisy(50 * US), calls=100)).samples_ns) == 16
 
 
-def test_thorough_ranks_nobody(measured: Measured) -> None:
+def test_thorough_ranks_nothing(measured: Measured) -> None:
     found = measured(Bench(noisy(2000 * US)), 100 * US, thorough=True)
     assert found.status is Status.OK
     assert sum(found.samples_ns) >= CONTENDER_NS
@@ -226,7 +226,7 @@ def test_thorough_ranks_nobody(measured: Measured) -> None:
     assert len(found.samples_ns) == GROUP  # what is known well enough is, with or without company
 
 
-# -- time that nobody else needs
+# -- time that is idle otherwise
 
 
 def test_idle_time_is_spent_on_more_samples_and_counted(measured: Measured) -> None:
@@ -237,7 +237,7 @@ def test_idle_time_is_spent_on_more_samples_and_counted(measured: Measured) -> N
     assert bench.measurement.refined_s == pytest.approx(1e-9 * extra)
 
 
-def test_idle_time_ends_when_somebody_comes(measured: Measured) -> None:
+def test_idle_time_ends_when_a_request_comes(measured: Measured) -> None:
     bench: Any = Bench(noisy(200 * US))
     assert len(measured(bench, 100 * US, idle=[True, True, False]).samples_ns) == 3 * GROUP
 

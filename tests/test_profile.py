@@ -257,7 +257,7 @@ def test_every_reason_has_a_meaning_and_a_remedy() -> None:
         ),
     ],
 )
-def test_remedies_look_at_the_other_figures(reason: str, metrics: dict[str, float], words: str) -> None:
+def test_remedies_depend_on_the_other_figures(reason: str, metrics: dict[str, float], words: str) -> None:
     assert words in remedy_of(reason, figures_of(metrics))
 
 
@@ -382,7 +382,7 @@ def test_every_launch_is_shown(run: Run, kernel: KernelSpec) -> None:
     assert "launch 1 of 2: partial" in said.out and "launch 2 of 2: sum" in said.out
 
 
-def test_reports_are_never_lost(run: Run, kernel: KernelSpec) -> None:
+def test_reports_are_never_overwritten(run: Run, kernel: KernelSpec) -> None:
     for _ in range(2):
         assert not run(str(kernel.file)).err
     assert len(list(Path("results/profiles").iterdir())) == 2

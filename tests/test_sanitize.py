@@ -1,4 +1,4 @@
-"""``tune sanitize``: logs in plain words, faults and who has them, and the command around a stand-in."""
+"""``tune sanitize``: logs in plain words, the configurations that have faults, and the command around a stand-in."""
 
 from __future__ import annotations
 
@@ -386,18 +386,18 @@ def test_one_that_cannot_be_launched_is_no_finding(check: Check) -> None:
     assert not failing(verdicts) and [verdict.ran for verdict in verdicts].count(False) == 1
 
 
-def test_findings_that_come_too_late_accuse_nobody_wrongly(check: Check, tmp_path: Path) -> None:
+def test_late_findings_are_attributed_correctly(check: Check, tmp_path: Path) -> None:
     """The log grows behind the last configuration only: each that has such a kernel runs alone."""
     verdicts = check(racecheck={"3": "finding"}, late_log=True)
     assert failing(verdicts) == [3] and verdicts[3].alone and processes(tmp_path) == 7
 
 
-def test_a_full_log_hides_nobody(check: Check) -> None:
+def test_a_full_log_hides_no_finding(check: Check) -> None:
     verdicts = check(racecheck={"1": "finding", "3": "finding", "4": "finding"}, full=True)
     assert failing(verdicts) == [1, 3, 4] and all(verdict.alone for verdict in verdicts)
 
 
-def test_findings_in_words_that_nobody_knows_are_findings(check: Check) -> None:
+def test_findings_in_unknown_words_are_findings(check: Check) -> None:
     verdicts = check(unknown_format=["2", "5"])
     assert failing(verdicts) == [2, 5]
     assert "3 errors by the log's own summary" in verdicts[2].findings[0].text

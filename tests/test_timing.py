@@ -86,7 +86,7 @@ class Take:
     stamps: float = 1.0
     """What the GPU's clock says, over the truth."""
     other_ns: float = 0.0
-    """Somebody else's work between the stamps."""
+    """Work of another process between the stamps."""
 
 
 class Group:
@@ -278,7 +278,7 @@ def test_call_ahead_of_each_warm_sample_is_allowed_for(card: Card, timer: Timer)
         take(timer, hidden)
 
 
-def test_call_ahead_does_not_hide_somebody_else(card: Card, timer: Timer) -> None:
+def test_call_ahead_does_not_hide_another_process(card: Card, timer: Timer) -> None:
     group = Group(card, time_ns=1e5, samples=16, calls=8, lead=1, takes=(Take(other_ns=5e6),))
     with pytest.raises(ClockMismatchError, match="something else"):
         take(timer, group)
@@ -378,7 +378,7 @@ def test_nothing_is_waited_for_between_load_and_group(card: Card, timer: Timer) 
     assert busy == [False, False, *([True] * (len(busy) - 2))]
 
 
-def test_light_kernels_need_no_load_and_warm_nobody_up(card: Card, timer: Timer) -> None:
+def test_light_kernels_need_no_load_and_no_warm_up(card: Card, timer: Timer) -> None:
     light, heavy = Group(card), Group(card, samples=100)
     take(timer, light, SUSTAINED)
     assert light.launches == 1

@@ -166,8 +166,10 @@ class FakeWorker:
     def measure(self, request: Measure) -> Measured:
         assert self.ready, "measured without a setup"
         candidate = request.candidate
-        rival = f" against {request.incumbent_ns:g}" if request.incumbent_ns and not request.thorough else ""
-        log(f"measure {candidate.entries[0]} {request.verify_only}{rival}")
+        incumbent = (
+            f" against {request.incumbent_ns:g}" if request.incumbent_ns and not request.thorough else ""
+        )
+        log(f"measure {candidate.entries[0]} {request.verify_only}{incumbent}")
         fault = fault_of(candidate)
         began = time.monotonic()
         self.pipe.send(Deadline(0.2))

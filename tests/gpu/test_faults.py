@@ -283,7 +283,7 @@ def test_race_and_confirmation_after_faults(bench: Bench) -> None:
     assert 0.9 < statistics.median(confirmed.samples_ns) / statistics.median(found.samples_ns[0][0]) < 1.1
 
 
-def test_race_names_who_failed(bench: Bench) -> None:
+def test_race_names_what_failed(bench: Bench) -> None:
     contestants = [configuration("ok"), configuration("ok", 128), configuration("read_far_away")]
     found = bench.device.race([Contestant(c, 5e4) for c in contestants], rounds=2, samples=4, seed=0)
     assert found.failed == 2
@@ -293,10 +293,10 @@ def test_race_names_who_failed(bench: Bench) -> None:
 
 def test_other_sizes(bench: Bench) -> None:
     problems = [bench.kernel.problem({"n": n}) for n in (1, 255, 257, 1000)]
-    edges = bench.device.verify_at(problems, configuration("ok"))
-    assert [m.status for _, m in edges] == [Status.OK] * 4, edges
-    edges = bench.device.verify_at(problems, configuration("wrong_edge"))
-    assert [m.status for _, m in edges] == [Status.WRONG_RESULT] * 4, edges
+    verified = bench.device.verify_at(problems, configuration("ok"))
+    assert [m.status for _, m in verified] == [Status.OK] * 4, verified
+    verified = bench.device.verify_at(problems, configuration("wrong_edge"))
+    assert [m.status for _, m in verified] == [Status.WRONG_RESULT] * 4, verified
 
 
 class Silent:

@@ -138,7 +138,7 @@ def measured(device: LocalDevice, number: int, fault: str) -> Measurement:
         "1 / x",
     ],
 )
-def test_expressions_are_computed_and_judged(
+def test_expressions_are_computed_and_verified(
     device: LocalDevice, kernel: KernelSpec, op: str, dtype: str
 ) -> None:
     """The references agree, a right kernel passes on two sets of inputs, and a wrong one does not."""

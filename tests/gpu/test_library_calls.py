@@ -148,7 +148,7 @@ def test_product_of_torch(
 def test_the_best_of_cublaslt(
     shape: tuple[int, int, int], dtype: str, layout: str, gpu: Tensors, rng: np.random.Generator
 ) -> None:
-    """The rival of scripts/, whose choice is made before the capture; odd rows are in the library's list, too."""
+    """The baseline in scripts/, whose choice is made before the capture; odd rows are in the library's list, too."""
     pytest.importorskip("torch")
     (m, k, n), transposed = shape, layout == "nt"
     # Small integers are exact in either dtype, and so are their sums in float32.
@@ -167,9 +167,9 @@ def test_the_best_of_cublaslt(
         "b": gpu.put(bits(np.ascontiguousarray(b.T) if transposed else b), dtype, transposed=transposed),
         "c": gpu.put(bits(np.zeros((m, n), np.float32)), dtype),
     }
-    rival = Path(__file__).parents[2] / "scripts" / "rivals" / "cublaslt.py"
+    baseline = Path(__file__).parents[2] / "scripts" / "rivals" / "cublaslt.py"
     stream = int(gpu.context.stream)
-    gpu.replay([make_call(BaselineKind.PYTHON, "cublaslt", rival, views, {}, {}, stream)], runs=2)
+    gpu.replay([make_call(BaselineKind.PYTHON, "cublaslt", baseline, views, {}, {}, stream)], runs=2)
     found = gpu.get(views["c"], "float16" if dtype == "float16" else "uint16")
     wide = found if dtype == "float16" else (found.astype(np.uint32) << 16).view(np.float32)
     np.testing.assert_allclose(wide, exact, rtol=2**-8, atol=0)
@@ -217,7 +217,7 @@ def test_memory_taken_in_a_call_stays_its_own(library: str, gpu: Tensors, rng: n
         graph.launch()
     gpu.context.synchronize()
     np.testing.assert_allclose(gpu.get(views["z"]), 2 * x + 3 * y, rtol=1e-6, atol=1e-5)
-    assert all(bool((array != array).all()) for array in other), "the graph wrote into somebody's memory"
+    assert all(bool((array != array).all()) for array in other), "the graph wrote into other tensors"
     graph.close()
     captured.close()
 

@@ -127,7 +127,7 @@ extern "C" __global__ void add(const float* a, const float* b, float* c, int n) 
 
 
 @pytest.mark.parametrize("mode", [Mode.COLD, Mode.ROTATING])
-def test_everybody_in_one_race(device: LocalDevice, tmp_path: Path, mode: Mode) -> None:
+def test_all_kinds_in_one_race(device: LocalDevice, tmp_path: Path, mode: Mode) -> None:
     kernel, problem = addition(2**20 + 5)
     (tmp_path / "mine.cu").write_text(SOURCE.replace("@", ""))
     (tmp_path / "wrong.cu").write_text(SOURCE.replace("@", "2 * "))

@@ -125,7 +125,7 @@ def test_right_kernels_are_clean(tmp_path: Path, kernel: Path, tool: str) -> Non
         ("initcheck", "unwritten", "unwritten"),
     ],
 )
-def test_faults_are_found_and_nobody_else_is_blamed(
+def test_only_faulty_configurations_have_findings(
     tmp_path: Path, kernel: Path, tool: str, fault: str, words: str
 ) -> None:
     done = tune(
