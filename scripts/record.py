@@ -23,10 +23,10 @@ from tuner.devices.base import Device
 from tuner.devices.choose import open_device
 from tuner.formats.recording import RecordedProblem, Recording, row_of, sources_digest, write_recording
 from tuner.kernel.load import load_kernel
-from tuner.model import Problem, Status
+from tuner.model import Problem, RunOptions, Status
 from tuner.report.progress import make_observer
+from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.state import Request
 
 MAX_SAMPLES = 16
 """Samples kept of a row: the replayed race draws from them."""
@@ -316,9 +316,13 @@ def _record(name: str, plan: Plan, db: Path, out: Path) -> None:
                     began = time.monotonic()
                     fixed = {k: tuple(str(v) for v in values) for k, values in lattice.fixed.items()}
                     request = Request(
-                        kernel, problem, 10**6, "brute-force", 0, (lattice.variant,), fixed, from_scratch=True,
+                        kernel,
+                        problem,
+                        10**6,
+                        "brute-force",
+                        options=RunOptions((lattice.variant,), fixed, from_scratch=True),
                         mode=Mode.COLD,  # one recording is timed in one way
-                    )  # fmt: skip
+                    )
                     result = tune(request, device, database, make_observer(True), finish=False)
                     for trial in database.trials(result.state.run.id):
                         kept = (

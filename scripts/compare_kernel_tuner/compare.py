@@ -23,8 +23,8 @@ from tuner.database.database import Database
 from tuner.devices.choose import open_device
 from tuner.kernel.load import load_kernel
 from tuner.report.progress import make_observer
+from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.state import Request
 
 HERE = Path(__file__).parent
 N = 1 << 26
