@@ -159,9 +159,9 @@ def compile_source(
         bindings.nvrtcDestroyProgram(program)
     blocks = _log_by_entry(log)
     if lowered not in blocks:
-        found = ", ".join(blocks) or "none"
+        names = ", ".join(blocks) or "none"
         raise SourceRejected(
-            f'error: no kernel named {entry!r} in the source (found: {found}); is it extern "C"?'
+            f'error: no kernel named {entry!r} in the source (found: {names}); is it extern "C"?'
         )
     barriers = _BARRIERS.search(blocks[lowered]) if listing else None
     return Cubin(

@@ -94,7 +94,7 @@ def _replay_instead(path: Path, say: Callable[[str], None]) -> Device:
     recording = read_recording(path)
     note = (
         f"no NVIDIA GPU here: replaying what an {recording.gpu.name} answered ({path.name}); "
-        "--device cuda insists on a GPU"
+        "--device cuda requires a GPU"
     )
     return ReplayDevice(recording, say, note)
 

@@ -226,7 +226,7 @@ class Guard:
                 self._pass_on(message)
 
     def _pass_on(self, answer: Answer) -> None:
-        """Give an answer to the request that it belongs to, the first in flight."""
+        """Pass an answer on to the request that it belongs to, the first in flight."""
         state = self._state
         if not state.started or not isinstance(answer, ANSWERS[type(state.in_flight[0].request)]):
             self._refuse(answer)

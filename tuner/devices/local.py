@@ -112,9 +112,9 @@ class LocalDevice(Device):
         if self.calibration is None:
             self.calibration = self.known_calibration() or self._calibrated()
         reference_ns = self._set_up()
-        known = self.calibration
-        if known is not None and abs(reference_ns / known.reference_ns - 1.0) > RECALIBRATE:
-            self.calibration = self._calibrated() or known  # clocks were locked or unlocked, perhaps
+        before = self.calibration
+        if before is not None and abs(reference_ns / before.reference_ns - 1.0) > RECALIBRATE:
+            self.calibration = self._calibrated() or before  # clocks were locked or unlocked, perhaps
             self._set_up()
         if self.calibration is not None:
             notes = tuple(dict.fromkeys((*self.calibration.notes, *self.notes)))

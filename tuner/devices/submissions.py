@@ -67,7 +67,7 @@ class Submissions:
         self._lock = threading.Lock()
 
     def answer(self, submission: Submission, measurement: Measurement) -> None:
-        """Give the one answer to a submission."""
+        """Answer a submission, once."""
         self._answers.put(
             Outcome(submission.number, submission.configuration, submission.compilation, measurement)
         )
@@ -103,12 +103,12 @@ class Submissions:
             if submission.configuration in equal.configurations:
                 equal.measurement = None
             equal.configurations.add(submission.configuration)
-            known = equal.measurement
-            if known is None:
+            measurement = equal.measurement
+            if measurement is None:
                 equal.waiting.append(submission)
-            first = known is None and len(equal.waiting) == 1
-        if known is not None:
-            self.answer(submission, known)
+            first = measurement is None and len(equal.waiting) == 1
+        if measurement is not None:
+            self.answer(submission, measurement)
         return first
 
     def measured(self, key: SourceKey, measurement: Measurement) -> None:

@@ -151,10 +151,10 @@ class Memory:
     def unused(self, name: str) -> str:
         """Return a name that is free: this one, or this one with a number."""
         numbers = itertools.count(2)
-        found = name
-        while found in self.addresses:
-            found = f"{name} ({next(numbers)})"
-        return found
+        unused = name
+        while unused in self.addresses:
+            unused = f"{name} ({next(numbers)})"
+        return unused
 
     def trespass(self) -> str:
         """Name the tensor beside which something was written; empty if there is none."""

@@ -86,9 +86,10 @@ class Verifier:
             )
         worst: Verification | None = None
         for tensor in self._data.outputs:
-            found = self._compare(tensor, copy)
-            if worst is None or (found.passed, -found.worst_ratio) < (worst.passed, -worst.worst_ratio):
-                worst = found
+            verification = self._compare(tensor, copy)
+            order = verification.passed, -verification.worst_ratio
+            if worst is None or order < (worst.passed, -worst.worst_ratio):
+                worst = verification
         assert worst is not None
         return replace(worst, true_error=self._true_error(copy)) if self._truth else worst
 
@@ -109,10 +110,10 @@ class Verifier:
         outputs = self._data.outputs
         return self._distance([(t, t.dtype, self._data.address(t.name, copy)) for t in outputs])
 
-    def _distance(self, found: list[tuple[Buffer, str, int]]) -> float:
+    def _distance(self, outputs: list[tuple[Buffer, str, int]]) -> float:
         """Return the norm of all differences from the truth, over the norm of the truth."""
         errors = scales = 0.0
-        for tensor, dtype, address in found:
+        for tensor, dtype, address in outputs:
             expected, weights = (
                 self._truth[tensor.name],
                 self._data.memory.addresses[f"{tensor.name} magnitude"],

@@ -2,7 +2,7 @@
 
 Starting the tool costs seconds, so many configurations share one process. Its log comes from another process than the
 one that launches kernels, and says which kernel is at fault, but not which configuration: equal names are common. So
-the log's length after each configuration only tells whom to suspect; each suspect then runs again alone, and what is
+the log's length after each configuration only tells which to suspect; each suspect then runs again alone, and what is
 found then is certainly its own. A process that ends early (memcheck stops the context at the first bad access) or
 hangs is replaced, and goes on behind the configuration that ended it.
 """

@@ -54,7 +54,7 @@ class Figures:
     bank_conflict_percent: float | None
     """Share of the shared memory's wavefronts that conflicts cost."""
     sm_clock_hz: float | None
-    """During the profile: nobody locks it."""
+    """During the profile: no process locks it."""
 
 
 def figures_of(metrics: Mapping[str, float]) -> Figures:
@@ -122,16 +122,18 @@ def limit_of(figures: Figures) -> str:
         "the L1 and shared memory": figures.l1_percent,
         "the SMs' pipes": figures.sm_percent,
     }
-    known = {name: percent for name, percent in units.items() if percent is not None}
-    if not known:
+    counted = {name: percent for name, percent in units.items() if percent is not None}
+    if not counted:
         return ""
-    name = max(known, key=lambda unit: known[unit])
+    name = max(counted, key=lambda unit: counted[unit])
     text = (
-        f"{name} at {known[name]:.0f} % of its peak" if name == "DRAM" else f"{name} at {known[name]:.0f} %"
+        f"{name} at {counted[name]:.0f} % of its peak"
+        if name == "DRAM"
+        else f"{name} at {counted[name]:.0f} %"
     )
-    if known[name] >= BUSY:
+    if counted[name] >= BUSY:
         return f"{text}: that is the limit"
-    if known[name] >= IDLE:
+    if counted[name] >= IDLE:
         return f"{text} are the busiest, and not saturated"
     return f"latency: nothing is busy ({text} at most), so warps wait; see the stalls"
 

@@ -43,7 +43,8 @@ def small_problems(
         At least one problem: where none is small, the problem's own sizes cut down as far as is allowed are among them.
     """
     fitting: list[Problem] = []
-    for make in (tile_edge_problems, tile_product_problems):  # the second are many, and few configurations need them
+    # The tiles' products are many, and few configurations need them.
+    for make in (tile_edge_problems, tile_product_problems):
         fitting += [candidate for candidate in make(problem, configuration, seed) if fits(candidate)]
         if small := sorted((one for one in fitting if _work(one) <= MOST_WORK), key=_balance):
             break
@@ -61,11 +62,11 @@ def small_problems(
 
 def _long(problem: Problem, name: str) -> list[Problem]:
     """Return those that are as long in a dimension as is affordable: in whole vectors, none whole, and less short."""
-    others, found = len(problem.sizes) - 1, []
+    others, longest_ones = len(problem.sizes) - 1, []
     for short, work in ((SHORT, MOST_WORK), (2 * SHALLOW, MOST_WIDE_WORK))[: 2 if others else 1]:
         longest = (work // (short + 1) ** others - 1) // ALIGNED * ALIGNED
-        found += [_sized(problem, short + off, {name: longest + off}) for off in (0, 1)]
-    return found
+        longest_ones += [_sized(problem, short + off, {name: longest + off}) for off in (0, 1)]
+    return longest_ones
 
 
 def _wide(problem: Problem) -> list[Problem]:

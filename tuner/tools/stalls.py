@@ -131,8 +131,8 @@ def top_stalls(metrics: Mapping[str, float], figures: Figures) -> list[Stall]:
     for reason, value in sorted(cycles.items(), key=lambda item: -item[1]):
         if reason == "selected" or not whole or value < LEAST_SHARE * whole:  # selected: it issues
             continue
-        known = REASONS.get(reason, REASONS["misc"])
-        stalls.append(Stall(reason, value, value / whole, known.meaning, remedy_of(reason, figures)))
+        stall = REASONS.get(reason, REASONS["misc"])
+        stalls.append(Stall(reason, value, value / whole, stall.meaning, remedy_of(reason, figures)))
     return stalls[:MOST]
 
 
