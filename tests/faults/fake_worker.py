@@ -14,12 +14,13 @@ that they are the same in every process. The environment says the rest:
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import struct
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from tuner.conditions import Calibration
@@ -86,8 +87,9 @@ def log(text: str) -> None:
 
 
 def time_of(candidate: Candidate) -> float:
-    """Return a candidate's time in nanoseconds: what it is decides it."""
-    seen = hashlib.sha256(repr(candidate.plan.launches).encode())
+    """Return a candidate's time in nanoseconds: its launches as plain data, and its cubins, decide it."""
+    launches = json.loads(json.dumps([asdict(launch) for launch in candidate.plan.launches]))
+    seen = hashlib.sha256(repr(launches).encode())
     for cubin in candidate.cubins:
         seen.update(cubin)
     return 100_000.0 + int.from_bytes(seen.digest()[:4], "big") % 900_000
