@@ -82,11 +82,11 @@ def integer(value: object, what: str) -> int:
     return int(value)
 
 
-def comment(text: object, limit: int = 200) -> str:
+def comment(text: object) -> str:
     """Return text that cannot begin or end a comment or join lines: printable ASCII without ``\\`` and ``?``."""
-    return _COMMENT.sub("_", str(text)[:limit]).strip()
+    return _COMMENT.sub("_", str(text)[:200]).strip()
 
 
-def string(text: object, limit: int = 128) -> str:
+def string(text: object) -> str:
     """Return the inside of a string literal: printable ASCII without quotes, ``\\`` and ``?``."""
-    return _STRING.sub("_", str(text)[:limit])
+    return _STRING.sub("_", str(text)[:128])

@@ -180,13 +180,8 @@ def _evaluate(
 
     match node:
         case ast.Call():
-            keywords = {
-                keyword.arg: dtypes[ast.unparse(keyword.value)]
-                if keyword.arg == "dtype"
-                else run(keyword.value)
-                for keyword in node.keywords
-                if keyword.arg
-            }
+            given = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+            keywords = {n: dtypes[ast.unparse(v)] if n == "dtype" else run(v) for n, v in given.items()}
             return functions[ast.unparse(node.func)](*(run(child) for child in node.args), **keywords)
         case ast.Name(id=name):
             return values[name]

@@ -49,16 +49,9 @@ def tensors_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[Buffer, 
     for tensor in kernel.present(problem).values():
         shape = tuple(_whole(dim, names, f"shape of {tensor.name}", minimum=1) for dim in tensor.shape)
         transposed = tensor.transposed is not None and bool(tensor.transposed.evaluate(names))
-        buffers.append(
-            Buffer(
-                tensor.name,
-                shape[::-1] if transposed else shape,
-                problem.dtypes.get(tensor.dtype, tensor.dtype),
-                tensor.role,
-                tensor.init,
-                transposed,
-            )
-        )
+        shape = shape[::-1] if transposed else shape
+        dtype = problem.dtypes.get(tensor.dtype, tensor.dtype)
+        buffers.append(Buffer(tensor.name, shape, dtype, tensor.role, tensor.init, transposed))
     if all(buffer.role == "input" for buffer in buffers):
         raise KernelError(f"{problem} has no output", "correct the when of the outputs")
     return tuple(buffers)
@@ -155,17 +148,12 @@ def _launch(
         raise UnlaunchableError(
             f"{shared} bytes of shared memory", f"this GPU allows {gpu.shared_bytes_optin}"
         )
-    launch = Launch(
-        grid,
-        block,
-        shared,
-        _arguments(spec, names, buffers, scalars, gpu, matrices or {}),
-        _cluster(spec, names, grid, gpu),
-        spec.cooperative,
-        _whole(spec.carveout, names, "carveout") if spec.carveout is not None else None,
-        _alignment(spec, names),
-        spec.resident is not None and bool(spec.resident.evaluate(names)),
-    )
+    arguments = _arguments(spec, names, buffers, scalars, gpu, matrices or {})
+    cluster = _cluster(spec, names, grid, gpu)
+    carveout = None if spec.carveout is None else _whole(spec.carveout, names, "carveout")
+    alignment = _alignment(spec, names)
+    resident = spec.resident is not None and bool(spec.resident.evaluate(names))
+    launch = Launch(grid, block, shared, arguments, cluster, spec.cooperative, carveout, alignment, resident)
     if launch.needs_cluster_order and launch.clusters > MAX_CLUSTERS:
         raise UnlaunchableError(
             f"a table of numbers for {launch.clusters} clusters", f"such a table has {MAX_CLUSTERS}"
