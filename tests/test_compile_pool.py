@@ -17,7 +17,7 @@ from tuner.compile.pool import CompilePool
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import read_kernel
 from tuner.model import Configuration, Status
-from tuner.protocol.compilation import Compilation
+from tuner.protocol.compilation import Compilation, RenderRequest
 
 GPU = ARCHITECTURES[90]
 GREEDY = "// {{ 'a' * 10 ** 11 }}\n"
@@ -36,7 +36,10 @@ class Bench:
         self.pool = pool
 
     def compile(self, configuration: Configuration) -> Compilation:
-        return self.pool.compile(self.file, self.problem, GPU, configuration)
+        return self.pool.compile(self.request(configuration))
+
+    def request(self, configuration: Configuration) -> RenderRequest:
+        return RenderRequest(self.file, self.problem, GPU, configuration)
 
     def children(self) -> list[int]:
         return [child.pid for child in self.pool._children]
@@ -126,7 +129,7 @@ def test_compiler_killed_from_outside(tmp_path: Path, pool: CompilePool) -> None
     )
     (pid,) = _wait_for_children(slow)
     answer: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
-    pool.submit(slow.file, slow.problem, GPU, plain(), answer.put)
+    pool.submit(slow.request(plain()), answer.put)
     time.sleep(1.0)
     os.kill(pid, signal.SIGKILL)
     found = answer.get(timeout=20)
@@ -167,7 +170,7 @@ def test_close_is_quick_and_leaves_no_process(tmp_path: Path) -> None:
     pids = _wait_for_children(slow, 3)
     answers: list[Compilation] = []
     for items in (1, 2, 3, 4, 1, 2, 3, 4):
-        pool.submit(slow.file, slow.problem, GPU, plain(items=items), answers.append)
+        pool.submit(slow.request(plain(items=items)), answers.append)
     time.sleep(0.5)
     began = time.monotonic()
     pool.close()
@@ -228,10 +231,7 @@ def test_submissions_go_before_prefetches(tmp_path: Path, pool: CompilePool) -> 
 
     def submit(name: str, items: int, *, ahead: bool, wanted: bool = True) -> None:
         pool.submit(
-            bench.file,
-            bench.problem,
-            GPU,
-            plain(items=items),
+            bench.request(plain(items=items)),
             lambda _: ended.put(name),
             wanted=(lambda: wanted) if ahead else None,
         )
@@ -243,3 +243,14 @@ def test_submissions_go_before_prefetches(tmp_path: Path, pool: CompilePool) -> 
     submit("ahead, too", 5, ahead=True)
     assert [ended.get(timeout=60) for _ in range(4)] == ["first", "waited for", "ahead", "ahead, too"]
     assert ended.empty()
+
+
+def test_kernel_file_that_is_broken_meanwhile(tmp_path: Path, pool: CompilePool) -> None:
+    bench = Bench(tmp_path, pool)
+    whole = bench.file.read_text()
+    bench.file.write_text(whole.replace("[kernel]", "[kernel"))
+    assert bench.compile(plain()).status is Status.COMPILE_ERROR
+    children = bench.children()
+    bench.file.write_text(whole)
+    assert bench.compile(plain()).status is Status.OK
+    assert bench.children() == children

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -181,3 +182,14 @@ def test_files_that_are_named_exist(page: str) -> None:
     for name in set(re.findall(r"`((?:\.?\w+/)+[\w./-]*)`", prose)) - made_in_use:
         inside = (ROOT / "tuner").rglob(name.rstrip("/"))
         assert (ROOT / name).exists() or any(inside), f"{page} names {name}"
+
+
+def test_steps_of_a_trial_name_what_is_there() -> None:
+    named = re.findall(r"`([\w/]+\.py):([\w.]+)`", read("docs/architecture.md"))
+    assert len(named) > 10
+    for file, name in named:
+        tree = ast.parse((ROOT / "tuner" / file).read_text(encoding="utf-8"))
+        for part in name.split("."):
+            inside = [node for node in tree.body if getattr(node, "name", None) == part]
+            assert inside, f"docs/architecture.md: {file} has no {name}"
+            tree = inside[0]

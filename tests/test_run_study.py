@@ -18,13 +18,18 @@ from optuna.trial import FrozenTrial, TrialState
 from tests.commands import said_by
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import only_run, replay, run, sequence
+from tests.test_search import single
 from tuner.database.database import Database
 from tuner.errors import Interrupted, UsageError
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, RunOptions, Status, Trial
+from tuner.search.expected_improvement import GPEISampler
 from tuner.search.mirror import METRIC
 from tuner.search.ordered import RandomOrderSampler
 from tuner.search.protocols import Expecting, Nominating, Transferring
+from tuner.search.samplers import make_search
+from tuner.search.stopping import StoppingCriterion
+from tuner.search.study import Search
 
 Ended = tuple[dict[str, object], TrialState, float | None]
 
@@ -293,3 +298,54 @@ def test_options_of_a_run_are_read_back(database: Database, kernel: KernelSpec) 
         '{"variants":[],"fixed":{"items":["1","2"]},"from_scratch":true,"rules":["occupancy"]}'
     )
     assert database.run(result.state.run.id).options == result.state.run.options
+
+
+def test_the_tuners_own_database_is_no_study_storage(database: Database, kernel: KernelSpec) -> None:
+    with pytest.raises(UsageError, match="database of this tool"):
+        run(kernel, database, StubDevice(), study_storage=f"sqlite:///{database.path}")
+    assert database.check().problems == []
+
+
+def test_a_users_sampler_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "odd_samplers.py").write_text(
+        "from optuna.samplers import RandomSampler\n"
+        "class Wanting(RandomSampler):\n    def __init__(self, what): pass\n"
+    )
+    (tmp_path / "broken_samplers.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    space = single(2, 4)
+    with pytest.raises(UsageError, match="--sampler odd_samplers:Wanting: .*what"):
+        make_search("odd_samplers:Wanting", space, 1)
+    with pytest.raises(UsageError, match="--sampler broken_samplers:X: division by zero"):
+        make_search("broken_samplers:X", space, 1)
+
+
+def test_a_trial_of_a_long_run_costs_no_more_than_one_of_a_short() -> None:
+    """Trials that were told are not looked at again."""
+    looked_at = 0
+
+    class Counting(RandomOrderSampler):
+        def _learn_from_storage(self, study: Study) -> None:
+            nonlocal looked_at
+            before = self._settled
+            super()._learn_from_storage(study)
+            looked_at = self._settled - before
+
+    space = single(4, 5)
+    search = Search(space, Counting(space))
+    for _ in range(300):
+        configuration = search.ask()
+        assert configuration is not None
+        search.tell(configuration, 1000.0)
+        assert looked_at <= 1
+
+
+def test_earlier_results_count_for_the_stopping_criterion() -> None:
+    space = single(4, 4)
+    criterion = StoppingCriterion(lambda time_ns: 0.1, patience=1)
+    search = Search(space, GPEISampler(space, 1), criterion)
+    for configuration in list(space.configurations())[:40]:
+        search.add(configuration, 1000.0)
+    search.ask()
+    search.ask()
+    assert search.stopped is not None

@@ -72,12 +72,32 @@ class Codec(Generic[Message]):
             UnsendableError: it is too long, or cannot be written.
         """
         try:
-            data = _ENCODER.encode(message)
+            data = _encoded(message)
         except (TypeError, ValueError, OverflowError) as error:
             raise UnsendableError(f"a message cannot be sent: {error}") from None
         if len(data) > MAX_MESSAGE_BYTES:
             raise UnsendableError(f"a message of {len(data)} bytes cannot be sent")
         return data
+
+
+def _encoded(message: Any) -> bytes:
+    """Return a message as bytes; what is no text, such as a file's name in an error, is escaped."""
+    try:
+        return _ENCODER.encode(message)
+    except UnicodeEncodeError:
+        return _ENCODER.encode(
+            _escaped(msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=_to_plain))
+        )
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escaped(name): _escaped(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_escaped(item) for item in value]
+    return value
 
 
 def _to_plain(value: Any) -> Any:
@@ -173,7 +193,10 @@ class Child(Generic[Request, Reply]):
         while True:
             data = self._take()
             if data is not None:
-                return self._decoded(data)
+                try:
+                    return self._channel.replies.decode(data)
+                except msgspec.DecodeError as error:
+                    raise self._nonsense(str(error)) from None
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             # poll and not select, which cannot watch a descriptor above 1023.
             if not self._poll.poll(None if wait is None else 1000 * wait):
@@ -195,12 +218,6 @@ class Child(Generic[Request, Reply]):
         data = bytes(self._buffer[4 : 4 + length])
         del self._buffer[: 4 + length]
         return data
-
-    def _decoded(self, data: bytes) -> Reply:
-        try:
-            return self._channel.replies.decode(data)
-        except msgspec.DecodeError as error:
-            raise self._nonsense(str(error)) from None
 
     def _nonsense(self, what: str) -> ChildDied:
         self.stop()

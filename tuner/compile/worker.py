@@ -55,7 +55,11 @@ class Compiler:
         """Compile what a request names; a failure comes with what was done before it."""
         if isinstance(request, SourceRequest) or request.reference:
             return self._compile_all(request)
-        kernel, gpu = self._kernel(request.kernel_file), request.gpu
+        gpu = request.gpu
+        try:
+            kernel = self._kernel(request.kernel_file)
+        except KernelError as error:  # it was changed while the run goes on
+            return Compilation(Status.COMPILE_ERROR, str(error))
         try:
             plan = make_plan(kernel, request.problem, gpu, request.configuration)
         except TunerError as error:

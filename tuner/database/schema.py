@@ -187,6 +187,14 @@ def refuse_foreign(path: Path, *, may_create: bool) -> None:
         raise DatabaseError(f"{path} is a database of another program", OTHER)
 
 
+def is_ours(path: Path) -> bool:
+    """Return whether a file is a database of this tool, by its header."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(100)[68:72], "big") == APPLICATION_ID
+
+
 def _writable(path: Path) -> bool:
     """Return whether a mode bit and the system allow writing; root is held to the bits as well."""
     try:

@@ -121,14 +121,14 @@ class Submissions:
             self.answer(submission, measurement)
 
     def fail(self, submission: Submission, measurement: Measurement) -> None:
-        """Answer a submission that could not be handed on, and forget the source that it waited for."""
+        """Answer a submission that could not be handed on, with all that wait for its source, and forget the source."""
+        waiting = [submission]
         with self._lock:
-            self._equal = {
-                key: equal
-                for key, equal in self._equal.items()
-                if all(waiting.number != submission.number for waiting in equal.waiting)
-            }
-        self.answer(submission, measurement)
+            for key, equal in list(self._equal.items()):
+                if any(other.number == submission.number for other in equal.waiting):
+                    waiting = self._equal.pop(key).waiting
+        for one in waiting:
+            self.answer(one, measurement)
 
 
 GoOn = Callable[[Compilation], None]

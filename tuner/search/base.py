@@ -32,7 +32,7 @@ _LOCK = threading.RLock()
 because a sampler with a lock of its own could not be pickled."""
 
 
-class SpaceSampler(BaseSampler, abc.ABC):
+class SpaceSampler(BaseSampler):
     """Proposes configurations of a space, for a study that minimises times or maximises rates.
 
     The contract, for every implementation:
@@ -66,6 +66,8 @@ class SpaceSampler(BaseSampler, abc.ABC):
         self._running: dict[int, Location] = {}
         """Of the trials that were proposed and not told, by their numbers in the study."""
         self._told_trials: set[int] = set()
+        self._settled = 0
+        """Number of the first trial in the study that was not told."""
 
     # -- what the tuner asks for beyond Optuna's contract
 
@@ -145,15 +147,12 @@ class SpaceSampler(BaseSampler, abc.ABC):
     def _propose(self) -> Location:
         """Return an unseen configuration; there is at least one."""
 
-    @abc.abstractmethod
     def _proposed(self, location: Location) -> None:
         """Note that a configuration has been proposed, or enqueued."""
 
-    @abc.abstractmethod
     def _told(self, location: Location, objective: float | None) -> None:
         """Learn the result of a configuration that was proposed: log2 of nanoseconds, None for a failure."""
 
-    @abc.abstractmethod
     def _added(self, location: Location, objective: float | None) -> None:
         """Learn the result of a configuration that an earlier run measured."""
 
@@ -196,9 +195,12 @@ class SpaceSampler(BaseSampler, abc.ABC):
 
     def _learn_from_storage(self, study: Study) -> None:
         """Learn the trials that other processes, or an earlier one, have put into the study's storage."""
-        for trial in study.get_trials(deepcopy=False):
+        trials = study.get_trials(deepcopy=False)
+        for trial in trials[self._settled :]:
             if trial.number not in self._told_trials and trial.state.is_finished():
                 self._learn_trial(study, trial, trial.state, trial.values)
+        while self._settled < len(trials) and self._settled in self._told_trials:
+            self._settled += 1
 
     def _learn_trial(
         self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None

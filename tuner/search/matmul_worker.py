@@ -10,6 +10,11 @@ from tuner.processes import ParentPipe
 from tuner.protocol.heuristics import PROPOSING, Proposal, ProposalRequest, Proposals, ProposalsFailed
 
 MEMORY_LIMIT_BYTES = 4 << 30
+_FIELDS = (
+    *("cta_tile_m", "cta_tile_n", "cta_tile_k", "warp_tile_m", "warp_tile_n", "warp_tile_k"),
+    *("stages", "cluster_m", "cluster_n", "split_k", "swizzle_factor", "cta_order"),
+)
+"""The library's names of a :class:`Proposal`'s fields, in their order."""
 _kept: list[Any] = []
 """The library's objects, never destroyed: version 0.1.0.27 can crash while doing so."""
 
@@ -33,20 +38,7 @@ def proposals(request: ProposalRequest) -> Proposals:
 
 
 def _proposal(kernel: Any) -> Proposal:
-    return Proposal(
-        cta_m=int(kernel.cta_tile_m),
-        cta_n=int(kernel.cta_tile_n),
-        cta_k=int(kernel.cta_tile_k),
-        warp_m=int(kernel.warp_tile_m),
-        warp_n=int(kernel.warp_tile_n),
-        warp_k=int(kernel.warp_tile_k),
-        load_stages=int(kernel.stages),
-        cluster_size_m=int(kernel.cluster_m),
-        cluster_size_n=int(kernel.cluster_n),
-        parts_of_k=int(kernel.split_k),
-        grid_swizzle=int(kernel.swizzle_factor),
-        column_order=int(kernel.cta_order),
-    )
+    return Proposal(*(int(getattr(kernel, name)) for name in _FIELDS))
 
 
 def main() -> None:

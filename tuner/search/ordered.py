@@ -23,15 +23,6 @@ class _OrderedSampler(SpaceSampler):
             self._next[number] += 1
         return number, order[self._next[number]]
 
-    def _proposed(self, location: Location) -> None:
-        pass
-
-    def _told(self, location: Location, objective: float | None) -> None:
-        pass
-
-    def _added(self, location: Location, objective: float | None) -> None:
-        pass
-
 
 class BruteForceSampler(_OrderedSampler):
     """Proposes every configuration after the default, in the fixed order of the space."""

@@ -73,14 +73,25 @@ def _users(name: str) -> MakeSampler:
     module, _, attribute = name.partition(":")
     try:
         sampler_class = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - a user's module can raise anything
         raise UsageError(
-            f"--sampler {name}: {error}", "write module:Class, with the module on PYTHONPATH"
+            f"--sampler {name}: {error or type(error).__name__}",
+            "write module:Class, with the module on PYTHONPATH",
         ) from None
     if not (isinstance(sampler_class, type) and issubclass(sampler_class, BaseSampler)):
         raise UsageError(
             f"--sampler {name} is no class of Optuna samplers", "subclass optuna.samplers.BaseSampler"
         )
-    if issubclass(sampler_class, SpaceSampler):
-        return sampler_class
-    return partial(NearestValidSampler, sampler_class=sampler_class)
+
+    def make(space: SearchSpace, seed: int) -> SpaceSampler:
+        try:
+            if issubclass(sampler_class, SpaceSampler):
+                return sampler_class(space, seed)
+            return NearestValidSampler(space, seed, sampler_class)
+        except TypeError as error:
+            raise UsageError(
+                f"--sampler {name}: {error}",
+                "a SpaceSampler takes a space and a seed, any other sampler needs no arguments",
+            ) from None
+
+    return make

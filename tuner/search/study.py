@@ -48,9 +48,9 @@ class Search:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         if self.mirror is not None:
-            self.mirror.close()
+            self.mirror.close(in_a_hurry=kind is not None)
 
     # -- trials of this run
 
@@ -106,20 +106,13 @@ class Search:
         if self.mirror is not None:
             self.mirror.add(trial)
 
-    @property
-    def opening(self) -> bool:
-        """Whether the default, or some of the initial configurations, still have to be tried."""
-        return self.sampler.opening
-
-    def begin_with(self, configurations: Sequence[Configuration]) -> None:
-        """Try these after the default; see :meth:`tuner.search.base.SpaceSampler.begin_with`."""
-        self.sampler.begin_with(configurations)
-
     # -- what is known from elsewhere
 
     def add(self, configuration: Configuration, time_ns: float | None) -> None:
         """Teach a result of an earlier run of this very problem; the configuration is not tried again."""
         self.sampler.add(configuration, time_ns)
+        if self.criterion is not None:
+            self.criterion.told(time_ns)
 
     def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> None:
         """Teach the results of another task, to a sampler that can use them."""
@@ -127,11 +120,6 @@ class Search:
             self.sampler.learn(results, distance)
 
     # -- two steps, for samplers that can choose later what they nominate now
-
-    @property
-    def nominating(self) -> bool:
-        """Whether :meth:`nominate`, :meth:`choose` and :meth:`withdraw` may be called."""
-        return isinstance(self.sampler, Nominating)
 
     def nominate(self, count: int) -> list[Configuration]:
         """Return configurations worth compiling; see :class:`tuner.search.protocols.Nominating`."""

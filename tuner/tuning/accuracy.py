@@ -32,23 +32,6 @@ NoiseOf = Callable[[float], float]
 """From a time in nanoseconds to the noise floor of ratios of such times."""
 
 
-def float_dtypes(kernel: KernelSpec) -> tuple[str, ...]:
-    """Return the floating-point dtypes that the kernel's first role can have, in the order of its file.
-
-    Raises:
-        UsageError: there are none, so that there are no errors to choose by.
-    """
-    role, choices = next(iter(kernel.dtypes.items()))
-    names = (choices,) if isinstance(choices, str) else choices
-    floats = tuple(name for name in names if name in UNIT_ROUNDOFF)
-    if not floats:
-        raise UsageError(
-            f"{kernel.name} has no floating-point dtype of {role}: its results have no error to choose by",
-            "leave out --max-error",
-        )
-    return floats
-
-
 def dtypes_to_try(kernel: KernelSpec, wanted: Sequence[str]) -> tuple[str, ...]:
     """Return the dtypes of the first role that a bound on the error lets the tuner choose from.
 
@@ -59,13 +42,20 @@ def dtypes_to_try(kernel: KernelSpec, wanted: Sequence[str]) -> tuple[str, ...]:
     Raises:
         UsageError: one of them is unknown to the kernel, or not a floating-point dtype.
     """
-    choices = float_dtypes(kernel)
+    role, choices = next(iter(kernel.dtypes.items()))
+    names = (choices,) if isinstance(choices, str) else choices
+    floats = tuple(name for name in names if name in UNIT_ROUNDOFF)
+    if not floats:
+        raise UsageError(
+            f"{kernel.name} has no floating-point dtype of {role}: its results have no error to choose by",
+            "leave out --max-error",
+        )
     for dtype in wanted:
-        if dtype not in choices:
+        if dtype not in floats:
             raise UsageError(
-                f"{kernel.name} has no floating-point dtype {dtype!r}", suggestion(dtype, choices)
+                f"{kernel.name} has no floating-point dtype {dtype!r}", suggestion(dtype, floats)
             )
-    return tuple(dict.fromkeys(wanted)) or choices
+    return tuple(dict.fromkeys(wanted)) or floats
 
 
 def truth_of(kernel: KernelSpec, problem: Problem) -> Problem:

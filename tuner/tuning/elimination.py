@@ -173,7 +173,7 @@ def _standing(
     standing = replace(
         before,
         groups={i: list(taken) for i, taken in groups.items()},
-        left=tuple(_ranking({i: medians[i] for i in running})),
+        left=(),
         heats=heats,
         seconds=seconds,
         _medians=medians,
@@ -181,16 +181,9 @@ def _standing(
     )
     if not running:
         return standing
-    leader = standing.left[0]
-    left = tuple(i for i in standing.left if i == leader or standing.compare(i, leader) is not Verdict.SLOWER)
-    return replace(standing, left=left)
-
-
-def _ranking(medians: Mapping[int, Sequence[float]]) -> list[int]:
-    """Order by the median over the rounds of a contestant's time relative to its round, which drift does not move."""
-    if not medians:
-        return []
-    names = list(medians)
-    table = np.asarray([medians[i] for i in names], dtype=float)
+    # By the median over the rounds of a contestant's time relative to its round, which drift does not move.
+    table = np.asarray([medians[i] for i in running], dtype=float)
     relative = np.median(table / np.median(table, axis=0), axis=1)
-    return [names[i] for i in np.argsort(relative, kind="stable")]
+    order = [running[i] for i in np.argsort(relative, kind="stable")]
+    left = (i for i in order if i == order[0] or standing.compare(i, order[0]) is not Verdict.SLOWER)
+    return replace(standing, left=tuple(left))

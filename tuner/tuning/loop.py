@@ -12,11 +12,13 @@ from tuner.database.records import SUSPECT
 from tuner.devices.base import Device, Outcome
 from tuner.errors import Interrupted, SpaceError
 from tuner.model import Configuration, Status, Trial
+from tuner.search.protocols import Nominating
 from tuner.search.stopping import Stopped
 from tuner.search.study import Search
 from tuner.tuning.drift import DriftCheck
 from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
 from tuner.tuning.lookahead import lookahead_of
+from tuner.tuning.request import Request
 from tuner.tuning.shortlist import Shortlist
 from tuner.tuning.state import Observer, State
 from tuner.tuning.trials import metrics, told_time, trial_of
@@ -43,8 +45,7 @@ class SearchLoop:
         database: where every trial goes.
         observer: told of everything.
         stop: called often; once it returns true nothing new is tried.
-        time_s: nothing new is tried after this time.
-        expected_ns: as the request has it.
+        request: says after which time nothing new is tried, and which time is expected.
     """
 
     def __init__(
@@ -55,14 +56,13 @@ class SearchLoop:
         database: Database,
         observer: Observer,
         stop: Callable[[], bool],
-        time_s: float | None,
-        expected_ns: float | None = None,
+        request: Request,
     ) -> None:
         self.state, self.run, self.study = state, state.run, search
         self.device, self.database, self.observer, self.stop = device, database, observer, stop
-        self.time_s = math.inf if time_s is None else time_s
-        self._expected_ns = expected_ns
-        selecting = search.nominating and device.compilers
+        self.time_s = math.inf if request.time_s is None else request.time_s
+        self._expected_ns = request.expected_ns
+        selecting = isinstance(search.sampler, Nominating) and device.compilers
         self.shortlist = Shortlist(search, device, self._lookahead) if selecting else None
         self.ids: dict[int, int] = {}
         """Rows of the trials in the database, by number."""
@@ -106,7 +106,7 @@ class SearchLoop:
         if not self.run.options.from_scratch:
             again = teach_earlier_runs(self.study, self.database, self.state, self._attempts)
             teach_other_tasks(self.study, self.database, self.state)
-        self.study.begin_with([*again, *self.state.initial.sources])
+        self.study.sampler.begin_with([*again, *self.state.initial.sources])
 
     def _recall(self) -> None:
         """Rebuild the study from the run's trials, and note the attempts without a result."""
@@ -216,7 +216,8 @@ class SearchLoop:
         )
 
     def _incumbent_ns(self) -> float | None:
-        return self.state.incumbent.time_ns if self.state.incumbent else None
+        incumbent = self.state.incumbent  # once: compiling threads ask, too
+        return incumbent.time_ns if incumbent else None
 
     def _lookahead(self) -> int:
         if self._expected_ns is None:
@@ -235,7 +236,7 @@ class SearchLoop:
     def _chosen_from(self) -> Shortlist | None:
         """The shortlist, once the default and the initial configurations have been begun."""
         if self._opening:
-            self._opening = self.study.opening
+            self._opening = self.study.sampler.opening
         return None if self._opening else self.shortlist
 
     @property

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from tuner.database.database import Database
+from tuner.database.schema import is_ours
 from tuner.devices.base import Device
 from tuner.errors import TooInaccurateError, UsageError
 from tuner.hardware.roofline import roof_of
@@ -43,6 +45,7 @@ def open_run(request: Request, device: Device, database: Database) -> tuple[Stat
     space = SearchSpace.from_kernel(kernel, problem, device.gpu, options.variants, options.fixed)
     sampler = _sampler(run, space)
     refuse(kernel, options.initial)
+    _refuse_own_database(request.study_storage)
     device.prepare(kernel, problem, run.seed, run.conditions, options.truth)
     _refuse_inaccurate(run, device)
     if not request.resume:
@@ -76,6 +79,17 @@ def _refuse_inaccurate(run: Run, device: Device) -> None:
         raise TooInaccurateError(
             f"{run.problem}: rounding alone makes an error of {smallest:.2g}, above {bound:.2g}",
             "choose a wider dtype, or allow more",
+        )
+
+
+def _refuse_own_database(url: str | None) -> None:
+    """Refuse a study storage that is a database of this tool: Optuna's tables have the same names."""
+    kind, _, file = (url or "").partition(":///")
+    path = Path(file.partition("?")[0])
+    if kind.startswith("sqlite") and is_ours(path):
+        raise UsageError(
+            f"--study-storage {url} is a database of this tool",
+            "name another file, such as sqlite:///study.db",
         )
 
 

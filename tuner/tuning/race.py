@@ -97,61 +97,6 @@ def finalists(trials: Sequence[Trial], resolution_ns: float = 0.0) -> list[Trial
     return list(close.values())[:FINALISTS]
 
 
-def run_finish(
-    device: Device,
-    problem: Problem,
-    trials: Sequence[Trial],
-    default: Trial | None,
-    seed: int,
-    say: Callable[[str], None],
-    reject: Reject,
-    *,
-    incumbent: Trial | None = None,
-    max_error: float | None = None,
-) -> Finish | None:
-    """Race the finalists, the default configuration and the incumbent, then confirm the winner.
-
-    A trial that fails makes room for the next best, until a winner is confirmed or :data:`MAX_CONFIRMATIONS` have
-    failed. It ends, too, where no process can be had for confirming: the next best would fare no better.
-
-    Args:
-        device: where the trials were timed, with the problem prepared.
-        problem: what is tuned.
-        trials: of this run.
-        default: the trial of the default configuration.
-        seed: of the order within the rounds.
-        say: told what begins.
-        reject: told of each trial that failed in the race or was not confirmed, at once: the end may never come.
-        incumbent: the trial of the configuration that the database knew to be best.
-        max_error: how far from the true result the winner may be in the fresh process.
-
-    Returns:
-        None when nothing was verified; not exportable when no winner could be confirmed.
-    """
-    rejected: list[tuple[Trial, str]] = []
-
-    def refuse(trial: Trial, reason: str) -> None:
-        rejected.append((trial, reason))
-        reject(trial, reason)
-
-    finish: Finish | None = None
-    race = _Race(device, problem, default, incumbent, max_error, say)
-    for _ in range(MAX_CONFIRMATIONS):
-        contestants = race.contestants(trials, {trial.number for trial, _ in rejected})
-        if not contestants:
-            break
-        say(race.announcement(contestants))
-        standing, failed = compete(device, contestants, seed, refuse)
-        # A contestant eliminated by one that failed later is unranked: race again.
-        if not standing.left or (failed and standing.heats > 1):
-            continue
-        finish = race.finish(contestants, standing)
-        if finish.exportable or finish.no_process:
-            break
-        refuse(finish.winner, finish.reason)
-    return None if finish is None else replace(finish, unstable=rejected)
-
-
 def compete(
     device: Device, contestants: Sequence[Trial], seed: int, reject: Reject
 ) -> tuple[Standing, list[Trial]]:
@@ -185,15 +130,55 @@ def compete(
 
 
 @dataclass(frozen=True)
-class _Race:
-    """What all races of a finish have in common."""
+class FinalRace:
+    """Races the finalists, the default configuration and the incumbent, then confirms the winner."""
 
     device: Device
+    """Where the trials were timed, with the problem prepared."""
     problem: Problem
     default: Trial | None
-    incumbent: Trial | None
-    max_error: float | None
+    """The trial of the default configuration."""
     say: Callable[[str], None]
+    """Told what begins."""
+    reject: Reject
+    """Told of each trial that failed in the race or was not confirmed, at once: the end may never come."""
+    seed: int = 0
+    """Of the order within the rounds."""
+    incumbent: Trial | None = None
+    """The trial of the configuration that the database knew to be best."""
+    max_error: float | None = None
+    """How far from the true result the winner may be in the fresh process."""
+
+    def run(self, trials: Sequence[Trial]) -> Finish | None:
+        """Race until a winner among the trials of the run is confirmed.
+
+        A trial that fails makes room for the next best, until a winner is confirmed or :data:`MAX_CONFIRMATIONS` have
+        failed. It ends, too, where no process can be had for confirming: the next best would fare no better.
+
+        Returns:
+            None when nothing was verified; not exportable when no winner could be confirmed.
+        """
+        rejected: list[tuple[Trial, str]] = []
+
+        def refuse(trial: Trial, reason: str) -> None:
+            rejected.append((trial, reason))
+            self.reject(trial, reason)
+
+        finish: Finish | None = None
+        for _ in range(MAX_CONFIRMATIONS):
+            contestants = self.contestants(trials, {trial.number for trial, _ in rejected})
+            if not contestants:
+                break
+            self.say(self.announcement(contestants))
+            standing, failed = compete(self.device, contestants, self.seed, refuse)
+            # A contestant eliminated by one that failed later is unranked: race again.
+            if not standing.left or (failed and standing.heats > 1):
+                continue
+            finish = self.finish(contestants, standing)
+            if finish.exportable or finish.no_process:
+                break
+            refuse(finish.winner, finish.reason)
+        return None if finish is None else replace(finish, unstable=rejected)
 
     def contestants(self, trials: Sequence[Trial], rejected: Collection[int]) -> list[Trial]:
         """Return the finalists, with the default and the incumbent however slow these are.

@@ -13,7 +13,7 @@ from tuner.errors import Interrupted
 from tuner.model import Trial
 from tuner.tuning.loop import SearchLoop
 from tuner.tuning.opening import open_run
-from tuner.tuning.race import Finish, run_finish
+from tuner.tuning.race import FinalRace, Finish
 from tuner.tuning.request import Request
 from tuner.tuning.state import Observer, Result, State
 from tuner.tuning.trials import winner_of
@@ -47,15 +47,13 @@ def tune(
     run_id = state.run.id
     ending = "failed"
     with search:
-        loop = SearchLoop(
-            state, search, device, database, observer, stop, request.time_s, request.expected_ns
-        )
+        loop = SearchLoop(state, search, device, database, observer, stop, request)
         loop.begin(resumed=request.resume)
         try:
             observer.started(state)
             loop.search()
             observer.phase(state, "searched")
-            end = _finish(state, loop.ids, device, database, observer, stop) if finish else (None, None)
+            end = _finish(loop) if finish else (None, None)
             ending = "finished"
             return Result(state, *end, _stats(state, loop))
         except (KeyboardInterrupt, Interrupted):
@@ -69,47 +67,34 @@ def tune(
             database.finish_run(run_id, ending, _stats(state, loop))
 
 
-def _finish(
-    state: State,
-    ids: dict[int, int],
-    device: Device,
-    database: Database,
-    observer: Observer,
-    stop: Callable[[], bool],
-) -> tuple[Finish | None, int | None]:
+def _finish(loop: SearchLoop) -> tuple[Finish | None, int | None]:
     """Race the finalists, confirm the winner, and record it; return these, and the winner's row."""
+    state, run, database = loop.state, loop.run, loop.database
 
     def say(what: str) -> None:
-        if stop():
+        if loop.stop():
             raise Interrupted("stopped")
         state.phase = what
-        observer.phase(state, what)
+        loop.observer.phase(state, what)
 
     def reject(trial: Trial, reason: str) -> None:
-        database.mark_unstable(ids[trial.number], reason)
+        database.mark_unstable(loop.ids[trial.number], reason)
 
-    run = state.run
-    finish = run_finish(
-        device,
+    before = state.best_before
+    incumbent = [trial for trial in state.trials if before and trial.configuration == before[0]][-1:]
+    race = FinalRace(
+        loop.device,
         run.problem,
-        state.trials,
         state.default,
-        run.seed,
         say,
         reject,
-        incumbent=_best_before_again(state),
-        max_error=run.options.max_error,
+        run.seed,
+        incumbent[0] if incumbent else None,
+        run.options.max_error,
     )
-    if finish is None:
+    if (finish := race.run(state.trials)) is None:
         return None, None
-    return finish, database.record_winner(run.id, winner_of(finish, ids, replayed=run.replayed))
-
-
-def _best_before_again(state: State) -> Trial | None:
-    """Return this run's trial of the configuration that the database knew to be best."""
-    best = state.best_before
-    again = [trial for trial in state.trials if best and trial.configuration == best[0]]
-    return again[-1] if again else None
+    return finish, database.record_winner(run.id, winner_of(finish, loop.ids, replayed=run.replayed))
 
 
 def _stats(state: State, loop: SearchLoop) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.database.records import Metrics, Winner
 from tuner.devices.base import Outcome
 from tuner.hardware.roofline import Roof
-from tuner.model import Resources, Status, Trial, Verification
+from tuner.model import Resources, Status, Trial
 from tuner.stats import median_interval
 from tuner.tuning.race import Finish
 
@@ -59,7 +59,7 @@ def under_bound(trial: Trial, max_error: float | None) -> Trial:
 def _bounded(trial: Trial, max_error: float | None) -> Trial:
     if max_error is None or not trial.status.ranked:
         return trial
-    error = _true_error(trial.verification)
+    error = trial.verification.true_error if trial.verification else None
     if error is not None and error <= max_error:
         return trial
     far = "is not known" if error is None else f"of {error:.3g} is above {max_error:.3g}"
@@ -69,10 +69,6 @@ def _bounded(trial: Trial, max_error: float | None) -> Trial:
 def told_time(trial: Trial) -> float | None:
     """Return what a search is told: the time in nanoseconds, or None for a failure."""
     return trial.time_ns if trial.status.ranked and trial.time_ns else None
-
-
-def _true_error(verification: Verification | None) -> float | None:
-    return verification.true_error if verification else None
 
 
 def metrics(roof: Roof, time_ns: float | None) -> Metrics:
