@@ -27,6 +27,7 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import scalars_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem, Status
+from tuner.protocol.compilation import RenderRequest
 from tuner.protocol.measuring import BaselineContestant
 
 PLAIN = {
@@ -72,7 +73,7 @@ class Lab:
         self, session: ProblemSession, kernel: KernelSpec, problem: Problem, configuration: Configuration
     ) -> Loaded:
         """Compile and load a configuration."""
-        compilation = self.pool.compile(kernel.file, problem, self.gpu, configuration)
+        compilation = self.pool.compile(RenderRequest(kernel.file, problem, self.gpu, configuration))
         assert compilation.status is Status.OK, compilation.error
         return load(session.data, candidate_of(compilation))
 

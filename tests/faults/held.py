@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from tuner.devices.local import LocalDevice
-from tuner.model import Configuration, Gpu, Problem
-from tuner.protocol.compilation import Compilation
+from tuner.protocol.compilation import Compilation, CompileRequest
 
 
 def hold_compilers(device: LocalDevice, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
@@ -19,15 +17,12 @@ def hold_compilers(device: LocalDevice, monkeypatch: pytest.MonkeyPatch) -> list
     submit = device._pool.submit
 
     def hold(
-        kernel_file: Path,
-        problem: Problem,
-        gpu: Gpu,
-        configuration: Configuration,
+        request: CompileRequest,
         done: Callable[[Compilation], None],
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         assert wanted()  # it is asked once, when its turn comes
-        held.append(partial(submit, kernel_file, problem, gpu, configuration, done))
+        held.append(partial(submit, request, done))
 
     monkeypatch.setattr(device._pool, "submit", hold)
     return held

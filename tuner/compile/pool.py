@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.compile.cache import CubinCache
-from tuner.model import Configuration, Gpu, Problem, Status
+from tuner.model import Status
 from tuner.processes import Child, ChildDied, UnsendableError
-from tuner.protocol.compilation import COMPILING, Compilation, CompileRequest, RenderRequest, SourceRequest
+from tuner.protocol.compilation import COMPILING, Compilation, CompileRequest
 
 DEADLINE_S = 60.0
 """The heaviest built-in kernel compiles in about a second; single instantiations of others take minutes."""
@@ -74,57 +74,25 @@ class CompilePool:
 
     def submit(
         self,
-        kernel_file: Path,
-        problem: Problem,
-        gpu: Gpu,
-        configuration: Configuration,
-        done: Callable[[Compilation], None],
-        *,
-        reference: bool = False,
-        wanted: Callable[[], bool] | None = None,
-    ) -> None:
-        """Compile a configuration (or the kernel's CUDA reference).
-
-        Args:
-            kernel_file: the kernel's.
-            problem: what it is compiled for.
-            gpu: where it is to run.
-            configuration: of one of its variants.
-            done: called from another thread.
-            reference: compile the reference instead.
-            wanted: of a prefetch, for which nothing waits: all else goes first; when its turn comes, this returns
-                whether it is still wanted, and if not ``done`` is never called.
-        """
-        request = RenderRequest(kernel_file, problem, gpu, configuration, reference)
-        self._put(request, done, wanted)
-
-    def _put(
-        self,
         request: CompileRequest,
         done: Callable[[Compilation], None],
         wanted: Callable[[], bool] | None = None,
     ) -> None:
+        """Compile what a request describes.
+
+        Args:
+            request: a configuration, the kernel's CUDA reference, or a source as it is.
+            done: called from another thread.
+            wanted: of a prefetch, for which nothing waits: all else goes first; when its turn comes, this returns
+                whether it is still wanted, and if not ``done`` is never called.
+        """
         rank = WAITED_FOR if wanted is None else PREFETCH
         self._queue.put(_QueuedCompilation(rank, next(self._numbers), request, done, wanted or _always))
 
-    def compile(
-        self,
-        kernel_file: Path,
-        problem: Problem,
-        gpu: Gpu,
-        configuration: Configuration,
-        *,
-        reference: bool = False,
-    ) -> Compilation:
-        """Compile one configuration and wait for it."""
+    def compile(self, request: CompileRequest) -> Compilation:
+        """Compile what a request describes and wait for it."""
         reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
-        self.submit(kernel_file, problem, gpu, configuration, reply.put, reference=reference)
-        return reply.get()
-
-    def compile_text(self, source: str, entry: str, gpu: Gpu, include: Path) -> Compilation:
-        """Compile a source as it is and wait for it; ``include`` is the folder of its own headers."""
-        reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
-        self._put(SourceRequest(source, entry, gpu, include), reply.put)
+        self.submit(request, reply.put)
         return reply.get()
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ from tuner.hardware.batching import choose_conditions
 from tuner.hardware.roofline import roof_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Resources, Status
-from tuner.protocol.compilation import Compilation
+from tuner.protocol.compilation import Compilation, RenderRequest
 from tuner.protocol.measuring import Calibrate, Calibrated, Failed, Measure, Measured, Release, SetupDone
 from tuner.space.validity import invalid_reason
 
@@ -179,17 +179,19 @@ class LocalDevice(Device):
         submissions.pending += 1
         done = partial(self._compiled, submissions, number, configuration, incumbent)
         if not self._prefetches.submit(configuration, done):
-            self._pool.submit(submissions.kernel.file, submissions.problem, self.gpu, configuration, done)
+            self._pool.submit(self._rendering(configuration), done)
 
     def compile(self, configuration: Configuration) -> None:
         """Render and compile one configuration when no compiler has anything better to do."""
-        submissions = self._submissions
         prefetch = self._prefetches.begin(configuration)
-        done = partial(self._prefetched, submissions, prefetch)
-        wanted = partial(self._prefetches.expects, prefetch)
+        done = partial(self._prefetched, self._submissions, prefetch)
         self._pool.submit(
-            submissions.kernel.file, submissions.problem, self.gpu, configuration, done, wanted=wanted
+            self._rendering(configuration), done, wanted=partial(self._prefetches.expects, prefetch)
         )
+
+    def _rendering(self, configuration: Configuration) -> RenderRequest:
+        submissions = self._submissions
+        return RenderRequest(submissions.kernel.file, submissions.problem, self.gpu, configuration)
 
     def compiled(self, configuration: Configuration) -> Compiled | None:
         """Say what became of :meth:`compile`."""

@@ -20,7 +20,7 @@ from tuner.kernel.reference import settle_reference
 from tuner.kernel.render import source_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Status, Value
-from tuner.protocol.compilation import Compilation
+from tuner.protocol.compilation import Compilation, RenderRequest, SourceRequest
 from tuner.protocol.measuring import BaselineContestant, CandidateContestant, RaceContestant, Setup
 from tuner.protocol.problem import Candidate, CudaReference, ProblemSetup, ReferenceData
 
@@ -98,7 +98,7 @@ class Requests:
 
     def compile(self, problem: Problem, configuration: Configuration) -> tuple[Candidate | None, Compilation]:
         """Compile a configuration for a problem; None in place of what does not compile, or cannot be launched."""
-        compilation = self._pool.compile(self._kernel.file, problem, self._gpu, configuration)
+        compilation = self._pool.compile(RenderRequest(self._kernel.file, problem, self._gpu, configuration))
         if compilation.status is not Status.OK:
             return None, compilation
         return candidate_of(compilation), compilation
@@ -117,23 +117,17 @@ class Requests:
         baseline = contestant.baseline
         assert baseline is not None
         if baseline.kind is not BaselineKind.LAUNCH:
-            return self._library_baseline(baseline, problem, contestant.time_ns)
+            baseline = settle_baseline(baseline, self._kernel, problem)
+            return BaselineContestant(
+                baseline.kind,
+                baseline.text,
+                baseline.file,
+                problem.sizes,
+                self._scalars(problem),
+                contestant.time_ns,
+            )
         return CandidateContestant(
             self._launched_baseline(baseline, problem), contestant.time_ns, required=False
-        )
-
-    def _library_baseline(
-        self, baseline: Baseline, problem: Problem, estimate_ns: float
-    ) -> BaselineContestant:
-        """Describe a baseline that needs no compiler.
-
-        Raises:
-            UsageError: none of its calls fits the problem.
-        """
-        baseline = settle_baseline(baseline, self._kernel, problem)
-        scalars = self._scalars(problem)
-        return BaselineContestant(
-            baseline.kind, baseline.text, baseline.file, problem.sizes, scalars, estimate_ns
         )
 
     def _launched_baseline(self, baseline: Baseline, problem: Problem) -> Candidate:
@@ -145,7 +139,7 @@ class Requests:
             compilation = Compilation(Status.OK, cubins=(cubin,), entries=(launch_spec(baseline).entry,))
         else:
             source, entry = source_of(baseline, self._kernel, problem, self._gpu)
-            compilation = self._pool.compile_text(source, entry, self._gpu, baseline.file.parent)
+            compilation = self._pool.compile(SourceRequest(source, entry, self._gpu, baseline.file.parent))
         if compilation.status is not Status.OK:
             raise CompileError(f"{baseline.name}: {compilation.error}")
         return candidate_of(structs.replace(compilation, plan=Plan((launch,), ())))
@@ -160,7 +154,9 @@ class Requests:
             return None
         first = next(iter(kernel.variants.values()))
         configuration = Configuration.of(first.name, first.defaults)
-        compilation = self._pool.compile(kernel.file, problem, self._gpu, configuration, reference=True)
+        compilation = self._pool.compile(
+            RenderRequest(kernel.file, problem, self._gpu, configuration, reference=True)
+        )
         if compilation.status is not Status.OK:
             raise DeviceError(
                 f"the CUDA reference does not compile: {compilation.error}", f"correct {kernel.file}"

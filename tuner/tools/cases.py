@@ -14,7 +14,7 @@ from tuner.devices.requests import Requests, candidate_of
 from tuner.errors import DeviceError, TunerError
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Resources, Status
-from tuner.protocol.compilation import Compilation
+from tuner.protocol.compilation import Compilation, RenderRequest
 from tuner.protocol.job import CaseRun
 from tuner.protocol.problem import Candidate, ProblemSetup
 
@@ -73,9 +73,13 @@ def compile_cases(
     """
     answers: queue.SimpleQueue[tuple[int, Compilation]] = queue.SimpleQueue()
     left_out: dict[int, LeftOut] = {}
+
+    def ended(number: int, compilation: Compilation) -> None:
+        answers.put((number, compilation))
+
     for number, case in enumerate(cases):
-        done = partial(_answer, answers, number)
-        pool.submit(kernel.file, case.problem, gpu, case.configuration, done)
+        request = RenderRequest(kernel.file, case.problem, gpu, case.configuration)
+        pool.submit(request, partial(ended, number))
     requests = Requests(kernel, gpu, pool)
     setups: dict[str, ProblemSetup | str] = {}
     units = []
@@ -95,12 +99,6 @@ def compile_cases(
             continue
         units.append(Unit(number, case, candidate_of(compilation), setup, compilation.resources))
     return sorted(units, key=lambda unit: unit.number), [left_out[number] for number in sorted(left_out)]
-
-
-def _answer(
-    answers: queue.SimpleQueue[tuple[int, Compilation]], number: int, compilation: Compilation
-) -> None:
-    answers.put((number, compilation))
 
 
 def _setup(requests: Requests, problem: Problem, *, with_golden: bool) -> ProblemSetup | str:

@@ -11,6 +11,7 @@ from tuner.compile.pool import CompilePool
 from tuner.errors import CompileError
 from tuner.kernel.launches import Buffer, Launch, Plan
 from tuner.model import Configuration, Gpu, Problem, Status
+from tuner.protocol.compilation import SourceRequest
 from tuner.protocol.problem import Candidate, ProblemSetup, ReferenceData
 from tuner.tools.cases import Case, Unit
 
@@ -50,7 +51,7 @@ def planted(tool: str, gpu: Gpu, pool: CompilePool) -> Unit:
         CompileError: it does not compile.
     """
     entry = f"planted_{tool}"
-    compilation = pool.compile_text(SOURCE, entry, gpu, Path(__file__).parent)
+    compilation = pool.compile(SourceRequest(SOURCE, entry, gpu, Path(__file__).parent))
     if compilation.status is not Status.OK:
         raise CompileError(
             f"the kernel that tries {tool} does not compile: {compilation.error}", "run `tune doctor`"
