@@ -474,8 +474,8 @@ def test_records_without_a_place_have_no_kernel() -> None:
     assert ToolMessage("Leaked 64 bytes at 0x400200200").kernel == ""
 
 
-def test_a_process_that_never_spoke_was_not_ready() -> None:
-    assert not Watched().ready and Watched([Complaint("no GPU")]).complaint == "no GPU"
+def test_a_process_says_why_it_could_not_begin() -> None:
+    assert not Watched().complaint and Watched([Complaint("no GPU")]).complaint == "no GPU"
 
 
 # -- the command

@@ -116,10 +116,6 @@ class _Session:
         return bool(self.turns) and (self.log.complete or self.fault or self.seen.late)
 
 
-def _report_nothing(tool: str, verdict: ToolVerdict) -> None:
-    """Drop a verdict."""
-
-
 class Checker:
     """Runs one of the sanitizer's tools after the other.
 
@@ -129,7 +125,7 @@ class Checker:
     """
 
     def __init__(
-        self, settings: Settings, report: Callable[[str, ToolVerdict], None] = _report_nothing
+        self, settings: Settings, report: Callable[[str, ToolVerdict], None] = lambda *_: None
     ) -> None:
         self._settings, self._report = settings, report
         self._numbers: dict[str, int] = {}
@@ -244,10 +240,7 @@ class Checker:
             raise ToolMissingError(
                 f"{settings.sanitizer} cannot be started: {error.strerror}", SANITIZER.source
             ) from None
-        text = log_file.read_bytes() if log_file.is_file() else b""
-        return _with_records(
-            _Session(_turns(seen, units), seen, log_file, parse_log(text.decode(errors="replace"))), text
-        )
+        return _session_of(seen, units, log_file)
 
     def _useless(self, tool: str, session: _Session) -> ToolMissingError:
         """Say why nothing could be run under a tool."""
@@ -267,7 +260,8 @@ class Checker:
         )
 
 
-def _turns(seen: Watched, units: Sequence[Unit]) -> list[_Turn]:
+def _session_of(seen: Watched, units: Sequence[Unit], log_file: Path) -> _Session:
+    """Return what a process did; each turn has the part of the log that was written in it."""
     by_number = {unit.number: unit for unit in units}
     turns: list[_Turn] = []
     for entry in seen.entries:
@@ -279,16 +273,13 @@ def _turns(seen: Watched, units: Sequence[Unit]) -> list[_Turn]:
             case Ended():
                 turns[-1].outcome, turns[-1].error = entry.outcome, entry.error
                 turns[-1].log_bytes = entry.log_bytes
-    return turns
-
-
-def _with_records(session: _Session, text: bytes) -> _Session:
-    """Return each turn the part of the log that was written in it."""
-    lengths = [turn.log_bytes for turn in session.turns if turn.log_bytes is not None]
+    text = log_file.read_bytes() if log_file.is_file() else b""
+    session = _Session(turns, seen, log_file, parse_log(text.decode(errors="replace")))
+    lengths = [turn.log_bytes for turn in turns if turn.log_bytes is not None]
     parts = [parse_log(part, line).records for part, line in split_by_length(text, lengths)]
-    for turn, records in zip(session.turns, parts, strict=False):
+    for turn, records in zip(turns, parts, strict=False):
         turn.records = records
-    if len(parts) > len(session.turns):
+    if len(parts) > len(turns):
         session.strays = parts[-1]
     if session.log.counted and not session.log.records and not session.fault:
         session.strays = (ToolMessage(f"{session.log.counted} errors by the log's own summary"),)

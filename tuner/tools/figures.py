@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 BUSY = 80.0
 """Percent of its peak from which a unit counts as the limit: a rule of thumb, as in Nsight Compute's own rules."""
@@ -16,30 +17,45 @@ _PER_SECTOR = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.{}"
 _CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
 
 
-@dataclass(frozen=True)
+def _counter(*names: str) -> Any:
+    """Return a field that is a counter as it is, under the first of these names that there is."""
+    return field(metadata={"counters": names})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Figures:
     """What a reader wants to know about one launch; None for what this GPU's counters do not say."""
 
     duration_ns: float | None
-    dram_percent: float | None
+    dram_percent: float | None = _counter(
+        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    )
     """Of the memory's peak."""
     dram_bytes_per_s: float | None
     """Read and written."""
-    l2_percent: float | None
-    l2_hit_percent: float | None
-    l1_percent: float | None
-    l1_hit_percent: float | None
-    sm_percent: float | None
+    l2_percent: float | None = _counter("lts__throughput.avg.pct_of_peak_sustained_elapsed")
+    l2_hit_percent: float | None = _counter("lts__t_sector_hit_rate.pct")
+    l1_percent: float | None = _counter(
+        "l1tex__throughput.avg.pct_of_peak_sustained_active",
+        "l1tex__throughput.avg.pct_of_peak_sustained_elapsed",
+    )
+    l1_hit_percent: float | None = _counter("l1tex__t_sector_hit_rate.pct")
+    sm_percent: float | None = _counter("sm__throughput.avg.pct_of_peak_sustained_elapsed")
     """Of the busiest pipe in the SMs."""
-    tensor_percent: float | None
+    tensor_percent: float | None = _counter(
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+        "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+    )
     """Cycles in which the tensor pipe works."""
     issue_percent: float | None
     """Cycles in which a scheduler issues an instruction."""
-    theoretical_occupancy_percent: float | None
-    achieved_occupancy_percent: float | None
-    waves: float | None
+    theoretical_occupancy_percent: float | None = _counter("sm__maximum_warps_per_active_cycle_pct")
+    achieved_occupancy_percent: float | None = _counter("sm__warps_active.avg.pct_of_peak_sustained_active")
+    waves: float | None = _counter("launch__waves_per_multiprocessor")
     """Times that the grid fills the GPU."""
-    registers: float | None
+    registers: float | None = _counter("launch__registers_per_thread")
     """Of a thread."""
     shared_bytes: float | None
     """Of a block: static, dynamic, and what the system takes."""
@@ -53,7 +69,10 @@ class Figures:
     sectors_per_store: float | None
     bank_conflict_percent: float | None
     """Share of the shared memory's wavefronts that conflicts cost."""
-    sm_clock_hz: float | None
+    sm_clock_hz: float | None = _counter(
+        "smsp__cycles_elapsed.avg.per_second",
+        "sm__cycles_elapsed.avg.per_second",
+    )
     """During the profile: no process locks it."""
 
 
@@ -78,31 +97,12 @@ def figures_of(metrics: Mapping[str, float]) -> Figures:
     if shared is None:
         parts = [f"launch__shared_mem_per_block_{part}" for part in ("static", "dynamic")]
         shared = _sum(metrics, parts)
+    counted = {f.name: first(*f.metadata["counters"]) for f in fields(Figures) if f.metadata}
     return Figures(
+        **counted,
         duration_ns=_times(duration_s, 1e9),
-        dram_percent=first(
-            "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-            "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-        ),
         dram_bytes_per_s=rate,
-        l2_percent=first("lts__throughput.avg.pct_of_peak_sustained_elapsed"),
-        l2_hit_percent=first("lts__t_sector_hit_rate.pct"),
-        l1_percent=first(
-            "l1tex__throughput.avg.pct_of_peak_sustained_active",
-            "l1tex__throughput.avg.pct_of_peak_sustained_elapsed",
-        ),
-        l1_hit_percent=first("l1tex__t_sector_hit_rate.pct"),
-        sm_percent=first("sm__throughput.avg.pct_of_peak_sustained_elapsed"),
-        tensor_percent=first(
-            "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-            "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
-            "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
-        ),
         issue_percent=issued,
-        theoretical_occupancy_percent=first("sm__maximum_warps_per_active_cycle_pct"),
-        achieved_occupancy_percent=first("sm__warps_active.avg.pct_of_peak_sustained_active"),
-        waves=first("launch__waves_per_multiprocessor"),
-        registers=first("launch__registers_per_thread"),
         shared_bytes=shared,
         local_bytes=_times(local, SECTOR_BYTES),
         load_efficiency_percent=_efficiency(metrics, "ld"),
@@ -110,7 +110,6 @@ def figures_of(metrics: Mapping[str, float]) -> Figures:
         sectors_per_load=_per_request(metrics, "ld"),
         sectors_per_store=_per_request(metrics, "st"),
         bank_conflict_percent=_conflicts(metrics),
-        sm_clock_hz=first("smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second"),
     )
 
 

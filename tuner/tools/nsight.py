@@ -7,7 +7,7 @@ import io
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,7 @@ _ERROR = re.compile(r"^==ERROR==\s*(.+)$", re.MULTILINE)
 _TIMES = {"second": 1.0, "s": 1.0, "msecond": 1e-3, "ms": 1e-3, "usecond": 1e-6, "us": 1e-6}
 _TIMES |= {"nsecond": 1e-9, "ns": 1e-9}
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_TEXTS = ("Kernel Name", "Block Size", "Grid Size")
+_TEXTS = ("Kernel Name", "Grid Size", "Block Size")
 
 
 @dataclass(frozen=True)
@@ -140,55 +140,44 @@ def read_report(ncu: Path, report: Path) -> list[LaunchMetrics]:
 
 def parse_csv(text: str) -> list[LaunchMetrics]:
     """Read what ``ncu --csv`` prints: a column or a row for each counter; whatever else was printed is passed over."""
-    rows = list(csv.reader(io.StringIO(_without_messages(text))))
+    rows = list(
+        csv.reader(io.StringIO("\n".join(line for line in text.splitlines() if not line.startswith("=="))))
+    )
     heads = [i for i, row in enumerate(rows) if "ID" in row and "Kernel Name" in row]
     if not heads:
         return []
     columns, body = rows[heads[0]], [row for row in rows[heads[0] + 1 :] if len(row) == len(rows[heads[0]])]
-    if "Metric Name" in columns:
-        return list(_from_long(columns, body))
+    long, id_column = "Metric Name" in columns, columns.index("ID")
     units: Sequence[str] = [""] * len(columns)
-    id_column = columns.index("ID")
-    if body and not body[0][id_column].strip():
+    if not long and body and not body[0][id_column].strip():
         units, body = body[0], body[1:]
-    return [_launch(columns, units, row) for row in body if row[id_column].strip()]
-
-
-def _launch(columns: Sequence[str], units: Sequence[str], row: Sequence[str]) -> LaunchMetrics:
-    cells = dict(zip(columns, row, strict=True))
-    metrics = {}
-    for name, unit, cell in zip(columns, units, row, strict=True):
-        value = number(cell, unit) if "__" in name else None
-        if value is not None:
-            metrics[name] = value
-    kernel, block, grid = (cells.get(name, "") for name in _TEXTS)
-    return LaunchMetrics(kernel, grid, block, metrics)
-
-
-def _from_long(columns: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[LaunchMetrics]:
-    launches: dict[str, tuple[dict[str, str], dict[str, float]]] = {}
-    for row in body:
+    launches: dict[object, tuple[dict[str, str], dict[str, float]]] = {}
+    for line, row in enumerate(body):
         cells = dict(zip(columns, row, strict=True))
-        value = number(cells.get("Metric Value", ""), cells.get("Metric Unit", ""))
-        _, metrics = launches.setdefault(cells["ID"], (cells, {}))
-        if value is not None:
-            metrics[cells["Metric Name"]] = value
-    for cells, metrics in launches.values():
-        kernel, block, grid = (cells.get(name, "") for name in _TEXTS)
-        yield LaunchMetrics(kernel, grid, block, metrics)
+        if long:
+            counters = [(cells["Metric Name"], cells.get("Metric Value", ""), cells.get("Metric Unit", ""))]
+        elif cells["ID"].strip():
+            counters = [each for each in zip(columns, row, units, strict=True) if "__" in each[0]]
+        else:
+            continue
+        _, metrics = launches.setdefault(cells["ID"] if long else line, (cells, {}))
+        values = {name: number(cell, unit) for name, cell, unit in counters}
+        metrics.update({name: value for name, value in values.items() if value is not None})
+    texts = [[cells.get(name, "") for name in _TEXTS] for cells, _ in launches.values()]
+    return [
+        LaunchMetrics(kernel, grid, block, metrics)
+        for (kernel, grid, block), (_, metrics) in zip(texts, launches.values(), strict=True)
+    ]
 
 
 def number(text: str, unit: str) -> float | None:
     """Read a cell in its unit, with or without commas between the thousands; None for what is no number."""
     try:
-        return float(text.strip().replace(",", "")) * _factor(unit)
+        above, _, below = unit.strip().partition("/")
+        factor = _scale(above) / (_scale(below) if below.strip() in _TIMES else 1.0)
+        return float(text.strip().replace(",", "")) * factor
     except ValueError:
         return None
-
-
-def _factor(unit: str) -> float:
-    above, _, below = unit.strip().partition("/")
-    return _scale(above) / (_scale(below) if below.strip() in _TIMES else 1.0)
 
 
 def _scale(unit: str) -> float:
@@ -199,10 +188,6 @@ def _scale(unit: str) -> float:
         if unit.endswith(base) and unit.removesuffix(base) in _PREFIXES:
             return _PREFIXES[unit.removesuffix(base)]
     return 1.0
-
-
-def _without_messages(text: str) -> str:
-    return "\n".join(line for line in text.splitlines() if not line.startswith("=="))
 
 
 def _missing_metrics(output: str, metrics: Sequence[str]) -> list[str]:
@@ -239,14 +224,10 @@ def _complain(seen: Watched, report: Path, step_s: float) -> None:
             f"ncu did not end within {step_s:g} s", "allow more with --deadline, or take a smaller --size"
         )
     ended = seen.ended
-    if ended is not None and ended.outcome not in (
-        CaseOutcome.OK,
-        CaseOutcome.WRONG,
-        CaseOutcome.UNVERIFIED,
-    ):
-        raise TunerError(f"the configuration cannot be run: {ended.outcome}: {ended.error}")
     if ended is not None and ended.outcome is CaseOutcome.WRONG:
         raise TunerError(f"the configuration is wrong, so its profile says nothing: {ended.error}")
+    if ended is not None and ended.outcome not in (CaseOutcome.OK, CaseOutcome.UNVERIFIED):
+        raise TunerError(f"the configuration cannot be run: {ended.outcome}: {ended.error}")
     if seen.complaint:
         raise TunerError(f"the process to be profiled could not begin: {seen.complaint}", "run `tune doctor`")
     error = _first_error(seen.output)

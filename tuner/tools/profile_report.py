@@ -107,14 +107,20 @@ def _show_figures(figures: Figures, spill_bytes: int) -> None:
             ("  duration", f"{duration(figures.duration_ns)}{clock}" if figures.duration_ns else ""),
             ("  limit", limit_of(figures)),
             ("  DRAM throughput", _percent(figures.dram_percent, rate)),
-            ("  L2 throughput", _percent(figures.l2_percent, _hits(figures.l2_hit_percent))),
-            ("  L1 throughput", _percent(figures.l1_percent, _hits(figures.l1_hit_percent))),
+            (
+                "  L2 throughput",
+                _percent(figures.l2_percent, _figure(figures.l2_hit_percent, ", {:.1f} % hits")),
+            ),
+            (
+                "  L1 throughput",
+                _percent(figures.l1_percent, _figure(figures.l1_hit_percent, ", {:.1f} % hits")),
+            ),
             ("  SM throughput", _percent(figures.sm_percent)),
             ("  tensor pipe", _percent(figures.tensor_percent, " of the cycles busy")),
             ("  issue slots", _percent(figures.issue_percent, " of the cycles used")),
             ("  occupancy", _occupancy(figures)),
-            ("  registers", _plain(figures.registers, " a thread")),
-            ("  shared memory", _plain(figures.shared_bytes, " bytes a block")),
+            ("  registers", _figure(figures.registers, "{:.0f} a thread")),
+            ("  shared memory", _figure(figures.shared_bytes, "{:.0f} bytes a block")),
             ("  local memory", _local(figures.local_bytes, spill_bytes)),
             ("  global loads", _access(figures.load_efficiency_percent, figures.sectors_per_load)),
             ("  global stores", _access(figures.store_efficiency_percent, figures.sectors_per_store)),
@@ -138,28 +144,21 @@ def _show_stalls(stalls: Iterable[Stall], figures: Figures) -> None:
         )
 
 
+def _figure(value: float | None, text: str) -> str:
+    """Return a figure in its text, a format; nothing for a figure that there is not."""
+    return "" if value is None else text.format(value)
+
+
 def _percent(value: float | None, more: str = "") -> str:
-    return "" if value is None else f"{value:.1f} %{more}"
-
-
-def _hits(value: float | None) -> str:
-    return "" if value is None else f", {value:.1f} % hits"
-
-
-def _plain(value: float | None, unit: str) -> str:
-    return "" if value is None else f"{value:.0f}{unit}"
+    return _figure(value, "{:.1f} %" + more)
 
 
 def _occupancy(figures: Figures) -> str:
     achieved, possible = figures.achieved_occupancy_percent, figures.theoretical_occupancy_percent
-    waves = f", {figures.waves:.2f} waves" if figures.waves is not None else ""
+    waves = _figure(figures.waves, ", {:.2f} waves")
     if achieved is None:
         return _percent(possible, f" possible{waves}")
-    return (
-        f"{achieved:.1f} % achieved"
-        + (f" of {possible:.1f} % possible" if possible is not None else "")
-        + waves
-    )
+    return f"{achieved:.1f} % achieved{_figure(possible, ' of {:.1f} % possible')}{waves}"
 
 
 def _local(moved: float | None, spill_bytes: int) -> str:

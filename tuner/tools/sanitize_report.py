@@ -77,7 +77,11 @@ class SanitizeProgress:
         if self._quiet or now - self._last < (REDRAW_EVERY_S if self._live else PLAIN_EVERY_S):
             return
         self._last = now
-        self._print(self.line(tool, now - self._first))
+        text = self.line(tool, now - self._first)
+        if self._live:
+            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+        else:
+            say(text)
 
     def line(self, tool: str, since_first_s: float) -> str:
         """Say how far it is, and how long it may still take by what followed the first verdict.
@@ -87,24 +91,16 @@ class SanitizeProgress:
         done = len(self._verdicts)
         wrong = sum(verdict.failed for verdict in self._verdicts.values())
         findings = f", {wrong} with findings" if wrong else ""
-        left_s = since_first_s / (done - 1) * (self._total - done) if done > 1 else None
-        left = f", about {_minutes(left_s)} left" if left_s is not None else ""
+        left = ""
+        if done > 1:
+            left_s = since_first_s / (done - 1) * (self._total - done)
+            left = f", about {left_s:.0f} s left" if left_s < 100 else f", about {left_s / 60:.0f} min left"
         return f"{tool}: {done} of {self._total} runs{findings}{left}"
 
     def close(self) -> None:
         """End the line."""
         if self._live and not self._quiet:
             click.echo("\r\x1b[K", nl=False, err=True)
-
-    def _print(self, text: str) -> None:
-        if self._live:
-            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
-        else:
-            say(text)
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def show_checked(checked: Checked) -> None:

@@ -53,11 +53,6 @@ class Watched:
     """The end of what the tool printed."""
 
     @property
-    def ready(self) -> bool:
-        """Whether the process came as far as having a context."""
-        return any(isinstance(entry, Ready) for entry in self.entries)
-
-    @property
     def locked_out(self) -> bool:
         """Whether it was still waiting for another tuner to leave the GPU."""
         return self.late and bool(self.entries) and isinstance(self.entries[-1], Waiting)
@@ -71,11 +66,6 @@ class Watched:
     def ended(self) -> Ended | None:
         """The end of the first configuration's turn."""
         return next((entry for entry in self.entries if isinstance(entry, Ended)), None)
-
-
-def command_of(job: Path) -> list[str]:
-    """Return the command that a tool is to run."""
-    return [sys.executable, "-P", "-m", "tuner.gpu.tool_target", str(job)]
 
 
 def watch(
@@ -100,16 +90,17 @@ def watch(
         OSError: the tool cannot be started.
     """
     path, diary = write_job(job, folder, name, log)
-    seen = Watched()
+    seen, python_path = Watched(), os.pathsep.join(path for path in sys.path if path)
     try:
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
-                [*tool, *command_of(path)],
+                [*tool, sys.executable, "-P", "-m", "tuner.gpu.tool_target", str(path)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=_environment(),
+                # Numbers in the tool's output must not depend on the user's language.
+                env={**os.environ, "PYTHONPATH": python_path, "PYTHONUTF8": "1", "LC_ALL": "C"},
             )
             try:
                 _follow(process, diary, seen, step_s)
@@ -123,12 +114,6 @@ def watch(
     return seen
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment of the tool: numbers in its output must not depend on the user's language."""
-    python_path = os.pathsep.join(path for path in sys.path if path)
-    return {**os.environ, "PYTHONPATH": python_path, "PYTHONUTF8": "1", "LC_ALL": "C"}
-
-
 def _follow(process: subprocess.Popen[bytes], diary: Path, seen: Watched, step_s: float) -> None:
     read, deadline = 0, time.monotonic() + START_S
     while True:
@@ -136,7 +121,7 @@ def _follow(process: subprocess.Popen[bytes], diary: Path, seen: Watched, step_s
         entries, read = _read(diary, read)
         seen.entries += entries
         if entries:
-            deadline = time.monotonic() + _allowed(entries[-1], step_s)
+            deadline = time.monotonic() + {Done: END_S, Waiting: LOCK_S}.get(type(entries[-1]), step_s)
         if ended:
             seen.status = process.returncode
             return
@@ -144,17 +129,6 @@ def _follow(process: subprocess.Popen[bytes], diary: Path, seen: Watched, step_s
             seen.late = True
             return
         time.sleep(TICK_S)
-
-
-def _allowed(entry: Entry, step_s: float) -> float:
-    """Return the seconds up to the next entry."""
-    match entry:
-        case Done():
-            return END_S
-        case Waiting():
-            return LOCK_S
-        case _:
-            return step_s
 
 
 def _read(diary: Path, start: int) -> tuple[list[Entry], int]:
