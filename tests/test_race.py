@@ -16,7 +16,7 @@ from tuner.model import Configuration, Measurement, Problem, Resources, Status, 
 from tuner.space.edge_sizes import VERIFIED_PROBLEMS
 from tuner.stats import Verdict
 from tuner.tuning.elimination import HEATS
-from tuner.tuning.race import FINALISTS, Finish, finalists, run_finish
+from tuner.tuning.race import FINALISTS, FinalRace, Finish, finalists
 
 PROBLEM = Problem("scale", {"n": 1000}, {"input": "float32"})
 
@@ -68,7 +68,7 @@ def finish_and_rejected(
     def reject(trial: Trial, reason: str) -> None:
         rejected.append((trial, reason))
 
-    ended = run_finish(device, PROBLEM, trials, default, 0, lambda what: None, reject, **changes)
+    ended = FinalRace(device, PROBLEM, default, lambda what: None, reject, **changes).run(trials)
     assert ended is None or ended.unstable == rejected
     return ended, rejected
 

@@ -121,9 +121,9 @@ class TestContract:
         stranger = Configuration.of("v", dict.fromkeys(wanted[0].values, 6))
         search = make_search(sampler, space, seed=4)
         search.add(wanted[3], 2048.0)
-        search.begin_with([wanted[0], stranger, wanted[1], wanted[0]])
+        search.sampler.begin_with([wanted[0], stranger, wanted[1], wanted[0]])
         assert [search.ask() for _ in range(3)] == [space.default, wanted[0], wanted[1]]
-        search.begin_with(wanted)
+        search.sampler.begin_with(wanted)
         proposed = [search.ask() for _ in range(30)]
         assert proposed[:7] == [wanted[2], *wanted[4:]]
         assert len({*proposed, wanted[0], wanted[1], wanted[3], space.default}) == 30 + 4

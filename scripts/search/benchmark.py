@@ -102,7 +102,7 @@ class Replay:
         if job.warm:
             teach(self.search, job)
         if job.initial:
-            self.search.begin_with(self.case.initial)
+            self.search.sampler.begin_with(self.case.initial)
         self.best_ns = np.inf
         self.trajectory: list[float] = []
         self.spent_s = 0.0
@@ -159,7 +159,7 @@ class Replay:
         under_way: deque[tuple[Configuration, float | None]] = deque()
         began = time.process_time()
         for number in range(job.trials):
-            if shortlist and not search.opening:
+            if shortlist and not search.sampler.opening:
                 shortlist.fill(job.trials - number)
                 configuration = None if shortlist.empty else search.ask(shortlist.choose())
             else:

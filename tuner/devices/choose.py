@@ -58,7 +58,7 @@ def open_device(
             )
         return _local(rest, jobs, cache, say)
     if kind == "replay":
-        return _replay(_recording(rest, kernel), say)
+        return ReplayDevice(_recording(rest, kernel), say)
     raise UsageError(f"no device {text!r}", "use auto, cuda, cuda:N, replay or replay:FILE")
 
 
@@ -83,10 +83,6 @@ def _local(index: str, jobs: int | None, cache: Path | None, say: Callable[[str]
         raise UsageError(f"no GPU {index!r}", "give its number, such as cuda:0")
     version = nvrtc_version()  # said before anything is started
     return LocalDevice(int(index or 0), jobs, cache, say=say, compiler=version)
-
-
-def _replay(path: Path, say: Callable[[str], None]) -> Device:
-    return ReplayDevice(path, say)
 
 
 def _replay_instead(path: Path, say: Callable[[str], None]) -> Device:

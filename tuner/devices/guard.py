@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from msgspec import structs
@@ -80,14 +80,6 @@ class _Pending:
     """How often a process ended that had not begun with it, though it was the next."""
 
 
-@dataclass
-class _State:
-    in_flight: deque[_Pending] = field(default_factory=deque)
-    started: bool = False
-    """Whether the process has begun with the first one in flight."""
-    deadline: float = float("inf")
-
-
 class Guard:
     """Owns one measuring process at a time.
 
@@ -100,7 +92,10 @@ class Guard:
         self._module = module
         self._arguments = arguments
         self._requests: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
-        self._state = _State()
+        self._in_flight: deque[_Pending] = deque()
+        self._started = False
+        """Whether the process has begun with the first one in flight."""
+        self._deadline = float("inf")
         self._setup: Setup | None = None
         """The last, unless it failed; repeated in a new process."""
         self._reference_ns: float | None = None
@@ -160,7 +155,7 @@ class Guard:
             self._hello.put(self._start())
             while not self._closing.is_set():
                 self._fill()
-                if self._state.in_flight:
+                if self._in_flight:
                     self._listen()
         except Exception as error:  # noqa: BLE001 - a caller that waits for an answer would wait for ever
             problem = f"the guard of the measuring process failed: {error!r}"
@@ -172,40 +167,35 @@ class Guard:
 
     def _fill(self) -> None:
         """Hand over waiting requests; block only when there is nothing else to do."""
-        state = self._state
-        while len(state.in_flight) < IN_FLIGHT and not self._closing.is_set():
+        while len(self._in_flight) < IN_FLIGHT and not self._closing.is_set():
             try:
-                pending = self._requests.get(block=not state.in_flight)
+                pending = self._requests.get(block=not self._in_flight)
             except queue.Empty:
                 return
             if pending is None:
                 return
             # A setup is remembered and repeated after a restart, so it must not overtake what is still running.
-            state.in_flight.append(pending)
-            if len(state.in_flight) == 1:
-                state.deadline = time.monotonic() + START_S
-            self._send(pending)
-
-    def _send(self, pending: _Pending) -> None:
-        if isinstance(pending.request, Setup):
-            self._setup = pending.request
-        if self._child is None:
-            self._restart()
-            return
-        self._hand_over(self._child, pending)
+            self._in_flight.append(pending)
+            if len(self._in_flight) == 1:
+                self._deadline = time.monotonic() + START_S
+            if isinstance(pending.request, Setup):
+                self._setup = pending.request
+            if self._child is None:
+                self._restart()
+            else:
+                self._hand_over(self._child, pending)
 
     def _hand_over(self, child: MeasuringChild, pending: _Pending) -> None:
         try:
             with contextlib.suppress(ChildDied):  # listening will notice, after reading what it still said
                 child.send(pending.request)
         except UnsendableError as error:
-            self._state.in_flight.remove(pending)
+            self._in_flight.remove(pending)
             if pending.request is self._setup:
                 self._setup = None
             pending.done(Unanswered(Status.WORKER_DIED, str(error)))
 
     def _listen(self) -> None:
-        state = self._state
         assert self._child is not None
         try:
             message = self._child.receive(TICK_S)
@@ -214,12 +204,12 @@ class Guard:
             return
         match message:
             case None:
-                if time.monotonic() > state.deadline:
+                if time.monotonic() > self._deadline:
                     self._bury(Status.HANG, "no answer within the time allowed; the process was killed")
             case Started():
-                state.started, state.deadline = True, time.monotonic() + START_S
+                self._started, self._deadline = True, time.monotonic() + START_S
             case Deadline(seconds=seconds):
-                state.deadline = time.monotonic() + seconds + GRACE_S
+                self._deadline = time.monotonic() + seconds + GRACE_S
             case Hello() | NoGpu():
                 self._refuse(message)
             case _:
@@ -227,12 +217,11 @@ class Guard:
 
     def _pass_on(self, answer: Answer) -> None:
         """Pass an answer on to the request that it belongs to, the first in flight."""
-        state = self._state
-        if not state.started or not isinstance(answer, ANSWERS[type(state.in_flight[0].request)]):
+        if not self._started or not isinstance(answer, ANSWERS[type(self._in_flight[0].request)]):
             self._refuse(answer)
             return
-        pending = state.in_flight.popleft()
-        state.started, state.deadline = False, time.monotonic() + START_S
+        pending = self._in_flight.popleft()
+        self._started, self._deadline = False, time.monotonic() + START_S
         match answer:
             case SetupDone() | Failed() if isinstance(pending.request, Setup):
                 self._note_setup(pending.request, answer)
@@ -267,11 +256,10 @@ class Guard:
 
     def _bury(self, status: Status, error: str) -> None:
         """The process is gone or hangs: answer for the request it worked on, and go on with the rest."""
-        state = self._state
-        pending = state.in_flight[0]
-        pending.deaths += not state.started
-        if state.started or pending.deaths >= 2:
-            state.in_flight.popleft()
+        pending = self._in_flight[0]
+        pending.deaths += not self._started
+        if self._started or pending.deaths >= 2:
+            self._in_flight.popleft()
             if pending.request is self._setup:
                 self._setup = None
             pending.done(Unanswered(status, error))
@@ -282,9 +270,9 @@ class Guard:
             self._give_up("the driver does not let go of a hung process; this GPU needs a reset or a reboot")
             return
         self._child = None
-        self._state.started = False
+        self._started = False
         self.restarts += 1
-        if not self._closing.is_set() and (self._state.in_flight or self._setup):
+        if not self._closing.is_set() and (self._in_flight or self._setup):
             self._restart()
 
     def _restart(self) -> None:
@@ -297,9 +285,9 @@ class Guard:
                 return
             if not error:
                 assert self._child is not None
-                for pending in list(self._state.in_flight):
+                for pending in list(self._in_flight):
                     self._hand_over(self._child, pending)
-                self._state.deadline = time.monotonic() + START_S
+                self._deadline = time.monotonic() + START_S
                 return
             if self._child is not None:
                 self._child.kill()
@@ -308,7 +296,7 @@ class Guard:
     def _repeat_setup(self) -> str:
         """Set the new process up like the last one; give what went wrong."""
         assert self._child is not None
-        if self._setup is None or any(pending.request is self._setup for pending in self._state.in_flight):
+        if self._setup is None or any(pending.request is self._setup for pending in self._in_flight):
             return ""
         try:
             self._child.send(self._setup)
@@ -353,8 +341,8 @@ class Guard:
     def _give_up(self, error: str) -> None:
         """Answer everything, now and later, with the same bad news."""
         failed = Unanswered(Status.WORKER_DIED, error, fatal=True)
-        while self._state.in_flight:
-            self._state.in_flight.popleft().done(failed)
+        while self._in_flight:
+            self._in_flight.popleft().done(failed)
         while not self._closing.is_set():
             pending = self._requests.get()
             if pending is None:

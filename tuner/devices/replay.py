@@ -24,7 +24,7 @@ from tuner.errors import KernelError, RecordingError
 from tuner.formats.recording import RecordedProblem, Recording, Row, read_recording, short_digest
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Problem, Resources, Status, Value, Verification
+from tuner.model import Configuration, Measurement, Problem, Status, Value, Verification
 from tuner.protocol.compilation import Compilation
 from tuner.space.space import SearchSpace
 
@@ -116,16 +116,13 @@ class ReplayDevice(Device):
         except (KernelError, MemoryError) as error:
             compilation = Compilation(Status.COMPILE_ERROR, str(error))
             measurement = Measurement(Status.COMPILE_ERROR, error=str(error))
-            self._outcomes.append(Outcome(number, configuration, compilation, measurement))
-            return
-        if short_digest(sources) != row.source:
-            changed = "the kernel has changed since this was recorded"
-            measurement = Measurement(Status.INVALID_CONFIG, error=changed)
         else:
+            resources = (row.resources,) if row.resources else ()
+            compilation = Compilation(Status.OK, sources=sources, resources=resources)
             measurement = _measurement(row)
-        compilation = Compilation(
-            Status.OK, sources=sources, resources=(row.resources or Resources(),) if row.resources else ()
-        )
+            if short_digest(sources) != row.source:
+                changed = "the kernel has changed since this was recorded"
+                measurement = Measurement(Status.INVALID_CONFIG, error=changed)
         self._outcomes.append(Outcome(number, configuration, compilation, measurement))
 
     def collect(self, timeout_s: float) -> list[Outcome]:
