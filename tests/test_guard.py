@@ -698,7 +698,7 @@ def test_process_killed_in_a_race_fails_no_contestant(device: LocalDevice, tmp_p
     contestants = [Contestant(configuration(fault), 1e5) for fault in ("ok", "raceonce")]
     found = device.race(contestants, 2, 4, 0)
     assert found.failed is None
-    assert device.restarts == 1
+    assert device._guard.restarts == 1
 
 
 def test_setup_that_is_killed_once_is_repeated(

@@ -250,7 +250,7 @@ def test_faults_do_not_disturb_a_run(
     device = LocalDevice(0, jobs=2, cache=tmp_path / "cache", worker="tests.faults.fake_worker")
     try:
         result = run(kernel, database, device, sampler="tpe", trials=40)
-        assert device.restarts >= 20
+        assert device._guard.restarts >= 20
     finally:
         device.close()
     trials = database.trials(result.state.run.id)

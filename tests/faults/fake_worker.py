@@ -156,7 +156,7 @@ class FakeWorker:
             return Failed("the reference kernel failed: CUDA_ERROR (700)", dying=True)
         self.ready = True
         least_error = 1e-4 if request.truth is not None else None
-        return SetupDone(True, least_error, float(os.environ.get("FAKE_REFERENCE_NS", REFERENCE_NS)))
+        return SetupDone(least_error, float(os.environ.get("FAKE_REFERENCE_NS", REFERENCE_NS)))
 
     def calibrate(self) -> Calibrated | Failed:
         log("calibrate")

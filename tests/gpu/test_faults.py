@@ -248,7 +248,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 def test_fault_has_its_status(bench: Bench, fault: str) -> None:
     status, word = FAULTS[fault]
     block_size = 1024 if fault in ("registers", "lazy") else 256
-    restarts = bench.device.restarts
+    restarts = bench.device._guard.restarts
     # Few blocks, so that doing nothing takes next to no time.
     found = bench.measure(configuration(fault, block_size, 16 if fault == "lazy" else 1))
     assert (found.status, word in found.error) == (status, True), found
@@ -256,7 +256,7 @@ def test_fault_has_its_status(bench: Bench, fault: str) -> None:
     after = bench.measure(configuration("ok", 128, 2))
     assert after.status is Status.OK, after
     # Only what may have ruined the process's memory or context costs a new one.
-    assert bench.device.restarts - restarts == (fault in (*DYING, "write_before_the_start"))
+    assert bench.device._guard.restarts - restarts == (fault in (*DYING, "write_before_the_start"))
 
 
 @pytest.mark.parametrize("fault", ["hang", "read_far_away", "wrong_edge"])

@@ -157,7 +157,8 @@ def compile_source(
         ptx = _read(bindings, program, "PTX").rstrip(b"\0").decode(errors="replace") if listing else ""
     finally:
         bindings.nvrtcDestroyProgram(program)
-    blocks = _log_by_entry(log)
+    parts = _ENTRY.split(log)
+    blocks = dict(zip(parts[1::2], parts[2::2], strict=True))
     if lowered not in blocks:
         names = ", ".join(blocks) or "none"
         raise SourceRejected(
@@ -189,11 +190,6 @@ _REGISTERS = re.compile(r"Used (\d+) registers")
 _BARRIERS = re.compile(r"used (\d+) barriers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-
-
-def _log_by_entry(log: str) -> dict[str, str]:
-    parts = _ENTRY.split(log)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def _resources(block: str) -> Resources:

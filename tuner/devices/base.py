@@ -79,6 +79,9 @@ class BusyTime:
         return sum(max(0.0, min(b, end) - max(a, start)) for a, b in self.spans) / (end - start)
 
 
+SizesChecked = list[tuple[Problem, Measurement]]
+"""What a configuration's output was worth at other sizes."""
+
 Incumbent = Callable[[], float | None]
 """Returns the best time so far, in nanoseconds, when a candidate's turn comes; effort follows rank."""
 
@@ -239,9 +242,7 @@ class Device(ABC):
         """Return whether the configuration claims to work at another size."""
 
     @abstractmethod
-    def verify_at(
-        self, problems: Sequence[Problem], configuration: Configuration
-    ) -> list[tuple[Problem, Measurement]]:
+    def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> SizesChecked:
         """Check the configuration's output at other sizes; sizes that it cannot be launched at are left out."""
 
     @abstractmethod

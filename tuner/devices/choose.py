@@ -49,7 +49,12 @@ def open_device(
                 f"this machine has no NVIDIA GPU, and nothing is recorded for {kernel}",
                 "run it on a machine with a GPU",
             )
-        return _replay_instead(path, say)
+        recording = read_recording(path)
+        note = (
+            f"no NVIDIA GPU here: replaying what an {recording.gpu.name} answered ({path.name}); "
+            "--device cuda requires a GPU"
+        )
+        return ReplayDevice(recording, say, note)
     if kind == "cuda":
         if not has_gpu():
             raise NoGpuError(
@@ -83,16 +88,6 @@ def _local(index: str, jobs: int | None, cache: Path | None, say: Callable[[str]
         raise UsageError(f"no GPU {index!r}", "give its number, such as cuda:0")
     version = nvrtc_version()  # said before anything is started
     return LocalDevice(int(index or 0), jobs, cache, say=say, compiler=version)
-
-
-def _replay_instead(path: Path, say: Callable[[str], None]) -> Device:
-    """Replay a recording because there is no GPU, and note that."""
-    recording = read_recording(path)
-    note = (
-        f"no NVIDIA GPU here: replaying what an {recording.gpu.name} answered ({path.name}); "
-        "--device cuda requires a GPU"
-    )
-    return ReplayDevice(recording, say, note)
 
 
 def _recording(name: str, kernel: str) -> Path:

@@ -18,6 +18,7 @@ from tuner.devices.base import (
     Incumbent,
     Outcome,
     RaceRound,
+    SizesChecked,
     no_incumbent,
     say_nothing,
 )
@@ -238,15 +239,13 @@ class LocalDevice(Device):
         finally:
             guard.close()
 
-    def verify_at(
-        self, problems: Sequence[Problem], configuration: Configuration
-    ) -> list[tuple[Problem, Measurement]]:
+    def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> SizesChecked:
         """Check one configuration at other sizes, in a process of its own."""
         reference = self._submissions.kernel.reference
         if reference.golden and not reference.numpy and reference.cuda is None:
             return []  # the files are of one size
         self._release()
-        checked: list[tuple[Problem, Measurement]] = []
+        checked: SizesChecked = []
         guard = Guard(self._worker, self._arguments)
         problem = self._submissions.problem
         try:
@@ -287,11 +286,6 @@ class LocalDevice(Device):
         """Kill compilers and the measuring process."""
         self._guard.close()
         self._pool.close()
-
-    @property
-    def restarts(self) -> int:
-        """How often the measuring process had to be replaced."""
-        return self._guard.restarts
 
     # -- one candidate --------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from tuner.devices.base import (
     Incumbent,
     Outcome,
     RaceRound,
+    SizesChecked,
     no_incumbent,
     say_nothing,
 )
@@ -150,9 +151,7 @@ class ReplayDevice(Device):
         """Say no: other sizes were not recorded for this purpose."""
         return False
 
-    def verify_at(
-        self, problems: Sequence[Problem], configuration: Configuration
-    ) -> list[tuple[Problem, Measurement]]:
+    def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> SizesChecked:
         """Return nothing."""
         return []
 

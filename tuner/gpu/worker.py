@@ -141,7 +141,7 @@ class Worker:
         self._drift = DriftWatch(ReferenceKernel(session, self._helpers, self.gpu)) if setup.timed else None
         self._measurement = CandidateMeasurement(session, self.requests.empty)
         reference_ns = self._drift.reference_ns if self._drift is not None else 0.0
-        return SetupDone(session.verifier.possible, least_error, reference_ns)
+        return SetupDone(least_error, reference_ns)
 
     def _release(self) -> None:
         """Free the problem's memory, so that another process has room for the same problem."""

@@ -124,8 +124,6 @@ class Deadline(Message, frozen=True):
 class SetupDone(Message, frozen=True):
     """A problem is ready."""
 
-    verifiable: bool
-    """Whether every output has something to be compared with."""
     least_error: float | None
     """With a truth: the error that no kernel of this dtype can undercut."""
     reference_ns: float

@@ -110,7 +110,7 @@ def parse_log(text: str, first_line: int = 1) -> Log:
             else:
                 complete, counted = True, max(counted, int(summary[1].replace(",", "")))
             open_record = None
-        elif _opens(line):
+        elif _SEVERITY.sub("", words).replace("(Warp Level Programming) ", "").startswith(_OPENINGS):
             records.append(ToolMessage(words, line=number))
             open_record = records[-1]
         elif not words or any(words.startswith(noise) for noise in _NOISE):
@@ -122,10 +122,6 @@ def parse_log(text: str, first_line: int = 1) -> Log:
         ):
             trouble = words
     return Log(tuple(records), complete, counted, full, trouble)
-
-
-def _opens(line: str) -> bool:
-    return _SEVERITY.sub("", line.strip()).replace("(Warp Level Programming) ", "").startswith(_OPENINGS)
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,6 @@ class FinalRace:
             confirmation = confirm(
                 self.device, self.problem, winner.configuration, time_ns, self.max_error, self.say
             )
-        default_ns, ratio, against_default = _versus(self.default, first, contestants, standing)
         incumbent_ns, versus_incumbent, against_incumbent = _versus(
             self.incumbent, first, contestants, standing
         )
@@ -222,9 +221,7 @@ class FinalRace:
             winner,
             time_ns,
             self.default,
-            default_ns,
-            ratio,
-            against_default,
+            *_versus(self.default, first, contestants, standing),
             confirmation.measurement,
             confirmation.edge_cases,
             exportable=not confirmation.objection,
