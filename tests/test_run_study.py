@@ -314,7 +314,7 @@ def test_a_users_sampler_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "broken_samplers.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     space = single(2, 4)
-    with pytest.raises(UsageError, match="--sampler odd_samplers:Wanting: .*what"):
+    with pytest.raises(UsageError, match=r"--sampler odd_samplers:Wanting: .*what"):
         make_search("odd_samplers:Wanting", space, 1)
     with pytest.raises(UsageError, match="--sampler broken_samplers:X: division by zero"):
         make_search("broken_samplers:X", space, 1)
