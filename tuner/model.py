@@ -319,6 +319,10 @@ class RunOptions:
         )
 
 
+RENAMED_SAMPLERS = {"kriging": "gp-ei"}
+"""Former names of samplers, in stored runs and users' scripts, and the present ones."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One invocation of the tuner on one problem and one device."""

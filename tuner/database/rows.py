@@ -12,14 +12,22 @@ from tuner.conditions import Conditions
 from tuner.database import cells
 from tuner.database.cells import Damaged
 from tuner.database.records import Benchmark, Metrics, StoredTrial, StoredWinner, Winner
-from tuner.model import Configuration, Gpu, Problem, Resources, Run, RunOptions, Status, Trial
+from tuner.model import (
+    RENAMED_SAMPLERS,
+    Configuration,
+    Gpu,
+    Problem,
+    Resources,
+    Run,
+    RunOptions,
+    Status,
+    Trial,
+)
 
 _RESOURCES = tuple(item.name for item in fields(Resources))
 _METRICS = Metrics.__struct_fields__
 _TIMES = ("time_ns", "ci_low_ns", "ci_high_ns")
 _RATIOS = ("ratio", "ratio_low", "ratio_high")
-_RENAMED_SAMPLERS = {"kriging": "gp-ei"}
-"""Names of samplers in rows of earlier versions, and what they are called today; the rows stay as they are."""
 
 
 def encode_run(run: Run, owner: str) -> dict[str, Any]:
@@ -60,7 +68,7 @@ def decode_run(row: Mapping[str, Any]) -> Run:
 
 
 def _sampler(row: Mapping[str, Any]) -> str:
-    return str(_RENAMED_SAMPLERS.get(row["sampler"], row["sampler"]))
+    return str(RENAMED_SAMPLERS.get(row["sampler"], row["sampler"]))
 
 
 def encode_trial(run: Run, trial: Trial, metrics: Metrics, source_digests: list[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from functools import partial
 from optuna.samplers import BaseSampler
 
 from tuner.errors import UsageError, suggestion
+from tuner.model import RENAMED_SAMPLERS
 from tuner.search.base import SpaceSampler
 from tuner.search.expected_improvement import GPEISampler
 from tuner.search.optuna_samplers import NearestValidSampler, sampler_classes
@@ -22,9 +23,6 @@ NAMES = (DEFAULT, "tpe", "random", "brute-force", "gp", "cmaes", "nsgaii", "nsga
 
 MakeSampler = Callable[[SearchSpace, int], SpaceSampler]
 
-ALIASES = {"kriging": "gp-ei"}
-"""Former names, in stored runs and users' scripts."""
-
 _OWN: dict[str, MakeSampler] = {
     "gpei": GPEISampler,
     "random": RandomOrderSampler,
@@ -36,7 +34,7 @@ _OWN: dict[str, MakeSampler] = {
 
 def canonical_name(name: str) -> str:
     """Return the present name of a sampler that may be called by a former one."""
-    return ALIASES.get(name.lower(), name)
+    return RENAMED_SAMPLERS.get(name.lower(), name)
 
 
 def find_sampler(name: str) -> MakeSampler:
