@@ -131,9 +131,7 @@ EXCEPTIONS = (
         why="titles and terms of the literature",
     ),
     Allowed("rungs?", files="scripts/page_figures/ladders.py", why="the word in the evidence"),
-    Allowed(
-        "seeds|seeded", r"scripts/search/seeds|search-seed(?:s|ed)", why="a script and evidence of that name"
-    ),
+    Allowed("seeds|seeded", r"search-seed(?:s|ed)", why="evidence of that name"),
     Allowed("rivals?", r"scripts[/.]rivals|rivals/build|cccl-rivals", why="a folder and its libraries"),
     Allowed("rivals?|rivalerror", files="scripts/rivals/*", why="what that folder holds: others' kernels"),
     Allowed("rivals?|rivalerror", files="tests/test_*rival*.py", why="tests of that folder"),
