@@ -20,7 +20,6 @@ from tuner.expressions import magnitudes
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise import (
     FUNCTIONS,
-    MAX_DEPTH,
     MAX_LENGTH,
     MAX_OPERATIONS,
     ElementExpression,
@@ -29,6 +28,7 @@ from tuner.expressions.elementwise import (
     parse_element,
 )
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude, literal
+from tuner.expressions.parsing import MAX_DEPTH
 from tuner.kernel.tolerance import UNIT_ROUNDOFF, norm_allowance, tolerance
 
 GPP = shutil.which("g++")

@@ -17,12 +17,11 @@ import numpy as np
 
 from tuner.errors import DivisionByZeroError, ExpressionError
 from tuner.expressions.evaluation import BINARY, COMPARE, FUNCTION_NAMES, Vectorized, evaluate
+from tuner.expressions.parsing import parse_tree
 
 MAX_LENGTH = 2000
 _ELEMENT_FUNCTIONS = ("uses", "operations")
 """Functions whose first argument is the name of an option that is an element expression."""
-MAX_DEPTH = 100
-"""Levels of nesting: evaluation takes a few Python calls for each, and Python allows a thousand in all."""
 
 
 class Expression:
@@ -41,10 +40,7 @@ class Expression:
             raise ExpressionError(f"expression of {len(text)} characters", f"keep it under {MAX_LENGTH}")
         self.text = text.strip()
         self.where = " ".join(where.split())
-        try:
-            self._body = ast.parse(self.text, mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise ExpressionError(f"cannot parse {text!r}: {getattr(error, 'msg', error)}") from None
+        self._body = parse_tree(text)
         names: set[str] = set()
         _check(self._body, names, self.text)
         self.names: frozenset[str] = frozenset(names)
@@ -132,9 +128,7 @@ def parse(text: str, where: str = "") -> Expression:
     return Expression(text, where)
 
 
-def _check(node: ast.AST, names: set[str], text: str, depth: int = 0) -> None:
-    if depth > MAX_DEPTH:
-        raise ExpressionError(f"{text[:40]!r}... is nested too deeply", "split or simplify it")
+def _check(node: ast.AST, names: set[str], text: str) -> None:
     match node:
         case ast.Constant(value=bool() | int() | float() | str()):
             return
@@ -170,7 +164,7 @@ def _check(node: ast.AST, names: set[str], text: str, depth: int = 0) -> None:
                 f"use arithmetic, comparisons, and/or/not, if-else and {', '.join(sorted(FUNCTION_NAMES))}",
             )
     for child in children:
-        _check(child, names, text, depth + 1)
+        _check(child, names, text)
 
 
 def _element_call(node: ast.Call) -> tuple[str, str | None] | None:

@@ -20,6 +20,7 @@ from tuner.errors import ExpressionError
 from tuner.expressions import elementwise, magnitudes
 from tuner.expressions.evaluation import BINARY, COMPARE
 from tuner.expressions.magnitudes import NUMPY, Sized
+from tuner.expressions.parsing import parse_tree, unparse
 
 Array = npt.NDArray[np.float64]
 
@@ -45,12 +46,7 @@ class ArrayExpression:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        try:
-            self._body = ast.parse(text.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError) as error:
-            raise ExpressionError(
-                f"cannot parse reference {text!r}: {getattr(error, 'msg', error)}"
-            ) from None
+        self._body = parse_tree(text, "reference")
         self.compared: dict[str, frozenset[str]] = {}
         """The options and dtype roles that it compares, with the texts that they are compared with."""
         self.names = frozenset(self._check(self._body))
@@ -75,7 +71,7 @@ class ArrayExpression:
         if missing:
             raise ExpressionError(f"unknown name {min(missing)!r} in reference {self.text!r}")
         settled = _Settled(choices, element_texts).visit(copy.deepcopy(self._body))
-        return ArrayExpression(ast.unparse(settled))
+        return ArrayExpression(unparse(settled))
 
     def evaluate(self, names: Mapping[str, Any]) -> tuple[Array, Array]:
         """Return values and magnitudes in float64; the magnitude is 0 where float32 arithmetic is exact."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tuner.errors import ExpressionError, suggestion
+from tuner.expressions.parsing import parse_tree, shown
 
 FUNCTIONS = {
     "abs": 1,
@@ -38,7 +39,6 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.NotEq: "!=",
 }
 MAX_LENGTH = 500
-MAX_DEPTH = 64
 MAX_OPERATIONS = 64
 """Rounding errors add up; with at most so many, the allowed error that ``operations`` implies covers the worst case."""
 MAX_EXPONENT = 64
@@ -61,13 +61,9 @@ class ElementExpression:
             raise ExpressionError(
                 f"element expression of {len(text)} characters", f"keep it under {MAX_LENGTH}"
             )
-        try:
-            body = ast.parse(text.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            reason = error.msg if isinstance(error, SyntaxError) else str(error)
-            raise ExpressionError(f"cannot parse {shown(text)}: {reason}", USAGE) from None
+        body = parse_tree(text, remedy=USAGE)
         names: dict[str, None] = {}
-        self.body: ast.expr = _checked(body, names, text, 0)
+        self.body: ast.expr = _checked(body, names, text)
         """The checked tree: names, numbers, operators and functions of the grammar only."""
         self.names: frozenset[str] = frozenset(names)
         """The names that it uses."""
@@ -91,12 +87,6 @@ class ElementExpression:
 def parse_element(text: str, of: tuple[str, ...] | None = None) -> ElementExpression:
     """Return the :class:`ElementExpression` of a text; cached."""
     return ElementExpression(text, of)
-
-
-def shown(text: str) -> str:
-    """Return a text for a message: quoted, on one line, and cut to 80 characters."""
-    line = " ".join(text.split())
-    return repr(line if len(line) <= 80 else f"{line[:77]}...")
 
 
 def exponent_of(node: ast.expr) -> float | None:
@@ -126,16 +116,12 @@ def multiplications(exponent: float) -> int:
     return squarings + max(whole.bit_count() - 1, 0) + (exponent < 0)
 
 
-def _checked(node: ast.expr, names: dict[str, None], text: str, depth: int) -> ast.expr:
+def _checked(node: ast.expr, names: dict[str, None], text: str) -> ast.expr:
     """Return the tree with numbers in canonical form, or raise an error for anything outside the grammar."""
 
     def child(inner: ast.expr) -> ast.expr:
-        return _checked(inner, names, text, depth + 1)
+        return _checked(inner, names, text)
 
-    if depth > MAX_DEPTH:
-        raise ExpressionError(
-            f"{shown(text)} is nested too deeply", f"at most {MAX_DEPTH} levels; simplify it"
-        )
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return _number(value, text)

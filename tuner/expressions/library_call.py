@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from tuner.errors import ExpressionError, TunerError
 from tuner.expressions.arithmetic import MAX_LENGTH
 from tuner.expressions.dtypes import ITEMSIZE
+from tuner.expressions.parsing import parse_tree
 
 _TORCH = """
 abs add addbmm addcdiv addcmul addmm addmv addr amax amin argmax argmin baddbmm bmm cat clamp cos cumprod cumsum div dot
@@ -46,17 +47,11 @@ class LibraryCall:
         self.text = " ".join(text.split())
         if len(text) > MAX_LENGTH:
             raise ExpressionError(f"a call of {len(text)} characters", f"keep it under {MAX_LENGTH}")
-        try:
-            body = ast.parse(text.strip(), mode="eval").body
-            self._body, self.tf32 = _unwrapped(body)
-            self._functions: set[str] = set()
-            self._dtypes: set[str] = set()
-            names: set[str] = set()
-            self._check(self._body, names, outermost=True)
-        except (SyntaxError, ValueError) as error:
-            raise ExpressionError(f"cannot parse {text!r}: {getattr(error, 'msg', error)}", EXAMPLE) from None
-        except (RecursionError, MemoryError):
-            raise ExpressionError(f"{text[:40]!r}... is nested too deeply", "simplify it") from None
+        self._body, self.tf32 = _unwrapped(parse_tree(text, remedy=EXAMPLE))
+        self._functions: set[str] = set()
+        self._dtypes: set[str] = set()
+        names: set[str] = set()
+        self._check(self._body, names, outermost=True)
         libraries = {name.split(".")[0] for name in self._functions}
         if len(libraries) != 1:
             raise ExpressionError(f"{self.text!r} mixes {' and '.join(sorted(libraries))}", "use one library")

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.errors import ExpressionError
 from tuner.expressions.arithmetic import parse
+from tuner.expressions.parsing import parse_tree
 from tuner.formats.foreign_recording import MAX_VALUES, storable_value
 from tuner.model import Value
 
@@ -26,13 +27,7 @@ def parse_values(text: object) -> tuple[Value, ...]:
     else:
         if len(str(text)) > MAX_LENGTH:
             raise ExpressionError(f"values of {len(str(text))} characters", f"keep them under {MAX_LENGTH}")
-        try:
-            body = ast.parse(str(text).strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise ExpressionError(
-                f"cannot parse {str(text)[:60]!r}: {getattr(error, 'msg', error)}"
-            ) from None
-        listed = _values(body, {})
+        listed = _values(parse_tree(str(text)), {})
     values: dict[tuple[type, Any], Value] = {}
     for value in listed:
         if not storable_value(value):

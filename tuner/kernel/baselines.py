@@ -13,6 +13,7 @@ from tuner.errors import ExpressionError, KernelError, UsageError, suggestion
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.library_call import LibraryCall
+from tuner.expressions.parsing import parse_tree
 from tuner.kernel.launches import Launch
 from tuner.kernel.plan import UnlaunchableError, settle_launch
 from tuner.kernel.reference import numpy_of
@@ -177,9 +178,8 @@ def launch_spec(baseline: Baseline) -> LaunchSpec:
         arguments = tuple(_argument(node) for node in _items(match["arguments"]))
         grid, block = _triple(shape[0]), _triple(shape[1])
         shared_bytes = _expression(shape[2]) if len(shape) == 3 else parse("0")
-    except (ExpressionError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        message = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise UsageError(f"{baseline.name}: cannot read {baseline.text!r}: {message}") from None
+    except ExpressionError as error:
+        raise UsageError(f"{baseline.name}: cannot read {baseline.text!r}: {error}") from None
     return LaunchSpec(baseline.file, match["entry"].strip(), arguments, grid, block, shared_bytes)
 
 
@@ -239,7 +239,7 @@ def _launch_in(file: Path) -> str:
 def _items(text: str) -> list[ast.expr]:
     if not text.strip():
         return []
-    body = ast.parse(f"({text.strip()}\n,)", mode="eval").body
+    body = parse_tree(f"({text.strip()}\n,)")
     if not isinstance(body, ast.Tuple):
         raise ExpressionError(f"{text!r} is no list")
     return body.elts

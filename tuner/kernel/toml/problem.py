@@ -234,8 +234,6 @@ def _numpy(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> dic
             arrays[output] = ArrayExpression(str(text))
         except ExpressionError as error:
             table.fail(f"numpy: {error}")
-        except RecursionError:
-            table.fail("numpy is nested too deeply", "simplify it")
         for unknown in sorted(arrays[output].names - set(usable)):
             table.require(unknown, usable, f"numpy = {text!r} uses unknown name {unknown!r}")
         for name, compared in arrays[output].compared.items():

@@ -15,6 +15,7 @@ from tuner.errors import ExpressionError, suggestion
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.evaluation import FUNCTION_NAMES
+from tuner.expressions.parsing import parse_tree, unparse
 from tuner.kernel.toml.table import Table
 from tuner.kernel.variant_spec import DEVICE_LIMITS, RESOURCE_NAMES
 from tuner.model import Value
@@ -220,8 +221,8 @@ def _parsed(table: Table, key: str, text: str, definitions: Mapping[str, str]) -
     try:
         parsed = parse(text, where)
         if parsed.names & definitions.keys():  # replaced as trees, so that they need no parentheses
-            tree = _Replaced(definitions).visit(ast.parse(parsed.text, mode="eval"))
-            parsed = parse(ast.unparse(tree), where)
+            tree = _Replaced(definitions).visit(parse_tree(parsed.text))
+            parsed = parse(unparse(tree), where)
     except ExpressionError as error:
         table.fail(f"{key}: {error}")
     return parsed
@@ -233,7 +234,7 @@ class _Replaced(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         text = self._definitions.get(node.id)
-        return node if text is None else ast.parse(text, mode="eval").body
+        return node if text is None else parse_tree(text)
 
 
 def exists(path: Path) -> bool:

@@ -1,0 +1,72 @@
+"""Text as a syntax tree of bounded depth: the one door for every expression, whatever its grammar.
+
+Checking, evaluating and writing a tree take a few Python calls for each level, and Python allows a thousand in all.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from tuner.errors import ExpressionError
+
+MAX_DEPTH = 100
+"""Levels of nesting."""
+_NO_LEVEL = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+"""Nodes that are only part of the one above them."""
+
+
+def parse_tree(text: str, what: str = "", remedy: str = "") -> ast.expr:
+    """Return the syntax tree of a text, at most :data:`MAX_DEPTH` levels deep; nothing of it is checked otherwise.
+
+    Args:
+        text: a Python expression.
+        what: the kind of expression, for the error.
+        remedy: what to do about a text that is none.
+
+    Raises:
+        ExpressionError: it is no expression, or nested too deeply.
+    """
+    try:
+        body = ast.parse(text.strip(), mode="eval").body
+    except (RecursionError, MemoryError):  # of Python's own parser, which stops later than MAX_DEPTH
+        raise _too_deep(text) from None
+    except (SyntaxError, ValueError) as error:
+        kind = f"{what} " if what else ""
+        raise ExpressionError(
+            f"cannot parse {kind}{shown(text)}: {getattr(error, 'msg', error)}", remedy
+        ) from None
+    level: list[ast.AST] = [body]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            child
+            for node in level
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, _NO_LEVEL)
+        ]
+        if not level:
+            return body
+    raise _too_deep(text)
+
+
+def unparse(tree: ast.AST) -> str:
+    """Return a tree as text.
+
+    Raises:
+        ExpressionError: it was put together from parts, and is nested too deeply.
+    """
+    try:
+        return ast.unparse(tree)
+    except RecursionError:
+        raise _too_deep("the expression with its parts") from None
+
+
+def shown(text: str) -> str:
+    """Return a text for a message: quoted, on one line, and cut to 80 characters."""
+    line = " ".join(text.split())
+    return repr(line if len(line) <= 80 else f"{line[:77]}...")
+
+
+def _too_deep(text: str) -> ExpressionError:
+    return ExpressionError(
+        f"{shown(text)} is nested too deeply", f"split or simplify it: at most {MAX_DEPTH} levels"
+    )
