@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.emulator import COMPILER, HostArray, HostConfiguration, HostKernel, Schedule
 from tuner.compile.nvrtc import Cubin, compile_source
+from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, HostKernel, Schedule
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
+from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.launches import Launch
 from tuner.kernel.load import load_kernel

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.emulator.source import between, definition, rendered
+from tests.sources import between, definition, rendered
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan

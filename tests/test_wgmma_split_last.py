@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
-from tests.emulator.source import between, definition, pieces, rendered
+from tests.sources import between, definition, pieces, rendered
 from tests.test_wgmma import SERIALISED
 from tests.test_wgmma_boxes import boxes, constants, loads_of, value_of
 from tuner.compile.nvrtc import compile_source
+from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan

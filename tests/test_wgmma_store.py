@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
-from tests.emulator.source import between, pieces, rendered
+from tests.sources import between, pieces, rendered
+from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.model import Configuration

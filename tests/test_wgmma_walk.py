@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.emulator import COMPILER, HostArray, HostKernel, Schedule
-from tests.emulator.source import definition
+from tests.sources import definition
 from tests.test_wgmma_split_last import HOPPER, chosen, problem, source_of
+from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.model import Configuration, Problem
 from tuner.space.validity import invalid_reason, pruning_reason

@@ -3,43 +3,66 @@
 // PTX is not run: functions that hold it call those of namespace `ptx`, by their names.
 #pragma once
 
+#include <algorithm>
+#include <climits>
 #include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
 #define __global__
 #define __device__
+#define __host__
+#define __constant__ static
+#define __managed__
+#define __grid_constant__
 #define __forceinline__
+#define __noinline__
 #define __restrict__
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __shared__ __attribute__((section("shared_memory"))) static
 
-struct alignas(8) uint2 {
-    unsigned int x, y;
-};
-struct alignas(16) uint4 {
-    unsigned int x, y, z, w;
-};
-struct alignas(16) float4 {
-    float x, y, z, w;
-};
-inline uint2 make_uint2(unsigned int x, unsigned int y) { return {x, y}; }
-inline uint4 make_uint4(unsigned int x, unsigned int y, unsigned int z, unsigned int w) { return {x, y, z, w}; }
-inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+// Vectors of two, three and four numbers: with the alignments of those of two and four.
+#define EMULATOR_VECTORS(name, type, of_two, of_four)                                   \
+    struct alignas(of_two) name##2 {                                                    \
+        type x, y;                                                                      \
+    };                                                                                  \
+    struct name##3 {                                                                    \
+        type x, y, z;                                                                   \
+    };                                                                                  \
+    struct alignas(of_four) name##4 {                                                   \
+        type x, y, z, w;                                                                \
+    };                                                                                  \
+    inline name##2 make_##name##2(type x, type y) { return {x, y}; }                    \
+    inline name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }         \
+    inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+EMULATOR_VECTORS(char, signed char, 2, 4)
+EMULATOR_VECTORS(uchar, unsigned char, 2, 4)
+EMULATOR_VECTORS(short, short, 4, 8)
+EMULATOR_VECTORS(ushort, unsigned short, 4, 8)
+EMULATOR_VECTORS(int, int, 8, 16)
+EMULATOR_VECTORS(uint, unsigned int, 8, 16)
+EMULATOR_VECTORS(longlong, long long, 16, 16)
+EMULATOR_VECTORS(ulonglong, unsigned long long, 16, 16)
+EMULATOR_VECTORS(float, float, 8, 16)
+EMULATOR_VECTORS(double, double, 16, 16)
 struct dim3 {
-    unsigned int x, y, z;
+    unsigned int x = 1, y = 1, z = 1;
 };
 struct half_t;
 struct bf16_t;
 
 extern dim3 threadIdx, blockIdx, gridDim, blockDim;
 void __syncthreads();
-void __syncwarp();
+int __syncthreads_count(int holds);
+void __syncwarp(unsigned int mask = ~0u);
 void __nanosleep(unsigned int);
 inline void __threadfence() {}
-unsigned int atomicAdd(unsigned int* at, unsigned int more);
 
 namespace emulator {
 
@@ -58,8 +81,14 @@ void wait_bulk_stores(unsigned int newest);
 void sync_group(int number, unsigned int threads);
 
 // Shows the warp what this lane has; until the next __syncwarp, `seen` gives what another lane has shown.
-void show(const void* mine, std::size_t bytes);
+void show(const void* mine, std::size_t bytes, unsigned int mask = ~0u);
 const void* seen(unsigned int lane);
+unsigned int lane();
+unsigned int lanes_alive();
+
+// Around an atomic operation others may come between; not within it.
+void begin_atomic();
+void end_atomic();
 
 // Calls a kernel with the values that its arguments' addresses point to, as a launch on the GPU does.
 template <typename... P, std::size_t... I>
@@ -73,34 +102,7 @@ void call(void (*kernel)(P...), void** arguments) {
 
 }  // namespace emulator
 
-template <typename T>
-T __shfl_sync(unsigned int, T mine, int lane) {
-    emulator::show(&mine, sizeof(T));
-    std::memcpy(&mine, emulator::seen(lane), sizeof(T));
-    __syncwarp();
-    return mine;
-}
-template <typename T>
-T __shfl_xor_sync(unsigned int mask, T mine, int distance) {
-    return __shfl_sync(mask, mine, threadIdx.x % 32 ^ distance);
-}
-inline int min(int a, int b) { return a < b ? a : b; }
-inline unsigned int __float_as_uint(float x) { return emulator::bits_as<unsigned int>(x); }
-inline float __uint_as_float(unsigned int x) { return emulator::bits_as<float>(x); }
-inline float __int_as_float(int x) { return emulator::bits_as<float>(x); }
-inline double __longlong_as_double(long long x) { return emulator::bits_as<double>(x); }
-inline long long min(long long a, long long b) { return a < b ? a : b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-inline unsigned int __cvta_generic_to_shared(const void*) { return 0; }
-inline unsigned long long __cvta_generic_to_global(const void*) { return 0; }
-template <typename T>
-T __ldcg(const T* from) {
-    return *from;
-}
-template <typename T>
-T min(T a, T b) {
-    return b < a ? b : a;
-}
+#include "intrinsics.hpp"
 
 namespace ptx {
 

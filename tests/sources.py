@@ -6,17 +6,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from tuner.emulator.source import code_of
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
-
-_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-
-
-def code_of(source: str) -> str:
-    """Return a source without its comments, and without the lines that have nothing else."""
-    without = _COMMENT.sub(lambda found: found[1] or "", source)
-    return "\n".join(line.rstrip() for line in without.splitlines() if line.strip()) + "\n"
 
 
 def rendered(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:

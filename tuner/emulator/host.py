@@ -12,11 +12,10 @@ import atexit
 import ctypes
 import functools
 import mmap
-import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,19 +23,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.emulator.source import code_of
+from tuner.emulator.source import for_host
 from tuner.kernel.launches import Launch, Plan
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 
-HERE = Path(__file__).parent
+FILES = ("cuda.hpp", "intrinsics.hpp", "machine.cpp", "include")
 COMPILER = shutil.which("g++")
 FLAGS = (
     *("-std=c++17", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique"),
     *("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"),
 )
+
+
+class KernelFault(Exception):  # noqa: N818 - what a kernel did, not a fault of the tuner
+    """A kernel did what it may not, or waits for ever."""
+
+
+class NotForHost(Exception):  # noqa: N818 - a verdict on a source
+    """A source that g++ does not compile: it needs more of CUDA than the emulator has."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,8 @@ class HostArray:
         room = -(-(size + 256) // mmap.PAGESIZE) * mmap.PAGESIZE
         whole = np.frombuffer(mmap.mmap(-1, room + mmap.PAGESIZE), np.uint8)
         behind = ctypes.c_void_p(whole.ctypes.data + room)
-        assert ctypes.CDLL(None).mprotect(behind, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+        if ctypes.CDLL(None).mprotect(behind, ctypes.c_size_t(mmap.PAGESIZE), 0):
+            raise OSError("mprotect has failed")
         start = (room - size) // alignment * alignment
         self._beside = (whole[:start], whole[start + size : room])
         for part in self._beside:
@@ -91,8 +99,16 @@ class HostArray:
         self.elements[:] = numbers
 
     def check(self) -> None:
-        """Require that nothing was written beside it."""
-        assert all((part == self._BESIDE).all() for part in self._beside), "written beside an array"
+        """Require that nothing was written beside it.
+
+        Raises:
+            KernelFault: something was.
+        """
+        if not all((part == self._BESIDE).all() for part in self._beside):
+            raise KernelFault("written beside an array")
+
+
+Dimensions = int | tuple[int, int, int]
 
 
 class HostKernel:
@@ -100,47 +116,63 @@ class HostKernel:
 
     Args:
         source: CUDA C++ as it is rendered.
-        entry: the kernel's name.
+        entry: the kernel's name, or a C++ name expression.
         folder: where it is built.
+        include: folders of its own headers.
+        machine: what :func:`build_machine` has built; made for this process if it is not given.
+
+    Raises:
+        NotForHost: it does not compile.
     """
 
-    def __init__(self, source: str, entry: str, folder: Path) -> None:
+    def __init__(
+        self,
+        source: str,
+        entry: str,
+        folder: Path,
+        include: Sequence[Path] = (),
+        machine: Path | None = None,
+    ) -> None:
         text = (
-            f'#include "cuda.hpp"\n{_for_host(source)}\n'
+            f'#include "cuda.hpp"\n{for_host(source)}\n'
             f'extern "C" void body(void** arguments) {{ emulator::call({entry}, arguments); }}\n'
         )
         folder.mkdir(parents=True, exist_ok=True)
-        file, library = folder / f"{entry}.cpp", folder / f"{entry}.so"
+        file, library = folder / "kernel.cpp", folder / "kernel.so"
         file.write_text(text)
-        machine = _machine()
-        _compile("-shared", f"-I{machine}", "-o", library, file, machine / "machine.o")
+        machine = machine or _machine()
+        folders = [f"-I{path}" for path in (machine, *include, machine / "include")]
+        _compile("-shared", *folders, "-o", library, file, machine / "machine.o")
         self._library = ctypes.CDLL(str(library))
         self._library.launch.restype = ctypes.c_char_p
 
     def __call__(
         self,
-        blocks: int,
-        threads: int,
+        grid: Dimensions,
+        block: Dimensions,
         shared_bytes: int,
         schedule: Schedule,
         *arguments: HostArray | np.generic,
-        layers: int = 1,
     ) -> None:
-        """Run it to its end, on a grid of ``blocks`` along x, as often along z as there are ``layers``.
+        """Run it to its end.
 
         Raises:
-            AssertionError: it did what it may not, or waits for ever.
+            KernelFault: it did what it may not, or waits for ever.
         """
         values = [
             np.uint64(argument.elements.ctypes.data) if isinstance(argument, HostArray) else argument
             for argument in arguments
         ]
         stored = [np.array([value]) for value in values]
-        head: tuple[int, ...] = (blocks, layers, threads, shared_bytes)
-        head += (schedule.resident, int(schedule.shuffled), schedule.seed)
         pointers = (ctypes.c_void_p * len(stored))(*(value.ctypes.data for value in stored))
-        fault = self._library.launch(self._library.body, pointers, *map(ctypes.c_uint, head))
-        assert fault is None, fault.decode()
+        dimensions = [
+            (ctypes.c_uint * 3)(*((given, 1, 1) if isinstance(given, int) else given))
+            for given in (grid, block)
+        ]
+        numbers = (shared_bytes, schedule.resident, int(schedule.shuffled), schedule.seed)
+        fault = self._library.launch(self._library.body, pointers, *dimensions, *map(ctypes.c_uint, numbers))
+        if fault is not None:
+            raise KernelFault(fault.decode())
         for argument in arguments:
             if isinstance(argument, HostArray):
                 argument.check()
@@ -192,20 +224,19 @@ class HostConfiguration:
         """Run all launches, on tensors and scratch by name.
 
         Raises:
-            AssertionError: as :class:`HostKernel`; or what must be left as zeros is not.
+            KernelFault: as :class:`HostKernel`; or what must be left as zeros is not.
         """
         plan = self.plan(sizes)
         for kernel, launch in zip(self._kernels, plan.launches, strict=True):
-            arguments = _arguments(launch, memory)
-            assert launch.grid[1] == 1
-            x, z = launch.grid[0], launch.grid[2]
-            kernel(x, launch.threads, launch.shared_bytes, schedule, *arguments, layers=z)
+            arguments = launch_arguments(launch, memory)
+            kernel(launch.grid, launch.block, launch.shared_bytes, schedule, *arguments)
         for buffer in plan.scratch:
-            left = memory[buffer.name].elements
-            assert not buffer.zeroed_once or not left.any(), "the next launch finds it changed"
+            if buffer.zeroed_once and memory[buffer.name].elements.any():
+                raise KernelFault(f"{buffer.name} is not left as zeros, as the next launch needs it")
 
 
-def _arguments(launch: Launch, memory: Mapping[str, HostArray]) -> list[HostArray | np.generic]:
+def launch_arguments(launch: Launch, memory: Mapping[str, HostArray]) -> list[HostArray | np.generic]:
+    """Return the arguments of a launch: tensors and scratch by name, and numbers of their dtypes."""
     return [
         memory[name] if kind == "buffer" else _scalar(name, value) for kind, name, value in launch.arguments
     ]
@@ -222,55 +253,25 @@ def _compile(*words: object) -> None:
     done = subprocess.run(
         [str(COMPILER), *FLAGS, *map(str, words)], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr[:4000]
+    if done.returncode:
+        raise NotForHost(done.stderr[:4000])
 
 
 @functools.cache
 def _machine() -> Path:
-    """Compile once what is the same for all kernels: it takes longer than any of them."""
     folder = Path(tempfile.mkdtemp(prefix="emulator-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for file in ("cuda.hpp", "machine.cpp"):
-        shutil.copy(HERE / file, folder)
+    return build_machine(folder)
+
+
+def build_machine(folder: Path) -> Path:
+    """Compile what is the same for all kernels into a folder, and return that: it takes longer than any of them."""
+    for name in FILES:
+        source = Path(__file__).parent / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name)
+        else:
+            shutil.copy(source, folder)
     _compile("-x", "c++-header", "-o", folder / "cuda.hpp.gch", folder / "cuda.hpp")
     _compile("-c", "-o", folder / "machine.o", folder / "machine.cpp")
     return folder
-
-
-_ARCHITECTURE = re.compile(
-    r"^#if __CUDA_ARCH__ [^\n]*\n(.*?)(?:^#else\n(.*?))?^#endif\n", re.MULTILINE | re.DOTALL
-)
-_DYNAMIC = re.compile(r"^( *)extern __shared__ (?:__align__\(\d+\) )?([\w ]+) (\w+)\[\];", re.MULTILINE)
-_NAME = re.compile(r"(\w+)\)?(?:\[\w*\])*(?: = \w+)?(?:,|$)")
-_FUNCTION = re.compile(
-    r"^(?P<head>(?:template[ ]*<(?P<own>[^\n]*)>\n)?__device__ [^{;]*?(?P<name>\w+)(?P<given><[\w, ]+>)?"
-    r"\((?P<parameters>[^{;]*)\) )\{(?:(?P<short> [^\n]*) \}|\n(?P<long>.*?)^\})$",
-    re.MULTILINE | re.DOTALL,
-)
-
-
-def _for_host(source: str) -> str:
-    """Let functions that hold PTX call their stand-ins in ``cuda.hpp``.
-
-    Where the code depends on the architecture, the oldest GPU's is taken.
-    """
-    source = _ARCHITECTURE.sub(lambda match: match[2] or "", code_of(source))
-    source = _DYNAMIC.sub(_dynamic, source)
-    return _FUNCTION.sub(_without_ptx, source)
-
-
-def _dynamic(declaration: re.Match[str]) -> str:
-    """Let each block have its own, also where the name is one for all functions."""
-    indented, kind, name = declaration.groups()
-    memory = f"reinterpret_cast<{kind}*>(emulator::dynamic_shared())"
-    return f"{indented}{kind}* const {name} = {memory};" if indented else f"#define {name} {memory}"
-
-
-def _without_ptx(function: re.Match[str]) -> str:
-    if not re.search(r"\basm\b", function["short"] or function["long"]):
-        return function[0]
-    names = _NAME.findall(function["parameters"])
-    given = function["given"] or ""
-    if function["own"]:
-        given = f"<{', '.join(parameter.split()[-1] for parameter in function['own'].split(','))}>"
-    return f"{function['head']}{{ return ptx::{function['name']}{given}({', '.join(names)}); }}"

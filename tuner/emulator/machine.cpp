@@ -83,18 +83,21 @@ struct Block {
     Meeting all;
     std::vector<Meeting> warps;
     std::map<int, Meeting> groups;
+    std::map<std::pair<unsigned int, unsigned int>, Meeting> lane_groups;  // by warp and mask of lanes
     std::vector<Shown> lanes;
     std::map<const void*, Barrier> barriers;
     Copies under_way;
 };
 
 struct Thread {
-    static constexpr std::size_t STACK = 64 << 10;
+    static constexpr std::size_t STACK = 256 << 10;
     ucontext_t context;
     std::unique_ptr<char[]> stack;
     Block* block;
     unsigned int number;
+    dim3 index;
     bool done = false;
+    bool holds = false;  // what it has said at a barrier that counts
     long long arrived_at = -1;  // generation of the cluster's barrier at which this thread arrived
     Groups copies, stores;
 };
@@ -119,7 +122,9 @@ static sigjmp_buf escape;
 }
 
 static void on_signal(int number) {
-    fail(number == SIGILL ? "an address that is no multiple of its access" : "an access behind an array");
+    fail(number == SIGILL   ? "an address that is no multiple of its access"
+         : number == SIGFPE ? "a division of integers by zero"
+                            : "an access behind an array");
 }
 
 static bool toss() { return random_bits() % 2; }
@@ -155,6 +160,11 @@ static void start_fiber() {
     body(body_arguments);
     leave(current->block->all);
     leave(current->block->warps[current->number / 32]);
+    for (auto& [key, group] : current->block->lane_groups) {
+        if (key.first == current->number / 32 && key.second >> current->number % 32 & 1) {
+            leave(group);
+        }
+    }
     if (current->arrived_at == cluster.generation) {
         --cluster.waiting;  // who ends has arrived at all later barriers, so this one is not counted twice
     }
@@ -230,7 +240,7 @@ static void load(Block* block) {
 
 static void begin_block(unsigned int number, std::size_t dynamic_bytes) {
     auto block = std::make_unique<Block>();
-    const unsigned int threads = blockDim.x;
+    const unsigned int threads = blockDim.x * blockDim.y * blockDim.z;
     block->number = number;
     block->shared.assign(static_bytes(), 0xff);  // NaN in every type, so that it shows
     block->dynamic_shared.resize(dynamic_bytes / sizeof(Line) + 2);
@@ -242,6 +252,7 @@ static void begin_block(unsigned int number, std::size_t dynamic_bytes) {
         auto thread = std::make_unique<Thread>();
         thread->block = block.get();
         thread->number = i;
+        thread->index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
         if (spare_stacks.empty()) {
             spare_stacks.emplace_back(new char[Thread::STACK]);  // not cleared
         }
@@ -288,7 +299,7 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_byte
         const std::size_t chosen = random_bits() % running.size();
         Block& block = *running[chosen];
         load(&block);
-        blockIdx = {block.number % gridDim.x, 0, block.number / gridDim.x};
+        blockIdx = {block.number % gridDim.x, block.number / gridDim.x % gridDim.y, block.number / gridDim.x / gridDim.y};
         turn.clear();
         for (auto& thread : block.threads) {
             turn.push_back(thread.get());
@@ -298,7 +309,7 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_byte
             std::shuffle(turn.begin(), turn.end(), random_bits);
             for (Thread* thread : turn) {
                 current = thread;
-                threadIdx.x = thread->number;
+                threadIdx = thread->index;
                 swapcontext(&scheduler, &thread->context);
             }
             go_on_copying(block);
@@ -313,33 +324,32 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_byte
 
 // Runs a kernel; gives what was wrong, or a null pointer. `resident` blocks are there at once; the others start in the
 // order of their numbers, or, with `shuffled`, in any.
-extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned int blocks_x, unsigned int blocks_z,
-                              unsigned int threads, unsigned int dynamic_bytes, unsigned int resident, int shuffled,
-                              unsigned int seed) {
+extern "C" const char* launch(void (*kernel)(void**), void** arguments, const dim3* grid, const dim3* block,
+                              unsigned int dynamic_bytes, unsigned int resident, int shuffled, unsigned int seed) {
     using namespace emulator;
     random_bits.seed(seed);
-    const unsigned int blocks = blocks_x * blocks_z;
-    gridDim = {blocks_x, 1, blocks_z};
-    blockDim = {threads, 1, 1};
+    gridDim = *grid;
+    blockDim = *block;
+    const unsigned int blocks = grid->x * grid->y * grid->z;
     body = kernel;
     body_arguments = arguments;
-    cluster = {static_cast<int>(blocks * threads)};
+    cluster = {static_cast<int>(blocks * block->x * block->y * block->z)};
     fault = nullptr;
     std::vector<unsigned int> order(blocks);
     std::iota(order.begin(), order.end(), 0u);
     if (shuffled) {
         std::shuffle(order.begin(), order.end(), random_bits);
     }
-    const int numbers[] = {SIGSEGV, SIGBUS, SIGILL};
-    struct sigaction action = {}, earlier[3];
+    const int numbers[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+    struct sigaction action = {}, earlier[4];
     action.sa_handler = on_signal;
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 4; ++i) {
         sigaction(numbers[i], &action, &earlier[i]);
     }
     if (sigsetjmp(escape, 1) == 0) {
         run_blocks(order, dynamic_bytes, resident);
     }
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 4; ++i) {
         sigaction(numbers[i], &earlier[i], nullptr);
     }
     running.clear();
@@ -348,18 +358,52 @@ extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned
 }
 
 void __syncthreads() { emulator::meet(emulator::current->block->all); }
-void __syncwarp() { emulator::meet(emulator::current->block->warps[threadIdx.x / 32]); }
+int __syncthreads_count(int holds) {
+    using namespace emulator;
+    current->holds = holds != 0;
+    meet(current->block->all);
+    int sum = 0;
+    for (const auto& thread : current->block->threads) {
+        sum += !thread->done && thread->holds;
+    }
+    meet(current->block->all);
+    return sum;
+}
+
+// Lanes of a warp meet: all that have not ended, or those that the mask names.
+void __syncwarp(unsigned int mask) {
+    using namespace emulator;
+    Block& block = *current->block;
+    const unsigned int alive = lanes_alive(), warp = current->number / 32;
+    if (!(mask >> current->number % 32 & 1)) {
+        fail("a lane that its own mask leaves out");
+    }
+    if ((mask & alive) == alive) {
+        meet(block.warps[warp]);
+        return;
+    }
+    Meeting& group = block.lane_groups[{warp, mask}];
+    group.alive = __builtin_popcount(mask & alive);
+    meet(group);
+}
 
 void __nanosleep(unsigned int) { emulator::give_way(); }
 
-unsigned int atomicAdd(unsigned int* at, unsigned int more) {
-    emulator::give_way();
-    ++emulator::happened;
-    const unsigned int before = *at;
-    *at += more;
-    emulator::give_way();
-    return before;
+void emulator::begin_atomic() {
+    give_way();
+    ++happened;
 }
+void emulator::end_atomic() { give_way(); }
+
+unsigned int emulator::lanes_alive() {
+    unsigned int alive = 0;
+    const unsigned int first = current->number / 32 * 32;
+    for (unsigned int lane = 0; lane < 32 && first + lane < current->block->threads.size(); ++lane) {
+        alive |= static_cast<unsigned int>(!current->block->threads[first + lane]->done) << lane;
+    }
+    return alive;
+}
+unsigned int emulator::lane() { return current->number % 32; }
 
 unsigned char* emulator::dynamic_shared() { return current->block->dynamic_shared.data()->bytes; }
 
@@ -377,9 +421,9 @@ void emulator::sync_group(int number, unsigned int threads) {
     meet(group);
 }
 
-void emulator::show(const void* mine, std::size_t bytes) {
+void emulator::show(const void* mine, std::size_t bytes, unsigned int mask) {
     std::memcpy(current->block->lanes[current->number].bytes, mine, std::min(bytes, sizeof(Shown)));
-    __syncwarp();
+    __syncwarp(mask);
 }
 
 const void* emulator::seen(unsigned int lane) { return current->block->lanes[current->number / 32 * 32 + lane].bytes; }
@@ -487,7 +531,7 @@ void multiply_16x8x8(float (&sums)[4], const unsigned int (&a)[4], const unsigne
     const Fragments mine = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
     show(&mine, sizeof(mine));
     const auto fragments = [](int lane) { return static_cast<const Fragments*>(seen(lane)); };
-    const int lane = threadIdx.x % 32;
+    const int lane = static_cast<int>(emulator::lane());
     for (int i = 0; i < 4; ++i) {
         for (int term = 0; term < 8; ++term) {
             const Fragments* row = fragments(lane / 4 * 4 + term % 4);
@@ -520,12 +564,12 @@ static void read_matrices(unsigned int (&words)[4], const void* row, Element ele
 }
 
 void load_matrices(unsigned int (&words)[4], const void* row) {
-    const int lane = threadIdx.x % 32;
+    const int lane = static_cast<int>(emulator::lane());
     read_matrices(words, row, [lane](auto rows, int i) { return rows[lane / 4][lane % 4 * 2 + i]; });
 }
 
 void load_matrices_transposed(unsigned int (&words)[4], const void* row) {
-    const int lane = threadIdx.x % 32;
+    const int lane = static_cast<int>(emulator::lane());
     read_matrices(words, row, [lane](auto rows, int i) { return rows[lane % 4 * 2 + i][lane / 4]; });
 }
 
@@ -539,7 +583,7 @@ void multiply_16x8x16(float (&sums)[4], const float (&a)[8], const float (&b)[4]
     std::copy(b, b + 4, mine.b);
     show(&mine, sizeof(mine));
     const auto fragments = [](int lane) { return static_cast<const WideFragments*>(seen(lane)); };
-    const int lane = threadIdx.x % 32;
+    const int lane = static_cast<int>(emulator::lane());
     for (int i = 0; i < 4; ++i) {
         for (int term = 0; term < 16; ++term) {
             // A lane has two neighbouring terms of the first eight, and two of the others.

@@ -1,0 +1,188 @@
+// CUDA's functions that plain kernels call, for the CPU. Included by cuda.hpp.
+#pragma once
+
+// -- warps
+
+template <typename T>
+T emulator_lane(unsigned int mask, T mine, int lane, int width, bool inside) {
+    emulator::show(&mine, sizeof(T), mask);
+    const int first = static_cast<int>(emulator::lane()) & ~(width - 1);
+    if (inside) {
+        std::memcpy(&mine, emulator::seen(first + lane), sizeof(T));
+    }
+    __syncwarp(mask);
+    return mine;
+}
+template <typename T>
+T __shfl_sync(unsigned int mask, T mine, int lane, int width = 32) {
+    return emulator_lane(mask, mine, lane & (width - 1), width, true);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned int mask, T mine, int distance, int width = 32) {
+    const int lane = static_cast<int>(emulator::lane() & (width - 1)) ^ distance;
+    return emulator_lane(mask, mine, lane, width, lane < width);
+}
+template <typename T>
+T __shfl_down_sync(unsigned int mask, T mine, unsigned int distance, int width = 32) {
+    const int lane = static_cast<int>((emulator::lane() & (width - 1)) + distance);
+    return emulator_lane(mask, mine, lane, width, lane < width);
+}
+template <typename T>
+T __shfl_up_sync(unsigned int mask, T mine, unsigned int distance, int width = 32) {
+    const int lane = static_cast<int>(emulator::lane() & (width - 1)) - static_cast<int>(distance);
+    return emulator_lane(mask, mine, lane, width, lane >= 0);
+}
+inline unsigned int __activemask() { return emulator::lanes_alive(); }
+inline unsigned int __ballot_sync(unsigned int mask, int holds) {
+    const unsigned int mine = holds != 0;
+    emulator::show(&mine, sizeof(mine), mask);
+    unsigned int all = 0;
+    for (unsigned int lane = 0, alive = emulator::lanes_alive() & mask; lane < 32; ++lane) {
+        if (alive >> lane & 1) {
+            all |= *static_cast<const unsigned int*>(emulator::seen(lane)) << lane;
+        }
+    }
+    __syncwarp(mask);
+    return all;
+}
+inline int __any_sync(unsigned int mask, int holds) { return __ballot_sync(mask, holds) != 0; }
+inline int __all_sync(unsigned int mask, int holds) { return __ballot_sync(mask, !holds) == 0; }
+template <typename T>
+T emulator_reduced(unsigned int mask, T mine, T (*combine)(T, T)) {
+    emulator::show(&mine, sizeof(mine), mask);
+    T all = mine;
+    for (unsigned int lane = 0, alive = emulator::lanes_alive() & mask; lane < 32; ++lane) {
+        if (alive >> lane & 1 && lane != emulator::lane()) {
+            all = combine(all, *static_cast<const T*>(emulator::seen(lane)));
+        }
+    }
+    __syncwarp(mask);
+    return all;
+}
+template <typename T>
+T __reduce_add_sync(unsigned int mask, T mine) {
+    return emulator_reduced<T>(mask, mine, [](T a, T b) { return a + b; });
+}
+template <typename T>
+T __reduce_max_sync(unsigned int mask, T mine) {
+    return emulator_reduced<T>(mask, mine, [](T a, T b) { return a < b ? b : a; });
+}
+template <typename T>
+T __reduce_min_sync(unsigned int mask, T mine) {
+    return emulator_reduced<T>(mask, mine, [](T a, T b) { return b < a ? b : a; });
+}
+inline int __syncthreads_or(int holds) { return __syncthreads_count(holds) != 0; }
+inline int __syncthreads_and(int holds) { return __syncthreads_count(!holds) == 0; }
+inline void __threadfence_block() {}
+inline void __threadfence_system() {}
+
+// -- atomics
+
+template <typename T, typename Change>
+T emulator_atomic(T* at, Change change) {
+    emulator::begin_atomic();
+    const T before = *at;
+    *at = change(before);
+    emulator::end_atomic();
+    return before;
+}
+#define EMULATOR_ATOMIC(name, expression)                                                      \
+    template <typename T>                                                                      \
+    T name(T* at, std::common_type_t<T> given) {                                               \
+        return emulator_atomic(at, [=](T before) { return static_cast<T>(expression); });      \
+    }
+EMULATOR_ATOMIC(atomicAdd, before + given)
+EMULATOR_ATOMIC(atomicSub, before - given)
+EMULATOR_ATOMIC(atomicExch, given)
+EMULATOR_ATOMIC(atomicMax, before < given ? given : before)
+EMULATOR_ATOMIC(atomicMin, given < before ? given : before)
+EMULATOR_ATOMIC(atomicAnd, before& given)
+EMULATOR_ATOMIC(atomicOr, before | given)
+EMULATOR_ATOMIC(atomicXor, before ^ given)
+EMULATOR_ATOMIC(atomicInc, before >= given ? 0 : before + 1)
+EMULATOR_ATOMIC(atomicDec, before == 0 || before > given ? given : before - 1)
+template <typename T>
+T atomicCAS(T* at, std::common_type_t<T> expected, std::common_type_t<T> then) {
+    return emulator_atomic(at, [=](T before) { return before == expected ? then : before; });
+}
+
+// -- numbers
+
+template <typename A, typename B>
+std::common_type_t<A, B> min(A a, B b) {
+    return b < a ? b : a;
+}
+template <typename A, typename B>
+std::common_type_t<A, B> max(A a, B b) {
+    return a < b ? b : a;
+}
+using std::abs;
+using std::isfinite;
+using std::isinf;
+using std::isnan;
+
+inline unsigned int __float_as_uint(float x) { return emulator::bits_as<unsigned int>(x); }
+inline int __float_as_int(float x) { return emulator::bits_as<int>(x); }
+inline float __uint_as_float(unsigned int x) { return emulator::bits_as<float>(x); }
+inline float __int_as_float(int x) { return emulator::bits_as<float>(x); }
+inline double __longlong_as_double(long long x) { return emulator::bits_as<double>(x); }
+inline long long __double_as_longlong(double x) { return emulator::bits_as<long long>(x); }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float fdividef(float a, float b) { return a / b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __frcp_rn(float a) { return 1.0f / a; }
+inline float __fsqrt_rn(float a) { return std::sqrt(a); }
+inline float __expf(float a) { return std::exp(a); }
+inline float __exp10f(float a) { return std::pow(10.0f, a); }
+inline float __logf(float a) { return std::log(a); }
+inline float __log2f(float a) { return std::log2(a); }
+inline float __log10f(float a) { return std::log10(a); }
+inline float __sinf(float a) { return std::sin(a); }
+inline float __cosf(float a) { return std::cos(a); }
+inline float __tanf(float a) { return std::tan(a); }
+inline float __powf(float a, float b) { return std::pow(a, b); }
+inline float __saturatef(float a) { return a > 0.0f ? (a < 1.0f ? a : 1.0f) : 0.0f; }
+inline float rsqrtf(float a) { return 1.0f / std::sqrt(a); }
+inline double rsqrt(double a) { return 1.0 / std::sqrt(a); }
+inline float __frsqrt_rn(float a) { return rsqrtf(a); }
+inline int __popc(unsigned int x) { return __builtin_popcount(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned int>(x)); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __mul24(int a, int b) { return a * b; }
+inline unsigned int __umulhi(unsigned int a, unsigned int b) {
+    return static_cast<unsigned int>(static_cast<unsigned long long>(a) * b >> 32);
+}
+inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
+inline int __float2int_rz(float x) { return static_cast<int>(x); }
+inline int __float2int_rd(float x) { return static_cast<int>(std::floor(x)); }
+inline int __float2int_ru(float x) { return static_cast<int>(std::ceil(x)); }
+inline float __int2float_rn(int x) { return static_cast<float>(x); }
+
+// -- memory
+
+inline unsigned int __cvta_generic_to_shared(const void*) { return 0; }
+inline unsigned long long __cvta_generic_to_global(const void*) { return 0; }
+#define EMULATOR_LOAD(name)   \
+    template <typename T>     \
+    T name(const T* from) {   \
+        return *from;         \
+    }
+EMULATOR_LOAD(__ldg)
+EMULATOR_LOAD(__ldca)
+EMULATOR_LOAD(__ldcg)
+EMULATOR_LOAD(__ldcs)
+EMULATOR_LOAD(__ldcv)
+#define EMULATOR_STORE(name)                             \
+    template <typename T>                                \
+    void name(T* to, std::common_type_t<T> what) {       \
+        *to = what;                                      \
+    }
+EMULATOR_STORE(__stcg)
+EMULATOR_STORE(__stcs)
+EMULATOR_STORE(__stwb)
+EMULATOR_STORE(__stwt)
