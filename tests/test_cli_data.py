@@ -483,7 +483,7 @@ def test_an_empty_log_says_so(path: Path) -> None:
 
 
 def test_trial_parts(path: Path) -> None:
-    assert call(trial, "1", "--source").output == "// source of 0\n\t__global__ void f();\n\n"
+    assert call(trial, "1", "--source").output == "// source of 0\n\t__global__ void f();\n"
     assert call(trial, "1", "--log").output.startswith("ptxas info")
     record = json.loads(call(trial, "1", "--json").output)
     assert record["samples_ns"] == [*[190_000.0] * 9, 190_200.0, 290_000.0]

@@ -62,6 +62,11 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
+def ascii_json(value: Any, indent: int) -> str:
+    """Return JSON of printable ASCII, so that no text in it can act on a terminal."""
+    return json.dumps(value, indent=indent, allow_nan=False).replace("\x7f", "\\u007f")
+
+
 def digest(value: Any) -> str:
     """Return the first 32 hexadecimal digits of the SHA-256 of text, bytes, or a value's canonical JSON."""
     data = (

@@ -21,13 +21,13 @@ from tuner.report.tables import (
     interval,
     percent,
     picked,
-    printable,
     problem_text,
     show,
     show_pairs,
     throughput,
     timing_record,
 )
+from tuner.report.terminal import printable
 from tuner.tuning.ceiling import roof_under
 from tuner.tuning.trials import metrics
 

@@ -13,6 +13,7 @@ import click
 
 from tuner import __version__
 from tuner.errors import TunerError
+from tuner.report.terminal import escaped_output
 
 COMMANDS = {
     "run": ("tuner.cli.commands.run:run", "Tune a kernel (the default: tune --kernel gemm)."),
@@ -120,13 +121,16 @@ def _give_up_output() -> None:
         pass
 
 
-def main(arguments: list[str] | None = None) -> Any:
-    """Run the command line; an error is one line on the standard error and an exit status."""
-    for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # closed by the parent process: the output is discarded
-            setattr(sys, stream, Path(os.devnull).open("w"))  # noqa: SIM115 - until the end
+def _indented(text: str) -> str:
+    """Return text of several lines so that none can be taken for a message of its own."""
+    return text.replace("\n", "\n  ")
+
+
+def _status_of(arguments: list[str] | None) -> Any:
+    """Run the command line, print its error, and return its exit status."""
     try:
         status = cli.main(args=arguments, prog_name="tune", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Abort:
         click.echo("tune: stopped", err=True)
         status = 130
@@ -137,15 +141,25 @@ def main(arguments: list[str] | None = None) -> Any:
         click.echo(f"tune: {_one_line(error)}", err=True)
         status = error.exit_code
     except TunerError as error:
-        click.echo(f"tune: {error}", err=True)
+        click.echo(f"tune: {_indented(str(error))}", err=True)
         status = error.exit_code
     except OSError as error:
         _give_up_output()
         where = f"{error.filename}: " if error.filename else ""
         if not where and error.errno in _OUTPUT:
             where = "cannot write: "
-        click.echo(f"tune: {where}{error.strerror or error}", err=True)
+        click.echo(f"tune: {_indented(f'{where}{error.strerror or error}')}", err=True)
         status = 1
+    return status
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line; an error is one line on the standard error and an exit status."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by the parent process: the output is discarded
+            setattr(sys, stream, Path(os.devnull).open("w"))  # noqa: SIM115 - until the end
+    with escaped_output():
+        status = _status_of(arguments)
     sys.exit(status if isinstance(status, int) else 0)
 
 

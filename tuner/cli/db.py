@@ -9,7 +9,7 @@ import click
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.errors import DatabaseError, UsageError
-from tuner.report import tables
+from tuner.report.terminal import printable
 
 
 def check(db: Path) -> None:
@@ -18,7 +18,7 @@ def check(db: Path) -> None:
         result = database.check()
     click.echo(", ".join(f"{count} {table}" for table, count in result.rows.items()))
     for problem in result.problems:
-        click.echo(tables.printable(problem))
+        click.echo(printable(problem))
     if result.problems:
         raise DatabaseError(
             f"{len(result.problems)} problems in {db}",
@@ -38,7 +38,7 @@ def merge(other: Path, db: Path) -> None:
         f"{result.benchmarks} benchmarks"
     )
     for line in result.refused:
-        click.echo(f"not taken: {tables.printable(line)}", err=True)
+        click.echo(f"not taken: {printable(line)}", err=True)
     if result.refused:
         raise DatabaseError(f"{len(result.refused)} rows of {other} were not taken", "the others were")
 
@@ -57,7 +57,7 @@ MIN_PREFIX = 4
 def _run_text(database: Database, run_id: str) -> str:
     trials = database.query(Filters(run=run_id))
     try:
-        problem = tables.printable(database.run(run_id).problem)
+        problem = printable(database.run(run_id).problem)
     except DatabaseError:
         problem = "damaged"
     return f"{problem}, {len(trials.rows) + len(trials.damaged)} trials"

@@ -17,7 +17,7 @@ from tuner.export.header import render_header, write_header
 from tuner.export.needs import KernelFiles
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.model import Configuration
-from tuner.report.tables import printable
+from tuner.report.terminal import printable
 
 
 def export(

@@ -20,7 +20,8 @@ from tuner.formats.results import Results, results_of
 from tuner.formats.t1 import t1_of
 from tuner.formats.t4 import t4_of
 from tuner.kernel.load import content_digest
-from tuner.report.tables import printable, say
+from tuner.report.tables import say
+from tuner.report.terminal import printable
 
 
 def export(

@@ -13,6 +13,7 @@ from tuner.cli.problems import whole_number
 from tuner.database.records import Filters, Selection
 from tuner.errors import UsageError
 from tuner.report import tables
+from tuner.report.terminal import printable
 
 _SINCE = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -91,7 +92,7 @@ def report_damage(rows: Selection[Any]) -> None:
     """Say on the standard error that damaged rows are left out."""
     if rows.damaged:
         more = f" and {len(rows.damaged) - 1} more" if len(rows.damaged) > 1 else ""
-        click.echo(f"left out: {tables.printable(rows.damaged[0])}{more}; run: tune db check", err=True)
+        click.echo(f"left out: {printable(rows.damaged[0])}{more}; run: tune db check", err=True)
 
 
 def print_records(options: dict[str, Any], records: list[dict[str, Any]], columns: Sequence[str]) -> None:

@@ -14,7 +14,8 @@ from tuner.database.records import Filters
 from tuner.errors import DatabaseError, ExpressionError
 from tuner.expressions.elementwise import parse_element
 from tuner.model import Problem, Value
-from tuner.report.tables import printable, show_json
+from tuner.report.tables import show_json
+from tuner.report.terminal import printable
 
 
 def problem_filter(dtypes: Sequence[str], options: Sequence[str]) -> Callable[[Problem], bool]:

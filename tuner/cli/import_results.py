@@ -11,6 +11,7 @@ from tuner.database.database import Database
 from tuner.formats.as_kernel import ForeignResults, read_foreign
 from tuner.formats.importing import Imported, import_foreign
 from tuner.report import tables
+from tuner.report.terminal import printable
 
 
 def import_results(
@@ -41,8 +42,8 @@ def import_results(
         done = "added" if one.added else "there already:"
         best = f", the best {tables.duration(one.best_ns)}" if one.best_ns else ""
         click.echo(
-            f"{file.name}: {done} {one.trials} results of {tables.printable(one.run.problem)} on "
-            f"{tables.printable(one.run.gpu.name)}, {one.failures} of them failures{best}; "
+            f"{file.name}: {done} {one.trials} results of {printable(one.run.problem)} on "
+            f"{printable(one.run.gpu.name)}, {one.failures} of them failures{best}; "
             f"run {one.run.id[:8]}"
         )
 

@@ -14,6 +14,7 @@ from tuner.database.records import Filters, StoredTrial
 from tuner.errors import UsageError, suggestion
 from tuner.model import Status
 from tuner.report import tables
+from tuner.report.terminal import printable
 
 NEWEST_RUNS = 5
 """Runs that a message names where none is the one asked for: there may be thousands."""
@@ -49,7 +50,7 @@ def query(
         missing = "" if trials.rows else _missing_name(database, filters)
     report_damage(trials)
     if not trials.rows:
-        click.echo(f"no trial fits{missing and ': '}{tables.printable(missing)}", err=True)
+        click.echo(f"no trial fits{missing and ': '}{printable(missing)}", err=True)
     if options["as_json"] or options["as_csv"]:
         print_records(options, [tables.trial_record(stored) for stored in trials.rows], tables.TRIAL_COLUMNS)
     else:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-
-import click
 
 from tuner import paths
 from tuner.cli import batch
@@ -22,7 +19,7 @@ from tuner.errors import UsageError
 from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import RULES, parse_rules, with_rules
 from tuner.model import RunOptions
-from tuner.report.tables import say
+from tuner.report.tables import say, show_json
 from tuner.search import initial as initial_configurations
 from tuner.search.samplers import find_sampler
 from tuner.space.space import narrow
@@ -116,7 +113,7 @@ def run(
     finally:
         records = [record for job in jobs_to_do for record in job.to_json()]
         if as_json and (records or failed):
-            click.echo(json.dumps(records, indent=2))
+            show_json(records)
     failures = [line for job in jobs_to_do for line in job.failures(db)]
     for line in failures:
         say(line)

@@ -15,6 +15,7 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import parse_rules
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import show_json
+from tuner.report.terminal import printable
 from tuner.space.space import demanded_of
 
 REASON_WIDTH = 72
@@ -45,7 +46,8 @@ def show(
     if as_json:
         show_json(data)
     else:
-        click.echo("\n".join(_lines(data, kernel)))
+        for line in _lines(data, kernel):
+            click.echo(printable(line))
     if not data["space"].get("left_by_rules", data["space"]["valid"]):
         demanded = demanded_of(kernel.variants.values())
         raise TunerError(f"no configuration is {demanded} for {problem} on {gpu.name}", "change the problem")
@@ -56,7 +58,8 @@ def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
     space = _size(data["space"])
     lines = [
         *_problem_lines(data, kernel),
-        f"\nspace for {kernel.problem(**_settled(data))} on {data['gpu']}: {space}",
+        "",
+        f"space for {kernel.problem(**_settled(data))} on {data['gpu']}: {space}",
     ]
     for variant in data["variants"]:
         lines += _variant_lines(variant)
@@ -83,7 +86,7 @@ def _problem_lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
 
 
 def _variant_lines(variant: dict[str, Any]) -> list[str]:
-    lines = [f"\n{variant['name']}  ({_size(variant['space'])})"]
+    lines = ["", f"{variant['name']}  ({_size(variant['space'])})"]
     if variant["summary"]:
         lines.append(f"  {variant['summary']}")
     if variant["requires"]:

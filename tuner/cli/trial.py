@@ -12,6 +12,7 @@ from tuner.database.records import StoredTrial
 from tuner.errors import UsageError
 from tuner.report import tables
 from tuner.report import trial_details as details
+from tuner.report.terminal import print_exactly
 
 
 def trial(
@@ -31,11 +32,11 @@ def trial(
         tables.show_json(_as_json(stored))
     elif only_source:
         for source in stored.trial.sources:
-            click.echo(tables.printable_lines(source))
+            print_exactly(source)
     elif only_log and not stored.trial.compile_log.strip():
         click.echo(f"tune: the compiler said nothing about trial {number}", err=True)
     elif only_log:
-        click.echo(tables.printable_lines(stored.trial.compile_log))
+        print_exactly(stored.trial.compile_log)
     else:
         details.show_trial(stored)
 

@@ -17,6 +17,7 @@ from tuner.explain.instructions import GLOBAL, Kind
 from tuner.hardware.occupancy import Limit
 from tuner.hardware.roofline import LATENCY_NS
 from tuner.report import tables
+from tuner.report.terminal import printable
 from tuner.tuning.ceiling import Ceiling
 
 MANY_LOOPS = 12
@@ -51,7 +52,7 @@ def show_explanation(report: ExplanationReport) -> None:
         name = (
             f"launch {number} of {len(explanation.launches)}" if len(explanation.launches) > 1 else "launch"
         )
-        click.echo(f"\n--- {name}: {tables.printable(launch.entry)}")
+        click.echo(f"\n--- {name}: {printable(launch.entry)}")
         tables.show_pairs(_launch(explanation, launch))
         click.echo()
         tables.show(

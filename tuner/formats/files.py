@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 from tuner.errors import DatabaseError
 from tuner.files import whole_file
+from tuner.model import ascii_json
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 def json_text(data: Any) -> str:
     """Return JSON with a line for each result, so that text tools can work with it."""
-    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+    return ascii_json(data, indent=1) + "\n"
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -133,7 +133,7 @@ class _LiveSweep(_QuietSweep):
     def show(self) -> None:
         if self._panel is None:
             self._panel = Panel()
-            self._panel.live.start()
+            self._panel.start()
         self._panel.draw(self.ended + self.part, self.steps, [self.line()])
 
     def tick(self, state: State) -> None:  # noqa: ARG002

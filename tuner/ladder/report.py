@@ -10,7 +10,8 @@ from tuner.bench.bench import UNDECIDED
 from tuner.bench.report import comparison_text
 from tuner.ladder.ladder import InterleavedComparison, Ladder, Level, SpeedUp, Timing
 from tuner.report.launch import launch_note
-from tuner.report.tables import duration, percent, printable, show, show_pairs, throughput
+from tuner.report.tables import duration, percent, show, show_pairs, throughput
+from tuner.report.terminal import printable
 
 OTHER = " *"
 """After a speed-up over times of another comparison."""

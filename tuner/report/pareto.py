@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from tuner.report.plots import ParetoPoint, plot_pareto
-from tuner.report.tables import duration, percent, picked, printable, show, trial_identity
+from tuner.report.tables import duration, percent, picked, show, trial_identity
+from tuner.report.terminal import printable
 from tuner.tuning.accuracy import Choice, Comparison, Point
 
 COLUMNS = ("dtype", "time", "confirmed", "error", "note", "trial", "configuration")
@@ -36,7 +37,7 @@ def show_front(comparison: Comparison) -> None:
         show(COLUMNS, rows, right=("time", "confirmed", "error", "trial"))
     for problem, reason in comparison.skipped:
         click.echo(f"  {printable(problem.dtype)}: {printable(reason)}")
-    click.echo(f"  {_answer(comparison)}")
+    click.echo(f"  {printable(_answer(comparison))}")
 
 
 def title(comparison: Comparison) -> str:

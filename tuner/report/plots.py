@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import TunerError, UsageError
-from tuner.report.tables import duration, printable
+from tuner.report.tables import duration
+from tuner.report.terminal import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,13 +7,15 @@ import time
 from collections.abc import Collection, Iterable
 
 from rich.console import Console, Group
+from rich.file_proxy import FileProxy
 from rich.live import Live
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from tuner.model import Trial
-from tuner.report.tables import duration, percent, printable, throughput
+from tuner.report.tables import duration, percent, throughput
+from tuner.report.terminal import below, escaping, printable
 from tuner.tuning.state import Observer, State
 from tuner.tuning.trials import metrics
 
@@ -46,7 +48,7 @@ class _Plain(_Silent):
 
     def started(self, state: State) -> None:
         for line in heading(state, self._shown):
-            print(line, file=sys.stderr, flush=True)
+            print(printable(line), file=sys.stderr, flush=True)
 
     def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002 - the observer's signature
         now = time.monotonic()
@@ -62,7 +64,7 @@ class Panel:
     """A bar and a few lines on the standard error that are redrawn in place, and gone when it stops."""
 
     def __init__(self) -> None:
-        self.live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+        self.live = Live(console=Console(file=below(sys.stderr)), auto_refresh=False, transient=True)
         self._bar = ProgressBar(width=40)
         self._drawn = 0.0
 
@@ -71,11 +73,17 @@ class Panel:
         """Whether it was drawn long enough ago to be drawn again."""
         return time.monotonic() - self._drawn >= REDRAW_EVERY_S
 
+    def start(self) -> None:
+        """Show it. What others print until it stops appears above it, and is escaped like all that is printed."""
+        self.live.start()
+        if isinstance(sys.stdout, FileProxy):
+            sys.stdout, sys.stderr = escaping(sys.stdout), escaping(sys.stderr)
+
     def draw(self, done: float, total: float, lines: Iterable[str]) -> None:
         """Show so much of the bar, and these lines below it."""
         self._drawn = time.monotonic()
         self._bar.update(done, total=total)
-        texts = (Text(line, overflow="ellipsis", no_wrap=True) for line in lines)
+        texts = (Text(printable(line), overflow="ellipsis", no_wrap=True) for line in lines)
         # Without the padding a bar does not end its line.
         self.live.update(Group(Padding(self._bar), *texts), refresh=True)
 
@@ -90,8 +98,8 @@ class _Live(_Silent):
 
     def started(self, state: State) -> None:
         for line in heading(state, self._shown):
-            self._live.console.print(line, highlight=False, markup=False)
-        self._live.start()
+            self._print(line)
+        self._panel.start()
 
     def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002
         self._draw(state)
@@ -103,11 +111,14 @@ class _Live(_Silent):
         if what == "searched":
             self._live.stop()
             what = progress_line(state)
-        self._live.console.print(what, highlight=False, markup=False)
+        self._print(what)
 
     def close(self) -> None:
         # The cursor is hidden until the panel stops, however the run ended.
         self._live.stop()
+
+    def _print(self, line: str) -> None:
+        self._live.console.print(printable(line), highlight=False, markup=False)
 
     def _draw(self, state: State) -> None:
         if self._panel.due:

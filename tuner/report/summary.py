@@ -10,7 +10,8 @@ from msgspec import structs
 
 from tuner.model import Status, Trial
 from tuner.report.launch import launch_note
-from tuner.report.tables import duration, percent, picked, printable, throughput, trial_identity
+from tuner.report.tables import duration, percent, picked, throughput, trial_identity
+from tuner.report.terminal import printable
 from tuner.report.trajectory import trajectory
 from tuner.stats import Ratio, Verdict
 from tuner.tuning.race import Finish
@@ -25,7 +26,8 @@ def summary(result: Result, database: Path) -> str:
     mark = " [replayed]" if run.replayed else ""
     lines = [f"{run.problem} on {printable(run.gpu.name)}{mark}"]
     if finish is None:
-        return "\n".join([*lines, f"  no configuration {missing(result)}", _failures(result)])
+        lines += [f"  no configuration {missing(result)}", _failures(result)]
+        return "\n".join(map(printable, lines))
     figures = metrics(state.roof, finish.time_ns)
     trial = f"trial {finish.winner.id}"
     lines.append(f"  winner     {trial}: {finish.winner.configuration}")
@@ -59,7 +61,7 @@ def summary(result: Result, database: Path) -> str:
         lines.append(f"             {stopped}")
     if initial := _initial(state, finish.winner):
         lines.append(f"  initial    {initial}")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def commonest_failure(result: Result) -> Status | None:

@@ -1,10 +1,11 @@
-"""Trials and winners as tables, CSV and JSON; what comes from a database is made harmless for a terminal."""
+"""Trials and winners as tables, CSV and JSON; what is in a cell can neither end it nor act in a spreadsheet."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,8 @@ from rich.text import Text
 from tuner.conditions import Conditions
 from tuner.database.records import Metrics, StoredTrial, StoredWinner
 from tuner.kernel.variant_spec import RESOURCE_NAMES
-from tuner.model import Configuration, Gpu, Problem, Trial
+from tuner.model import Configuration, Gpu, Problem, Trial, ascii_json
+from tuner.report.terminal import below, printable
 from tuner.stats import Ratio, Verdict
 
 TRIAL_COLUMNS = (
@@ -38,21 +40,11 @@ WINNER_COLUMNS = (
     "confirmed_ns", "edges_verified", "exportable", "reason", "created_at",
 )  # fmt: skip
 """What CSV has of a winner."""
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Beginnings of a formula, also in full width, after OWASP's page on CSV injection; tabs and the like are escaped."""
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 COMPUTE_BOUND_FROM = 10.0
 """Operations a byte from which TFLOP/s says more than GB/s; every GPU's ridge is higher for some dtype."""
-
-
-def printable(value: object) -> str:
-    """Return text in which no control character is left that a terminal would obey."""
-    text = "" if value is None else str(value)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
-
-
-def printable_lines(text: str) -> str:
-    """Return :func:`printable` text line by line; tabs stay."""
-    return "\n".join("\t".join(printable(part) for part in line.split("\t")) for line in text.split("\n"))
 
 
 def say(text: object) -> None:
@@ -123,7 +115,7 @@ def _show_rich(columns: Sequence[str], cells: list[list[str]], right: set[str]) 
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
-    Console(file=sys.stdout).print(table)
+    Console(file=below(sys.stdout)).print(table)
 
 
 def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
@@ -135,23 +127,26 @@ def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def show_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print CSV with a heading."""
+    """Print CSV with a heading; text that a spreadsheet would take for a formula begins with an apostrophe."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(map(_cell, columns))
     writer.writerows([_cell(value) for value in row] for row in rows)
     click.echo(text.getvalue(), nl=False)
 
 
 def _cell(value: object) -> object:
     if isinstance(value, (dict, list, tuple)):
-        return json.dumps(value, separators=(",", ":"))
+        value = json.dumps(value, separators=(",", ":"))
+    if isinstance(value, str):
+        text = printable(value)
+        return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
     return value.hex() if isinstance(value, bytes) else value
 
 
 def show_json(value: object) -> None:
-    """Print JSON in ASCII; bytes become hexadecimal digits, infinities and NaN text."""
-    click.echo(json.dumps(_jsonable(value), indent=2, allow_nan=False))
+    """Print JSON in printable ASCII; bytes become hexadecimal digits, infinities and NaN text."""
+    click.echo(ascii_json(_jsonable(value), indent=2))
 
 
 def _jsonable(value: Any) -> Any:

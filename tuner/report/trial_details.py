@@ -7,6 +7,7 @@ import click
 from tuner.database.records import StoredTrial
 from tuner.model import Trial, Verification
 from tuner.report import tables
+from tuner.report.terminal import printable
 
 
 def show_trial(stored: StoredTrial) -> None:
@@ -45,7 +46,7 @@ def show_trial(stored: StoredTrial) -> None:
     if trial.compile_log:
         click.echo("\n--- compiler log")
         lines = trial.compile_log.splitlines()
-        click.echo("\n".join(tables.printable(line.replace("\t", "    ")) for line in lines))
+        click.echo("\n".join(printable(line.replace("\t", "    ")) for line in lines))
 
 
 def _sources_text(trial: Trial) -> str:

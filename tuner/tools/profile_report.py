@@ -12,7 +12,8 @@ import click
 
 from tuner.conditions import Conditions
 from tuner.model import Configuration, Gpu, Problem
-from tuner.report.tables import configuration_record, duration, picked, printable, problem_text, show_pairs
+from tuner.report.tables import configuration_record, duration, picked, problem_text, show_pairs
+from tuner.report.terminal import printable
 from tuner.tools.figures import Figures, figures_of, limit_of
 from tuner.tools.nsight import LaunchMetrics
 from tuner.tools.stalls import Stall, top_stalls, worth_looking_at

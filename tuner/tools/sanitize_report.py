@@ -13,7 +13,8 @@ import click
 
 from tuner.model import Gpu, Problem
 from tuner.protocol.job import CaseOutcome
-from tuner.report.tables import printable, problem_text, say, show, show_pairs
+from tuner.report.tables import problem_text, say, show, show_pairs
+from tuner.report.terminal import printable, redraw
 from tuner.tools.cases import LeftOut
 from tuner.tools.checking import ToolVerdict
 
@@ -79,7 +80,7 @@ class SanitizeProgress:
         self._last = now
         text = self.line(tool, now - self._first)
         if self._live:
-            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+            redraw(text)
         else:
             say(text)
 
@@ -100,7 +101,7 @@ class SanitizeProgress:
     def close(self) -> None:
         """End the line."""
         if self._live and not self._quiet:
-            click.echo("\r\x1b[K", nl=False, err=True)
+            redraw("")
 
 
 def show_checked(checked: Checked) -> None:

@@ -1,0 +1,114 @@
+"""The door to the terminal: what is printed passes streams that escape whatever a terminal would obey.
+
+Names, texts and errors come from kernel files, databases and recordings of others, so that escaping is what happens
+unless a line asks for the stream below: the live panels, and sources that go to a file.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, cast
+
+_SUSPECT = re.compile(r"[^ -~\n\t]")
+"""Characters that need a closer look; all others are printed as they are."""
+
+
+def printable(value: object) -> str:
+    """Return text in which no control character is left, nor any that turns text around or is not seen."""
+    text = "" if value is None else str(value)
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def printable_lines(text: str) -> str:
+    """Return :func:`printable` text line by line; tabs stay."""
+    return _SUSPECT.sub(lambda match: _visible(match[0]), text)
+
+
+def _visible(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape", "replace").decode()
+
+
+class EscapingStream:
+    """A text stream that escapes what it is given, and is the stream below in all else."""
+
+    def __init__(self, below: TextIO) -> None:
+        self.below = below
+
+    def write(self, text: str) -> int:
+        """Write text without characters that a terminal would obey."""
+        _write(self.below, printable_lines(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("buffer", "writelines"):  # ways past `write`; libraries do without where they are missing
+            raise AttributeError(name)
+        return getattr(self.below, name)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:  # a terminal that is not UTF-8
+        stream.write(text.encode(stream.encoding, "backslashreplace").decode(stream.encoding))
+
+
+def below(stream: TextIO) -> TextIO:
+    """Return the stream that obeys escape sequences, for what draws with them."""
+    while isinstance(stream, EscapingStream):
+        stream = stream.below
+    return stream
+
+
+def escaping(stream: TextIO | io.TextIOBase) -> TextIO:
+    """Return a stream that escapes."""
+    return cast(TextIO, EscapingStream(cast(TextIO, stream)))
+
+
+@contextmanager
+def escaped_output() -> Iterator[None]:
+    """Put the door in front of the standard output and the standard error until the end."""
+    before = sys.stdout, sys.stderr
+    whole = [_whole(stream) for stream in before]
+    sys.stdout, sys.stderr = map(escaping, whole)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        for stream, former in zip(whole, before, strict=True):
+            if stream is not former:
+                with suppress(OSError, ValueError):
+                    stream.flush()
+                    cast(io.BufferedWriter, cast(io.TextIOWrapper, stream).detach()).detach()
+
+
+def _whole(stream: TextIO) -> TextIO:
+    """Return a stream that writes all or fails.
+
+    With ``PYTHONUNBUFFERED`` Python writes to the file itself, and takes what a full disk cut off for written.
+    """
+    file = getattr(stream, "buffer", None)
+    if not isinstance(file, io.RawIOBase):
+        return stream
+    buffered = io.BufferedWriter(file)
+    return io.TextIOWrapper(buffered, stream.encoding, stream.errors, line_buffering=True)
+
+
+def redraw(line: str) -> None:
+    """Write a line over the last one of a terminal's standard error; an empty one clears it."""
+    stream = below(sys.stderr)
+    _write(stream, f"\r\x1b[K{printable(line)}")
+    stream.flush()
+
+
+def print_exactly(text: str) -> None:
+    """Print text byte for byte into a file or pipe, and escaped on a terminal."""
+    terminal = sys.stdout.isatty()
+    text = printable_lines(text) if terminal else text
+    _write(below(sys.stdout), text if text.endswith("\n") else f"{text}\n")
+    sys.stdout.flush()
