@@ -20,7 +20,6 @@ from tuner.expressions.library_call import FUNCTIONS, LibraryCall
 from tuner.gpu import arrays
 from tuner.gpu.arrays import DeviceArray, TensorView, array_of, library_version
 from tuner.gpu.baselines import Captured, make_call
-from tuner.gpu.functions import arguments_for, load_function
 from tuner.gpu.open_baseline import numpy_time_ns
 from tuner.kernel.baselines import (
     Baseline,
@@ -30,6 +29,7 @@ from tuner.kernel.baselines import (
     parse_baseline,
     settle_baseline,
 )
+from tuner.kernel.functions import arguments_for, load_function
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import UnlaunchableError
 from tuner.kernel.reference import numpy_of
@@ -540,7 +540,7 @@ def test_arguments_of_functions() -> None:
         ("def add(a): ...", "ad", "has no function 'ad'; did you mean add"),
         ("add = 3", "add", "has no function 'add'"),
         ("def add(:", "add", "SyntaxError"),
-        ("raise ValueError('first\\nsecond')", "add", "mine.py: ValueError: first; correct"),
+        ("raise ValueError('first\\nsecond')", "add", "mine.py:1: ValueError: first; correct"),
         ("import nothing_like_this", "add", "No module named 'nothing_like_this'; install"),
         ("raise SystemExit(3)", "add", "SystemExit: 3"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_kernel_file import GOOD
+from tests.test_kernel_file import GOOD, write
 from tuner.errors import ExpressionError, TunerError
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
@@ -43,9 +43,7 @@ def launch_of_the_command_line(text: str, folder: Path) -> None:
 
 
 def definition(text: str, folder: Path) -> None:
-    file = folder / "own.toml"
-    file.write_text(GOOD + f'[terms]\ndeep = """{text}"""\n')
-    load_kernel(str(file))
+    load_kernel(str(write(folder, GOOD + f'[terms]\ndeep = """{text}"""\n')))
 
 
 DOORS: dict[str, Callable[[str, Path], object]] = {

@@ -93,8 +93,7 @@ def make_jobs(
     if max_error is None:
         each = make_problems(kernel, sizes, dtypes, options, presets, problems, file)
         return [TuningJob([problem], to_do=[(problem, False)]) for problem in each]
-    reference = kernel.reference
-    if not reference.numpy and reference.cuda is None and not reference.golden:
+    if not kernel.reference.exists:
         raise UsageError(
             f"{kernel.name} has no reference that an error could be counted from",
             f"add [reference] to {kernel.file.name}, or leave out --max-error",

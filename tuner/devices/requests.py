@@ -93,6 +93,7 @@ class Requests:
             problem.sizes,
             self._scalars(problem),
             roof_of(kernel, problem, gpu).flops,
+            answer.python,
         )
         return ProblemSetup(tensors_of(kernel, problem, gpu), reference)
 

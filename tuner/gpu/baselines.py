@@ -27,9 +27,9 @@ from tuner.gpu.arrays import (
     torch_stream,
 )
 from tuner.gpu.driver import Context, DriverFailure, check
-from tuner.gpu.functions import arguments_for, first_line, load_function
 from tuner.gpu.graph import Graph
 from tuner.kernel.baselines import BaselineKind
+from tuner.kernel.functions import arguments_for, first_line, load_function
 from tuner.model import Value
 
 WARM_UPS = 3

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,10 @@ from tuner.expressions.array import ArrayExpression
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
+from tuner.kernel.host_reference import from_expressions, from_files
 from tuner.kernel.launches import Buffer
+from tuner.kernel.python_reference import run_function
+from tuner.kernel.reference import Expected
 from tuner.kernel.tolerance import Tolerance, norm_allowance, tolerance
 from tuner.model import Gpu, Verification
 from tuner.protocol.problem import CudaReference, ProblemSetup, ReferenceData
@@ -60,15 +62,16 @@ class Verifier:
         self._result = data.memory.allocate("verifier result", _COMPARISON.size)
         if reference.cuda is not None:
             self._run_cuda(reference.cuda)
-        if reference.golden:
-            self._load_golden(reference.golden)
-        if reference.numpy:
+        outputs = {tensor.name: tensor.meant_shape for tensor in data.outputs}
+        files = {name: file for name, file in reference.golden.items() if name in outputs}
+        for name, expected in from_files(files, outputs).items():
+            self._upload(name, expected)
+        if reference.numpy or reference.python is not None:
             small = (
                 max(t.count for t in data.tensors) <= CROSS_CHECK_ELEMENTS
                 and reference.flops <= CROSS_CHECK_WORK
             )
-            if small or not self._expected:
-                self._run_numpy(reference)
+            self._compute(reference, [name for name in outputs if small or name not in self._expected])
         for tensor in data.outputs:
             if tensor.name in self._expected:
                 self._require_numbers(tensor)
@@ -242,75 +245,72 @@ class Verifier:
             graph.close()
             cu.cuModuleUnload(module)
 
-    def _run_numpy(self, reference: ReferenceData) -> None:
-        names: dict[str, Any] = {**reference.sizes, **reference.scalars}
-        for tensor in self._data.tensors:
-            if tensor.role != "output":
-                names[tensor.name] = self._data.download(
-                    tensor, f"{tensor.name}_initial" if tensor.role == "inout" else None
-                )
-        for tensor in self._data.outputs:
-            if tensor.name not in reference.numpy:
-                continue
-            value, magnitude = ArrayExpression(reference.numpy[tensor.name]).evaluate(names)
-            if tensor.transposed:
-                value, magnitude = value.T, magnitude.T
-            if value.shape != tensor.shape:
-                try:
-                    value, magnitude = (np.broadcast_to(array, tensor.shape) for array in (value, magnitude))
-                except ValueError:
-                    raise KernelError(
-                        f"the numpy reference of {tensor.name} has shape {value.shape}, not {tensor.shape}"
-                    ) from None
-            if tensor.name in self._expected:
-                self._cross_check(tensor, value, magnitude)
+    def _compute(self, reference: ReferenceData, wanted: Sequence[str]) -> None:
+        """Compute some outputs on the host, and compare them with those that are there already."""
+        inputs = {
+            tensor.name: self._data.download(
+                tensor, f"{tensor.name}_initial" if tensor.role == "inout" else None
+            )
+            for tensor in self._data.tensors
+            if tensor.role != "output" and wanted
+        }
+        numbers = {**reference.sizes, **reference.scalars}
+        outputs = {tensor.name: tensor.meant_shape for tensor in self._data.outputs}
+        expressions = {
+            name: ArrayExpression(reference.numpy[name]) for name in wanted if name in reference.numpy
+        }
+        computed = from_expressions(expressions, outputs, {**inputs, **numbers})
+        by_function = [name for name in outputs if name not in reference.numpy]
+        if reference.python is not None and not set(by_function).isdisjoint(wanted):
+            computed |= run_function(
+                reference.python,
+                self._data.tensors,
+                by_function,
+                inputs,
+                numbers,
+                reduction=reference.reduction,
+            )
+        for name, expected in computed.items():
+            if name in self._expected:
+                self._cross_check(name, expected)
             else:
-                self._upload(tensor, value, magnitude)
+                self._upload(name, expected)
 
-    def _cross_check(
-        self, tensor: Buffer, value: npt.NDArray[np.float64], magnitude: npt.NDArray[np.float64]
-    ) -> None:
-        cuda = np.frombuffer(self._read(f"{tensor.name} expected", 0, tensor.count * 8), np.float64).reshape(
-            tensor.shape
-        )
-        bound = self._tolerances[tensor.name]
+    def _cross_check(self, name: str, expected: Expected) -> None:
+        tensor = self._tensor(name)
+        there = np.frombuffer(self._read(f"{name} expected", 0, tensor.count * 8), np.float64)
+        cuda = _as_meant(there.reshape(tensor.shape), tensor)
+        bound, value = self._tolerances[name], expected.value
         # Both are float64: a tenth of the kernel's allowance is far beyond their rounding.
         with np.errstate(all="ignore"):
-            near = np.abs(cuda - value) <= 0.1 * bound.coefficient * magnitude + 1e-9 * np.abs(value) + 1e-300
+            allowed = 0.1 * bound.coefficient * expected.magnitude + 1e-9 * np.abs(value) + 1e-300
+            near = np.abs(cuda - value) <= allowed
         off = ~(near | (cuda == value) | (np.isnan(cuda) & np.isnan(value)))
         if off.any():
             index = tuple(int(i) for i in np.argwhere(off)[0])
             raise KernelError(
-                f"the references of {tensor.name} differ at {index}: numpy {value[index]:.9g}, cuda {cuda[index]:.9g}",
+                f"the references of {name} differ at {index}: numpy {value[index]:.9g}, cuda {cuda[index]:.9g}",
                 "correct [reference] in the kernel's file",
             )
 
-    def _load_golden(self, files: Mapping[str, Path]) -> None:
-        for tensor in self._data.outputs:
-            if tensor.name not in files:
-                continue
-            try:
-                value = np.load(files[tensor.name], allow_pickle=False).astype(np.float64)
-            except (OSError, ValueError) as error:
-                raise KernelError(f"golden file {files[tensor.name]}: {error}") from None
-            value = value.T if tensor.transposed else value
-            if value.shape != tensor.shape:
-                raise KernelError(
-                    f"golden file {files[tensor.name]} has shape {value.shape}",
-                    f"this problem needs {tensor.shape}",
-                )
-            self._upload(tensor, value, np.abs(value))
+    def _tensor(self, name: str) -> Buffer:
+        return next(tensor for tensor in self._data.outputs if tensor.name == name)
 
-    def _upload(
-        self, tensor: Buffer, value: npt.NDArray[np.float64], magnitude: npt.NDArray[np.float64]
-    ) -> None:
-        expected, weights = self._allocate(tensor)
-        host_value = np.ascontiguousarray(value, np.float64)
+    def _upload(self, name: str, expected: Expected) -> None:
+        tensor = self._tensor(name)
+        addresses = self._allocate(tensor)
+        self._expected.add(name)
         with np.errstate(over="ignore"):
-            host_magnitude = np.ascontiguousarray(magnitude, np.float32)
-        check(cu.cuMemcpyHtoD(expected, host_value.ctypes.data, host_value.nbytes))
-        check(cu.cuMemcpyHtoD(weights, host_magnitude.ctypes.data, host_magnitude.nbytes))
-        self._expected.add(tensor.name)
+            for address, array, dtype in zip(
+                addresses, (expected.value, expected.magnitude), (np.float64, np.float32), strict=True
+            ):
+                host = np.ascontiguousarray(_as_meant(array, tensor), dtype)
+                check(cu.cuMemcpyHtoD(address, host.ctypes.data, host.nbytes))
+
+
+def _as_meant(array: npt.NDArray[Any], tensor: Buffer) -> npt.NDArray[Any]:
+    """Exchange the axes of a transposed tensor: from memory to what the kernel means by it, or back."""
+    return array.T if tensor.transposed else array
 
 
 class Truth:

@@ -32,6 +32,11 @@ class Buffer:
         return math.prod(self.shape)
 
     @property
+    def meant_shape(self) -> tuple[int, ...]:
+        """The shape as the kernel and its reference mean it."""
+        return self.shape[::-1] if self.transposed else self.shape
+
+    @property
     def size_bytes(self) -> int:
         """Bytes it takes."""
         return self.count * ITEMSIZE[self.dtype]

@@ -7,9 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import KernelError
-from tuner.expressions.array import ArrayExpression
+from tuner.expressions.array import Array, ArrayExpression
+from tuner.kernel.functions import PythonFunction
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Gpu, Problem
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The expected values of one output, in the shape that the kernel means."""
+
+    value: Array
+    magnitude: Array
+    """What rounding errors are proportional to: see :func:`tuner.kernel.tolerance.tolerance`."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +33,8 @@ class SettledReference:
     accumulate: str
     tolerance: float
     operand_rounding: float
+    python: PythonFunction | None = None
+    """For the outputs without an expression."""
 
 
 def numpy_of(kernel: KernelSpec, problem: Problem) -> dict[str, ArrayExpression]:
@@ -73,4 +85,5 @@ def settle_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> SettledR
         problem.dtypes.get(reference.accumulate, reference.accumulate),
         tolerance,
         rounding,
+        reference.python,
     )

@@ -15,6 +15,7 @@ from tuner.errors import ExpressionError, KernelError, UsageError, suggestion
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise import parse_element
+from tuner.kernel.functions import PythonFunction
 from tuner.kernel.initial_spec import InitialSpec, MatmulSpec
 from tuner.kernel.variant_spec import DEVICE_LIMITS, LaunchSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
@@ -52,6 +53,8 @@ class ReferenceSpec:
 
     numpy: Mapping[str, ArrayExpression] = field(default_factory=dict)
     """Expression for each output."""
+    python: PythonFunction | None = None
+    """For the outputs without an expression."""
     cuda: LaunchSpec | None = None
     golden: Mapping[str, Path] = field(default_factory=dict)
     reduction: Expression | None = None
@@ -62,6 +65,16 @@ class ReferenceSpec:
     """Factor on the allowed error, for kernels that round more than once."""
     operand_rounding: Expression = field(default_factory=lambda: parse("0"))
     """Largest relative error with which the kernel may round each factor of a product."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is any."""
+        return self.any_size or bool(self.golden)
+
+    @property
+    def any_size(self) -> bool:
+        """Whether there is one for problems of any size, which golden files are not."""
+        return bool(self.numpy) or self.python is not None or self.cuda is not None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import field
 
+from tuner.kernel.functions import PythonFunction
 from tuner.kernel.launches import Buffer, Launch, Plan
 from tuner.model import Value
 from tuner.protocol.record import Record
@@ -40,6 +41,8 @@ class ReferenceData(Record, frozen=True):
     scalars: Mapping[str, Value] = field(default_factory=dict)
     flops: float = 1.0
     """Of the problem: NumPy checks the CUDA reference where they are few."""
+    python: PythonFunction | None = None
+    """A function for the outputs without an expression."""
 
 
 class ProblemSetup(Record, frozen=True):

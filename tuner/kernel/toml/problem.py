@@ -13,6 +13,7 @@ from tuner.expressions import elementwise
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.dtypes import ITEMSIZE
+from tuner.kernel.functions import PythonFunction
 from tuner.kernel.spec import MAX_SIZE, ReferenceSpec, ScalarSpec, TensorSpec
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import (
@@ -20,6 +21,7 @@ from tuner.kernel.toml.values import (
     Names,
     choice,
     dtype,
+    exists,
     expression,
     expressions,
     identifier,
@@ -209,7 +211,26 @@ def _reference(table: Table, names: Names, tensors: Mapping[str, TensorSpec], fo
     if (error := _number(rounding)) is not None and not 0.0 <= error < 1.0:
         table.fail(f"operand_rounding = {error}", "it is a relative error, such as 2**-10")
     arrays, reduction = _numpy(table, tensors, names), optional(table, "reduction", names)
-    return table.done(ReferenceSpec(arrays, cuda, golden, reduction, accumulate, tolerance, rounding))
+    python = _python(table, folder)
+    if python is not None and all(
+        tensor.role == "input" or tensor.name in arrays for tensor in tensors.values()
+    ):
+        table.fail("numpy and python say what the same outputs are", "leave one of them out")
+    return table.done(ReferenceSpec(arrays, python, cuda, golden, reduction, accumulate, tolerance, rounding))
+
+
+def _python(table: Table, folder: Path) -> PythonFunction | None:
+    """Return the Python function that the table names; its file is not run."""
+    text = table.get("python", str, "")
+    if not text:
+        return None
+    file, _, name = text.rpartition(":")
+    if not (file.endswith(".py") and name.isidentifier()):
+        table.fail(f"python = {text!r}", "name a file and its function: python = 'reference.py:softmax'")
+    path = folder / file
+    if not (exists(path) and path.is_file()):
+        table.fail(f"python = {text!r}: no file {file}", f"paths start at {folder}")
+    return PythonFunction(path.resolve(), name)
 
 
 def _number(constant: Expression) -> float | None:

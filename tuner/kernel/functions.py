@@ -1,4 +1,7 @@
-"""A user's Python function: loading it, and finding out what it wants."""
+"""A user's Python function: loading it, finding out what it wants, and saying where it failed.
+
+Loading runs the user's code: only a process that can be killed does it, never the head.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +20,19 @@ from typing import Any
 from tuner.errors import TunerError, UsageError, suggestion
 
 MAX_MESSAGE = 300
+
+
+@dataclass(frozen=True)
+class PythonFunction:
+    """A function in a user's file, which nothing has run yet."""
+
+    file: Path
+    name: str
+
+    @property
+    def text(self) -> str:
+        """As messages name it."""
+        return f"{self.file.name}:{self.name}"
 
 
 @functools.lru_cache(maxsize=64)
@@ -39,9 +57,11 @@ def load_function(text: str, file: Path | None) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise UsageError(f"no module named {error.name}", f"modules are looked for in {start}") from None
-        raise TunerError(f"{where}: {first_line(error)}", "install what it imports") from None
+        raise TunerError(
+            f"{location(error, file, where)}: {first_line(error)}", "install what it imports"
+        ) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's file throws
-        raise TunerError(f"{where}: {first_line(error)}", "correct the file") from None
+        raise TunerError(f"{location(error, file, where)}: {first_line(error)}", "correct the file") from None
     function = getattr(module, name, None)
     if not callable(function):
         choices = sorted(n for n, value in vars(module).items() if inspect.isfunction(value))
@@ -91,6 +111,18 @@ def arguments_for(
         else:
             named[parameter.name] = available[parameter.name]
     return positional, named
+
+
+def location(error: BaseException, file: Path | None, otherwise: str = "") -> str:
+    """Return the line of a file in which an exception came up, such as ``reference.py:12``, or something else."""
+    if file is None:
+        return otherwise
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return f"{file.name}:{error.lineno}"
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
+    ]
+    return f"{file.name}:{lines[-1]}" if lines else otherwise or file.name
 
 
 def first_line(error: BaseException) -> str:

@@ -1,0 +1,219 @@
+"""A user's Python function as a reference: its results, and how far rounding may move a kernel's.
+
+A function says nothing of the terms that it adds up. How its results respond to inputs that are a rounding error off
+says it instead: for terms ``t_1 ... t_n`` the response to independent errors of size ``u`` is about
+``u sqrt(sum t_i^2)``. Times ``sqrt(n) / u`` it is at least the sum of all ``|t_i|``: the magnitude that a NumPy
+expression has.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tuner.errors import KernelError, TunerError
+from tuner.expressions.array import Array
+from tuner.expressions.magnitudes import ANYTHING, UNIT
+from tuner.kernel.functions import PythonFunction, arguments_for, first_line, load_function, location
+from tuner.kernel.launches import Buffer
+from tuner.kernel.reference import Expected
+from tuner.kernel.tolerance import UNIT_ROUNDOFF
+from tuner.model import Value
+
+LIMIT_S = 300.0
+"""For all calls together: half of what the setup of a problem may take."""
+PROBES = 8
+"""Calls with inputs off by a rounding error. Their root mean square is below a fifth of the true one for 3 elements in
+100,000 (chi-squared with 8 degrees of freedom), and the allowed error has more room than that."""
+REPEATABLE = 1e-9
+"""Two calls with the same inputs may differ by so much of the largest result: libraries add up in any order."""
+
+
+class _OutOfTimeError(BaseException):
+    """Not an Exception, so that a function does not catch it."""
+
+
+def run_function(
+    function: PythonFunction,
+    tensors: Sequence[Buffer],
+    wanted: Sequence[str],
+    inputs: Mapping[str, Array],
+    numbers: Mapping[str, Value],
+    *,
+    reduction: int = 1,
+    limit_s: float = LIMIT_S,
+) -> dict[str, Expected]:
+    """Return what a function expects of some outputs.
+
+    It gets what its parameters name: tensors as arrays that it cannot write to (float64; int64 where the tensor has
+    integers), sizes and scalars. It returns an array, or a table of arrays by output; in place of each array perhaps a
+    pair of the array and its magnitude. It is called once more with the same inputs, and where a magnitude is missing
+    :data:`PROBES` times with inputs that are off by a rounding error of float32.
+
+    Args:
+        function: in the user's file, which is run.
+        tensors: of the problem.
+        wanted: names of the outputs.
+        inputs: values by tensor, in the shape that the kernel means.
+        numbers: sizes and scalars by name.
+        reduction: terms of a sum.
+        limit_s: seconds for all calls together.
+
+    Raises:
+        TunerError: it cannot be loaded, fails, takes too long, or returns something else; the text names file and line.
+    """
+    of = {tensor.name: tensor for tensor in tensors}
+    exact = {name: _read_only(inputs[name], of[name].dtype) for name in of if name in inputs}
+    with _limited(function, limit_s):
+        call = _Function(function, {name: of[name] for name in wanted}, numbers)
+        first, again = call(exact), call(exact)
+        for name, (value, _) in first.items():
+            call.require_same(name, value, again[name][0])
+        missing = [
+            name for name, (_, size) in first.items() if size is None and of[name].dtype in UNIT_ROUNDOFF
+        ]
+        squares = {name: np.zeros_like(first[name][0]) for name in missing}
+        random = np.random.default_rng(0)
+        for _ in range(PROBES if missing else 0):
+            probed = call({name: _rounded(array, of[name].dtype, random) for name, array in exact.items()})
+            for name in missing:
+                with np.errstate(all="ignore"):
+                    squares[name] += ((probed[name][0] - first[name][0]) / UNIT) ** 2
+    expected = {}
+    for name, (value, magnitude) in first.items():
+        if magnitude is None:
+            magnitude = np.abs(value)
+            if name in missing:
+                response = np.sqrt(squares[name] * (reduction / PROBES))
+                magnitude = np.where(np.isfinite(response), magnitude + response, ANYTHING)
+        expected[name] = Expected(value, magnitude)
+    return expected
+
+
+class _Function:
+    """Calls a loaded function, and checks what it returns.
+
+    Args:
+        function: which is loaded now.
+        wanted: the outputs by name.
+        numbers: sizes and scalars by name.
+    """
+
+    def __init__(
+        self, function: PythonFunction, wanted: Mapping[str, Buffer], numbers: Mapping[str, Value]
+    ) -> None:
+        self._spec, self._wanted, self._numbers = function, wanted, numbers
+        self._function: Callable[..., Any] = load_function(function.name, function.file)
+
+    def __call__(self, arrays: Mapping[str, Any]) -> dict[str, tuple[Array, Array | None]]:
+        """Return values and magnitudes by output; None for a magnitude that the function leaves open."""
+        positional, named = arguments_for(self._function, {**self._numbers, **arrays}, self._spec.text)
+        try:
+            result = self._function(*positional, **named)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's function throws
+            where = location(error, self._spec.file)
+            raise KernelError(f"{where}: {first_line(error)}", "correct the reference") from None
+        return {name: self._result(name, item) for name, item in self._by_output(result).items()}
+
+    def require_same(self, name: str, first: Array, second: Array) -> None:
+        """Refuse a function whose results differ for the same inputs: nothing could be compared with them."""
+        finite = np.abs(first[np.isfinite(first)])
+        close = np.isclose(first, second, 0.0, REPEATABLE * (finite.max() if finite.size else 0.0))
+        if not close.all():
+            self._refuse(f"returns another {name} for the same inputs", "seed its random numbers")
+
+    def _by_output(self, result: Any) -> Mapping[str, Any]:
+        if isinstance(result, Mapping):
+            if set(result) != set(self._wanted):
+                self._refuse(
+                    f"returns {', '.join(map(str, result)) or 'nothing'}",
+                    f"return a dict of exactly {', '.join(self._wanted)}",
+                )
+            return result
+        if len(self._wanted) != 1:
+            names = ", ".join(f"{name!r}: ..." for name in self._wanted)
+            self._refuse(f"returns {type(result).__name__} for several outputs", f"return {{{names}}}")
+        return dict.fromkeys(self._wanted, result)
+
+    def _result(self, name: str, item: Any) -> tuple[Array, Array | None]:
+        if isinstance(item, tuple) and len(item) == 2:
+            value, magnitude = (self._array(name, part) for part in item)
+            if not (magnitude >= 0.0).all():
+                self._refuse(
+                    f"returns a magnitude of {name} that is below 0, or not a number", "return np.abs"
+                )
+            return value, magnitude
+        return self._array(name, item), None
+
+    def _array(self, name: str, item: Any) -> Array:
+        """Return an output as float64."""
+        try:
+            array = np.asarray(item)
+        except Exception as error:  # noqa: BLE001 - the array of another library
+            self._refuse(f"returns {type(item).__name__} for {name}: {first_line(error)}", "return an array")
+        shape = self._wanted[name].meant_shape
+        if item is None or array.dtype.kind not in "biuf":
+            what = "None" if item is None else f"{array.dtype} values"
+            self._refuse(f"returns {what} for {name}", "return an array of numbers")
+        if array.shape != shape:
+            self._refuse(f"returns shape {array.shape} for {name}", f"this problem needs {shape}")
+        wrong = np.argwhere(np.isnan(array))
+        if len(wrong):
+            index = ", ".join(map(str, wrong[0]))
+            self._refuse(
+                f"returns NaN in {len(wrong)} of {array.size} elements of {name} ([{index}])",
+                "it must be defined for its inputs: change the function, or the inputs' init",
+            )
+        return array.astype(np.float64)
+
+    def _refuse(self, problem: str, remedy: str) -> NoReturn:
+        code = getattr(inspect.unwrap(self._function), "__code__", None)
+        where = f"{self._spec.file.name}:{code.co_firstlineno}" if code else self._spec.file.name
+        raise KernelError(f"{where}: {self._spec.name} {problem}", remedy)
+
+
+def _read_only(array: Array, dtype: str) -> Any:
+    """Return an input as a function gets it."""
+    given = array.astype(np.float64 if dtype in UNIT_ROUNDOFF else np.int64)
+    given.flags.writeable = False
+    return given
+
+
+def _rounded(array: Any, dtype: str, random: np.random.Generator) -> Any:
+    """Return an input with an error of about one rounding in float32 in each element; integers have none."""
+    if dtype not in UNIT_ROUNDOFF:
+        return array
+    given = array * (1.0 + UNIT * random.standard_normal(array.shape))
+    given.flags.writeable = False
+    return given
+
+
+@contextmanager
+def _limited(function: PythonFunction, limit_s: float) -> Iterator[None]:
+    """Stop a function that takes too long; only in a main thread, elsewhere the process's own deadline stops it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> NoReturn:
+        raise _OutOfTimeError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    except _OutOfTimeError as error:
+        raise TunerError(
+            f"{location(error, function.file)}: {function.name} has no result after {math.ceil(limit_s)} s",
+            "use smaller sizes, or a CUDA reference",
+        ) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
