@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,90 @@ def test_a_parameter_that_the_recording_lacks(tmp_path: Path) -> None:
     assert "use_pad=1" in foreign.notes[0]
     space = SearchSpace.from_kernel(foreign.kernel, foreign.problem, foreign.recording.gpu)
     assert {c.values["bx"] for c in space.configurations()} == {16, 32, 64}
+
+
+def close_times(runtimes: int, jitter: float) -> dict[str, Any]:
+    """Return a T4 file whose best two configurations are 0.5 % apart, and the default is 20 % slower."""
+    results = []
+    for block, time in ((32, 1.0), (64, 1.2), (128, 1.005)):
+        chance = random.Random(block)
+        times = [time * chance.uniform(1 - jitter, 1 + jitter) for _ in range(runtimes)]
+        results.append(
+            {
+                "configuration": {"block": block},
+                "times": {"runtimes": times} if runtimes else {},
+                "invalidity": "correct",
+                "measurements": [{"name": "time", "value": time, "unit": "ms"}],
+                "objectives": ["time"],
+            }
+        )
+    return {"results": results, "schema_version": "1.0.0"}
+
+
+@pytest.mark.parametrize(("runtimes", "jitter"), [(0, 0.0), (1, 0.0), (3, 0.01), (16, 0.0)])
+def test_without_noise_data_nothing_is_faster(
+    tune: Tune, tmp_path: Path, runtimes: int, jitter: float
+) -> None:
+    path = written(tmp_path / "a.json", close_times(runtimes, jitter))
+    code, out, _ = tune("--device", f"replay:{path}", "-q")
+    assert code == 0
+    assert "1.200x as fast, not compared: the file has no noise data" in out
+    assert "faster" not in out and "tied" not in out and "noise floor not known" in out
+    (run,) = json.loads(tune("--device", f"replay:{path}", "-q", "--json")[1])
+    assert run["winner"]["configuration"] == {"block": 32}
+    assert run["winner"]["time_ns"] == 1e6 and run["winner"]["tied"] == 1
+    assert run["versus_default"]["verdict"] == "ambiguous"
+    assert run["versus_default"]["low"] is run["versus_default"]["high"] is run["race"]["noise_floor"] is None
+    assert " inf" not in tune("best", "--replayed")[1]
+
+
+def test_runtimes_are_noise_data(tune: Tune, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", close_times(16, 0.02))
+    code, out, _ = tune("--device", f"replay:{path}", "-q", "--fix", "block=32,64")
+    assert code == 0 and "faster" in out and "not compared" not in out and "not known" not in out
+    (run,) = json.loads(tune("--device", f"replay:{path}", "-q", "--json", "--fix", "block=32,64")[1])
+    assert run["winner"]["configuration"] == {"block": 32}
+    assert run["winner"]["time_ns"] == pytest.approx(1e6)  # as the file ranks it
+    assert run["versus_default"]["verdict"] == "faster"
+    assert run["versus_default"]["ratio"] == pytest.approx(1.2, rel=0.02)
+    assert 0.0005 < run["race"]["noise_floor"] < 0.02
+    # 0.5 % is within the noise.
+    (run,) = json.loads(tune("--device", f"replay:{path}", "-q", "--json", "--fix", "block=32,128")[1])
+    assert run["race"]["verdict"] != "faster" and run["winner"]["tied"] == 2
+
+
+def with_objective(name: str, *, timed: bool = True) -> dict[str, Any]:
+    data = close_times(1, 0.0)
+    for result in data["results"]:
+        rate = {"name": name, "value": float(result["configuration"]["block"])}
+        result["objectives"] = [name]
+        result["measurements"] = [*(result["measurements"] if timed else ()), rate]
+    return data
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_an_objective_that_is_no_time_is_refused(tune: Tune, tmp_path: Path, timed: bool) -> None:
+    path = written(tmp_path / "a.json", with_objective("score", timed=timed))
+    for arguments in (("--device", f"replay:{path}"), ("import", path)):
+        code, out, err = tune(*arguments)
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert "its objective score is neither time nor a rate" in err
+
+
+def test_a_t4_file_without_its_objective_is_refused(tune: Tune, tmp_path: Path) -> None:
+    data = close_times(1, 0.0)
+    for result in data["results"]:
+        result["measurements"] = [{"name": "score", "value": 1.0}]
+    code, out, err = tune("--device", f"replay:{written(tmp_path / 'a.json', data)}")
+    assert (code, out, err.count("\n")) == (1, "", 1) and "no result has a measurement named time" in err
+
+
+def test_a_rate_of_a_t4_file_is_what_counts(tune: Tune, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", with_objective("GFLOP/s"))
+    steps = trajectory(tune("--device", f"replay:{path}", "-q", "--json"))
+    best = min(steps, key=lambda step: step["time_ns"])
+    assert best["configuration"] == {"block": 128}
+    assert best["time_ns"] == pytest.approx(1e9 / 128)
 
 
 def test_narrowed(tune: Tune, tmp_path: Path) -> None:

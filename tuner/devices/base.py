@@ -138,7 +138,7 @@ class Device(ABC):
         """With a truth prepared: the smallest error that any kernel of the problem's dtype can have."""
 
     def noise_floor(self, time_ns: float) -> float:
-        """How far from 1 the ratio of two equal kernels of this time may be."""
+        """How far from 1 the ratio of two equal kernels of this time may be; 0 where nothing is known of it."""
         if self.calibration is None:
             return DEFAULT_NOISE_FLOOR
         return self.calibration.noise_floor(self.conditions, time_ns)

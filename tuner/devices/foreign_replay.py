@@ -3,25 +3,35 @@
 # ruff: noqa: ARG002 - the contract has more arguments than recorded answers need
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.devices.base import Incumbent, Outcome, no_incumbent, say_nothing
+from tuner.devices.base import Contestant, Incumbent, Outcome, RaceRound, no_incumbent, say_nothing
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import RecordingError, UsageError
 from tuner.formats.as_kernel import ForeignResults, read_foreign
-from tuner.formats.recording import Row
+from tuner.formats.foreign_recording import ForeignRow
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Status, Verification
 from tuner.protocol.compilation import Compilation
 from tuner.space.space import SearchSpace
+from tuner.stats import MIN_SAMPLES, median
 
 NOT_RECORDED = "not recorded"
+NOISE_ROWS = 1000
+"""Configurations from which the noise is estimated: more cost seconds, and move it by less than it varies."""
 
 
 class ForeignDevice(ReplayDevice):
-    """Looks up the one time that a file has of each configuration; there is no source that could have changed.
+    """Looks up the time by which a file ranks each configuration; there is no source that could have changed.
+
+    A file that has several runtimes of each configuration says with them how much a time varies. A file with one time
+    of each does not: nothing is compared then, and the least time is the best.
 
     A configuration that the space allows and the file does not have counts as a failure.
     """
@@ -31,14 +41,27 @@ class ForeignDevice(ReplayDevice):
         notes = [*results.notes, *([rate] if results.objective != "time" else [])]
         super().__init__(results.recording, say, "; ".join(notes))
         self.results = results
-        rows = results.recording.problems[0].rows
-        self._by_values: dict[frozenset[tuple[str, object]], Row] = {
-            frozenset(configuration.parameters): row for configuration, row in rows.items()
-        }
+        self._by_values = {_values(configuration): row for configuration, row in results.rows.items()}
+        self._noise_floor = noise_floor_of(list(results.rows.values()))
 
     def noise_floor(self, time_ns: float) -> float:
-        """Return none: nothing is known of the noise of these times, so that the least of them is the best."""
-        return 0.0
+        """Return how far halves of the same configuration's runtimes are apart; 0 where the file has no noise data."""
+        return self._noise_floor
+
+    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+        """Draw each recorded runtime at most once: more rounds than runtimes would look surer than these are."""
+        rows = [self._by_values[_values(c.configuration)] for c in contestants if c.configuration is not None]
+        count = min([rounds, *(len(row.samples_ns) for row in rows)])
+        if count < MIN_SAMPLES or not self._noise_floor:
+            return RaceRound([[[row.ranked_ns or 0.0] for row in rows]], ("replayed",))
+        draw = random.Random(seed)
+        columns = []
+        for row in rows:
+            drawn = draw.sample(row.samples_ns, count)
+            # The file ranks by a mean or a minimum, or by a rate: the runtimes say how much that varies.
+            scale = (row.ranked_ns or 0.0) / median(drawn)
+            columns.append([[scale * time_ns] for time_ns in drawn])
+        return RaceRound(list(zip(*columns, strict=True)), ("replayed",))
 
     def choose_conditions(
         self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
@@ -80,12 +103,29 @@ class ForeignDevice(ReplayDevice):
         return self._look_up(configuration)
 
     def _look_up(self, configuration: Configuration) -> Measurement:
-        row = self._by_values.get(frozenset(configuration.parameters))
+        row = self._by_values.get(_values(configuration))
         if row is None:
             return Measurement(Status.INVALID_CONFIG, error=NOT_RECORDED, tags=("replayed", "foreign"))
         ok = row.status.ranked
         verified = Verification(ok, checked=False, message="as the file says")
-        return Measurement(row.status, row.samples_ns, row.error, verified, tags=("replayed", "foreign"))
+        # The one time that the file ranks by; the median of its runtimes may differ.
+        times_ns = () if row.ranked_ns is None else (row.ranked_ns,)
+        return Measurement(row.status, times_ns, row.error, verified, tags=("replayed", "foreign"))
+
+
+def _values(configuration: Configuration) -> frozenset[tuple[str, object]]:
+    return frozenset(configuration.parameters)
+
+
+def noise_floor_of(rows: Sequence[ForeignRow]) -> float:
+    """Return how far the halves of a configuration's runtimes are apart, for all but 5 % of the configurations.
+
+    The halves are every other runtime, so that drift is in both. 0 where no configuration has runtimes enough.
+    """
+    timed = [row.samples_ns for row in rows if len(row.samples_ns) >= MIN_SAMPLES]
+    timed = timed[:: math.ceil(len(timed) / NOISE_ROWS) or 1]
+    apart = [abs(median(times_ns[::2]) / median(times_ns[1::2]) - 1) for times_ns in timed]
+    return float(np.quantile(apart, 0.95)) if apart else 0.0
 
 
 def open_foreign(

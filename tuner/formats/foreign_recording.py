@@ -205,6 +205,28 @@ def milliseconds(value: object) -> float | None:
     return float(value) * 1e6 if 0 < value < NO_TIME_MS else None
 
 
+def objective_in(path: Path, names: Sequence[object]) -> str:
+    """Return which of the objectives that a file names counts: the time, else a rate.
+
+    Raises:
+        RecordingError: it names neither.
+    """
+    objectives = [str(name) for name in names]
+    for objective in ("time", *objectives):
+        if objective in objectives and (objective == "time" or objective.endswith("/s")):
+            return objective
+    raise RecordingError(
+        f"{path}: its objective {', '.join(objectives)} is neither time nor a rate",
+        "record it with one of them",
+    )
+
+
+def rate_as_ns(rate: object) -> float | None:
+    """Return a rate as the time of 10^9 of what it counts, so that less is better; None for what is no rate."""
+    positive = milliseconds(rate)
+    return None if positive is None else 1e15 / positive
+
+
 def seconds(value: object) -> float:
     """Return milliseconds in seconds; 0 for anything but a positive number."""
     time_ns = milliseconds(value)

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from tuner.database.records import StoredTrial
-from tuner.errors import RecordingError
 from tuner.formats.foreign_recording import (
     ForeignRecording,
     ForeignRow,
     checked_key,
     failure_named,
     milliseconds,
+    objective_in,
+    rate_as_ns,
     samples,
     seconds,
     stem,
@@ -39,11 +40,7 @@ def read_cache(path: Path, data: Mapping[str, Any]) -> ForeignRecording:
         RecordingError: its objective is neither a time nor a rate, or a value cannot be a parameter's.
         KeyError, TypeError, AttributeError: the content is damaged.
     """
-    objective = str(data.get("objective") or "time")
-    if objective != "time" and not objective.endswith("/s"):
-        raise RecordingError(
-            f"{path}: its objective {objective} is neither time nor a rate", "record it with one of them"
-        )
+    objective = objective_in(path, [data.get("objective") or "time"])
     names = [str(name) for name in data["tune_params_keys"]]
     checked_key(path, names)
     rows = {
@@ -65,14 +62,12 @@ def _row(row: Mapping[str, Any], objective: str) -> ForeignRow:
     time_ns = milliseconds(row.get("time"))
     compile_s = seconds(row.get("compile_time"))
     measure_s = seconds(row.get("benchmark_time")) + seconds(row.get("verification_time"))
-    # A GFLOP at 2 GFLOP/s takes half a second: the rate as a time, so that less is better.
-    rate = None if objective == "time" else milliseconds(row.get(objective))
-    if time_ns is None or (objective != "time" and rate is None):
+    of_rate_ns = None if objective == "time" else rate_as_ns(row.get(objective))
+    if time_ns is None or (objective != "time" and of_rate_ns is None):
         error = row.get("time") if time_ns is None else f"no {objective}"
         return ForeignRow(failure_named(error), None, (), compile_s, measure_s, str(error))
     return ForeignRow(
-        Status.OK, time_ns, samples(row.get("times")), compile_s, measure_s,
-        objective=None if rate is None else 1e15 / rate,
+        Status.OK, time_ns, samples(row.get("times")), compile_s, measure_s, objective=of_rate_ns
     )  # fmt: skip
 
 

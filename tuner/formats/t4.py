@@ -16,6 +16,8 @@ from tuner.formats.foreign_recording import (
     checked_key,
     failure_named,
     milliseconds,
+    objective_in,
+    rate_as_ns,
     samples,
     seconds,
     stem,
@@ -62,17 +64,24 @@ def read_t4(path: Path, data: Mapping[str, Any]) -> ForeignRecording:
     Only ``invalidity`` says which are valid, and times are in milliseconds.
 
     Raises:
-        RecordingError: it has no results, or a value cannot be a parameter's.
+        RecordingError: it has no results, its objective is neither a time nor a rate or not in the results, or a value
+            cannot be a parameter's.
         KeyError, TypeError, AttributeError: the content is damaged.
     """
     if not data["results"]:
         raise RecordingError(f"{path}: not a T4 file with results", "name a T4 or cache file")
-    names = [str(name) for name in data["results"][0]["configuration"]]
+    first = data["results"][0]
+    objective = objective_in(path, first.get("objectives") or ["time"])
+    names = [str(name) for name in first["configuration"]]
     checked_key(path, names)
     rows = {
-        checked_key(path, [result["configuration"][name] for name in names]): _row(result)
+        checked_key(path, [result["configuration"][name] for name in names]): _row(result, objective)
         for result in data["results"]
     }
+    correct = [result for result in data["results"] if _invalidity(result) == "correct"]
+    for name in dict.fromkeys(("time", objective)):
+        if correct and not any(name in _measured(result) for result in correct):
+            raise RecordingError(f"{path}: no result has a measurement named {name}", "record it with that")
     metadata = data.get("metadata") or {}
     kernel, gpu = _name_in(metadata, "kernel") or stem(path), _name_in(metadata, "device")
     parameters: dict[str, tuple[Value, ...]] = {}
@@ -80,7 +89,9 @@ def read_t4(path: Path, data: Mapping[str, Any]) -> ForeignRecording:
         values = dict.fromkeys(key[j] for key in rows)
         text = any(isinstance(value, str) for value in values)
         parameters[name] = tuple(values if text else sorted(values))
-    return ForeignRecording(stem(path), parameters, rows, FORMAT, kernel, gpu, metadata=metadata)
+    return ForeignRecording(
+        stem(path), parameters, rows, FORMAT, kernel, gpu, metadata=metadata, objective=objective
+    )
 
 
 def _name_in(metadata: Mapping[str, Any], key: str) -> str:
@@ -88,21 +99,30 @@ def _name_in(metadata: Mapping[str, Any], key: str) -> str:
     return str(described.get("name") or "") if isinstance(described, dict) else ""
 
 
-def _row(result: Mapping[str, Any]) -> ForeignRow:
+def _invalidity(result: Mapping[str, Any]) -> object:
+    return result.get("invalidity", "correct")
+
+
+def _measured(result: Mapping[str, Any]) -> dict[object, object]:
+    measurements = result.get("measurements") or ()
+    return {measurement.get("name"): measurement.get("value") for measurement in measurements}
+
+
+def _row(result: Mapping[str, Any], objective: str) -> ForeignRow:
     times = result.get("times") or {}
     compile_s = seconds(times.get("compilation", times.get("compilation_time")))
     measure_s = seconds(times.get("benchmark")) + seconds(times.get("validation"))
-    measured = {
-        measurement.get("name"): measurement.get("value") for measurement in result.get("measurements") or ()
-    }
-    word, time = result.get("invalidity", "correct"), measured.get("time")
+    measured, word = _measured(result), _invalidity(result)
+    time = measured.get("time")
     time_ns = milliseconds(time) if word == "correct" else None
-    if time_ns is None:
+    of_rate_ns = None if objective == "time" else rate_as_ns(measured.get(objective))
+    if time_ns is None or (objective != "time" and of_rate_ns is None):
         status = STATUSES.get(str(word)) or failure_named(time)
-        reason = "no time" if word == "correct" else word
+        reason = f"no {'time' if time_ns is None else objective}" if word == "correct" else word
         error = time if isinstance(time, str) and time else reason
         return ForeignRow(status, None, (), compile_s, measure_s, str(error))
-    return ForeignRow(Status.OK, time_ns, samples(times.get("runtimes")), compile_s, measure_s)
+    runtimes = samples(times.get("runtimes"))
+    return ForeignRow(Status.OK, time_ns, runtimes, compile_s, measure_s, objective=of_rate_ns)
 
 
 def t4_of(results: Results) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -135,11 +136,8 @@ def _against_default(finish: Finish) -> str:
         return "the default configuration could not be measured"
     if finish.default.configuration == finish.winner.configuration:
         return "the default configuration is the winner"
-    ratio = finish.ratio
-    return (
-        f"{ratio.median:.3f}x as fast ({ratio.low:.3f} to {ratio.high:.3f}): {finish.verdict}; "
-        f"default {duration(finish.default_ns)}: {finish.default.configuration}"
-    )
+    compared = _compared(finish.ratio, finish, "", finish.verdict)
+    return f"{compared}; default {duration(finish.default_ns)}: {finish.default.configuration}"
 
 
 def _against_incumbent(state: State, finish: Finish) -> str:
@@ -152,10 +150,16 @@ def _against_incumbent(state: State, finish: Finish) -> str:
     ratio = finish.versus_incumbent
     if finish.incumbent_ns is None or ratio is None:
         return f"{duration(then_ns)} is the best known, and could not be timed again: {configuration}"
-    return (
-        f"{ratio.median:.3f}x as fast ({ratio.low:.3f} to {ratio.high:.3f}) as the best known: "
-        f"{finish.incumbent_verdict}; that {duration(finish.incumbent_ns)}: {configuration}"
-    )
+    compared = _compared(ratio, finish, " as the best known", finish.incumbent_verdict)
+    return f"{compared}; that {duration(finish.incumbent_ns)}: {configuration}"
+
+
+def _compared(ratio: Ratio, finish: Finish, as_what: str, verdict: Verdict) -> str:
+    if math.isfinite(ratio.high):
+        ends = f" ({ratio.low:.3f} to {ratio.high:.3f})"
+        return f"{ratio.median:.3f}x as fast{ends}{as_what}: {verdict}"
+    why = "the file has no noise data" if finish.rounds == 1 else f"{finish.rounds} rounds are too few"
+    return f"{ratio.median:.3f}x as fast{as_what}, not compared: {why}"
 
 
 def _of_light(state: State, share: float | None) -> str:
@@ -171,7 +175,8 @@ def _of_the_ceiling(state: State, time_ns: float) -> str:
 
 def _how(state: State, finish: Finish) -> str:
     """Return the conditions, the noise floor, and what was amiss."""
-    parts = [f"{state.run.conditions}; noise floor {100 * finish.noise_floor:.2g} %"]
+    floor = f"{100 * finish.noise_floor:.2g} %" if finish.noise_floor else "not known"
+    parts = [f"{state.run.conditions}; noise floor {floor}"]
     if not state.run.replayed and finish.rounds:
         parts.append(f"race of {finish.rounds} rounds in {finish.race_s:.1f} s")
     capped = finish.winner.capped_samples
@@ -228,7 +233,8 @@ def result_as_json(result: Result) -> dict[str, Any]:
     data["winner"] = _winner(state, finish)
     data["race"] = {
         "verdict": finish.race_verdict,
-        **picked(finish, "noise_floor rounds heats"),
+        "noise_floor": finish.noise_floor or None,
+        **picked(finish, "rounds heats"),
         "seconds": round(finish.race_s, 3),
         "contestants": len(finish.medians_ns),
     }
@@ -274,4 +280,5 @@ def _launch_decides(state: State, finish: Finish) -> bool:
 
 
 def _comparison(ratio: Ratio, verdict: Verdict) -> dict[str, Any]:
-    return {"ratio": ratio.median, "low": ratio.low, "high": ratio.high, "verdict": verdict}
+    low, high = (ratio.low, ratio.high) if math.isfinite(ratio.high) else (None, None)
+    return {"ratio": ratio.median, "low": low, "high": high, "verdict": verdict}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,7 +90,7 @@ def speedup(ratio: float | None, low: float | None, high: float | None, verdict:
     """Return a comparison with the default as people say it, with its interval and the verdict."""
     if ratio is None:
         return verdict
-    ends = f" ({low:.3f} .. {high:.3f})" if low is not None and high is not None else ""
+    ends = f" ({low:.3f} .. {high:.3f})" if low is not None and high is not None and high < math.inf else ""
     return f"{ratio:.3f}x{ends} {verdict}".strip()
 
 

@@ -228,7 +228,7 @@ class FinalRace:
             reason=confirmation.objection,
             no_process=confirmation.no_process,
             medians_ns=[(contestants[i].configuration, median_ns) for median_ns, i in times],
-            tied=1 + len(standing.tied_with(first)),
+            tied=1 + len(standing.tied_with(first)) if standing.rounds > 1 else 1,
             noise_floor=standing.noise_floor,
             incumbent=self.incumbent,
             incumbent_ns=incumbent_ns,
@@ -280,6 +280,6 @@ def _complexity(trial: Trial) -> tuple[int, int]:
     """Return bytes that a block needs, and the trial's number: the threads of a block are not known here."""
     resources = trial.resources
     if resources is None:
-        return (0, trial.number)
+        return (0, 0)  # nothing is known: the fastest of them is as simple as any
     shared = resources.static_shared_bytes + resources.dynamic_shared_bytes
     return (REGISTER_BYTES * resources.registers * REGISTER_THREADS + shared, trial.number)
