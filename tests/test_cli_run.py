@@ -413,6 +413,22 @@ def test_bad_csv_is_one_clear_line(tune: Tune, tmp_path: Path, text: bytes, word
     assert any(word in said.err for word in words), said.err
 
 
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ("abc,float32", ("size n=abc", "whole number")),
+        ("0,float32", ("n",)),
+        ("64,float8", ("float8", "choose from")),
+    ],
+)
+def test_an_error_in_a_csv_file_names_the_line(
+    tune: Tune, tmp_path: Path, cells: str, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "sizes.csv").write_text(f"n,dtype\n1024,float32\n\n{cells}\n")
+    said = tune("--kernel", "vector_add", "--problems", "sizes.csv")
+    assert_refused(said, "sizes.csv line 4: ", *words)
+
+
 def test_missing_csv(tune: Tune, tmp_path: Path) -> None:
     said = tune("--kernel", "vector_add", "--problems", "missing.csv")
     assert_refused(said, "cannot read missing.csv: No such file or directory;")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,16 +66,30 @@ class _Named:
     dtypes: Mapping[str, str]
     options: Mapping[str, Value]
     preset: str | None = None
+    where: str = ""
+    """The line of a file that it comes from."""
 
     def of(self, kernel: KernelSpec, dtype: str = "") -> Problem:
         """Return it as a kernel's problem, in this dtype of the first role unless it names its own."""
         dtypes = {"": dtype, **self.dtypes} if dtype else self.dtypes
-        return kernel.problem(self.sizes, dtypes, self.options, self.preset)
+        with _located(self.where):
+            return kernel.problem(self.sizes, dtypes, self.options, self.preset)
 
     def fixes_dtype(self, kernel: KernelSpec) -> bool:
         """Whether it names a dtype of the first role itself."""
         role = next(iter(kernel.dtypes))
         return bool({"", role} & self.dtypes.keys()) or role in kernel.presets.get(self.preset or "", {})
+
+
+@contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Put the line of a file before what is wrong with it."""
+    try:
+        yield
+    except TunerError as error:
+        if not where:
+            raise
+        raise type(error)(f"{where}: {error.problem}", error.remedy) from None
 
 
 def make_problems(
@@ -140,29 +155,36 @@ def _named(
     common_options = {
         name: option_value(kernel, name, value) for name, value in assignments(options, "--option")
     }
-    rows: list[Mapping[str, str]] = [dict(assignments([text], "--problem")) for text in problems]
+    rows: list[tuple[str, Mapping[str, str]]] = [
+        ("", dict(assignments([text], "--problem"))) for text in problems
+    ]
     if file is not None:
         rows += _rows(file)
     named = [
         _Named(common_sizes, dtypes, common_options, preset)
         for preset in (presets or ([] if rows else [None]))
     ]
-    for row in rows:
-        own_sizes, own_dtypes, own_options = dict(common_sizes), dict(dtypes), dict(common_options)
-        for name, value in row.items():
-            if name in kernel.sizes:
-                own_sizes[name] = whole_number(name, value)
-            elif name in kernel.options:
-                own_options[name] = option_value(kernel, name, value)
-            elif name == "dtype" or name in kernel.dtypes:
-                own_dtypes["" if name == "dtype" else name] = value
-            else:
-                names = [*kernel.sizes, *kernel.options, *kernel.dtypes, "dtype"]
-                raise UsageError(
-                    f"{kernel.name} has no size, option or dtype {name!r}", suggestion(name, names)
-                )
-        named.append(_Named(own_sizes, own_dtypes, own_options))
+    for where, row in rows:
+        common = _Named(common_sizes, dtypes, common_options, where=where)
+        with _located(where):
+            named.append(_of_row(kernel, row, common))
     return named
+
+
+def _of_row(kernel: KernelSpec, row: Mapping[str, str], common: _Named) -> _Named:
+    """Return what a row names, over what holds for all rows."""
+    sizes, dtypes, options = dict(common.sizes), dict(common.dtypes), dict(common.options)
+    for name, value in row.items():
+        if name in kernel.sizes:
+            sizes[name] = whole_number(name, value)
+        elif name in kernel.options:
+            options[name] = option_value(kernel, name, value)
+        elif name == "dtype" or name in kernel.dtypes:
+            dtypes["" if name == "dtype" else name] = value
+        else:
+            names = [*kernel.sizes, *kernel.options, *kernel.dtypes, "dtype"]
+            raise UsageError(f"{kernel.name} has no size, option or dtype {name!r}", suggestion(name, names))
+    return _Named(sizes, dtypes, options, where=common.where)
 
 
 def option_value(kernel: KernelSpec, name: str, text: str) -> Value:
@@ -204,14 +226,15 @@ def named_dtypes(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _rows(file: Path) -> list[Mapping[str, str]]:
+def _rows(file: Path) -> list[tuple[str, Mapping[str, str]]]:
+    """Return the rows of a file, each with the line that it ends in."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
             names = [name.strip() for name in reader.fieldnames or () if name.strip()]
             if twice := [name for name, times in Counter(names).items() if times > 1]:
                 raise UsageError(f"{file} line 1 gives {twice[0]} twice", "leave one of the columns out")
-            rows = [_row(file, reader.line_num, row) for row in reader]
+            rows = [(f"{file} line {reader.line_num}", _row(file, reader.line_num, row)) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error, AttributeError) as error:
         raise UsageError(
             f"cannot read {file}: {_reason(error)}", "give a CSV file whose first line names the sizes"
