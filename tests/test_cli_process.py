@@ -153,7 +153,7 @@ def test_resume_of_several_problems(tmp_path: Path) -> None:
     ("source", "words"),
     [
         ("{{ unknown }}", "'unknown' is undefined"),
-        ("{% if %}", "scale.cu.j2 line 1"),
+        ("{% if %}", "scale.cu.j2:1: "),
         (
             'extern "C" __global__ void scale__{{ fault }}() { nonsense; }',
             'identifier "nonsense" is undefined',

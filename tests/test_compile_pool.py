@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from tests.faults.kernels import configuration, write_kernel
 from tests.faults.processes import gone
+from tuner.compile.memory import LEAST_BYTES, memory_limit
 from tuner.compile.pool import CompilePool
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import read_kernel
@@ -74,7 +76,7 @@ def test_bad_source_is_a_compile_error_with_the_reason(tmp_path: Path, pool: Com
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("{% if %}", "line 1"),
+        ("{% if %}", "scale.cu.j2:1: "),
         ("{{ unknown }}", "'unknown' is undefined"),
         ("{{ 1 // 0 }}", "zero"),
         ("{% include 'missing.cuh' %}", "missing.cuh"),
@@ -101,6 +103,49 @@ def test_template_that_eats_the_memory(tmp_path: Path) -> None:
     finally:
         pool.close()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10
+
+
+BOMB = "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}"
+
+
+def test_endless_template_stops_at_the_limit(tmp_path: Path) -> None:
+    pool = CompilePool(jobs=1, memory_limit_bytes=2 << 30)
+    try:
+        began = time.monotonic()
+        bench = Bench(tmp_path, pool, BOMB)
+        found = bench.compile(plain())
+        assert time.monotonic() - began < 20.0
+        assert found.status is Status.COMPILE_ERROR
+        assert "limit" in found.error
+        assert "\n" not in found.error
+        (pid,) = bench.children()
+        most = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        assert most is not None
+        assert int(most[1]) < 300 << 10
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [f"{{% set text %}}{BOMB}{{% endset %}}", f"{{% macro m() %}}{BOMB}{{% endmacro %}}{{{{ m() }}}}"],
+)
+def test_endless_text_that_jinja_collects_costs_one_compilation(tmp_path: Path, source: str) -> None:
+    pool = CompilePool(jobs=1, memory_limit_bytes=1 << 30)
+    try:
+        found = Bench(tmp_path, pool, source).compile(plain())
+        assert found.status is Status.COMPILE_OOM
+        assert "memory" in found.error
+        assert Bench(tmp_path / "good", pool).compile(plain()).status is Status.OK
+    finally:
+        pool.close()
+
+
+def test_compilers_share_the_memory() -> None:
+    large, small = 512 << 30, 8 << 30
+    assert memory_limit(16, large) == memory_limit(1, large) == 8 << 30
+    assert 4 * memory_limit(4, small) <= small
+    assert memory_limit(64, small) == LEAST_BYTES
 
 
 def test_compilation_that_takes_for_ever_is_killed(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.compile.messages import PROGRAM
 from tuner.errors import CompileError
 from tuner.model import Resources
 
@@ -137,7 +138,7 @@ def compile_source(
         CompileError: NVRTC itself fails.
     """
     bindings = nvrtc()
-    error, program = bindings.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, None, None)
+    error, program = bindings.nvrtcCreateProgram(source.encode(), PROGRAM.encode(), 0, None, None)
     _check(bindings, error)
     expression = "<" in entry or "::" in entry
     try:

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.compile.cache import CubinCache
+from tuner.compile.memory import memory_limit
 from tuner.model import Status
 from tuner.processes import Child, ChildDied, UnsendableError
 from tuner.protocol.compilation import COMPILING, Compilation, CompileRequest
 
 DEADLINE_S = 60.0
 """The heaviest built-in kernel compiles in about a second; single instantiations of others take minutes."""
-MEMORY_LIMIT_BYTES = 8 << 30
-"""Address space of a compiling child: a template that grows without end must not take the machine's memory."""
 
 CompileChild = Child[CompileRequest, Compilation]
 
@@ -47,7 +46,8 @@ class CompilePool:
         jobs: number of children.
         cache: folder of the cubin cache; None compiles everything anew.
         deadline_s: after so long a compilation is killed and counts as ``compile_timeout``.
-        memory_limit_bytes: address space of a child; beyond it the compilation counts as ``compile_oom``.
+        memory_limit_bytes: address space of a child; beyond it the compilation counts as ``compile_oom``. None for a
+            share of the machine's memory.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class CompilePool:
         jobs: int | None = None,
         cache: Path | None = None,
         deadline_s: float = DEADLINE_S,
-        memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+        memory_limit_bytes: int | None = None,
     ) -> None:
         self.jobs = jobs or len(os.sched_getaffinity(0))  # a container may own few of the machine's cores
         self._cache = cache
         self._deadline_s = deadline_s
-        self._limit = memory_limit_bytes
+        self._limit = memory_limit_bytes or memory_limit(self.jobs)
         self._queue: queue.PriorityQueue[_QueuedCompilation] = queue.PriorityQueue()
         self._numbers = itertools.count()
         self._children: set[CompileChild] = set()
@@ -142,6 +142,11 @@ class CompilePool:
             self._discard(child)
             late = f"not compiled after {self._deadline_s:g} s"
             return None, Compilation(Status.COMPILE_TIMEOUT, late, compile_s=self._deadline_s)
+        if (
+            compilation.status is Status.COMPILE_OOM
+        ):  # its heap may stay full, and the next candidate would fail for it
+            self._discard(child)
+            return None, compilation
         return child, compilation
 
     def _hand_over(self, child: CompileChild | None, request: CompileRequest) -> CompileChild:

@@ -7,14 +7,16 @@ import functools
 import resource
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from msgspec import structs
 
 from tuner.compile.cache import CubinCache
 from tuner.compile.launchable import with_occupancy
+from tuner.compile.messages import in_template, with_locations
 from tuner.compile.nvrtc import (
     Cubin,
     SourceRejected,
@@ -40,8 +42,10 @@ class _Source:
 
     text: str
     entry: str
-    options: tuple[str, ...] = ()
-    include: tuple[Path, ...] = ()
+    options: tuple[str, ...]
+    include: tuple[Path, ...]
+    located: Callable[[str], str]
+    """Return a compiler's log with the template's lines."""
 
 
 class Compiler:
@@ -96,7 +100,7 @@ class Compiler:
     def _launches(self, request: CompileRequest) -> Iterator[_Source]:
         """Render each launch that a request means."""
         if isinstance(request, SourceRequest):
-            yield _Source(request.source, request.entry, include=(request.include,))
+            yield _Source(request.source, request.entry, (), (request.include,), with_locations)
             return
         kernel = self._kernel(request.kernel_file)
         problem, gpu, configuration = request.problem, request.gpu, request.configuration
@@ -107,9 +111,30 @@ class Compiler:
             launches = kernel.launches(problem, gpu, configuration)
         for launch in launches:
             text, entry = render_launch(kernel, launch, problem, gpu, configuration)
-            yield _Source(text, entry, kernel.compile_options, (launch.template.parent, *kernel.include))
+            located = partial(
+                in_template,
+                kernel=kernel,
+                launch=launch,
+                problem=problem,
+                gpu=gpu,
+                configuration=configuration,
+            )
+            include = (launch.template.parent, *kernel.include)
+            yield _Source(text, entry, kernel.compile_options, include, located)
 
     def _compile(self, source: _Source, arch: str) -> Cubin:
+        """Compile a source, or take it from the cache.
+
+        Raises:
+            SourceRejected: it does not compile; the log names the template's lines.
+        """
+        try:
+            compiled = self._compile_or_get(source, arch)
+        except SourceRejected as error:
+            raise SourceRejected(source.located(error.log)) from None
+        return replace(compiled, log=source.located(compiled.log))
+
+    def _compile_or_get(self, source: _Source, arch: str) -> Cubin:
         text, entry, options, include = source.text, source.entry, source.options, source.include
         headers = headers_digest(text, include) if self.cache is not None else None
         if self.cache is None or headers is None:

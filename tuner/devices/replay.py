@@ -115,8 +115,10 @@ class ReplayDevice(Device):
                 source for source, _ in render(self._kernel, self._recorded.problem, self.gpu, configuration)
             )
         except (KernelError, MemoryError) as error:
-            compilation = Compilation(Status.COMPILE_ERROR, str(error))
-            measurement = Measurement(Status.COMPILE_ERROR, error=str(error))
+            rendered = isinstance(error, KernelError)
+            status = Status.COMPILE_ERROR if rendered else Status.COMPILE_OOM
+            said = str(error) if rendered else "out of memory while rendering"
+            compilation, measurement = Compilation(status, said), Measurement(status, error=said)
         else:
             resources = (row.resources,) if row.resources else ()
             compilation = Compilation(Status.OK, sources=sources, resources=resources)

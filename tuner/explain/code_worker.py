@@ -7,8 +7,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tuner.compile.nvrtc import Cubin, compile_source
-from tuner.compile.pool import MEMORY_LIMIT_BYTES
+from tuner.compile.memory import memory_limit
+from tuner.compile.messages import in_template
+from tuner.compile.nvrtc import Cubin, SourceRejected, compile_source
 from tuner.errors import CompileError, KernelError
 from tuner.kernel.load import read_kernel
 from tuner.kernel.render import render_launch
@@ -30,7 +31,11 @@ def listings(request: ListingRequest) -> Listings:
     for launch in kernel.launches(problem, gpu, configuration):
         source, entry = render_launch(kernel, launch, problem, gpu, configuration)
         include = (launch.template.parent, *kernel.include)
-        compiled = compile_source(source, entry, gpu.arch, kernel.compile_options, include, listing=True)
+        try:
+            compiled = compile_source(source, entry, gpu.arch, kernel.compile_options, include, listing=True)
+        except SourceRejected as error:
+            log = in_template(error.log, kernel, launch, problem, gpu, configuration)
+            raise SourceRejected(log) from None
         sass, note = _disassembled(compiled, request.nvdisasm)
         launches.append(
             LaunchListing(compiled.entry, compiled.ptx, sass, note, compiled.resources, compiled.barriers)
@@ -63,7 +68,8 @@ def _disassembled(compiled: Cubin, nvdisasm: Path | None) -> tuple[str, str]:
 def main() -> None:
     """Answer one request."""
     pipe = ParentPipe(LISTING)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
+    limit = memory_limit(1)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     request = pipe.receive()
     if request is None:

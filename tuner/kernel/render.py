@@ -9,8 +9,9 @@ denies templates access to Python, but does not bound their output: render untru
 from __future__ import annotations
 
 import functools
+import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude
 from tuner.expressions.evaluation import ceil_div, operations, round_up, uses
 from tuner.kernel.baselines import Baseline, launch_spec
+from tuner.kernel.line_map import MARKS_FACTOR, LineMap, LineMarks, after_defines
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Gpu, Problem, Value, digest
@@ -41,6 +43,7 @@ C_TYPES = {
 }
 CUDA_HEADER_TYPES = {**C_TYPES, "float16": "__half", "bfloat16": "__nv_bfloat16"}
 MAX_SOURCE_BYTES = 4 << 20
+MAX_ENTRY_BYTES = 4 << 10
 
 
 def _lookup(table: Mapping[str, Any], what: str) -> Any:
@@ -63,7 +66,7 @@ def _of_element(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 @functools.lru_cache(maxsize=16)
-def _environment(folder: Path) -> jinja2.Environment:
+def _environment(folder: Path, marked: bool = False) -> jinja2.Environment:
     environment = ImmutableSandboxedEnvironment(
         loader=jinja2.FileSystemLoader([folder, paths.templates()]),
         undefined=jinja2.StrictUndefined,
@@ -71,6 +74,7 @@ def _environment(folder: Path) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        extensions=[LineMarks] if marked else [],
     )
     environment.filters["c_type"] = _lookup(C_TYPES, "c_type")
     environment.filters["itemsize"] = _lookup(ITEMSIZE, "itemsize")
@@ -81,8 +85,18 @@ def _environment(folder: Path) -> jinja2.Environment:
 
 
 @functools.lru_cache(maxsize=256)
-def _template(folder: Path, template: Path) -> jinja2.Template:
-    return _environment(folder).from_string(template.read_text())
+def _template(folder: Path, template: Path, marked: bool = False) -> jinja2.Template:
+    environment = _environment(folder, marked)
+    code = environment.compile(template.read_text(), _name(folder, template), str(template))
+    return environment.template_class.from_code(environment, code, environment.make_globals(None))
+
+
+def _name(folder: Path, template: Path) -> str:
+    """Return a template's name as an ``include`` would have it."""
+    for start in (folder, paths.templates()):
+        if template.is_relative_to(start):
+            return str(template.relative_to(start))
+    return template.name
 
 
 def context(problem: Problem, gpu: Gpu, parameters: Mapping[str, Value]) -> dict[str, Any]:
@@ -112,35 +126,73 @@ def render_launch(
     Raises:
         KernelError: the template cannot be parsed or rendered.
     """
+    name = _name(kernel.folder, launch.template)
     names = context(problem, gpu, configuration.values)
     try:
         if launch.template.suffix == ".j2":
-            source = _template(kernel.folder, launch.template).render(names)
+            source = _joined(_template(kernel.folder, launch.template).generate(names), MAX_SOURCE_BYTES)
         else:
             source = _with_defines(kernel, launch.template, problem, configuration)
-        entry = _environment(kernel.folder).from_string(launch.entry).render(names)
-    except jinja2.TemplateSyntaxError as error:
-        line = f"{error.name or launch.template.name} line {error.lineno}"
-        raise KernelError(f"{line}: {error.message}", "correct the template") from None
-    except jinja2.TemplateNotFound as error:
+    except (*_FAILURES, OSError) as error:
+        raise _failure(error, kernel.folder, name) from None
+    if source is None or len(source) > MAX_SOURCE_BYTES:
+        raise KernelError(f"{name} renders to too much", f"the limit is {MAX_SOURCE_BYTES} bytes")
+    return source, _entry(kernel, launch, names)
+
+
+def _entry(kernel: KernelSpec, launch: LaunchSpec, names: Mapping[str, Any]) -> str:
+    try:
+        template = _environment(kernel.folder).from_string(launch.entry)
+        entry = _joined(template.generate(names), MAX_ENTRY_BYTES)
+    except _FAILURES as error:
+        what = error.message if isinstance(error, jinja2.TemplateError) else error
+        raise KernelError(f"{kernel.file.name}: entry {launch.entry!r}: {what}", "correct it") from None
+    if entry is None:
         raise KernelError(
-            f"{launch.template.name} includes {error}",
-            "put that file beside the kernel's, or correct the name",
-        ) from None
-    except jinja2.TemplateError as error:
-        line = _template_line(error, launch.template)
-        raise KernelError(
-            f"{launch.template.name}{line}: {error.message}", "correct the template or its parameters"
-        ) from None
-    except (TypeError, ValueError, ArithmeticError, OSError, RecursionError) as error:
-        raise KernelError(
-            f"{launch.template.name}: {error}", "correct the template or its parameters"
-        ) from None
-    if len(source) > MAX_SOURCE_BYTES:
-        raise KernelError(
-            f"{launch.template.name} renders to {len(source)} bytes", f"the limit is {MAX_SOURCE_BYTES}"
+            f"{kernel.file.name}: the entry is too long", f"the limit is {MAX_ENTRY_BYTES} bytes"
         )
-    return source, entry
+    return entry
+
+
+def _joined(pieces: Iterable[str], bound: int) -> str | None:
+    """Return the text of all pieces; None as soon as it is longer than the bound, without asking for the rest."""
+    text, length = io.StringIO(), 0
+    for piece in pieces:
+        length += len(piece)
+        if length > bound:
+            return None
+        text.write(piece)
+    return text.getvalue()
+
+
+def line_map(
+    kernel: KernelSpec, launch: LaunchSpec, problem: Problem, gpu: Gpu, configuration: Configuration
+) -> LineMap | None:
+    """Return where the lines of a launch's source come from, by rendering it once more with marks.
+
+    None where the marks change more than they mark: in a template that measures or filters what a macro returns.
+
+    Raises:
+        KernelError: the template cannot be parsed or rendered.
+    """
+    source, _ = render_launch(kernel, launch, problem, gpu, configuration)
+    if launch.template.suffix != ".j2":
+        return after_defines(source, launch.template)
+    names = context(problem, gpu, configuration.values)
+    try:
+        template = _template(kernel.folder, launch.template, marked=True)
+        marked = _joined(template.generate(names), MARKS_FACTOR * MAX_SOURCE_BYTES)
+    except _FAILURES:
+        return None
+    marks = template.environment.extensions[LineMarks.identifier]
+    assert isinstance(marks, LineMarks)
+    text, lines = marks.read(marked or "")
+    return lines if _stripped(text) == _stripped(source) else None
+
+
+def _stripped(text: str) -> list[str]:
+    """Return a text's lines without the white space around them: the indent filter takes marks for more than that."""
+    return [line.strip() for line in text.split("\n")]
 
 
 def render(
@@ -181,13 +233,26 @@ def _literal(value: Value) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def _template_line(error: BaseException, template: Path) -> str:
-    line, trace = "", error.__traceback__
+_FAILURES = (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, RecursionError)
+"""What a template's text can raise, besides MemoryError, which says nothing about its line."""
+
+
+def _failure(error: Exception, folder: Path, name: str) -> KernelError:
+    """Return what is wrong with a template, with the file and the line of the innermost include or macro."""
+    remedy = "correct the template or its parameters"
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return KernelError(f"{error.name or name}:{error.lineno}: {error.message}", "correct the template")
+    location, trace = name, error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename in ("<template>", str(template)):
-            line = f" line {trace.tb_lineno}"
+        frame = trace.tb_frame
+        if "__jinja_exception__" in frame.f_globals:  # Jinja shows the template instead of its code
+            location = f"{_name(folder, Path(frame.f_code.co_filename))}:{trace.tb_lineno}"
         trace = trace.tb_next
-    return line
+    if isinstance(error, jinja2.TemplateNotFound):
+        missing = f"{location}: there is no {error.name!r} to include"
+        return KernelError(missing, "put that file beside the kernel's, or correct the name")
+    what = error.message if isinstance(error, jinja2.TemplateError) else error
+    return KernelError(f"{location}: {what}", remedy)
 
 
 _TOKENS = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\\n])*')|(?:\s|//[^\n]*|/\*.*?\*/)+""", re.DOTALL)
