@@ -38,7 +38,7 @@ class Database(Queries):
         if self.connection.in_transaction:
             yield
             return
-        with schema.explained(self.path):
+        with self.explained():
             if not self.write:
                 raise DatabaseError(f"{self.path} was opened for reading", "open it with write=True")
             with schema.immediate(self.connection):

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from tuner.conditions import Conditions
-from tuner.database import cells, rows, schema
+from tuner.database import cells, rows
 from tuner.database.cells import Damaged
 from tuner.database.reader import Reader
 from tuner.database.records import (
@@ -37,7 +37,7 @@ class Queries(Reader):
 
     def select(self, text: str, *values: Any) -> list[dict[str, Any]]:
         """Return the rows of one statement as dictionaries."""
-        with schema.explained(self.path):
+        with self.explained():
             return [dict(row) for row in self.connection.execute(text, values)]
 
     def names(self, column: Literal["kernel", "variant"]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -55,6 +56,10 @@ class Reader:
             connection.close()
             raise
 
+    def explained(self) -> AbstractContextManager[None]:
+        """Return a block in which what SQLite raises becomes one line with a remedy."""
+        return schema.explained(self.path, self.connection)
+
     def close(self) -> None:
         """Close the file."""
         self.connection.close()
@@ -71,7 +76,7 @@ class Reader:
         self, table: str, where: str = "1", *values: Any, order_by: str | None = None, columns: str = "*"
     ) -> list[dict[str, Any]]:
         """Return the rows of a table for which a condition holds."""
-        with schema.explained(self.path):
+        with self.explained():
             return list(self.tables[table].rows_where(where, values, order_by, columns))
 
     def run_id(self, start: str) -> str:

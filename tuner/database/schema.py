@@ -16,6 +16,8 @@ from typing import Any
 
 import sqlite_utils.db
 
+from tuner.database.bounded import Connection
+from tuner.database.inspection import refuse_neighbours, refuse_other_schema
 from tuner.database.migrations import MIGRATIONS
 from tuner.errors import DatabaseError
 
@@ -69,13 +71,18 @@ def connect(path: Path, *, write: bool, create: bool = True) -> sqlite3.Connecti
     """
     with explained(path, opening=True):
         refuse_foreign(path, may_create=write and create)
+        refuse_neighbours(path, f"delete it, or {OTHER}")
         if write:
             refuse_unwritable(path)
             refuse_network(path)
             path.parent.mkdir(parents=True, exist_ok=True)
         mode = "rwc" if write else ("rw" if _writable(path) else "ro")
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None
+            f"{path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            factory=Connection,
         )
         try:
             _prepare(connection, path, migrate=mode != "ro")
@@ -89,16 +96,16 @@ def connect(path: Path, *, write: bool, create: bool = True) -> sqlite3.Connecti
         return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, *, migrate: bool) -> None:
+def _prepare(connection: Connection, path: Path, *, migrate: bool) -> None:
     connection.row_factory = sqlite3.Row
     connection.text_factory = lambda data: data.decode("utf-8", "replace")  # a row's digest finds the damage
     for pragma in ("foreign_keys = ON", "trusted_schema = OFF", "cell_size_check = ON"):
         connection.execute(f"PRAGMA {pragma}")
+    connection.execute("BEGIN")  # another process may be making or migrating it
     version = _version(connection, path)
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone():
-        raise DatabaseError(
-            f"{path} has a trigger or view that kernel-tune did not make", f"drop it, or {OTHER}"
-        )
+    refuse_other_schema(connection, path, MIGRATIONS[:version], OTHER)
+    connection.execute("COMMIT")
+    connection.trust(path.stat().st_size)
     if version < len(MIGRATIONS):
         if not migrate:
             raise DatabaseError(
@@ -253,16 +260,30 @@ _CAUSES = {
     sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", f"check the folder's permissions, or {OTHER}"),
     sqlite3.SQLITE_CORRUPT: ("the file is damaged", DAMAGED),
     sqlite3.SQLITE_NOTADB: ("it is not an SQLite file", OTHER),
+    sqlite3.SQLITE_INTERRUPT: ("it holds more than its size allows", DAMAGED),
 }
 
 
 @contextmanager
-def explained(path: Path, *, opening: bool = False) -> Iterator[None]:
-    """Turn what SQLite or the system raises into one line with a remedy."""
+def explained(
+    path: Path, connection: sqlite3.Connection | None = None, *, opening: bool = False
+) -> Iterator[None]:
+    """Turn what SQLite or the system raises into one line with a remedy.
+
+    Args:
+        path: what is named.
+        connection: which tells Ctrl-C from a statement that had no end.
+        opening: whether ``tune db check`` would fail in the same way.
+
+    Raises:
+        KeyboardInterrupt: SQLite was interrupted by a signal.
+    """
     try:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_INTERRUPT and not (opening or getattr(connection, "exhausted", False)):
+            raise KeyboardInterrupt from None  # SQLite swallowed it
         cause, remedy = _CAUSES.get(code, (str(error), CHECK))
         unopened = opening and CHECK in remedy
         raise DatabaseError(f"{path}: {cause}", UNOPENED if unopened else remedy) from error
