@@ -21,8 +21,16 @@ from tuner.conditions import Mode
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.choose import open_device
-from tuner.formats.recording import RecordedProblem, Recording, row_of, sources_digest, write_recording
+from tuner.formats.recording import (
+    RecordedProblem,
+    Recording,
+    row_of,
+    short_implementation,
+    write_recording,
+)
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem, RunOptions, Status
 from tuner.report.progress import make_observer
 from tuner.tuning.request import Request
@@ -328,7 +336,7 @@ def _record(name: str, plan: Plan, db: Path, out: Path) -> None:
                         kept = (
                             trial.samples_ns[:MAX_SAMPLES] if trial.status is not Status.WRONG_RESULT else ()
                         )
-                        source = sources_digest(kernel, problem, device.gpu, trial.configuration)
+                        source = short_implementation(trial.implementation)
                         rows[trial.configuration] = row_of(trial, source, kept)
                     seconds = time.monotonic() - began
                     print(
@@ -337,12 +345,15 @@ def _record(name: str, plan: Plan, db: Path, out: Path) -> None:
                     )
                 recorded.append(RecordedProblem(Problem.from_json(problem.to_json()), rows))
                 # What is whole is kept, come what may; a recording takes the place of another when all of it is there.
-                _write(name, device, recorded, out, whole=len(recorded) == len(plan.problems))
+                _write(kernel, device, recorded, out, whole=len(recorded) == len(plan.problems))
     finally:
         device.close()
 
 
-def _write(name: str, device: Device, recorded: Sequence[RecordedProblem], out: Path, whole: bool) -> None:
+def _write(
+    kernel: KernelSpec, device: Device, recorded: Sequence[RecordedProblem], out: Path, whole: bool
+) -> None:
+    name = kernel.name
     gpu_name = device.gpu.name.removeprefix("NVIDIA ").replace(" ", "_")
     recording = Recording(
         f"{name}-{gpu_name}",
@@ -351,6 +362,7 @@ def _write(name: str, device: Device, recorded: Sequence[RecordedProblem], out: 
         datetime.now(UTC).date().isoformat(),
         {"kernel-tune": __version__, **device.versions},
         tuple(recorded),
+        computation=KernelIdentity(kernel).parts,
     )
     path = out / f"{recording.name}{'' if whole else '.partial'}.json.gz"
     write_recording(path, recording)

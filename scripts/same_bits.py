@@ -97,7 +97,7 @@ def main() -> None:
     gpu = context.describe()
     kernel = load_kernel(given.kernel)
     with Database.open(given.db, write=False) as database:
-        winners = stored_winners(database, gpu, kernel.name).rows
+        winners = stored_winners(database, gpu, kernel).rows
     cases = [Case(stored.run.problem, stored.winner.configuration) for stored in winners]
     helpers = Helpers(context, gpu.arch, CubinCache(cache))
     rows = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from tuner.database.records import Benchmark, Metrics, Winner
 from tuner.errors import SpaceError
 from tuner.formats.foreign_recording import VARIANT
 from tuner.formats.t1 import read_t1
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Resources, Run, RunOptions, Status, Trial, Verification
 from tuner.space.enumeration import enumerate_valid
@@ -46,6 +49,15 @@ CALIBRATION = Calibration(
 )
 
 
+@cache
+def identity_of(kernel: str) -> tuple[str, str]:
+    """Return the digests of a built-in kernel's text and computation; of another kernel made-up ones."""
+    if kernel not in builtin_kernels():
+        return "d1", "c1"
+    identity = KernelIdentity(load_kernel(kernel))
+    return identity.text, identity.computation
+
+
 def make_run(
     run_id: str = "a" * 32,
     problem: Problem = PROBLEM,
@@ -53,6 +65,7 @@ def make_run(
     device: str = "cuda:0",
     conditions: Conditions = Conditions(),  # noqa: B008 - frozen
 ) -> Run:
+    text, computation = identity_of(problem.kernel)
     return Run(
         run_id,
         problem,
@@ -63,11 +76,12 @@ def make_run(
         200,
         4,
         RunOptions(variants=("tiled",)),
-        "d1",
+        text,
         "gemm.toml",
         {"nvrtc": "13.5"},
         conditions,
         CALIBRATION,
+        computation,
     )
 
 
@@ -117,6 +131,7 @@ def make_benchmark(contestant: str = "best", **changes: object) -> Benchmark:
         configuration=make_trial(0).configuration if contestant != "torch" else None,
         winner_id=None,
         kernel_digest="d1",
+        computation="c1",
         time_ns=900.0,
         ci_low_ns=899.0,
         ci_high_ns=901.0,

@@ -18,6 +18,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.stored import identity_of
 from tuner.cli.commands.best import best
 from tuner.cli.commands.db import db
 from tuner.cli.commands.export import export
@@ -54,6 +55,7 @@ def fill(
     options: RunOptions | None = None,
 ) -> None:
     calibration = Calibration({"cold, rested": 0.002}, notes=("clocks are held at 1.2 GHz \x1b[31m",))
+    text, computation = identity_of(problem.kernel)
     run = Run(
         run_id * 32,
         problem,
@@ -66,6 +68,8 @@ def fill(
         conditions=conditions,
         calibration=calibration,
         options=options or RunOptions(),
+        kernel_digest=text,
+        computation=computation,
     )
     best_ns = time_ns
     with Database.open(path) as database:

@@ -8,7 +8,8 @@ import pytest
 
 from tests.test_kernel_file import GOOD, write
 from tuner.kernel.headers import headers_digest, own_headers
-from tuner.kernel.load import content_digest, read_kernel
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import read_kernel
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_results_with_another_header_are_of_another_kernel(tmp_path: Path) -> No
     source = tmp_path / "scale.cu"
     source.write_text("#include <factor.cuh>\n" + source.read_text())
     (tmp_path / "factor.cuh").write_text("constexpr float FACTOR = 2;\n")
-    before = content_digest(read_kernel(path))
-    assert content_digest(read_kernel(path)) == before
+    before = KernelIdentity(read_kernel(path)).text
+    assert KernelIdentity(read_kernel(path)).text == before
     (tmp_path / "factor.cuh").write_text("constexpr float FACTOR = 3;\n")
-    assert content_digest(read_kernel(path)) != before
+    assert KernelIdentity(read_kernel(path)).text != before

@@ -167,7 +167,7 @@ def test_changed_kernel_is_searched_again(
     up(sweep(kernel), device, database)
     device.submitted.clear()
     source = kernel.folder / "scale.cu.j2"
-    source.write_text(source.read_text() + "\n// changed\n")
+    source.write_text(source.read_text() + "\n#define CHANGED\n")
     up(sweep(kernel), device, database)
     assert device.submitted
 

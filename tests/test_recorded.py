@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tuner import paths
-from tuner.formats.recording import read_recording, recorded_kernel, sources_digest
+from tuner.formats.recording import read_recording, recorded_kernel
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
+from tuner.kernel.render import render
 from tuner.model import Status
 from tuner.space.space import SearchSpace
 
@@ -26,8 +28,9 @@ def test_every_kernel_of_the_first_step_is_recorded() -> None:
 def test_rows_belong_to_the_kernel_that_is_replayed(path: Path) -> None:
     recording = read_recording(path)
     kernel = load_kernel(recorded_kernel(path, recording.kernel))
-    draw = random.Random(path.name)
+    draw, identity = random.Random(path.name), KernelIdentity(kernel)
     assert recording.problems
+    assert recording.computation == identity.parts
     for recorded in recording.problems:
         space = SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu)
         left = space.restricted(recorded.rows)
@@ -35,7 +38,9 @@ def test_rows_belong_to_the_kernel_that_is_replayed(path: Path) -> None:
         assert recorded.rows[left.default].status.ranked
         for configuration in draw.sample(list(recorded.rows), min(SAMPLE, len(recorded.rows))):
             row = recorded.rows[configuration]
-            today = sources_digest(kernel, recorded.problem, recording.gpu, configuration)
+            rendered = render(kernel, recorded.problem, recording.gpu, configuration)
+            sources = [source for source, _ in rendered]
+            today = recording.row_digest(identity, configuration.variant, sources)
             assert today == row.source, (
                 f"{recorded.problem} {configuration} renders differently: record again"
             )

@@ -163,7 +163,7 @@ def plain(data: dict[str, Any]) -> dict[str, Any]:
 
 CHANGES: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d.update(format="something else"),
-    lambda d: d.update(version=2),
+    lambda d: d.update(version=3),
     lambda d: d.pop("version"),
     lambda d: d.pop("gpu"),
     lambda d: d.update(gpu=[]),
@@ -226,6 +226,7 @@ FINDINGS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (gpu(clock_hz=-1.0), "gpu.clock_hz is -1.0, not a finite number of at least 0"),
     (gpu(clock_hz=math.nan), "gpu.clock_hz is nan, not a finite number of at least 0"),
     (gpu(memory_bytes_per_s=math.inf), "gpu.memory_bytes_per_s is inf, not a finite number of at least 0"),
+    (lambda d: d.update(computation={}), "computation is empty"),
     (lambda d: d.update(versions=3), "versions is 3, not an object"),
     (lambda d: d["versions"].update(nvrtc=13), "versions.nvrtc is 13, not a line of text"),
     (lambda d: d.update(version="1"), "version is '1', not a whole number"),

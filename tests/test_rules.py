@@ -18,7 +18,8 @@ from tuner.errors import SpaceError, UsageError
 from tuner.expressions.arithmetic import parse
 from tuner.hardware.occupancy import occupancy
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.kernel.load import content_digest, load_kernel
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import RULES, excluded, parse_rules, threads_of, with_rules
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import DEVICE_LIMITS
@@ -181,7 +182,7 @@ extern "C" __global__ void scale__{{ fault }}(const float* x, float* y, long lon
 def test_a_rule_checked_after_compiling_binds_only_its_own_runs(tmp_path: Path) -> None:
     kernel = scale_kernel(tmp_path / "kernel", blocks=(128, 256), items=(1, 4), source=HUNGRY)
     ruled = with_rules(kernel, ["registers"])
-    assert content_digest(ruled) != content_digest(kernel)
+    assert KernelIdentity(ruled).text != KernelIdentity(kernel).text
     device = LocalDevice(0, jobs=2, cache=tmp_path / "cache", worker="tests.faults.fake_worker")
     try:
         with Database.open(tmp_path / "tuning.db") as database:
@@ -203,7 +204,7 @@ def test_a_rule_checked_after_compiling_binds_only_its_own_runs(tmp_path: Path) 
 def test_rules_that_only_narrow_leave_the_kernel_what_it_is(kernel: KernelSpec) -> None:
     """What earlier runs found counts for later ones, as with --fix."""
     narrowed = with_rules(kernel, ["warp_multiple", "occupancy", "divides_sm"])
-    assert content_digest(narrowed) == content_digest(kernel)
+    assert KernelIdentity(narrowed).text == KernelIdentity(kernel).text
     assert with_rules(kernel, ()) is kernel
 
 

@@ -12,7 +12,7 @@ from tests.sessions import only_run, plain, run, sequence
 from tuner.database.database import Database
 from tuner.devices.base import Outcome, RaceRound
 from tuner.errors import DeviceError, Interrupted, TunerError
-from tuner.kernel.load import content_digest
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Configuration,
@@ -186,7 +186,7 @@ def test_changed_kernel_is_not_resumed(database: Database, kernel: KernelSpec) -
     with pytest.raises(Interrupted):
         run(kernel, database, StubDevice(), watcher, stop=stop_after(watcher, 5))
     template = kernel.variants["plain"].launches[0].template
-    template.write_text(template.read_text() + "// another\n")
+    template.write_text(template.read_text().replace("= ", "= 0 + ", 1))
     with pytest.raises(TunerError, match="has changed"):
         run(kernel, database, StubDevice(), resume=True)
 
@@ -221,7 +221,8 @@ def dead_run(
         sampler,
         10,
         1,
-        kernel_digest=content_digest(kernel),
+        kernel_digest=KernelIdentity(kernel).text,
+        computation=KernelIdentity(kernel).computation,
     )
     database.start_run(run_)
     number = 0

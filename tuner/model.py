@@ -265,6 +265,8 @@ class Trial:
     tags: tuple[str, ...] = ()
     sm_clock_hz: float = 0.0
     capped_samples: int = 0
+    implementation: str = ""
+    """Digest of how it computes (:mod:`tuner.kernel.identity`); empty if it was recorded before there was one."""
     id: int | None = None
     """Row number in the database; None if not stored yet."""
 
@@ -344,10 +346,13 @@ class Run:
     """How many configurations may be asked for before the first result is told."""
     options: RunOptions = RunOptions()
     kernel_digest: str = ""
+    """Of the kernel's text (:mod:`tuner.kernel.identity`)."""
     kernel_file: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     conditions: Conditions = field(default_factory=Conditions)
     calibration: Calibration | None = None
+    computation: str = ""
+    """Digest of what is computed (:mod:`tuner.kernel.identity`); empty for a run of before there was one."""
 
     @property
     def replayed(self) -> bool:

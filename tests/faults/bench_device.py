@@ -16,7 +16,7 @@ from tuner.database.records import Winner
 from tuner.devices.base import Contestant, RaceRound
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.baselines import BaselineKind
-from tuner.kernel.load import content_digest
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial, Verification
 
@@ -117,8 +117,10 @@ def remember(
     **changes: object,
 ) -> int:
     """Write a run with one trial, which is its confirmed winner."""
+    identity = KernelIdentity(kernel)
     run = Run(
-        str(uuid.uuid4()), problem, gpu, "cuda:0", 0, "tpe", 1, 1, kernel_digest=content_digest(kernel),
+        str(uuid.uuid4()), problem, gpu, "cuda:0", 0, "tpe", 1, 1, kernel_digest=identity.text,
+        computation=identity.computation,
         kernel_file=str(kernel.file), conditions=conditions,
     )  # fmt: skip
     database.start_run(run)

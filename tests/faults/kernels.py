@@ -10,9 +10,17 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from tuner.formats.recording import RecordedProblem, Recording, Row, sources_digest, write_recording
+from tuner.formats.recording import (
+    RecordedProblem,
+    Recording,
+    Row,
+    short_implementation,
+    write_recording,
+)
 from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
+from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.space.space import SearchSpace
@@ -91,7 +99,9 @@ def synthetic_row(
     kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, index: int
 ) -> Row:
     """Make up what a GPU might have answered: every seventh configuration fails, the others differ."""
-    source = sources_digest(kernel, problem, gpu, configuration)
+    sources = [source for source, _ in render(kernel, problem, gpu, configuration)]
+    implementation = KernelIdentity(kernel).implementation(configuration.variant, sources)
+    source = short_implementation(implementation)
     if index % 7 == 3:
         return Row(Status.WRONG_RESULT, (), None, "c[5] is 1, expected 2", source)
     time_ns = 50_000 + 37 * (index * 7919 % 1009)
@@ -114,9 +124,11 @@ def write_synthetic_recording(
         recorded.append(RecordedProblem(problem, rows))
     name = path.name.removesuffix(".json.gz")
     versions = {"nvrtc": "13.0", "driver": "13.0"}
-    write_recording(
-        path, Recording(name, kernel.name, gpu, date(2026, 1, 1).isoformat(), versions, tuple(recorded))
-    )
+    recording = Recording(
+        name, kernel.name, gpu, date(2026, 1, 1).isoformat(), versions, tuple(recorded),
+        computation=KernelIdentity(kernel).parts,
+    )  # fmt: skip
+    write_recording(path, recording)
     return path
 
 

@@ -10,7 +10,7 @@ from tuner.bench.bench import ratio_columns
 from tuner.conditions import Calibration, Conditions
 from tuner.database.records import Benchmark
 from tuner.hardware.roofline import Roof
-from tuner.kernel.load import content_digest
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.stats import Ratio, Verdict
@@ -98,6 +98,7 @@ def records_of(ablation: Ablation, bench_id: str, versions: Mapping[str, str]) -
     """Return the rows for the database: the configuration itself, and each alternative under its change's name."""
     if ablation.time_ns is None or ablation.low_ns is None or ablation.high_ns is None:
         return []
+    identity = KernelIdentity(ablation.kernel)
     itself = Benchmark(
         bench=bench_id,
         problem=ablation.problem,
@@ -106,7 +107,8 @@ def records_of(ablation: Ablation, bench_id: str, versions: Mapping[str, str]) -
         contestant=ITSELF,
         configuration=ablation.configuration,
         winner_id=None,
-        kernel_digest=content_digest(ablation.kernel),
+        kernel_digest=identity.text,
+        computation=identity.computation,
         time_ns=ablation.time_ns,
         ci_low_ns=ablation.low_ns,
         ci_high_ns=ablation.high_ns,

@@ -18,7 +18,7 @@ from tuner.database.records import Benchmark
 from tuner.devices.base import Contestant, Device, RaceRound
 from tuner.hardware.roofline import Roof, roof_of
 from tuner.kernel.baselines import Baseline
-from tuner.kernel.load import content_digest
+from tuner.kernel.identity import KernelIdentity
 from tuner.model import Configuration, Gpu
 from tuner.space.space import SearchSpace
 from tuner.stats import Ratio, Verdict, median_interval, paired_ratio, verdict
@@ -268,6 +268,7 @@ def records_of(result: Bench, bench_id: str, versions: Mapping[str, str]) -> lis
     """Return the rows that the database keeps of it."""
     target = result.target
     by_best = result.reference == BEST
+    identity = KernelIdentity(target.kernel)
     rows = []
     for entry in result.entries:
         contestant = entry.contestant
@@ -280,7 +281,8 @@ def records_of(result: Bench, bench_id: str, versions: Mapping[str, str]) -> lis
                 contestant=contestant.name,
                 configuration=contestant.configuration,
                 winner_id=target.winner.id if target.winner and contestant.name == BEST else None,
-                kernel_digest=content_digest(target.kernel),
+                kernel_digest=identity.text,
+                computation=identity.computation,
                 time_ns=entry.time_ns,
                 ci_low_ns=entry.low_ns,
                 ci_high_ns=entry.high_ns,

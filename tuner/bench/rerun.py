@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tuner import paths
-from tuner.bench.targets import kernel_of
 from tuner.database.database import Database
 from tuner.devices.choose import open_device
 from tuner.errors import TunerError
-from tuner.formats.recording import short_digest, sources_digest
+from tuner.kernel.identity import KernelIdentity
 from tuner.model import Trial
 from tuner.tuning.trials import trial_of
+from tuner.winners.current import kernel_of
 
 POLL_S = 0.1
 
@@ -25,11 +25,7 @@ def rerun(database: Database, trial_id: int, device: str) -> Trial:
     kernel = kernel_of(run)
     opened = open_device(device, kernel.name, 1, paths.cubins())
     try:
-        if trial.configuration.variant not in kernel.variants or (
-            trial.sources
-            and short_digest(trial.sources)
-            != sources_digest(kernel, run.problem, run.gpu, trial.configuration)
-        ):
+        if not KernelIdentity(kernel).current(run, trial):
             raise TunerError(f"{kernel.name} has changed since trial {trial_id}", "tune it again")
         opened.prepare(kernel, run.problem, run.seed, run.conditions, run.options.truth)
         opened.submit(trial.number, trial.configuration)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.database.database import Database
 from tuner.database.records import Filters, Selection, StoredWinner
 from tuner.devices.base import Device
-from tuner.errors import TunerError, UsageError, suggestion
+from tuner.errors import UsageError, suggestion
 from tuner.kernel.baselines import Baseline, baselines_of, parse_baseline
-from tuner.kernel.load import builtin_kernels, content_digest, load_kernel
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Gpu, Problem, Run
+from tuner.model import Gpu, Problem
 from tuner.space.validity import invalid_reason
+from tuner.winners.current import KernelState, best_winners
 
 BEST, DEFAULT = "best", "default"
 """Names of the stored winner and of the kernel's default configuration."""
@@ -55,26 +55,21 @@ class Against:
     """Whether the user named them: one that cannot be run is then a failure."""
 
 
-def stored_winners(database: Database, gpu: Gpu, kernel: str = "") -> Selection[StoredWinner]:
-    """Return the confirmed winners on GPUs of this name: the best of each problem and conditions."""
-    winners = database.best(Filters(kernel=kernel, gpu=gpu.name, exportable=True, replayed=False))
-    return Selection([stored for stored in winners.rows if stored.run.gpu.name == gpu.name], winners.damaged)
+def stored_winners(database: Database, gpu: Gpu, kernel: KernelSpec | None = None) -> Selection[StoredWinner]:
+    """Return the confirmed winners on GPUs of this name: the best of each problem and conditions.
 
-
-def kernel_of(run: Run) -> KernelSpec:
-    """Load the kernel of a stored run: from its file, or the built-in one of its name.
-
-    Raises:
-        TunerError: neither is there any more, or the run is another tool's.
+    Args:
+        database: has them.
+        gpu: where they were measured.
+        kernel: what they have to compute; winners of all kernels without it.
     """
-    if run.foreign:
-        raise TunerError(
-            f"run {run.id[:8]} comes from another tool's file ({run.foreign}), which has no kernel to run",
-            "tune the kernel itself: tune --kernel FILE.toml",
-        )
-    name = run.problem.kernel
-    builtin = name in builtin_kernels() and not Path(run.kernel_file).is_file()
-    return load_kernel(name if builtin else run.kernel_file)
+    filters = Filters(
+        kernel=kernel.name if kernel else "", gpu=gpu.name, exportable=True, replayed=False,
+        computations=KernelIdentity(kernel).computations if kernel else (),
+    )  # fmt: skip
+    winners = best_winners(database, filters)
+    here = [w.stored for w in winners.rows if w.stored.run.gpu.name == gpu.name]
+    return Selection(here, winners.damaged)
 
 
 def targets_of(
@@ -120,7 +115,7 @@ def targets_of(
             notes.append(f"the best is the configuration tuned for {text}")
         if run.conditions != conditions:
             notes.append(f"it was tuned {run.conditions}")
-        notes += _changed(kernel, run)
+        notes += _changed(kernel, stored)
         return [Target(kernel, problem, conditions, why, stored, "", tuple(notes))]
     notes.append("nothing was tuned for these dtypes and options: only the default configuration is timed")
     return [Target(kernel, problem, conditions, why, notes=tuple(notes))]
@@ -164,14 +159,12 @@ def choose_against(kernel: KernelSpec, names: Sequence[str]) -> Against:
 def _as_tuned(device: Device, kernel: KernelSpec, stored: StoredWinner) -> Target:
     run = stored.run
     broken = invalid_reason(kernel, run.problem, device.gpu, stored.winner.configuration)
-    notes = tuple(_changed(kernel, run))
+    notes = tuple(_changed(kernel, stored))
     return Target(kernel, run.problem, run.conditions, "as it was tuned", stored, broken, notes)
 
 
-def _changed(kernel: KernelSpec, run: Run) -> list[str]:
-    return (
-        [] if run.kernel_digest == content_digest(kernel) else ["the kernel has changed since it was tuned"]
-    )
+def _changed(kernel: KernelSpec, stored: StoredWinner) -> list[str]:
+    return [] if KernelIdentity(kernel).current(stored.run, stored.trial) else [str(KernelState.CHANGED)]
 
 
 def _nearest(problem: Problem, winners: Sequence[StoredWinner], conditions: Conditions) -> list[StoredWinner]:

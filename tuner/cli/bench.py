@@ -14,7 +14,7 @@ from tuner import __version__, paths
 from tuner.bench.bench import Bench, SpeedCheck, check, records_of
 from tuner.bench.bench import bench as time_again
 from tuner.bench.report import bench_as_json, check_text, draw, show_bench, show_check
-from tuner.bench.targets import Target, choose_against, kernel_of, stored_winners, targets_of
+from tuner.bench.targets import Target, choose_against, stored_winners, targets_of
 from tuner.cli.history import problem_filter, show_benches
 from tuner.cli.problems import make_problems
 from tuner.cli.resume import given_options
@@ -29,6 +29,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem
 from tuner.report.plots import check_plot
 from tuner.report.tables import say, show_json
+from tuner.winners.current import kernel_of
 
 OF_A_MEASUREMENT = {
     "checking": "--check",
@@ -187,7 +188,7 @@ def _targets(
     device: Device, database: Database, wanted: _Wanted, results: _Results, *, checking: bool
 ) -> list[Target]:
     """Return what is timed; of several problems, one that cannot be timed is reported and left out."""
-    winners = stored_winners(database, device.gpu, wanted.kernel.name if wanted.kernel else "")
+    winners = stored_winners(database, device.gpu, wanted.kernel)
     for line in winners.damaged:
         say(f"left out: {line}; run: tune db check")
     to_do: list[tuple[Problem, StoredWinner | None]]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tuner.cli.filters import origin, parse_filters, print_records, report_damage
 from tuner.database.database import Database
-from tuner.database.records import Selection, StoredWinner, Winner
+from tuner.database.records import Filters, Winner
 from tuner.errors import DatabaseError, suggestion
 from tuner.kernel.load import builtin_kernels
 from tuner.report import tables
+from tuner.winners.current import BestWinner, KernelState, best_winners
 
 WINNER_HEADS = (
     *("kernel", "problem", "gpu", "configuration", "time", "rate", "of peak", "timed", "versus default"),
@@ -26,12 +28,17 @@ def best(db: Path, replayed: bool, **options: Any) -> None:
     """
     filters = parse_filters(options, replayed=None if replayed else False)
     with Database.open(db, write=False) as database:
-        winners = database.best(filters)
-        every = winners if winners.rows else database.best()
+        winners = best_winners(database, filters)
+        every = winners.rows if winners.rows else best_winners(database, Filters()).rows
     report_damage(winners)
     if options["as_json"] or options["as_csv"]:
         print_records(
-            options, [tables.winner_record(stored) for stored in winners.rows], tables.WINNER_COLUMNS
+            options,
+            [
+                {**tables.winner_record(winner.stored), "kernel_state": winner.state.name.lower()}
+                for winner in winners.rows
+            ],
+            (*tables.WINNER_COLUMNS, "kernel_state"),
         )
     elif winners.rows:
         rows = [
@@ -45,20 +52,21 @@ def best(db: Path, replayed: bool, **options: Any) -> None:
                 tables.percent(stored.metrics.speed_of_light),
                 stored.run.conditions,
                 tables.speedup(*_versus_default(stored.winner)),
-                _confirmation(stored.winner, stored.run.replayed),
+                _confirmation(stored.winner, stored.run.replayed, winner.state),
                 stored.winner.trial_id,
                 origin(stored.run.replayed),
             )
-            for stored in winners.rows
+            for winner in winners.rows
+            for stored in (winner.stored,)
         ]
         tables.show(WINNER_HEADS, rows, right=("time", "rate", "of peak", "trial"))
     if not winners.rows:
         raise DatabaseError(f"no winner in {db} fits", _how_to_find_one(options["kernel"], every, replayed))
 
 
-def _how_to_find_one(kernel: str | None, every: Selection[StoredWinner], replayed: bool) -> str:
+def _how_to_find_one(kernel: str | None, every: Sequence[BestWinner], replayed: bool) -> str:
     """Say what to do where nothing fits: of the kernel there may be winners that a filter leaves out."""
-    stored = {winner.run.problem.kernel for winner in every.rows}
+    stored = {winner.stored.run.problem.kernel for winner in every}
     more = "" if replayed else ", or add --replayed"
     if stored and (not kernel or kernel in stored):
         return f"leave out a filter{more}"
@@ -71,7 +79,9 @@ def _versus_default(winner: Winner) -> tuple[float | None, float | None, float |
     return winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict
 
 
-def _confirmation(winner: Winner, replayed: bool) -> str:
+def _confirmation(winner: Winner, replayed: bool, standing: KernelState) -> str:
+    if standing is KernelState.CHANGED:
+        return f"no: {standing}"
     if replayed:
         return "recorded samples only, not confirmed"
     if not winner.exportable:

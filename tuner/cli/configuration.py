@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.bench.targets import kernel_of
 from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.problems import make_problems
 from tuner.conditions import Conditions
@@ -13,12 +12,14 @@ from tuner.database.database import Database
 from tuner.database.records import Filters, StoredTrial, StoredWinner
 from tuner.errors import UsageError, suggestion
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.kernel.load import content_digest, load_kernel
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
+from tuner.winners.current import KernelState, best_winners, kernel_of
 
 
 @dataclass(frozen=True)
@@ -227,11 +228,12 @@ def _winner(
         kernel=kernel.name,
         gpu=gpu.name if gpu else "",
         problem_key=problem.key,
+        computations=KernelIdentity(kernel).computations,
         exportable=True,
         replayed=replayed,
     )
     with Database.open(given.db, write=False) as database:
-        winners = database.best(filters).rows
+        winners = [winner.stored for winner in best_winners(database, filters).rows]
     fitting = [stored for stored in winners if gpu is None or stored.run.gpu.name == gpu.name]
     return max(fitting, key=lambda stored: stored.created_at, default=None)
 
@@ -250,5 +252,4 @@ def _gpu_text(gpu: Gpu | None) -> str:
 
 
 def _changed(kernel: KernelSpec, stored: StoredTrial | StoredWinner) -> tuple[str, ...]:
-    same = stored.run.kernel_digest == content_digest(kernel)
-    return () if same else ("the kernel has changed since it was tuned",)
+    return () if KernelIdentity(kernel).current(stored.run, stored.trial) else (str(KernelState.CHANGED),)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tuner.bench.targets import kernel_of
+from tuner.cli.filters import kernel_filters
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredWinner
 from tuner.errors import DatabaseError, UsageError
@@ -18,6 +18,7 @@ from tuner.export.needs import KernelFiles
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.model import Configuration
 from tuner.report.terminal import printable
+from tuner.winners.current import Kernels, KernelState, kernel_of, refuse_namesakes
 
 
 def export(
@@ -47,17 +48,25 @@ def export(
     except DatabaseError as error:
         raise UsageError(error.problem, "for example --namespace tuned_gemm") from None
     filters = Filters(
-        kernel=kernel, gpu=gpu, dtype=dtype, exportable=True, replayed=None if replayed else False,
+        **kernel_filters(kernel), gpu=gpu, dtype=dtype, exportable=True, replayed=None if replayed else False,
         mode=mode or "", regime=regime,
     )  # fmt: skip
     with Database.open(db, write=False) as database:
-        winners = database.winners(filters)
+        winners, tuned = database.winners(filters), Kernels()
         # Another tool's recording has no kernel of ours that a program could launch.
-        chosen, several = latest_mode([stored for stored in winners.rows if not stored.run.foreign])
+        ours = [(stored, tuned.state(stored)) for stored in winners.rows if not stored.run.foreign]
+        changed = [stored for stored, state in ours if state is KernelState.CHANGED]
+        exportable = [stored for stored, state in ours if state is not KernelState.CHANGED]
+        refuse_namesakes(exportable)
+        chosen, several = latest_mode(exportable)
         fallbacks = {stored.run.problem.kernel: default_of(database, stored) for stored in reversed(chosen)}
         otherwise = [] if chosen else database.winners(replace(filters, mode="", regime="")).rows
     for line in winners.damaged:
         click.echo(f"left out: {printable(line)}", err=True)
+    told = {_where(stored) for stored in exportable}
+    for where in dict.fromkeys(_where(stored) for stored in changed):
+        if where not in told:
+            click.echo(f"left out: {printable(where)}: {KernelState.CHANGED}", err=True)
     if not chosen:
         raise DatabaseError(f"no confirmed winner in {db} fits", _remedy(kernel, replayed, otherwise))
     if several:
@@ -73,6 +82,10 @@ def export(
     many = f"{len(chosen)} configuration{'s' * (len(chosen) > 1)}"
     kernels = f"{len(fallbacks)} kernel{'s' * (len(fallbacks) > 1)}"
     click.echo(f"wrote {many} of {kernels} to {output}")
+
+
+def _where(stored: StoredWinner) -> str:
+    return f"{stored.run.problem} on {stored.run.gpu.name}"
 
 
 def latest_mode(winners: Sequence[StoredWinner]) -> tuple[list[StoredWinner], int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tuner.bench.targets import kernel_of
+from tuner.cli.filters import kernel_filters
 from tuner.cli.resume import given_options
 from tuner.database.database import Database
 from tuner.database.records import Filters
@@ -19,9 +19,10 @@ from tuner.formats.optuna_storage import write_study
 from tuner.formats.results import Results, results_of
 from tuner.formats.t1 import t1_of
 from tuner.formats.t4 import t4_of
-from tuner.kernel.load import content_digest
+from tuner.kernel.identity import KernelIdentity
 from tuner.report.tables import say
 from tuner.report.terminal import printable
+from tuner.winners.current import kernel_of
 
 
 def export(
@@ -47,7 +48,7 @@ def export(
     if given_options({"namespace": "--namespace"}):
         raise UsageError("--namespace is for headers", f"leave it out with --format {kind}")
     filters = Filters(
-        kernel=kernel, gpu=gpu, dtype=dtype, mode=mode or "", run=run_id, variant=variant,
+        **kernel_filters(kernel), gpu=gpu, dtype=dtype, mode=mode or "", run=run_id, variant=variant,
         regime=regime if given_options({"regime": "--regime"}) else "",
         replayed=None if replayed or run_id else False,
     )  # fmt: skip
@@ -96,7 +97,7 @@ def _space(results: Results) -> dict[str, Any]:
         )
     kernel = kernel_of(run)
     variant = kernel.variants.get(results.variants[0])
-    if variant is None or content_digest(kernel) != run.kernel_digest:
+    if variant is None or not KernelIdentity(kernel).same_text(run):
         raise TunerError(f"{kernel.name} has changed since run {run.id}", "tune it again")
     if left := len(variant.constraints_after):
         say(f"{left} constraints on what the compiler reports are left out: the T1 format knows none")

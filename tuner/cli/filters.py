@@ -12,6 +12,8 @@ import click
 from tuner.cli.problems import whole_number
 from tuner.database.records import Filters, Selection
 from tuner.errors import UsageError
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import load_kernel
 from tuner.report import tables
 from tuner.report.terminal import printable
 
@@ -77,15 +79,28 @@ def parse_filters(options: dict[str, Any], **more: Any) -> Filters:
     """
     if options["as_json"] and options["as_csv"]:
         raise UsageError("--json and --csv exclude each other", "give one of them")
-    plain = ("kernel", "gpu", "dtype", "variant", "mode", "regime")
+    plain = ("gpu", "dtype", "variant", "mode", "regime")
     named: dict[str, Any] = {name: options[name] or "" for name in plain}
     return Filters(
+        **kernel_filters(options["kernel"]),
         sizes=parse_sizes(options["sizes"]),
         since=parse_since(options["since"]),
         run=options["run_id"],
         **named,
         **more,
     )
+
+
+def kernel_filters(kernel: str) -> dict[str, Any]:
+    """Return the filters for ``--kernel``: a name, or a kernel's file, which means what that kernel computes.
+
+    Raises:
+        TunerError: the file cannot be read.
+    """
+    if not (kernel.endswith(".toml") or "/" in kernel):
+        return {"kernel": kernel or ""}
+    spec = load_kernel(kernel)
+    return {"kernel": spec.name, "computations": KernelIdentity(spec).computations}
 
 
 def report_damage(rows: Selection[Any]) -> None:

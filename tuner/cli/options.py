@@ -135,7 +135,7 @@ def timed_filter_options(regime: str | None = None) -> Option:
 
 
 kind_filter_options: Option = all_of(
-    click.option("--kernel", default="", metavar="NAME", help="Only this kernel."),
+    click.option("--kernel", default="", metavar="NAME|FILE", help="Only this kernel."),
     click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this."),
     click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype."),
 )

@@ -138,7 +138,7 @@ def _winners(given: ConfigurationArguments, gpu: Gpu) -> _Chosen:
     """Return a kernel's stored winners that can be run here, each configuration once for a dtype and options."""
     kernel, problem = named_problem(given)
     with Database.open(given.db) as database:
-        stored = stored_winners(database, gpu, kernel.name).rows
+        stored = stored_winners(database, gpu, kernel).rows
     pairs: dict[tuple[str, Configuration], tuple[Problem, Configuration]] = {}
     notes = []
     for winner in stored:

@@ -27,6 +27,7 @@ from tuner.compile.nvrtc import (
 )
 from tuner.errors import CompileError, KernelError, TunerError
 from tuner.kernel.headers import headers_digest
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render_launch
@@ -53,7 +54,7 @@ class Compiler:
 
     def __init__(self, cache: CubinCache | None) -> None:
         self.cache = cache
-        self._kernel = functools.lru_cache(maxsize=4)(read_kernel)
+        self._identity = functools.lru_cache(maxsize=4)(_identity)
 
     def answer(self, request: CompileRequest) -> Compilation:
         """Compile what a request names; a failure comes with what was done before it."""
@@ -61,14 +62,16 @@ class Compiler:
             return self._compile_all(request)
         gpu = request.gpu
         try:
-            kernel = self._kernel(request.kernel_file)
+            identity = self._identity(request.kernel_file)
         except KernelError as error:  # it was changed while the run goes on
             return Compilation(Status.COMPILE_ERROR, str(error))
         try:
-            plan = make_plan(kernel, request.problem, gpu, request.configuration)
+            plan = make_plan(identity.kernel, request.problem, gpu, request.configuration)
         except TunerError as error:
             return Compilation(Status.INVALID_CONFIG, str(error))
         compilation = self._compile_all(request)
+        implementation = identity.implementation(request.configuration.variant, compilation.sources)
+        compilation = structs.replace(compilation, implementation=implementation)
         return with_occupancy(compilation, plan, gpu) if compilation.status is Status.OK else compilation
 
     def _compile_all(self, request: CompileRequest) -> Compilation:
@@ -102,7 +105,7 @@ class Compiler:
         if isinstance(request, SourceRequest):
             yield _Source(request.source, request.entry, (), (request.include,), with_locations)
             return
-        kernel = self._kernel(request.kernel_file)
+        kernel = self._identity(request.kernel_file).kernel
         problem, gpu, configuration = request.problem, request.gpu, request.configuration
         if request.reference:
             assert kernel.reference.cuda is not None
@@ -145,6 +148,10 @@ class Compiler:
             compiled = compile_source(text, entry, arch, options, include)
             self.cache.put(key, compiled)
         return compiled
+
+
+def _identity(file: Path) -> KernelIdentity:
+    return KernelIdentity(read_kernel(file))
 
 
 def main() -> None:

@@ -26,6 +26,8 @@ _NOT_CONTENT = {
     "benchmarks": {"id", "digest"},
 }
 """Columns that may change without the row becoming another one."""
+ADDED = frozenset(("computation", "implementation"))
+"""Columns of schema 3, which count in a digest where they hold something: the rows of before keep theirs."""
 
 
 class Damaged(Exception):  # noqa: N818 - a finding; the reader decides what becomes of it
@@ -48,7 +50,8 @@ def content_digest(row: Mapping[str, Any], ignored: Collection[str]) -> str:
     Raises:
         ValueError: an infinity or a NaN, or text that UTF-8 cannot hold.
     """
-    return digest({n: v.hex() if isinstance(v, bytes) else v for n, v in row.items() if n not in ignored})
+    content = {n: v for n, v in row.items() if n not in ignored and not (v == "" and n in ADDED)}
+    return digest({n: v.hex() if isinstance(v, bytes) else v for n, v in content.items()})
 
 
 def sealed(table: str, /, **row: Any) -> dict[str, Any]:

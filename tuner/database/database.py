@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from tuner.database.records import Benchmark, CheckReport, Merged, Metrics, Winn
 from tuner.errors import DatabaseError
 from tuner.model import Configuration, Problem, Run, Status, Trial, digest
 
+_ADOPTED = ("computation", "kernel_digest", "digest")
 STATES = ("running", "finished", "interrupted", "failed")
 
 
@@ -138,6 +139,26 @@ class Database(Queries):
             )
             self.forget_runs()
             return trials
+
+    def adopt_runs(self, kernel: str, legacy: Callable[[], str], computation: str, text: str) -> None:
+        """Identify the runs of before there were identities whose kernel's text is still the same.
+
+        Args:
+            kernel: its name.
+            legacy: the digest of its text as those runs have it; asked for only where there is such a run.
+            computation: the digest of what it computes.
+            text: the digest of its text.
+        """
+        which = "kernel = ? AND computation = '' AND kernel_digest = ?"
+        if not self.tables["runs"].count_where("kernel = ? AND computation = ''", [kernel]):
+            return
+        with self.transaction():
+            for row in self.rows_where("runs", which, kernel, legacy()):
+                if cells.intact("runs", row):
+                    row.update(computation=computation, kernel_digest=text)
+                    row["digest"] = cells.row_digest("runs", row)
+                    self.tables["runs"].update(row["id"], {name: row[name] for name in _ADOPTED})
+            self.forget_runs()
 
     # -- attempts and trials
 

@@ -89,6 +89,14 @@ CREATE INDEX benchmarks_by_problem ON benchmarks (kernel, problem_key, gpu_name,
 """
 
 
+VERSION_3 = """
+ALTER TABLE runs ADD COLUMN computation TEXT NOT NULL DEFAULT '';
+ALTER TABLE trials ADD COLUMN implementation TEXT NOT NULL DEFAULT '';
+ALTER TABLE benchmarks ADD COLUMN computation TEXT NOT NULL DEFAULT '';
+"""
+"""No row is sealed anew: an added column counts in a row's digest where it is not empty (``cells.ADDED``)."""
+
+
 def create_tables(connection: sqlite3.Connection) -> None:
     """Make the tables of version 1."""
     _execute(connection, VERSION_1)
@@ -121,6 +129,15 @@ def add_conditions(connection: sqlite3.Connection) -> None:
     _reseal(connection, "winners", {"id", "digest"}, {"mode", "regime"})
 
 
+def add_identities(connection: sqlite3.Connection) -> None:
+    """Make room for what identifies a computation and how it is done.
+
+    Rows of before have neither. A run's are filled in when its kernel is tuned again and its text is still the same
+    (:meth:`tuner.database.database.Database.adopt_runs`).
+    """
+    _execute(connection, VERSION_3)
+
+
 def _execute(connection: sqlite3.Connection, statements: str) -> None:
     for statement in statements.split(";\n"):  # executescript would end the transaction
         if statement.strip():
@@ -151,5 +168,9 @@ def _trial_of_version_2(row: dict[str, Any]) -> dict[str, Any]:
     return {**more, "status": "too_fast" if "than the hardware needs" in row["error"] else "clock_mismatch"}
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (create_tables, add_conditions)
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
+    create_tables,
+    add_conditions,
+    add_identities,
+)
 """The step at index i takes a file from version i to version i + 1."""

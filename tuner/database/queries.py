@@ -27,7 +27,7 @@ from tuner.model import Configuration, Problem, Run, Status, Trial
 Record = TypeVar("Record")
 _TRIALS = "SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE"
 _NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
-_COMPARABLE = f"r.kernel_digest = ? AND r.replayed = ? AND t.mode = ? AND t.regime = ? AND {_NOT_SUSPECT}"
+_COMPARABLE = f"r.replayed = ? AND t.mode = ? AND t.regime = ? AND {_NOT_SUSPECT}"
 BEST_KNOWN_TRIED = 10
 """Rows read for the fastest trial: enough to find an intact one in a file with single damaged rows."""
 
@@ -64,25 +64,28 @@ class Queries(Reader):
         Those with a suspect time are left out.
         """
         stored = self.select(
-            f"{_TRIALS} {_COMPARABLE} AND r.problem_key = ? AND r.gpu_name = ? AND r.id != ? "
+            f"{_TRIALS} {_COMPARABLE} AND r.kernel_digest = ? AND r.problem_key = ? AND r.gpu_name = ? AND r.id != ? "
             "ORDER BY t.time_ns IS NULL, t.time_ns, t.id",
-            *(*_comparable(run), run.problem.key, run.gpu.name, run.id),
+            *(*_comparable(run), run.kernel_digest, run.problem.key, run.gpu.name, run.id),
         )
         return [earlier.trial for earlier in self._trials_of(stored).rows]
 
     def related_trials(self, run: Run, limit: int) -> list[tuple[Run, list[Trial]]]:
-        """Return the ranked trials of this kernel text and these conditions at other problems and on other GPUs.
+        """Return the ranked trials of this computation and these conditions at other problems and on other GPUs.
 
-        All runs of one problem on one GPU are together; what is newest comes first, up to ``limit`` trials.
+        Those of this problem on this GPU are among them where the kernel's text was another. All runs of one problem,
+        GPU and text are together; what is newest comes first, up to ``limit`` trials.
         """
         stored = self.select(
-            f"{_TRIALS} {_COMPARABLE} AND r.kernel = ? AND NOT (r.problem_key = ? AND r.gpu_name = ?) "
+            f"{_TRIALS} {_COMPARABLE} AND r.kernel = ? AND r.computation = ? "
+            "AND NOT (r.problem_key = ? AND r.gpu_name = ? AND r.kernel_digest = ?) "
             "AND t.time_ns IS NOT NULL ORDER BY t.id DESC LIMIT ?",
-            *(*_comparable(run), run.problem.kernel, run.problem.key, run.gpu.name, limit),
+            *(*_comparable(run), run.problem.kernel, run.computation),
+            *(run.problem.key, run.gpu.name, run.kernel_digest, limit),
         )
-        related: dict[tuple[str, str], tuple[Run, list[Trial]]] = {}
+        related: dict[tuple[str, str, str], tuple[Run, list[Trial]]] = {}
         for other in self._trials_of(stored).rows:
-            key = other.run.problem.key, other.run.gpu.name
+            key = other.run.problem.key, other.run.gpu.name, other.run.kernel_digest
             related.setdefault(key, (other.run, []))[1].append(other.trial)
         return list(related.values())
 
@@ -91,14 +94,16 @@ class Queries(Reader):
         problem: Problem,
         gpu_name: str,
         conditions: Conditions = Conditions(),  # noqa: B008 - frozen
+        computation: str = "",
     ) -> tuple[Configuration, float] | None:
         """Return the fastest exportable winner measured so on this GPU, else its fastest verified trial.
 
-        A trial whose time is suspect does not count.
+        A trial whose time is suspect does not count. With ``computation`` only what computed that counts.
         """
         filters = Filters(
-            problem_key=problem.key, replayed=False, mode=str(conditions.mode), regime=str(conditions.regime)
-        )
+            problem_key=problem.key, computations=(computation,) if computation else (), replayed=False,
+            mode=str(conditions.mode), regime=str(conditions.regime),
+        )  # fmt: skip
         winners = self.winners(replace(filters, exportable=True)).rows
         times = [(w.winner.time_ns, w.winner.configuration) for w in winners if w.run.gpu.name == gpu_name]
         if times:
@@ -146,14 +151,25 @@ class Queries(Reader):
 
         return _selection(winners, decode)
 
-    def best(self, filters: Filters = Filters()) -> Selection[StoredWinner]:  # noqa: B008
-        """Return the best winner of each problem, GPU and conditions."""
+    def best(
+        self,
+        filters: Filters = Filters(),  # noqa: B008
+        current: Callable[[StoredWinner], bool] | None = None,
+    ) -> Selection[StoredWinner]:
+        """Return the best winner of each computation, problem, GPU and conditions.
+
+        Args:
+            filters: which count.
+            current: tells whether a winner's kernel is still what it was: such a one goes before the others.
+        """
         winners = self.winners(filters)
-        best: dict[tuple[str, str, Conditions], StoredWinner] = {}
+        groups: dict[tuple[str, str, str, Conditions], list[StoredWinner]] = {}
         for stored in winners.rows:
             run = stored.run
-            best.setdefault((run.problem.key, run.gpu.name, run.conditions), stored)
-        return Selection(list(best.values()), winners.damaged)
+            key = run.computation or run.kernel_digest, run.problem.key, run.gpu.name, run.conditions
+            groups.setdefault(key, []).append(stored)
+        best = [next(filter(current, group), group[0]) if current else group[0] for group in groups.values()]
+        return Selection(best, winners.damaged)
 
     def benchmarks(self, filters: Filters = Filters(), limit: int = 0) -> Selection[Benchmark]:  # noqa: B008
         """Return the intact contestants that fit, newest first, those of one time as they were recorded.
@@ -190,7 +206,7 @@ class Queries(Reader):
 
 
 def _comparable(run: Run) -> tuple[Any, ...]:
-    return run.kernel_digest, int(run.replayed), str(run.conditions.mode), str(run.conditions.regime)
+    return int(run.replayed), str(run.conditions.mode), str(run.conditions.regime)
 
 
 def _selection(

@@ -92,6 +92,8 @@ class Benchmark:
     winner_id: int | None
     """The row of the winner whose configuration it is; the winner may be one of another size."""
     kernel_digest: str
+    computation: str
+    """Both as of a run: :class:`tuner.model.Run`."""
     time_ns: float
     """Median of the samples."""
     ci_low_ns: float
@@ -184,6 +186,8 @@ class Filters:
     run: str = ""
     """The start of a run's id."""
     problem_key: str = ""
+    computations: tuple[str, ...] = ()
+    """Digests of what was computed; those of runs of schema 2 go by their kernel's text."""
     replayed: bool | None = None
     exportable: bool | None = None
     """Only for winners."""
@@ -197,6 +201,10 @@ class Filters:
         parts: list[tuple[str, list[Any]]] = [("1", [])]
         columns = ("kernel", "dtype", "variant", "problem_key", "mode", "regime")
         parts += [(f"t.{name} = ?", [value]) for name in columns if (value := getattr(self, name))]
+        if self.computations:
+            marks = ", ".join("?" * len(self.computations))
+            which = "CASE r.computation WHEN '' THEN r.kernel_digest ELSE r.computation END"
+            parts.append((f"{which} IN ({marks})", list(self.computations)))
         if self.gpu:
             parts.append(("instr(lower(t.gpu_name), lower(?)) > 0", [self.gpu]))
         for name, size in self.sizes.items():

@@ -41,6 +41,7 @@ def encode_run(run: Run, owner: str) -> dict[str, Any]:
         owner=owner,
         kernel_file=cells.storable(run.kernel_file),
         kernel_digest=run.kernel_digest,
+        computation=run.computation,
         **_described(run.problem, run.gpu, run.conditions),
         device=run.device,
         replayed=int(run.replayed),
@@ -63,7 +64,7 @@ def decode_run(row: Mapping[str, Any]) -> Run:
             row["id"], problem, gpu, row["device"], row["seed"], _sampler(row), row["trials_requested"],
             row["lookahead"], RunOptions.from_json(cells.from_json(row["narrowing"])), row["kernel_digest"],
             row["kernel_file"], cells.from_json(row["versions"]), cells.decode_conditions(row),
-            cells.decode_calibration(row["calibration"]),
+            cells.decode_calibration(row["calibration"]), row["computation"],
         )  # fmt: skip
 
 
@@ -96,6 +97,7 @@ def encode_trial(run: Run, trial: Trial, metrics: Metrics, source_digests: list[
         tags=cells.to_json(list(trial.tags)),
         capped_samples=int(trial.capped_samples),
         outliers=cells.outliers_in(samples, len(trial.samples_ns)),
+        implementation=trial.implementation,
     )
 
 
@@ -112,6 +114,7 @@ def decode_trial(row: Mapping[str, Any], run: Run) -> StoredTrial:
             "measure_s",
             "sm_clock_hz",
             "capped_samples",
+            "implementation",
             "id",
         )
         trial = Trial(
@@ -176,6 +179,7 @@ def encode_benchmark(benchmark: Benchmark, winner_run: str | None, created_at: s
         "benchmarks",
         bench=benchmark.bench,
         kernel_digest=benchmark.kernel_digest,
+        computation=benchmark.computation,
         **_described(benchmark.problem, benchmark.gpu, benchmark.conditions),
         contestant=cells.storable(benchmark.contestant),
         variant=None if configuration is None else configuration.variant,
@@ -206,6 +210,7 @@ def decode_benchmark(row: Mapping[str, Any], winner_id: int | None) -> Benchmark
             "bench",
             "contestant",
             "kernel_digest",
+            "computation",
             "verdict",
             "noise_floor",
             "sm_clock_hz",

@@ -22,7 +22,8 @@ from tuner.devices.base import (
     say_nothing,
 )
 from tuner.errors import KernelError, RecordingError
-from tuner.formats.recording import RecordedProblem, Recording, Row, read_recording, short_digest
+from tuner.formats.recording import RecordedProblem, Recording, Row, read_recording
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Status, Value, Verification
@@ -59,6 +60,7 @@ class ReplayDevice(Device):
         self._recorded: RecordedProblem
         self._rows: dict[tuple[str, frozenset[tuple[str, Value]]], Row] = {}
         self._kernel: KernelSpec
+        self._identity: KernelIdentity
 
     def choose_conditions(
         self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
@@ -82,12 +84,27 @@ class ReplayDevice(Device):
         if kernel != self.recording.kernel:
             raise RecordingError(f"{self.name} is a recording of {self.recording.kernel}, not of {kernel}")
 
+    def _refuse_changed(self, kernel: KernelSpec) -> None:
+        """Refuse a kernel that computes something else than what was recorded."""
+        recorded, parts = self.recording.computation, self._identity.parts
+        if not recorded:
+            self.say(
+                f"{self.name} is of an older format: whether {kernel.name} still computes the same is not known"
+            )
+        elif differing := [name for name, part in parts.items() if recorded.get(name) != part]:
+            raise RecordingError(
+                f"{self.name} was recorded of another {kernel.name}: its {' and '.join(differing)} differ",
+                f"--device replay needs {kernel.name} as it was; leave it out on a machine with a GPU",
+            )
+
     def _prepare(
         self, kernel: KernelSpec, problem: Problem, seed: int, conditions: Conditions, truth: Problem | None
     ) -> None:
         """Find the problem in the recording."""
         self.conditions, self._outcomes = conditions, []
         self.refuse_other(kernel.name)
+        self._identity = KernelIdentity(kernel)
+        self._refuse_changed(kernel)
         for recorded in self.recording.problems:
             if recorded.problem == problem:
                 self._kernel, self._recorded = kernel, recorded
@@ -121,9 +138,13 @@ class ReplayDevice(Device):
             compilation, measurement = Compilation(status, said), Measurement(status, error=said)
         else:
             resources = (row.resources,) if row.resources else ()
-            compilation = Compilation(Status.OK, sources=sources, resources=resources)
+            variant = configuration.variant
+            implementation = self._identity.implementation(variant, sources)
+            compilation = Compilation(
+                Status.OK, sources=sources, resources=resources, implementation=implementation
+            )
             measurement = _measurement(row)
-            if short_digest(sources) != row.source:
+            if self.recording.row_digest(self._identity, variant, sources) != row.source:
                 changed = "the kernel has changed since this was recorded"
                 measurement = Measurement(Status.INVALID_CONFIG, error=changed)
         self._outcomes.append(Outcome(number, configuration, compilation, measurement))

@@ -51,6 +51,11 @@ class Expression:
     def __repr__(self) -> str:
         return f"Expression({self.text!r})"
 
+    @property
+    def canonical(self) -> str:
+        """The text without what does not count: white space, and parentheses that change nothing."""
+        return ast.unparse(self._body)
+
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         """Return the value for one set of names.
 

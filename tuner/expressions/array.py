@@ -52,6 +52,11 @@ class ArrayExpression:
         self.names = frozenset(self._check(self._body))
         """The tensors, scalars, sizes and element expressions that it uses."""
 
+    @property
+    def canonical(self) -> str:
+        """The text without what does not count: white space, and parentheses that change nothing."""
+        return ast.unparse(self._body)
+
     def settled(
         self, choices: Mapping[str, Any], element_texts: Mapping[str, str] | None = None
     ) -> ArrayExpression:

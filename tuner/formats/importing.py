@@ -9,6 +9,7 @@ from tuner import __version__
 from tuner.database.database import Database
 from tuner.database.records import Winner
 from tuner.formats.as_kernel import ForeignResults
+from tuner.kernel.identity import KernelIdentity
 from tuner.model import Configuration, Run, Trial, digest
 
 SAMPLER = "import"
@@ -63,6 +64,7 @@ def import_foreign(database: Database, results: ForeignResults) -> Imported:
 
 def _run(results: ForeignResults) -> Run:
     recording, kernel = results.recording, results.kernel
+    identity = KernelIdentity(kernel)
     what = digest([kernel.digest, results.problem.to_json(), recording.gpu.name, str(recording.conditions)])
     return Run(
         id=str(uuid.uuid5(uuid.NAMESPACE_OID, what)),
@@ -73,7 +75,8 @@ def _run(results: ForeignResults) -> Run:
         sampler=SAMPLER,
         trials=len(results.rows),
         lookahead=1,
-        kernel_digest=kernel.digest,
+        kernel_digest=identity.text,
+        computation=identity.computation,
         kernel_file=str(kernel.file),
         versions={"kernel-tune": __version__, **recording.versions},
         conditions=recording.conditions,

@@ -182,6 +182,14 @@ def gpu(value: object) -> Gpu:
     return Gpu(**limits)
 
 
+def computation(value: object) -> dict[str, str]:
+    """Return the digest of each part of what was computed."""
+    parts = json_object(value, "computation")
+    if not parts:
+        raise Invalid("computation is empty")
+    return {name: text(part, f"computation.{name}") for name, part in parts.items()}
+
+
 def versions(value: object) -> dict[str, str]:
     """Return the versions, each a line of text."""
     return {

@@ -1,7 +1,8 @@
 """Recorded spaces: a GPU's results for every configuration of a sub-lattice, as gzipped JSON.
 
-A recording names the GPU and the problem, and for each row the digest of the rendered source (comments and white
-space aside), so that a changed comment does not orphan it and a changed kernel does. Times are whole nanoseconds.
+A recording names the GPU, the problem and what was computed, and for each row how that was done: by the digests of
+:mod:`tuner.kernel.identity`, so that a changed comment does not orphan it and a changed kernel does. Times are whole
+nanoseconds. Version 1 has no digest of what was computed, and of a row the digest of its rendered sources alone.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,27 @@ from tuner.errors import RecordingError
 from tuner.files import whole_file
 from tuner.formats import recorded_data
 from tuner.formats.recorded_data import Invalid
-from tuner.kernel.render import render, source_digest
-from tuner.kernel.spec import KernelSpec
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.render import source_digest
 from tuner.kernel.variant_spec import RESOURCE_NAMES
 from tuner.model import Configuration, Gpu, Problem, Resources, Status, Trial, digest
 
 FORMAT = "kernel-tune recording"
-VERSION = 1
-OF_FILE = ("format", "version", "kernel", "gpu", "recorded", "versions", "mode", "regime", "problems")
+VERSION = 2
+VERSIONS = (1, 2)
+"""Those that can be read."""
+OF_FILE = (
+    "format",
+    "version",
+    "kernel",
+    "computation",
+    "gpu",
+    "recorded",
+    "versions",
+    "mode",
+    "regime",
+    "problems",
+)
 OF_PROBLEM = ("problem", "resources", "variants")
 COLUMNS = ("values", "status", "samples_ns", "resources", "error", "source")
 OF_VARIANT = ("parameters", *COLUMNS)
@@ -49,7 +63,7 @@ class Row:
     resources: Resources | None
     error: str
     source: str
-    """Digest of the rendered sources, shortened."""
+    """Digest of the implementation, shortened; in version 1 of the rendered sources."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +87,25 @@ class Recording:
     problems: tuple[RecordedProblem, ...]
     conditions: Conditions = field(default_factory=Conditions)
     """How all of it was timed."""
+    computation: Mapping[str, str] = field(default_factory=dict)
+    """The digest of each part of what was computed; empty in version 1."""
+
+    def row_digest(self, identity: KernelIdentity, variant: str, sources: Sequence[str]) -> str:
+        """Return what :attr:`Row.source` has to be for a row to be of this kernel.
+
+        Args:
+            identity: of the kernel.
+            variant: the configuration's.
+            sources: what the configuration renders to.
+        """
+        if self.computation:
+            return short_implementation(identity.implementation(variant, sources))
+        return digest([source_digest(source) for source in sources])[:DIGEST_LENGTH]
 
 
-def sources_digest(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
-    """Hash what a configuration renders to."""
-    return short_digest(source for source, _ in render(kernel, problem, gpu, configuration))
-
-
-def short_digest(sources: Iterable[str]) -> str:
-    """Hash the sources of one candidate, in order."""
-    return digest([source_digest(source) for source in sources])[:DIGEST_LENGTH]
+def short_implementation(implementation: str) -> str:
+    """Return what a row keeps of the digest of an implementation."""
+    return implementation[:DIGEST_LENGTH]
 
 
 def find_recording(kernel: str) -> Path | None:
@@ -105,6 +128,7 @@ def write_recording(path: Path, recording: Recording) -> None:
         "format": FORMAT,
         "version": VERSION,
         "kernel": recording.kernel,
+        "computation": dict(recording.computation),
         "gpu": recording.gpu.to_json(),
         "recorded": recording.recorded,
         "versions": dict(recording.versions),
@@ -128,9 +152,9 @@ def read_recording(path: Path) -> Recording:
         raise RecordingError(f"{path}: not a recording of this tool", OTHERS)
     try:
         version = recorded_data.whole(recorded_data.member(data, "version"), "version")
-        if version != VERSION:
+        if version not in VERSIONS:
             raise RecordingError(f"{path}: version {version}, this is {VERSION}", "update kernel-tune")
-        return _decode(path.name.removesuffix(".json.gz"), data)
+        return _decode(path.name.removesuffix(".json.gz"), data, version)
     except Invalid as finding:
         raise RecordingError(f"{path}: damaged: {finding}", AGAIN) from None
 
@@ -181,7 +205,7 @@ def _loaded(path: Path) -> Any:
         raise RecordingError(f"{path}: not a recording: nested too deep", OTHERS) from None
 
 
-def _decode(name: str, data: Mapping[str, Any]) -> Recording:
+def _decode(name: str, data: Mapping[str, Any], version: int) -> Recording:
     recorded_data.refuse_unknown(data, OF_FILE, "a recording")
     problems = recorded_data.json_list(recorded_data.member(data, "problems"), "problems")
     if not problems:
@@ -196,6 +220,7 @@ def _decode(name: str, data: Mapping[str, Any]) -> Recording:
         recorded_data.versions(recorded_data.member(data, "versions")),
         tuple(_decode_problem(problem, f"problems[{i}]") for i, problem in enumerate(problems)),
         Conditions(recorded_data.choice(Mode, mode, "mode"), recorded_data.choice(Regime, regime, "regime")),
+        recorded_data.computation(data.get("computation")) if version > 1 else {},
     )
 
 

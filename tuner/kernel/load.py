@@ -14,7 +14,6 @@ from typing import Any
 
 from tuner import paths
 from tuner.errors import KernelError, UsageError, suggestion
-from tuner.kernel.headers import own_headers
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import KernelSpec, WorkSpec
 from tuner.kernel.toml.baselines import read_baselines
@@ -103,17 +102,6 @@ def _without_pruning_rules(variant: Any) -> Any:
     if not isinstance(variant, dict):
         return variant
     return {key: value for key, value in variant.items() if key != "worthwhile"}
-
-
-def content_digest(kernel: KernelSpec) -> str:
-    """Return a digest of a kernel and all files that its templates may include: equal digests have comparable
-    results."""
-    templates = {launch.template for variant in kernel.variants.values() for launch in variant.launches}
-    folders = {template.parent for template in templates} | {paths.templates() / "common"}
-    templates |= {path for folder in folders for path in folder.glob("*.j2")}
-    texts = [path.read_text(errors="replace") for path in templates]
-    files = sorted({*templates, *own_headers(texts, [*sorted(folders), *kernel.include])})
-    return digest([kernel.digest, *(digest(path.read_bytes()) for path in files)])
 
 
 def _kernel(path: Path, top: Table, file_digest: str) -> KernelSpec:

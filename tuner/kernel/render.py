@@ -84,8 +84,12 @@ def _environment(folder: Path, marked: bool = False) -> jinja2.Environment:
     return environment
 
 
-@functools.lru_cache(maxsize=256)
 def _template(folder: Path, template: Path, marked: bool = False) -> jinja2.Template:
+    return _parsed(folder, template, marked, template.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(folder: Path, template: Path, marked: bool, changed_ns: int) -> jinja2.Template:  # noqa: ARG001 - of the key
     environment = _environment(folder, marked)
     code = environment.compile(template.read_text(), _name(folder, template), str(template))
     return environment.template_class.from_code(environment, code, environment.make_globals(None))

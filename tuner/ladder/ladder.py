@@ -17,7 +17,7 @@ from tuner.database.records import Benchmark, Metrics
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
 from tuner.errors import UsageError, suggestion
 from tuner.hardware.roofline import Roof
-from tuner.kernel.load import content_digest
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.stats import Ratio, Verdict, paired_ratio
@@ -276,7 +276,7 @@ def records_of(
         bench: the id that all comparisons of one sweep share.
         versions: of the tools.
     """
-    first = comparison.fastest
+    first, identity = comparison.fastest, KernelIdentity(kernel)
     rows = []
     for timing in comparison.timings:
         other = comparison.against(first, timing) if first is not None and timing is not first else None
@@ -290,7 +290,8 @@ def records_of(
                 contestant=f"{STEP_PREFIX}{timing.name}" if timing.tuned is not None else timing.name,
                 configuration=timing.tuned.configuration if timing.tuned is not None else None,
                 winner_id=None,
-                kernel_digest=content_digest(kernel),
+                kernel_digest=identity.text,
+                computation=identity.computation,
                 time_ns=timing.time_ns,
                 ci_low_ns=low,
                 ci_high_ns=high,

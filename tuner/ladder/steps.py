@@ -18,7 +18,7 @@ from tuner.database.database import Database
 from tuner.database.records import SUSPECT, Filters
 from tuner.devices.base import Device
 from tuner.errors import Interrupted, SpaceError, TunerError
-from tuner.kernel.load import content_digest
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.ladder.ladder import Absence, Sweep, Tuned
 from tuner.model import Configuration, Problem, Run, RunOptions, Status, Trial, Value
@@ -169,14 +169,14 @@ def _earlier(
         replayed=device.recorded,
     )
     fixed = {name: tuple(values) for name, values in step.parameters.items()}
-    kernel_digest = content_digest(kernel)
+    identity = KernelIdentity(kernel)
     earlier = _Earlier({}, [])
     for stored in database.query(filters).rows:
         run, trial = stored.run, stored.trial
         where = run.device == device.name if device.recorded else run.gpu.name == device.gpu.name
         values = trial.configuration.values
         inside = all(_among(values.get(name, ""), allowed) for name, allowed in step.parameters.items())
-        if not where or not inside or run.kernel_digest != kernel_digest:
+        if not where or not inside or not identity.same_text(run):
             continue
         if run.id not in earlier.runs and _searched(run) == ((step.variant,), fixed, None):
             earlier.equal.append(run.id)

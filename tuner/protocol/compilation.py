@@ -45,6 +45,8 @@ class Compilation(Record, frozen=True):
     cubins: tuple[bytes, ...] = ()
     entries: tuple[str, ...] = ()
     resources: tuple[Resources, ...] = ()
+    implementation: str = ""
+    """Digest of how the configuration computes (:mod:`tuner.kernel.identity`); empty for what did not render."""
     log: str = ""
     compile_s: float = 0.0
 

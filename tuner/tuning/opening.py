@@ -10,6 +10,7 @@ from tuner.database.schema import is_ours
 from tuner.devices.base import Device
 from tuner.errors import TooInaccurateError, UsageError
 from tuner.hardware.roofline import roof_of
+from tuner.kernel.identity import KernelIdentity
 from tuner.model import Run
 from tuner.search.base import SpaceSampler
 from tuner.search.initial import gather, refuse
@@ -36,6 +37,8 @@ def open_run(request: Request, device: Device, database: Database) -> tuple[Stat
         TunerError: the problem cannot be tuned.
     """
     kernel, problem = request.kernel, request.problem
+    identity = KernelIdentity(kernel)
+    database.adopt_runs(kernel.name, lambda: identity.legacy, identity.computation, identity.text)
     if request.resume:
         # A resumed run goes on as it began, whatever the command line says now.
         run, why = interrupted_run(database, request, device.name), "as the interrupted run was"
@@ -57,7 +60,7 @@ def open_run(request: Request, device: Device, database: Database) -> tuple[Stat
     state = State(run, roof, space, device=device, conditions_why=why, initial=initial)
     state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
     if not device.recorded:
-        state.best_before = database.best_known(problem, device.gpu.name, run.conditions)
+        state.best_before = database.best_known(problem, device.gpu.name, run.conditions, run.computation)
     mirror = _mirror(request.study_storage, run, device) if request.study_storage else None
     criterion = StoppingCriterion(device.noise_floor) if options.stop_early else None
     return state, Search(space, sampler, criterion, mirror)

@@ -8,7 +8,7 @@ from tuner import __version__
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.errors import TunerError
-from tuner.kernel.load import content_digest
+from tuner.kernel.identity import KernelIdentity
 from tuner.model import Run
 from tuner.search.samplers import canonical_name
 from tuner.tuning.lookahead import lookahead_of
@@ -26,6 +26,7 @@ def new_run(request: Request, device: Device) -> tuple[Run, str]:
         UsageError: the problem cannot be timed under the conditions of the request.
     """
     conditions, why = device.choose_conditions(request.kernel, request.problem, request.mode, request.regime)
+    identity = KernelIdentity(request.kernel)
     run = Run(
         id=str(uuid.uuid4()),
         problem=request.problem,
@@ -36,7 +37,8 @@ def new_run(request: Request, device: Device) -> tuple[Run, str]:
         trials=request.trials,
         lookahead=lookahead_of(device, request.expected_ns),
         options=request.options,
-        kernel_digest=content_digest(request.kernel),
+        kernel_digest=identity.text,
+        computation=identity.computation,
         kernel_file=str(request.kernel.file),
         versions={"kernel-tune": __version__, **device.versions},
         conditions=conditions,
@@ -65,7 +67,7 @@ def interrupted_run(database: Database, request: Request, device: str) -> Run:
         raise TunerError(
             f"the interrupted run of {problem} began {began}", "say the same, or leave out --resume"
         )
-    if run.kernel_digest != content_digest(request.kernel):
+    if not KernelIdentity(request.kernel).same_text(run):
         raise TunerError(f"{run.problem.kernel} has changed since its interrupted run", "leave out --resume")
     bound = run.options.max_error
     if request.options.max_error not in (None, bound):

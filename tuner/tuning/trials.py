@@ -39,6 +39,7 @@ def trial_of(outcome: Outcome, max_error: float | None = None) -> Trial:
         verification=measurement.verification,
         error=measurement.error,
         sources=compilation.sources,
+        implementation=compilation.implementation,
         compile_log=compilation.log,
         compile_s=compilation.compile_s,
         measure_s=measurement.measure_s,

@@ -1,0 +1,203 @@
+"""What identifies a kernel: wording does not count, what is computed and how it is done do."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.commands import said_by
+from tests.faults.kernels import configuration, write_kernel, write_synthetic_recording
+from tuner.database.database import Database
+from tuner.database.records import Filters, Winner
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
+from tuner.kernel.render import render
+from tuner.model import Run, Status, Trial, Verification
+from tuner.winners.current import KernelState, best_winners
+
+GPU = ARCHITECTURES[90]
+
+
+def identity(path: Path) -> KernelIdentity:
+    return KernelIdentity(read_kernel(path))
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write_kernel(tmp_path / "kernel").resolve()
+
+
+def implementation(path: Path) -> str:
+    kernel = read_kernel(path)
+    sources = [source for source, _ in render(kernel, kernel.problem(), GPU, configuration())]
+    return KernelIdentity(kernel).implementation("plain", sources)
+
+
+def test_a_copy_elsewhere_is_the_same_kernel(path: Path, tmp_path: Path) -> None:
+    shutil.copytree(path.parent, tmp_path / "zz" / "deeper")
+    copy = tmp_path / "zz" / "deeper" / path.name
+    assert identity(copy).computation == identity(path).computation
+    assert identity(copy).text == identity(path).text
+    assert implementation(copy) == implementation(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda toml: edit(toml, "[problem]", "# a comment\n[problem]"),
+        lambda toml: edit(toml.with_name("scale.cu.j2"), "{\n", "{  // why\n{# and how #}"),
+        lambda toml: edit(toml, 'numpy = "2 * x"', 'numpy = "(2*x)"'),
+    ],
+)
+def test_wording_does_not_count(path: Path, change: Callable[[Path], None]) -> None:
+    before, done = identity(path), implementation(path)
+    digests = before.computation, before.text
+    change(path)
+    assert (identity(path).computation, identity(path).text) == digests
+    assert implementation(path) == done
+
+
+def test_another_reference_computes_something_else(path: Path) -> None:
+    before = identity(path)
+    parts = dict(before.parts)
+    edit(path, "2 * x", "3 * x")
+    after = identity(path)
+    assert {name for name in parts if after.parts[name] != parts[name]} == {"reference"}
+    assert after.computation != before.computation
+
+
+def test_another_template_computes_the_same_in_another_way(path: Path) -> None:
+    before, done = identity(path), implementation(path)
+    digests = before.computation, before.text
+    edit(path.with_name("scale.cu.j2"), "2.0f * x[i]", "x[i] + x[i]")
+    assert identity(path).computation == digests[0]
+    assert identity(path).text != digests[1]
+    assert implementation(path) != done
+
+
+def test_the_same_source_launched_otherwise_is_another_implementation(path: Path) -> None:
+    done = implementation(path)
+    edit(path, "block = [", "shared_bytes = 1024\nblock = [")
+    assert implementation(path) != done
+
+
+def test_built_in_kernels_compute_different_things() -> None:
+    kernels = builtin_kernels()
+    assert len({KernelIdentity(load_kernel(name)).computation for name in kernels}) == len(kernels)
+
+
+def remember(database: Database, path: Path, run_id: str, time_ns: float, *, legacy: bool = False) -> Run:
+    """Write a run with a confirmed winner of the kernel as it is now."""
+    kernel = read_kernel(path)
+    own = KernelIdentity(kernel)
+    run = Run(
+        run_id, kernel.problem(), GPU, "cuda:0", 0, "random", 1, 1, kernel_file=str(path),
+        kernel_digest=own.legacy if legacy else own.text, computation="" if legacy else own.computation,
+    )  # fmt: skip
+    database.start_run(run)
+    trial = Trial(
+        0, configuration(), Status.OK, time_ns, time_ns, time_ns, (time_ns,),
+        verification=Verification(True), implementation="" if legacy else implementation(path),
+    )  # fmt: skip
+    row = database.record(run_id, trial)
+    database.finish_run(run_id, "finished")
+    database.record_winner(run_id, Winner(row, configuration(), time_ns, row, time_ns, exportable=True))
+    return run
+
+
+def test_a_winner_of_an_earlier_text_is_no_longer_the_best(path: Path, tmp_path: Path) -> None:
+    with Database.open(tmp_path / "tuning.db") as database:
+        remember(database, path, "a" * 32, 100.0)
+        edit(path.with_name("scale.cu.j2"), "2.0f * x[i]", "x[i] + x[i]")
+        (only,) = best_winners(database, Filters()).rows
+        assert only.state is KernelState.CHANGED
+        remember(database, path, "b" * 32, 200.0)
+        (best,) = best_winners(database, Filters()).rows
+        assert (best.stored.run.id, best.state) == ("b" * 32, KernelState.CURRENT)
+        edit(path.with_name("scale.cu.j2"), "{\n", "{  // a comment\n")
+        (best,) = best_winners(database, Filters()).rows
+        assert (best.stored.run.id, best.state) == ("b" * 32, KernelState.CURRENT)
+
+
+def test_a_header_leaves_out_what_has_changed(
+    capsys: pytest.CaptureFixture[str], path: Path, tmp_path: Path
+) -> None:
+    db, header = tmp_path / "tuning.db", tmp_path / "tuned.hpp"
+    with Database.open(db) as database:
+        remember(database, path, "a" * 32, 100.0)
+    assert said_by(capsys, "export", "--db", str(db), "-o", str(header)).code == 0
+    header.unlink()
+    edit(path, "2 * x", "3 * x")
+    done = said_by(capsys, "export", "--db", str(db), "-o", str(header))
+    assert done.code == 1
+    assert "has changed" in done.err
+    assert not header.exists()
+
+
+def test_two_kernels_of_one_name_are_kept_apart(
+    capsys: pytest.CaptureFixture[str], path: Path, tmp_path: Path
+) -> None:
+    other = write_kernel(tmp_path / "other").resolve()
+    edit(other, "2 * x", "3 * x")
+    db, header = tmp_path / "tuning.db", tmp_path / "tuned.hpp"
+    with Database.open(db) as database:
+        remember(database, path, "a" * 32, 100.0)
+        remember(database, other, "b" * 32, 50.0)
+        found = {w.stored.run.id[0]: w.state for w in best_winners(database, Filters()).rows}
+    assert found == {"a": KernelState.CURRENT, "b": KernelState.CURRENT}
+    refused = said_by(capsys, "export", "--db", str(db), "-o", str(header))
+    assert refused.code == 1
+    assert str(path) in refused.err
+    assert said_by(capsys, "export", "--db", str(db), "--kernel", str(other), "-o", str(header)).code == 0
+    assert "b" * 32 in header.read_text()
+    assert "a" * 32 not in header.read_text()
+
+
+def test_a_recording_of_another_computation_is_refused(
+    capsys: pytest.CaptureFixture[str], path: Path, tmp_path: Path
+) -> None:
+    kernel = read_kernel(path)
+    recording = write_synthetic_recording(tmp_path / "scale-H200.json.gz", kernel, [kernel.problem()])
+    run = (
+        "--kernel",
+        str(path),
+        "--device",
+        f"replay:{recording}",
+        "--trials",
+        "5",
+        "--db",
+        str(tmp_path / "t.db"),
+    )
+    assert said_by(capsys, *run).code == 0
+    edit(path, "2 * x", "3 * x")
+    refused = said_by(capsys, *run)
+    assert refused.code == 1
+    assert "reference" in refused.err
+
+
+def test_runs_of_the_schema_before_keep_their_meaning(path: Path, tmp_path: Path) -> None:
+    with Database.open(tmp_path / "tuning.db") as database:
+        run = remember(database, path, "a" * 32, 100.0, legacy=True)
+        (best,) = best_winners(database, Filters()).rows
+        assert best.state is KernelState.CURRENT
+        own = identity(path)
+        now = replace(run, id="b" * 32, kernel_digest=own.text, computation=own.computation)
+        assert database.earlier_trials(now) == []
+        database.adopt_runs(run.problem.kernel, lambda: own.legacy, own.computation, own.text)
+        assert [trial.time_ns for trial in database.earlier_trials(now)] == [100.0]
+        assert database.check().problems == []
+        known = database.best_known(run.problem, GPU.name, run.conditions, own.computation)
+        assert known == (configuration(), 100.0)
+        database.adopt_runs(run.problem.kernel, lambda: "another text", "c", "t")
+        assert [trial.time_ns for trial in database.earlier_trials(now)] == [100.0]

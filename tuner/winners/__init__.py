@@ -1,0 +1,1 @@
+"""Stored winners, and the kernels that they were tuned with."""

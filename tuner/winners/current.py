@@ -1,0 +1,116 @@
+"""The best stored winners, and whether their configurations still compute the same in the same way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tuner.conditions import Conditions
+from tuner.database.database import Database
+from tuner.database.records import Filters, Selection, StoredTrial, StoredWinner
+from tuner.errors import DatabaseError, TunerError
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Run
+
+
+class KernelState(StrEnum):
+    """What has become of the kernel that a winner was tuned with, in words."""
+
+    CURRENT = "current"
+    CHANGED = "the kernel has changed since it was tuned"
+    GONE = "its kernel's file is gone"
+
+
+@dataclass(frozen=True)
+class BestWinner:
+    """The best winner of a computation, problem, GPU and conditions, and whether its kernel is still the same."""
+
+    stored: StoredWinner
+    state: KernelState
+
+
+def kernel_of(run: Run) -> KernelSpec:
+    """Load the kernel of a stored run: from its file, or the built-in one of its name.
+
+    Raises:
+        TunerError: neither is there any more, or the run is another tool's.
+    """
+    if run.foreign:
+        raise TunerError(
+            f"run {run.id[:8]} comes from another tool's file ({run.foreign}), which has no kernel to run",
+            "tune the kernel itself: tune --kernel FILE.toml",
+        )
+    name = run.problem.kernel
+    builtin = name in builtin_kernels() and not Path(run.kernel_file).is_file()
+    return load_kernel(name if builtin else run.kernel_file)
+
+
+class Kernels:
+    """The kernels of stored runs, each read once."""
+
+    def __init__(self) -> None:
+        self._identities: dict[tuple[str, str], KernelIdentity | None] = {}
+
+    def state(self, stored: StoredWinner | StoredTrial) -> KernelState:
+        """Return whether a configuration still computes the same in the same way, or why that is not known."""
+        run = stored.run
+        if run.foreign:  # another tool's file has no kernel that could have changed
+            return KernelState.CURRENT
+        key = run.problem.kernel, run.kernel_file
+        if key not in self._identities:
+            try:
+                self._identities[key] = KernelIdentity(kernel_of(run))
+            except TunerError:
+                self._identities[key] = None
+        identity = self._identities[key]
+        if identity is None:
+            return KernelState.GONE
+        return KernelState.CURRENT if identity.current(run, stored.trial) else KernelState.CHANGED
+
+
+def best_winners(database: Database, filters: Filters) -> Selection[BestWinner]:
+    """Return the best winner of each computation, problem, GPU and conditions.
+
+    One whose kernel has changed is there only where no winner has the same problem, GPU and conditions and its kernel
+    has not changed.
+    """
+    kernels = Kernels()
+    selection = database.best(filters, lambda stored: kernels.state(stored) is KernelState.CURRENT)
+    best = [BestWinner(stored, kernels.state(stored)) for stored in selection.rows]
+    states: defaultdict[tuple[str, str, Conditions], set[KernelState]] = defaultdict(set)
+    for winner in best:
+        states[_same_problem(winner.stored)].add(winner.state)
+    kept = [
+        winner
+        for winner in best
+        if winner.state is not KernelState.CHANGED
+        or KernelState.CURRENT not in states[_same_problem(winner.stored)]
+    ]
+    return Selection(kept, selection.damaged)
+
+
+def refuse_namesakes(winners: Sequence[StoredWinner]) -> None:
+    """Refuse winners of two kernels that have one name and compute different things.
+
+    Raises:
+        DatabaseError: there are such.
+    """
+    files: dict[str, dict[str, str]] = {}
+    for stored in winners:
+        run = stored.run
+        of_name = files.setdefault(run.problem.kernel, {})
+        of_name[run.computation or run.kernel_digest] = run.kernel_file
+        if len(of_name) > 1:
+            raise DatabaseError(
+                f"two kernels named {run.problem.kernel} compute different things: {' and '.join(of_name.values())}",
+                "name one of the files with --kernel",
+            )
+
+
+def _same_problem(stored: StoredWinner) -> tuple[str, str, Conditions]:
+    return stored.run.problem.key, stored.run.gpu.name, stored.run.conditions
