@@ -1,0 +1,215 @@
+"""Hostile databases and files: whether each command that reads them ends, in bounds, with at most one line of error.
+
+python scripts/hostile.py                     # results/evidence/hostile.txt is its output
+python scripts/hostile.py --case "database 17" --keep /tmp/case     # one case again, with its folder
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from hostile_input import databases, files, readers, runner
+
+COMMANDS_OF_A_DATABASE = 3
+HEADERS_COMPILED = 0.25
+"""Of the headers that were written."""
+Record = dict[str, Any]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--databases", type=int, default=1020, help="hostile databases, three commands each")
+    parser.add_argument("--files", type=int, default=2000, help="mutated files, a command each")
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--only", default="", metavar="TEXT", help="commands whose name contains this")
+    parser.add_argument("--case", metavar="NAME", help="one case, such as: database 17")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="with --case: leave its files here")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write each command's record, a line each")
+    given = parser.parse_args(arguments)
+    cases = [("database", i) for i in range(given.databases)] + [("file", i) for i in range(given.files)]
+    if given.case:
+        kind, number = given.case.split()
+        cases, given.jobs = [(kind, int(number))], 1
+    began = time.monotonic()
+    work = Path(given.keep or tempfile.mkdtemp(prefix="hostile-"))
+    try:
+        records = list(campaign(cases, given.seed, given.jobs, work, given.only))
+    finally:
+        if not given.keep:
+            shutil.rmtree(work, ignore_errors=True)
+    if given.json:
+        given.json.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return report(records, given, time.monotonic() - began)
+
+
+def campaign(
+    cases: list[tuple[str, int]], seed: str, jobs: int, work: Path, only: str = ""
+) -> Iterator[Record]:
+    """Run cases in several processes; yield a record for each command."""
+    import_everything()
+    start = work / "template"
+    start.mkdir(parents=True)
+    databases.template(start, lambda *arguments: _run_once(arguments, start))
+    pipes = []
+    for job in range(jobs):
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.close(read)
+            _serve(cases[job::jobs], seed, work / f"job{job}", start, only, write)
+            os._exit(0)
+        os.close(write)
+        pipes.append(os.fdopen(read))
+    for pipe in pipes:
+        yield from map(json.loads, pipe)
+    for _ in pipes:
+        os.wait()
+
+
+def import_everything() -> None:
+    """Import what commands would import, so that it counts for none of them."""
+    import importlib
+    import pkgutil
+
+    import tuner
+
+    for module in pkgutil.walk_packages(tuner.__path__, "tuner."):
+        if not module.name.startswith(("tuner.gpu", "tuner.__main__", "tuner.data")):
+            importlib.import_module(module.name)
+    importlib.import_module("rich.console")
+    importlib.import_module("tests.stored")
+
+
+def _run_once(arguments: tuple[str, ...], folder: Path) -> int:
+    (folder / "home").mkdir(exist_ok=True)
+    streams = folder.parent / "streams"
+    streams.mkdir(exist_ok=True)
+    ended = runner.forked(runner.tune(arguments, folder), streams)
+    sys.stderr.write(ended.err.decode())
+    return ended.status
+
+
+def _serve(cases: list[tuple[str, int]], seed: str, work: Path, start: Path, only: str, pipe: int) -> None:
+    streams = work / "streams"
+    streams.mkdir(parents=True)
+    with os.fdopen(pipe, "w") as out:
+        for kind, number in cases:
+            folder = work / f"{kind}{number}"
+            folder.mkdir()
+            for record in _case(kind, number, seed, folder, streams, start, only):
+                out.write(f"{json.dumps(record)}\n")
+            out.flush()
+            if len(cases) > 1:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _case(
+    kind: str, number: int, seed: str, folder: Path, streams: Path, start: Path, only: str
+) -> Iterator[Record]:
+    note = folder.parent / "what"
+
+    def write() -> int:
+        if kind == "database":
+            what = databases.write(folder, start / databases.NAME, seed, number)
+        else:
+            what = files.write(folder, seed, number)
+        note.write_text(what)
+        return 0
+
+    made = runner.forked(write, streams, 60.0)
+    if made.status:
+        yield {
+            "case": f"{kind} {number}",
+            "kind": "(writing the case)",
+            "problems": [made.err.decode()[-300:]],
+        }
+        return
+    # SQLite takes what a journal beside the file holds, and an older version is migrated, also to read.
+    what = note.read_text()
+    unsettled = any(change in what for change in ("hot_journal", "log_beside", "of_other_versions"))
+    for command in (
+        readers.commands(seed, number, COMMANDS_OF_A_DATABASE)
+        if kind == "database"
+        else files.commands(folder, seed, number)
+    ):
+        if only not in command.kind:
+            continue
+        if unsettled:
+            command = replace(command, makes=(*command.makes, databases.NAME))
+        ended = runner.run_and_check(command, folder, streams)
+        if (number % round(1 / HEADERS_COMPILED)) == 0 and (compiler := readers.compiled(folder)):
+            done = subprocess.run(compiler, capture_output=True, check=False)
+            if done.returncode:
+                ended.problems.append(f"header: {done.stderr.decode(errors='replace')[:200]}")
+        yield {
+            "case": f"{kind} {number}",
+            "what": what,
+            "kind": command.kind,
+            "arguments": command.arguments,
+            "status": ended.status,
+            "wall_s": round(ended.wall_s, 3),
+            "cpu_s": round(ended.cpu_s, 3),
+            "rss_mib": ended.rss_bytes >> 20,
+            "child_rss_mib": ended.child_rss_bytes >> 20,
+            "compiles": command.compiles,
+            "header": (folder / "out.hpp").exists(),
+            "error": ended.err.decode(errors="replace").strip().rpartition("\n")[2][:300],
+            "problems": ended.problems,
+        }
+        for name in command.makes:
+            if name not in (databases.NAME, "t.db"):
+                (folder / name).unlink(missing_ok=True)
+
+
+def report(records: list[Record], given: argparse.Namespace, took_s: float) -> int:
+    """Print a table of commands, and what failed; returns the exit status."""
+    by_kind: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_kind[record["kind"]].append(record)
+    print(
+        f"python scripts/hostile.py --databases {given.databases} --files {given.files} --seed {given.seed}"
+    )
+    print(
+        f"{'command':<20} {'runs':>5} {'exit 0':>6} {'1':>5} {'2':>5}  cpu s p50   p95   max  MiB max  failed"
+    )
+    for kind in sorted(by_kind):
+        group = by_kind[kind]
+        statuses = Counter(record.get("status") for record in group)
+        cpu = sorted(record.get("cpu_s", 0.0) for record in group)
+        worst = max(record.get("rss_mib", 0) for record in group)
+        failed = sum(bool(record["problems"]) for record in group)
+        p50, p95 = cpu[len(cpu) // 2], cpu[int(0.95 * (len(cpu) - 1))]
+        print(
+            f"{kind:<20} {len(group):>5} {statuses[0]:>6} {statuses[1]:>5} {statuses[2]:>5}  "
+            f"{p50:>9.2f} {p95:>5.2f} {cpu[-1]:>5.2f} {worst:>8}  {failed:>6}"
+        )
+    failures = [record for record in records if record["problems"]]
+    classes = Counter(problem.split(":")[0] for record in failures for problem in record["problems"])
+    print(f"{len(records)} commands in {took_s:.0f} s with {given.jobs} jobs: {len(failures)} failed")
+    for name, count in classes.most_common():
+        print(f"  {name}: {count}")
+    for record in failures:
+        print(f"--seed {given.seed} --case '{record['case']}' ({record.get('what', '')}): "
+              f"tune {' '.join(record.get('arguments', ()))!a}")  # fmt: skip
+        for problem in record["problems"]:
+            print(f"    {problem[:300]!a}")
+    print("FAILED" if failures else "PASSED")
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
