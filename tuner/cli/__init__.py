@@ -27,6 +27,10 @@ COMMANDS = {
     ),
     "ablate": ("tuner.cli.commands.ablate:ablate", "Show what each choice of a configuration is worth."),
     "explain": ("tuner.cli.commands.explain:explain", "Say why a configuration is as fast as it is."),
+    "render": (
+        "tuner.cli.commands.render:render",
+        "Print the CUDA source and the launches that a configuration becomes.",
+    ),
     "profile": ("tuner.cli.commands.profile:profile", "Profile one configuration with Nsight Compute."),
     "sanitize": (
         "tuner.cli.commands.sanitize:sanitize",

@@ -28,6 +28,15 @@ OPTIONS: Option = all_of(
 )
 """What :func:`configuration_options` adds, in the order of the help page."""
 
+named_gpu_options: Option = all_of(
+    click.option(
+        "--gpu", "gpu_text", metavar="TEXT", help="A GPU whose name contains this: a stored or typical one."
+    ),
+    click.option("--cc", type=int, help="The typical GPU of a compute capability, times ten."),
+    click.option("--device", "device_name", metavar="DEVICE", help="A GPU of this machine: cuda or cuda:N."),
+)
+"""The GPU that is meant, for a command that needs none; :func:`tuner.cli.named_gpu.named_gpu` settles it."""
+
 
 @dataclass(frozen=True)
 class ConfigurationArguments:

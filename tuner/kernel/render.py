@@ -91,11 +91,11 @@ def _template(folder: Path, template: Path, marked: bool = False) -> jinja2.Temp
 @functools.lru_cache(maxsize=256)
 def _parsed(folder: Path, template: Path, marked: bool, changed_ns: int) -> jinja2.Template:  # noqa: ARG001 - of the key
     environment = _environment(folder, marked)
-    code = environment.compile(template.read_text(), _name(folder, template), str(template))
+    code = environment.compile(template.read_text(), template_name(folder, template), str(template))
     return environment.template_class.from_code(environment, code, environment.make_globals(None))
 
 
-def _name(folder: Path, template: Path) -> str:
+def template_name(folder: Path, template: Path) -> str:
     """Return a template's name as an ``include`` would have it."""
     for start in (folder, paths.templates()):
         if template.is_relative_to(start):
@@ -130,7 +130,7 @@ def render_launch(
     Raises:
         KernelError: the template cannot be parsed or rendered.
     """
-    name = _name(kernel.folder, launch.template)
+    name = template_name(kernel.folder, launch.template)
     names = context(problem, gpu, configuration.values)
     try:
         if launch.template.suffix == ".j2":
@@ -250,7 +250,7 @@ def _failure(error: Exception, folder: Path, name: str) -> KernelError:
     while trace is not None:
         frame = trace.tb_frame
         if "__jinja_exception__" in frame.f_globals:  # Jinja shows the template instead of its code
-            location = f"{_name(folder, Path(frame.f_code.co_filename))}:{trace.tb_lineno}"
+            location = f"{template_name(folder, Path(frame.f_code.co_filename))}:{trace.tb_lineno}"
         trace = trace.tb_next
     if isinstance(error, jinja2.TemplateNotFound):
         missing = f"{location}: there is no {error.name!r} to include"

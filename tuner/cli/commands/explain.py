@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.configuration_options import configuration_options
+from tuner.cli.configuration_options import configuration_options, named_gpu_options
 from tuner.cli.loader import runs
 from tuner.cli.options import json_option
 
@@ -18,11 +18,7 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @configuration_options
-@click.option(
-    "--gpu", "gpu_text", metavar="TEXT", help="A GPU whose name contains this: a stored or typical one."
-)
-@click.option("--cc", type=int, help="The typical GPU of a compute capability, times ten.")
-@click.option("--device", "device_name", metavar="DEVICE", help="A GPU of this machine: cuda or cuda:N.")
+@named_gpu_options
 @json_option
 @runs("tuner.cli.explain:explain")
 def explain() -> None:

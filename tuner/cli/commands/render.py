@@ -1,0 +1,39 @@
+"""Options of ``tune render``."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli.configuration_options import configuration_options, named_gpu_options
+from tuner.cli.loader import runs
+from tuner.cli.options import FILE, MOST, json_option
+
+EPILOG = """\b
+Examples:
+  tune render vector_add --size n=2**28
+  tune render gemm --cc 80 --config "mma_sync block_m=128 stages=3" -o sources
+  tune render --trial 12 --launch 1 --no-line > kernel.cu
+"""
+
+
+@click.command(epilog=EPILOG)
+@configuration_options
+@named_gpu_options
+@click.option("--launch", "number", type=click.IntRange(min=1, max=MOST), metavar="I", help="Only launch I.")
+@click.option(
+    "--no-line",
+    "exact",
+    is_flag=True,
+    help="No #line directives, and no comment before the only launch: exactly what is compiled.",
+)
+@click.option("-o", "--output", type=FILE, metavar="FOLDER", help="Write one .cu a launch into this folder.")
+@click.option("--force", is_flag=True, help="Replace files that tune render did not write.")
+@json_option
+@runs("tuner.cli.render:render")
+def render() -> None:
+    """Print what a configuration becomes: the source of each launch, its grid, block, shared memory and arguments.
+
+    No GPU is needed. The directives make a compiler name the template's lines. Without --config and --trial it is the
+    winner for this problem, or the default configuration where nothing was tuned. Without --gpu, --cc and --device the
+    GPU is that of this machine, else the winner's or trial's, else a typical H200.
+    """

@@ -1,0 +1,166 @@
+"""``tune render``: what a configuration becomes, without a GPU."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.cli.configuration import ChosenConfiguration, choose
+from tuner.cli.configuration_options import ConfigurationArguments
+from tuner.cli.named_gpu import named_gpu
+from tuner.errors import UsageError
+from tuner.files import whole_file
+from tuner.kernel.rendered_launches import RenderedConfiguration, RenderedLaunch, render_configuration
+from tuner.report.launches import arguments_text, buffer_record, launch_record, shape_text
+from tuner.report.tables import configuration_record, say, show_json
+from tuner.report.terminal import print_exactly, printable
+
+MARK = "// tune render: "
+"""What every file begins with, unless it is exactly what is compiled."""
+
+
+@dataclass(frozen=True)
+class _Text:
+    """The text of a launch, and the name of its file."""
+
+    file: str
+    text: str
+
+
+def render(
+    given: ConfigurationArguments,
+    gpu_text: str | None,
+    cc: int | None,
+    device_name: str | None,
+    number: int | None,
+    exact: bool,
+    output: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Print the launches of a configuration, or write them into files.
+
+    Raises:
+        UsageError: options that exclude each other, no such launch, or a file that is not to be replaced.
+    """
+    if as_json and output is not None:
+        raise UsageError("--json and --output exclude each other", "give one of them")
+    if force and output is None:
+        raise UsageError("--force replaces files", "name their folder with -o")
+    gpu, _ = named_gpu(given, gpu_text, cc, device_name)
+    chosen = choose(given, gpu)
+    rendered = render_configuration(chosen.kernel, chosen.problem, chosen.gpu, chosen.configuration)
+    count = len(rendered.launches)
+    if number is not None and number > count:
+        raise UsageError(f"there is no launch {number}", f"{chosen.configuration.variant} has {count} here")
+    numbers = range(1, count + 1) if number is None else [number]
+    for note in chosen.notes:
+        say(note)
+    if as_json:
+        show_json(_as_json(chosen, rendered, numbers, exact=exact))
+        return
+    texts = [_text(rendered, i, exact=exact, alone=len(numbers) == 1 or output is not None) for i in numbers]
+    if output is not None:
+        _write(output, texts, force=force)
+        return
+    for text in texts:
+        print_exactly(text.text)
+
+
+def _text(rendered: RenderedConfiguration, number: int, *, exact: bool, alone: bool) -> _Text:
+    """Return a launch's text after comments; without them if it stands alone and is to be exact."""
+    launch = rendered.launches[number - 1]
+    name = re.sub(r"\W+", "_", launch.entry, flags=re.ASCII).strip("_")[:64]
+    source = launch.source if exact else _with_lines(rendered, launch)
+    head = [] if exact and alone else _head(rendered, number)
+    return _Text(f"{number}_{name or 'kernel'}.cu", "\n".join([*head, source]))
+
+
+def _with_lines(rendered: RenderedConfiguration, launch: RenderedLaunch) -> str:
+    source = rendered.with_lines(launch)
+    if source is None:
+        say(f"{launch.template} measures or filters what its macros return: its lines cannot be told apart")
+    return launch.source if source is None else source
+
+
+def _head(rendered: RenderedConfiguration, number: int) -> list[str]:
+    launch = rendered.launches[number - 1]
+    kernel, gpu = rendered.kernel, rendered.gpu
+    folders = (launch.spec.template.parent, *kernel.include)
+    options = [f"-arch={gpu.arch}", *kernel.compile_options, *(f"-I{folder}" for folder in folders)]
+    lines = (
+        f"launch {number} of {len(rendered.launches)} of {rendered.configuration}",
+        f"{rendered.problem} on {gpu.name}",
+        f"{launch.entry}({arguments_text(launch.launch)})",
+        shape_text(launch.launch),
+        f"options: {' '.join(options)}",
+    )
+    return [MARK + _comment(lines[0]), *(f"//   {_comment(line)}" for line in lines[1:])]
+
+
+def _comment(text: str) -> str:
+    """Return text that a comment of one line can hold; a backslash at its end would go on with the next."""
+    return printable(" ".join(text.split())).rstrip("\\")
+
+
+def _as_json(
+    chosen: ChosenConfiguration, rendered: RenderedConfiguration, numbers: Sequence[int], *, exact: bool
+) -> dict[str, Any]:
+    kernel = rendered.kernel
+    return {
+        **rendered.problem.to_json(),
+        "gpu": rendered.gpu.name,
+        "arch": rendered.gpu.arch,
+        **configuration_record(rendered.configuration),
+        "chosen": chosen.source,
+        "notes": chosen.notes,
+        "compile_options": kernel.compile_options,
+        "scratch": [buffer_record(buffer) for buffer in rendered.plan.scratch],
+        "launches": [
+            {
+                "number": number,
+                "template": str(launch.spec.template),
+                **launch_record(launch.entry, launch.launch),
+                "include": [str(launch.spec.template.parent), *map(str, kernel.include)],
+                "source": launch.source if exact else _with_lines(rendered, launch),
+            }
+            for number in numbers
+            for launch in [rendered.launches[number - 1]]
+        ],
+    }
+
+
+def _write(folder: Path, texts: Sequence[_Text], *, force: bool) -> None:
+    """Write a file a launch; none if one of them is not to be replaced.
+
+    Raises:
+        UsageError: that.
+        OSError: the folder or a file cannot be written.
+    """
+    for text in texts:
+        _refuse_foreign(folder / text.file, text.text, force=force)
+    for text in texts:
+        with whole_file(folder / text.file, replace=True) as partial:
+            partial.write_text(text.text, encoding="utf-8", newline="")
+        click.echo(f"wrote {folder / text.file}")
+
+
+def _refuse_foreign(path: Path, text: str, *, force: bool) -> None:
+    try:
+        plain = stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    if not plain:
+        raise UsageError(f"{path} is a link, a folder or a device", "name another folder with -o")
+    if force:
+        return
+    with path.open("rb") as file:
+        begun = file.read(len(text.encode()) + 1)
+    if begun != text.encode() and not begun.startswith(MARK.encode()):
+        raise UsageError(f"{path} was not written by tune render, or with --no-line", "--force replaces it")
