@@ -24,7 +24,6 @@ from tests.faults.stub_device import StubDevice, good, time_of
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.devices.base import Contestant, RaceRound
 from tuner.errors import DeviceError, Interrupted
-from tuner.kernel import render
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Verification
@@ -469,7 +468,6 @@ def own(tune: Tune, tmp_path: Path, **changes: object) -> Said:
     good = scale_kernel(tmp_path / "own")
     path = write_synthetic_recording(tmp_path / "scale-x.json.gz", good, [good.problem()], 50)
     write_kernel(tmp_path / "own", **changes)  # type: ignore[arg-type]
-    render._template.cache_clear()  # recorded in this process, where a template is read once
     return tune("--kernel", str(tmp_path / "own" / "scale.toml"), "-n", "5", "-q", device=f"replay:{path}")
 
 

@@ -24,7 +24,6 @@ from tuner.devices.choose import open_device
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import RecordingError, SpaceError, TunerError, UsageError
 from tuner.formats.recording import read_recording, write_recording
-from tuner.kernel import render
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Status
@@ -33,7 +32,6 @@ from tuner.space.space import SearchSpace
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> KernelSpec:
-    render._template.cache_clear()
     return scale_kernel(tmp_path / "own")
 
 
@@ -130,7 +128,6 @@ def test_more_values_are_left_out(path: Path, kernel: KernelSpec) -> None:
 )
 def test_changed_kernel(path: Path, kernel: KernelSpec, source: str, status: Status) -> None:
     (kernel.file.parent / "scale.cu.j2").write_text(source)
-    render._template.cache_clear()
     device = ReplayDevice(path)
     device.prepare(kernel, kernel.problem(), 0)
     device.submit(0, configuration())

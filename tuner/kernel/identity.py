@@ -124,8 +124,8 @@ class KernelIdentity:
         """Return whether a trial's configuration still computes the same in the same way."""
         if self.same_text(run):
             return True
-        known = trial.implementation and trial.configuration.variant in self.kernel.variants
-        if not known or not self.computes_like(run):
+        comparable = trial.implementation and trial.configuration.variant in self.kernel.variants
+        if not comparable or not self.computes_like(run):
             return False
         try:
             rendered = render(self.kernel, run.problem, run.gpu, trial.configuration)
