@@ -13,6 +13,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from tests.stored import (
     make_winner,
 )
 from tuner.conditions import Conditions
-from tuner.database import cells, owners, schema
+from tuner.database import cells, owners, schema, sql
 from tuner.database.database import Database
 from tuner.database.records import Filters, Metrics
 from tuner.errors import DatabaseError, UsageError
@@ -648,40 +649,46 @@ def test_sql_can_only_read(path: Path, tmp_path: Path, text: str, match: str) ->
     assert sorted(p.name for p in tmp_path.iterdir()) == ["results"]
 
 
-def test_sql_is_stopped_after_a_while(path: Path) -> None:
-    code = """if True:
-        import sys
-        from pathlib import Path
-        from tuner.database import sql
-        bomb = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t"
-        try:
-            sql.read_only(Path(sys.argv[1]), bomb, limit_s=0.3)
-        except sql.UsageError as error:
-            print(error)
-    """
-    filled(path)
-    command = [sys.executable, "-c", code, str(path)]  # in a process of its own: nothing else could stop it
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=30, check=True)
-    assert "more than 0.3 s" in result.stdout
+SLOW = (
+    "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t",
+    "SELECT instr(zeroblob(15000000) || x'01', zeroblob(7000000) || x'01')",  # one instruction
+)
 
 
-def test_sql_is_stopped_by_its_user(path: Path) -> None:
-    code = """if True:
-        import signal, sys
-        from pathlib import Path
-        from tuner.database import sql
-        bomb = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t"
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-        try:
-            sql.read_only(Path(sys.argv[1]), bomb, limit_s=20)
-        except KeyboardInterrupt:
-            print("stopped")
-    """
+@pytest.mark.parametrize("text", SLOW)
+def test_sql_is_stopped_after_a_while(path: Path, text: str) -> None:
     filled(path)
-    command = [sys.executable, "-c", code, str(path)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=15, check=True)
-    assert result.stdout == "stopped\n"
+    began = time.monotonic()
+    with pytest.raises(UsageError, match=r"more than 0\.5 s"):
+        sql.read_only(path, text, limit_s=0.5)
+    assert time.monotonic() - began < 5
+
+
+def children_of(pid: int) -> list[int]:
+    parents = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
+    return [child for child, parent in parents.items() if parent == pid]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("text", SLOW)
+def test_sql_is_stopped_by_its_user(path: Path, text: str, number: signal.Signals) -> None:
+    filled(path)
+    command = [sys.executable, "-m", "tuner.cli", "query", "--db", str(path), "--sql", text]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
+    deadline = time.monotonic() + 20
+    while not (children := children_of(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    (child,) = children
+    time.sleep(0.5)
+    began = time.monotonic()
+    process.send_signal(number)
+    assert process.wait(20) != 0
+    while Path(f"/proc/{child}").exists() and time.monotonic() < began + 20:
+        time.sleep(0.01)
+    assert time.monotonic() - began < 2
 
 
 def test_sql_reads_with_functions(path: Path) -> None:

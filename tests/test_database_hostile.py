@@ -1,4 +1,4 @@
-"""Databases made to harm who opens them: refused or read within bounds, and never beyond the reach of Ctrl-C."""
+"""Databases made to do harm: refused or read within bounds, and never beyond the reach of Ctrl-C."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _READING = frozenset(
 
 
 class Connection(sqlite3.Connection):
-    """A connection for a file that may be hostile: :meth:`trust` it once its schema is known to be ours.
+    """A connection for a file that may be hostile: :meth:`open_up` it once its schema is known to be ours.
 
     Until then nothing but reading is possible, no function is called, and reading ends after :data:`SCHEMA_STEPS`.
     SQLite reads the schema, and the statistics of ANALYZE, before the first statement. Afterwards a statement ends
@@ -42,9 +42,9 @@ class Connection(sqlite3.Connection):
         self._left = self._allowed
         self._limit_length(MAX_SCHEMA_BYTES)
         self.set_authorizer(_only_reading)
-        self.set_progress_handler(self._look, STEPS)
+        self.set_progress_handler(self._step, STEPS)
 
-    def trust(self, size: int) -> None:
+    def open_up(self, size: int) -> None:
         """Allow what our own statements need.
 
         Args:
@@ -64,7 +64,7 @@ class Connection(sqlite3.Connection):
         self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
         self.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, size)
 
-    def _look(self) -> int:
+    def _step(self) -> int:
         """Return whether to end the statement; signals are handled when this is called."""
         self._left -= 1
         self.exhausted = self._left < 0

@@ -64,10 +64,10 @@ def refuse_other_schema(
     theirs = _schema(connection)
     for entry in theirs - ours:
         kind, name = entry[:2]
-        known = any(entry[:2] == other[:2] for other in ours)
+        if any(entry[:2] == other[:2] for other in ours):
+            raise DatabaseError(f"{path}: {kind} {name!r} is altered", f"restore a backup; else {remedy}")
         raise DatabaseError(
-            f"{path}: {kind} {name!r} is " + ("altered" if known else "not of kernel-tune"),
-            f"drop it if you made it; else {remedy}" if not known else f"restore a backup; else {remedy}",
+            f"{path}: {kind} {name!r} is not of kernel-tune", f"drop it if you made it; else {remedy}"
         )
     for kind, name, *_ in ours - theirs:
         raise DatabaseError(f"{path}: {kind} {name!r} is missing", f"restore a backup; else {remedy}")

@@ -105,7 +105,7 @@ def _prepare(connection: Connection, path: Path, *, migrate: bool) -> None:
     version = _version(connection, path)
     refuse_other_schema(connection, path, MIGRATIONS[:version], OTHER)
     connection.execute("COMMIT")
-    connection.trust(path.stat().st_size)
+    connection.open_up(path.stat().st_size)
     if version < len(MIGRATIONS):
         if not migrate:
             raise DatabaseError(
