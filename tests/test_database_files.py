@@ -664,6 +664,12 @@ def test_sql_is_stopped_after_a_while(path: Path, text: str) -> None:
     assert time.monotonic() - began < 5
 
 
+def running(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
 def children_of(pid: int) -> list[int]:
     parents = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
@@ -676,7 +682,7 @@ def children_of(pid: int) -> list[int]:
 @pytest.mark.parametrize("text", SLOW)
 def test_sql_is_stopped_by_its_user(path: Path, text: str, number: signal.Signals) -> None:
     filled(path)
-    command = [sys.executable, "-m", "tuner.cli", "query", "--db", str(path), "--sql", text]
+    command = [sys.executable, "-m", "tuner", "query", "--db", str(path), "--sql", text]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
     deadline = time.monotonic() + 20
     while not (children := children_of(process.pid)) and time.monotonic() < deadline:
@@ -686,9 +692,9 @@ def test_sql_is_stopped_by_its_user(path: Path, text: str, number: signal.Signal
     began = time.monotonic()
     process.send_signal(number)
     assert process.wait(20) != 0
-    while Path(f"/proc/{child}").exists() and time.monotonic() < began + 20:
+    while running(child) and time.monotonic() < began + 20:
         time.sleep(0.01)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
 
 
 def test_sql_reads_with_functions(path: Path) -> None:

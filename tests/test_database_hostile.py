@@ -77,7 +77,7 @@ def test_another_schema_is_refused_at_once(path: Path, statements: tuple[str, ..
     began = time.monotonic()
     for write in (True, False):
         refused(path, "", write=write)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
 
 
 def test_a_journal_that_names_a_file_to_delete_is_refused(path: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from tuner.database.sql_worker import ANSWERS, Question, Table
+from tuner.database.sql_worker import ANSWERS, Question, SelectedRows
 from tuner.errors import UsageError
 from tuner.processes import ChildDied, UnsendableError, ask_once
 
@@ -34,7 +34,7 @@ def read_only(path: Path, text: str, limit_s: float = LIMIT_S) -> SqlTable:
         raise UsageError(f"--sql takes too much memory ({death.reason})", "select less") from None
     except UnsendableError as error:
         raise UsageError(f"--sql: {error}", ONE_SELECT) from None
-    if isinstance(reply, Table):
+    if isinstance(reply, SelectedRows):
         return reply.columns, reply.rows
     if reply is None:
         raise UsageError(f"--sql took more than {limit_s:g} s", "select less")

@@ -35,7 +35,7 @@ class Question(Struct, frozen=True):
     text: str
 
 
-class Table(Struct, frozen=True, tag=True):
+class SelectedRows(Struct, frozen=True, tag=True):
     """The result."""
 
     columns: list[str]
@@ -49,10 +49,10 @@ class Refused(Struct, frozen=True, tag=True):
     code: int = 0
 
 
-ANSWERS: Channel[Question, Table | Refused] = Channel(Question, Table | Refused)
+ANSWERS: Channel[Question, SelectedRows | Refused] = Channel(Question, SelectedRows | Refused)
 
 
-def answer(question: Question) -> Table | Refused:
+def answer(question: Question) -> SelectedRows | Refused:
     """Return the result of one statement, run on a connection that is read-only four times over.
 
     ``mode=ro`` alone would still let ATTACH create files, so an authorizer allows nothing but reading.
@@ -78,7 +78,7 @@ def _authorize(action: int, *names: str | None) -> int:
     return sqlite3.SQLITE_OK if action in _READING and not dangerous else sqlite3.SQLITE_DENY
 
 
-def _fetch(connection: sqlite3.Connection, text: str) -> Table | Refused:
+def _fetch(connection: sqlite3.Connection, text: str) -> SelectedRows | Refused:
     cursor = connection.execute(text)
     if cursor.description is None:
         return Refused("it is empty")
@@ -89,7 +89,7 @@ def _fetch(connection: sqlite3.Connection, text: str) -> Table | Refused:
         size += sum(len(value) for value in row if isinstance(value, (str, bytes)))
         if len(rows) > MAX_ROWS or size > MAX_BYTES:
             return Refused("the result is too large; select less, or add a LIMIT")
-    return Table([column[0] for column in cursor.description], rows)
+    return SelectedRows([column[0] for column in cursor.description], rows)
 
 
 def main() -> None:
