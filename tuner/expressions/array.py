@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,20 +17,16 @@ import numpy.typing as npt
 
 from tuner.errors import ExpressionError
 from tuner.expressions import elementwise, magnitudes
-from tuner.expressions.evaluation import BINARY, COMPARE
-from tuner.expressions.magnitudes import NUMPY, Sized
-from tuner.expressions.parsing import parse_tree, unparse
+from tuner.expressions.arithmetic import parse
+from tuner.expressions.array_evaluation import Evaluation, Number, Plain, WithMagnitudes
+from tuner.expressions.array_functions import FUNCTIONS, MODES, Takes
+from tuner.expressions.evaluation import COMPARE
+from tuner.expressions.parsing import parse_tree, shown, unparse
 
 Array = npt.NDArray[np.float64]
 
-_REDUCTIONS: dict[str, Callable[..., Array]] = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min}
-_PLAIN_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(np, name) for name in elementwise.FUNCTIONS},
-    **_REDUCTIONS,
-    "transpose": np.transpose,
-}
-ARGUMENTS = {**elementwise.FUNCTIONS, **dict.fromkeys(_REDUCTIONS, 1), "transpose": 1}
-"""The functions with their numbers of arguments."""
+FUNCTION_NAMES = (*elementwise.FUNCTIONS, *FUNCTIONS)
+"""All functions."""
 
 
 class ArrayExpression:
@@ -49,6 +44,8 @@ class ArrayExpression:
         self._body = parse_tree(text, "reference")
         self.compared: dict[str, frozenset[str]] = {}
         """The options and dtype roles that it compares, with the texts that they are compared with."""
+        self.whole: set[str] = set()
+        """Of its names those in bounds, axes and shapes: they must be sizes or whole scalars."""
         self.names = frozenset(self._check(self._body))
         """The tensors, scalars, sizes and element expressions that it uses."""
 
@@ -80,27 +77,26 @@ class ArrayExpression:
 
     def evaluate(self, names: Mapping[str, Any]) -> tuple[Array, Array]:
         """Return values and magnitudes in float64; the magnitude is 0 where float32 arithmetic is exact."""
-        self._check_names(names)
-        with np.errstate(all="ignore"):
-            try:
-                sized = self._run(self._body, names)
-            except (TypeError, ValueError, OverflowError) as error:
-                raise ExpressionError(f"reference {self.text!r}: {error}") from None
-            value = np.asarray(sized.value, np.float64)
-            if sized.exact:
-                return value, np.zeros_like(value)
-            magnitude = np.asarray(sized.magnitude, np.float64)
-            magnitude = np.where(magnitude < magnitudes.ANYTHING, magnitude, magnitudes.ANYTHING)
-            return value, np.broadcast_to(magnitude, value.shape)
+        sized = self._evaluated(WithMagnitudes(self.text, names), names)
+        value = np.asarray(sized.value, np.float64)
+        if sized.exact:
+            return value, np.zeros_like(value)
+        magnitude = np.asarray(sized.magnitude, np.float64)
+        magnitude = np.where(magnitude < magnitudes.ANYTHING, magnitude, magnitudes.ANYTHING)
+        return value, np.broadcast_to(magnitude, value.shape)
 
     def compute(self, names: Mapping[str, Any]) -> Any:
         """Return the value as NumPy computes it in the arrays' dtypes, without magnitudes."""
+        return self._evaluated(Plain(self.text, names), names)
+
+    def _evaluated(self, evaluation: Evaluation[Number], names: Mapping[str, Any]) -> Number:
         self._check_names(names)
         with np.errstate(all="ignore"):
             try:
-                return _plain(self._body, names)
-            except (TypeError, ValueError, OverflowError) as error:
-                raise ExpressionError(f"reference {self.text!r}: {error}") from None
+                return evaluation.run(self._body)
+            except (TypeError, ValueError, ArithmeticError, IndexError, MemoryError) as error:
+                message = " ".join(str(error).split()) or type(error).__name__
+                raise ExpressionError(f"reference {self.text!r}: {message}") from None
 
     def _check_names(self, names: Mapping[str, Any]) -> None:
         if self.compared:
@@ -111,7 +107,7 @@ class ArrayExpression:
         if missing:
             raise ExpressionError(f"unknown name {min(missing)} in reference {self.text!r}")
 
-    def _check(self, node: ast.AST) -> set[str]:
+    def _check(self, node: ast.expr) -> set[str]:
         match node:
             case ast.Constant(value=int() | float()):
                 return set()
@@ -131,62 +127,66 @@ class ArrayExpression:
                 name, texts, _ = _choice(test, self.text)
                 self.compared[name] = self.compared.get(name, frozenset()) | texts
                 return self._check(body) | self._check(orelse)
-            case ast.Call(func=ast.Name(id=name)) if len(node.args) == ARGUMENTS.get(name, -1):
-                if all(
-                    k.arg in ("axis", "keepdims") and isinstance(k.value, ast.Constant) for k in node.keywords
-                ):
-                    return set().union(*(self._check(child) for child in node.args))
-        raise ExpressionError(
-            f"{ast.unparse(node) if isinstance(node, ast.expr) else node!r} is not allowed in reference {self.text!r}",
-            f"use + - * / @, ** with a number, comparisons, A if option == 'text' else B, and {', '.join(ARGUMENTS)}",
+            case ast.Subscript(value=value, slice=index):
+                parts = index.elts if isinstance(index, ast.Tuple) else [index]
+                return self._check(value).union(*map(self._check_index, parts))
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if elementwise.FUNCTIONS.get(
+                name
+            ) == len(arguments):
+                return set().union(*map(self._check, arguments))
+            case ast.Call(func=ast.Name(id=name)) if name in FUNCTIONS:
+                function = FUNCTIONS[name]
+                bound = function.bound(node, self.text)
+                kinds = (function.parameters[parameter] for parameter in bound)
+                return set().union(*map(self._check_argument, bound.values(), kinds))
+        raise self._refusal(
+            node,
+            f"use + - * / @, ** with a number, comparisons, x[1:-1], A if option == 'text' else B, and "
+            f"{', '.join(FUNCTION_NAMES)}",
         )
 
-    def _run(self, node: ast.AST, names: Mapping[str, Any]) -> Sized:
+    def _check_argument(self, node: ast.expr, kind: Takes) -> set[str]:
+        match kind, node:
+            case ((Takes.ARRAY | Takes.INDICES), _):
+                return self._check(node)
+            case Takes.ARRAYS, ast.List(elts=items) | ast.Tuple(elts=items) if items:
+                return set().union(*map(self._check, items))
+            case Takes.WHOLE, _:
+                return self._check_whole(node)
+            case Takes.MODE, ast.Constant(value=value) if value in MODES:
+                return set()
+            case Takes.FLAG, ast.Constant(value=bool()):
+                return set()
+        raise self._refusal(node, f"it must be {kind.value}")
+
+    def _check_index(self, node: ast.expr) -> set[str]:
         match node:
-            case ast.Constant(value=int() | float() as value):
-                return magnitudes.constant(float(value), NUMPY)
-            case ast.Name(id=name):
-                return Sized(names[name], np.abs(names[name]), True)
-            case ast.UnaryOp():
-                return magnitudes.negated(self._run(node.operand, names))
-            case ast.BinOp(op=ast.Pow(), right=right):
-                exponent = elementwise.checked_exponent(right)
-                return magnitudes.powered(self._run(node.left, names), exponent, NUMPY)
-            case ast.BinOp():
-                return _binary(node.op, self._run(node.left, names), self._run(node.right, names))
-            case ast.Compare():
-                holds = self._comparison(node, names)[0]
-                return Sized(holds, holds, True)
-            case ast.Call(func=ast.Name(id=name)):
-                return self._call(name, node, names)
-        raise AssertionError(node)
+            case ast.Slice():
+                bounds = [bound for bound in (node.lower, node.upper, node.step) if bound is not None]
+                return set().union(*map(self._check_whole, bounds))
+            case ast.Constant(value=value) if value is ...:
+                return set()
+            case ast.Tuple() | ast.List():
+                raise self._refusal(
+                    node, "index with numbers and slices; take(x, indices, axis) takes an array"
+                )
+        return self._check_whole(node)
 
-    def _comparison(self, node: ast.Compare, names: Mapping[str, Any]) -> tuple[Any, Sized, Sized]:
-        left, right = self._run(node.left, names), self._run(node.comparators[0], names)
-        return COMPARE[type(node.ops[0])](left.value, right.value), left, right
+    def _check_whole(self, node: ast.expr) -> set[str]:
+        match node:
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                return set().union(*map(self._check_whole, parts))
+            case ast.Constant(value=None):
+                return set()
+        if any(isinstance(part, ast.IfExp) for part in ast.walk(node)):
+            raise self._refusal(node, "write min or max in place of if and else")
+        names = set(parse(unparse(node)).names)
+        self.whole |= names
+        return names
 
-    def _call(self, name: str, node: ast.Call, names: Mapping[str, Any]) -> Sized:
-        if name == "where":
-            then, otherwise = self._run(node.args[1], names), self._run(node.args[2], names)
-            if isinstance(node.args[0], ast.Compare):
-                return magnitudes.chosen(*self._comparison(node.args[0], names), then, otherwise, NUMPY)
-            condition = self._run(node.args[0], names)
-            zero = Sized(0.0, 0.0, True)
-            return magnitudes.chosen(condition.value != 0, condition, zero, then, otherwise, NUMPY)
-        arguments = tuple(self._run(child, names) for child in node.args)
-        if name in elementwise.FUNCTIONS:
-            return magnitudes.applied(name, arguments, NUMPY)
-        (a,) = arguments
-        if name == "transpose":
-            return Sized(np.transpose(a.value), np.transpose(a.magnitude), a.exact, a.operations)
-        reduce, options = _REDUCTIONS[name], _options(node)
-        value = reduce(a.value, **options)
-        if name in ("sum", "mean"):
-            summands = np.size(a.value) / max(np.size(value), 1)
-            return Sized(value, reduce(a.magnitude, **options), False, a.operations + summands)
-        # Rounding may change which element is the largest, but its value by no more than the largest error.
-        magnitude = np.abs(value) if a.exact else _REDUCTIONS["max"](a.magnitude, **options)
-        return Sized(value, magnitude, a.exact, a.operations)
+    def _refusal(self, node: ast.AST, remedy: str) -> ExpressionError:
+        part = unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+        return ExpressionError(f"{shown(part)} is not allowed in reference {shown(self.text)}", remedy)
 
 
 class _Settled(ast.NodeTransformer):
@@ -225,38 +225,3 @@ def _choice(test: ast.expr, text: str) -> tuple[str, frozenset[str], bool]:
         f"{ast.unparse(test)!r} is not allowed between if and else in reference {text!r}",
         "compare an option or dtype role with text: ==, !=, in ['a', 'b']",
     )
-
-
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {**BINARY, ast.MatMult: operator.matmul}
-
-
-def _plain(node: ast.AST, names: Mapping[str, Any]) -> Any:
-    match node:
-        case ast.Constant(value=value):
-            return value
-        case ast.Name(id=name):
-            return names[name]
-        case ast.UnaryOp(operand=operand):
-            return -_plain(operand, names)
-        case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            exponent = elementwise.checked_exponent(right)
-            # A whole number stays one: NumPy squares faster than it raises to 2.0.
-            return _plain(left, names) ** (int(exponent) if exponent.is_integer() else exponent)
-        case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op)](_plain(left, names), _plain(right, names))
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return COMPARE[type(op)](_plain(left, names), _plain(right, names))
-        case ast.Call(func=ast.Name(id=name)):
-            return _PLAIN_FUNCTIONS[name](*(_plain(child, names) for child in node.args), **_options(node))
-    raise AssertionError(node)
-
-
-def _options(node: ast.Call) -> dict[str, Any]:
-    return {k.arg: k.value.value for k in node.keywords if k.arg and isinstance(k.value, ast.Constant)}
-
-
-def _binary(op: ast.operator, a: Sized, b: Sized) -> Sized:
-    if not isinstance(op, ast.MatMult):
-        return magnitudes.combined(op, a, b, NUMPY)
-    operations = a.operations + b.operations + 2.0 * (np.shape(a.value)[-1] if np.ndim(a.value) else 1)
-    return Sized(a.value @ b.value, a.magnitude @ b.magnitude, False, operations)

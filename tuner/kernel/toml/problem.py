@@ -257,6 +257,11 @@ def _numpy(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> dic
             table.fail(f"numpy: {error}")
         for unknown in sorted(arrays[output].names - set(usable)):
             table.require(unknown, usable, f"numpy = {text!r} uses unknown name {unknown!r}")
+        for name in sorted(arrays[output].whole & tensors.keys()):
+            table.fail(
+                f"numpy = {text!r} uses the tensor {name} as a bound, an axis or a shape",
+                "use sizes and whole numbers",
+            )
         for name, compared in arrays[output].compared.items():
             _check_comparison(table, name, compared, names)
     return arrays

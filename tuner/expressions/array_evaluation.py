@@ -1,0 +1,330 @@
+"""Evaluates the checked tree of a NumPy reference: with magnitudes, or as NumPy alone would.
+
+Every operation whose result may be larger than its operands says how large before memory is spent on it.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from tuner.errors import ExpressionError
+from tuner.expressions import elementwise, magnitudes
+from tuner.expressions.arithmetic import parse
+from tuner.expressions.array_functions import FUNCTIONS, ArrayFunction, MagnitudeRule, Takes
+from tuner.expressions.evaluation import BINARY, COMPARE
+from tuner.expressions.magnitudes import NUMPY, Sized
+from tuner.expressions.parsing import shown
+
+MAX_ELEMENTS = 1 << 28
+"""Of a result that is more than twice as large as the largest tensor: 2 GiB, and as much for its magnitudes."""
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {**BINARY, ast.MatMult: operator.matmul}
+
+Number = TypeVar("Number")
+
+
+class Evaluation(ABC, Generic[Number]):
+    """The evaluation of one expression.
+
+    Args:
+        text: the expression, for errors.
+        names: values by name.
+    """
+
+    def __init__(self, text: str, names: Mapping[str, Any]) -> None:
+        self._text, self._names = text, names
+        self._whole_names = {name: value for name, value in names.items() if isinstance(value, int)}
+        largest = max((int(np.size(value)) for value in names.values()), default=1)
+        self._most = max(MAX_ELEMENTS, 2 * largest)
+
+    def run(self, node: ast.expr) -> Number:
+        """Return the value of a node.
+
+        Raises:
+            ExpressionError: a result would be too large, or a bound is no whole number.
+        """
+        match node:
+            case ast.Constant(value=int() | float() as value):
+                return self._constant(value)
+            case ast.Name(id=name):
+                return self._name(self._names[name])
+            case ast.UnaryOp():
+                return self._negated(self.run(node.operand))
+            case ast.BinOp(op=ast.Pow(), right=right):
+                return self._power(self.run(node.left), elementwise.checked_exponent(right))
+            case ast.BinOp():
+                a, b = self.run(node.left), self.run(node.right)
+                if isinstance(node.op, ast.MatMult):
+                    self._check_product(self._value(a), self._value(b))
+                else:
+                    self._check_broadcast(a, b)
+                return self._binary(node.op, a, b)
+            case ast.Compare():
+                return self._compared(*self._sides(node))
+            case ast.Subscript():
+                index = self._index(node.slice)
+                return self._moved(lambda array: np.asarray(array)[index], [self.run(node.value)])
+            case ast.Call(func=ast.Name(id="where"), args=[ast.Compare() as test, then, otherwise]):
+                op, a, b = self._sides(test)
+                branches = self.run(then), self.run(otherwise)
+                self._check_broadcast(a, b, *branches)
+                return self._chosen(op, a, b, *branches)
+            case ast.Call(func=ast.Name(id=name)) if name in elementwise.FUNCTIONS:
+                arguments = tuple(self.run(child) for child in node.args)
+                self._check_broadcast(*arguments)
+                return self._applied(name, arguments)
+            case ast.Call(func=ast.Name(id=name)):
+                return self._call(FUNCTIONS[name], name, node)
+        raise AssertionError(node)
+
+    def _sides(self, node: ast.Compare) -> tuple[ast.cmpop, Number, Number]:
+        left, right = self.run(node.left), self.run(node.comparators[0])
+        self._check_broadcast(left, right)
+        return node.ops[0], left, right
+
+    def _call(self, function: ArrayFunction, name: str, node: ast.Call) -> Number:
+        """Evaluate a function of arrays; its arrays are taken out of the arguments, so that magnitudes may follow."""
+        arrays: list[Number] = []
+        arguments: dict[str, Any] = {}
+        indices: dict[str, slice | int] = {}
+        for parameter, child in function.bound(node, self._text).items():
+            match function.parameters[parameter]:
+                case Takes.ARRAY:
+                    indices[parameter] = len(arrays)
+                    arrays.append(self.run(child))
+                case Takes.ARRAYS:
+                    assert isinstance(child, ast.List | ast.Tuple)
+                    indices[parameter] = slice(len(arrays), len(arrays) + len(child.elts))
+                    arrays += [self.run(item) for item in child.elts]
+                case Takes.INDICES:
+                    arguments[parameter] = self._indices(self.run(child))
+                case Takes.WHOLE:
+                    arguments[parameter] = self._whole(child)
+                case Takes.MODE | Takes.FLAG:
+                    arguments[parameter] = ast.literal_eval(child)
+
+        def run(*values: Any) -> Any:
+            given = {parameter: values[index] for parameter, index in indices.items()}
+            return function.run(**given, **arguments)
+
+        if function.count is not None:
+            values = [self._value(array) for array in arrays]
+            given = {parameter: values[index] for parameter, index in indices.items()}
+            self._check_count(function.count(**given, **arguments), name)
+        if not arrays:
+            return self._name(run())
+        if function.rule is MagnitudeRule.MOVED:
+            return self._moved(run, arrays)
+        return self._reduced(function.rule, run, arguments, arrays[0])
+
+    # -- whole numbers, and sizes --------------------------------------------------------------------------------
+
+    def _index(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Tuple(elts=parts):
+                return tuple(self._index(part) for part in parts)
+            case ast.Slice(lower=lower, upper=upper, step=step):
+                return slice(
+                    *(None if bound is None else self._whole(bound) for bound in (lower, upper, step))
+                )
+            case ast.Constant(value=value) if value is ...:
+                return ...
+        return self._whole(node)
+
+    def _whole(self, node: ast.expr) -> Any:
+        """Return a whole number, a tuple of them, or None."""
+        match node:
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                return tuple(self._whole(part) for part in parts)
+            case ast.Constant(value=None):
+                return None
+        text = ast.unparse(node)
+        try:
+            value = parse(text).evaluate(self._whole_names)
+        except ExpressionError as error:
+            raise ExpressionError(f"reference {shown(self._text)}: {error.problem}", error.remedy) from None
+        if not isinstance(value, int):
+            raise ExpressionError(
+                f"{text} = {value} in reference {shown(self._text)}", "it must be a whole number"
+            )
+        return value
+
+    def _indices(self, indices: Number) -> Any:
+        values = np.asarray(self._value(indices), np.float64)
+        whole = values.astype(np.int64)
+        if not (whole == values).all():
+            raise ExpressionError(
+                f"the indices of take in reference {shown(self._text)} are no whole numbers",
+                "take them from a tensor of integers, or from arange",
+            )
+        return whole
+
+    def _check_broadcast(self, *operands: Number) -> None:
+        shapes = [np.shape(self._value(operand)) for operand in operands]
+        self._check_count(math.prod(np.broadcast_shapes(*shapes)), "an operation")
+
+    def _check_product(self, a: Any, b: Any) -> None:
+        batches = np.broadcast_shapes(np.shape(a)[:-2], np.shape(b)[:-2])
+        rows = np.shape(a)[-2] if np.ndim(a) > 1 else 1
+        columns = np.shape(b)[-1] if np.ndim(b) > 1 else 1
+        self._check_count(math.prod((*batches, rows, columns)), "@")
+
+    def _check_count(self, count: int, what: str) -> None:
+        if count > self._most:
+            raise ExpressionError(
+                f"{what} in reference {shown(self._text)} would have {count} elements, more than {self._most}",
+                "correct it, use smaller sizes, or write a CUDA reference",
+            )
+
+    # -- what differs --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _value(self, number: Number) -> Any: ...
+
+    @abstractmethod
+    def _constant(self, value: float) -> Number: ...
+
+    @abstractmethod
+    def _name(self, value: Any) -> Number: ...
+
+    @abstractmethod
+    def _negated(self, a: Number) -> Number: ...
+
+    @abstractmethod
+    def _power(self, a: Number, exponent: float) -> Number: ...
+
+    @abstractmethod
+    def _binary(self, op: ast.operator, a: Number, b: Number) -> Number: ...
+
+    @abstractmethod
+    def _compared(self, op: ast.cmpop, a: Number, b: Number) -> Number: ...
+
+    @abstractmethod
+    def _chosen(self, op: ast.cmpop, left: Number, right: Number, a: Number, b: Number) -> Number: ...
+
+    @abstractmethod
+    def _applied(self, name: str, arguments: tuple[Number, ...]) -> Number: ...
+
+    @abstractmethod
+    def _moved(self, run: Callable[..., Any], arrays: list[Number]) -> Number: ...
+
+    @abstractmethod
+    def _reduced(
+        self, rule: MagnitudeRule, run: Callable[[Any], Any], arguments: Mapping[str, Any], a: Number, /
+    ) -> Number: ...
+
+
+class WithMagnitudes(Evaluation[Sized]):
+    """Values in float64 with their magnitudes."""
+
+    def _value(self, number: Sized) -> Any:
+        return number.value
+
+    def _constant(self, value: float) -> Sized:
+        return magnitudes.constant(float(value), NUMPY)
+
+    def _name(self, value: Any) -> Sized:
+        return Sized(value, np.abs(value), True)
+
+    def _negated(self, a: Sized) -> Sized:
+        return magnitudes.negated(a)
+
+    def _power(self, a: Sized, exponent: float) -> Sized:
+        power = magnitudes.powered(a, exponent, NUMPY)
+        if exponent == 0.0:  # which the rules take for a number
+            return Sized(np.broadcast_to(power.value, np.shape(a.value)), power.magnitude, True)
+        return power
+
+    def _binary(self, op: ast.operator, a: Sized, b: Sized) -> Sized:
+        if not isinstance(op, ast.MatMult):
+            return magnitudes.combined(op, a, b, NUMPY)
+        operations = a.operations + b.operations + 2.0 * (np.shape(a.value)[-1] if np.ndim(a.value) else 1)
+        return Sized(a.value @ b.value, a.magnitude @ b.magnitude, False, operations)
+
+    def _compared(self, op: ast.cmpop, a: Sized, b: Sized) -> Sized:
+        holds = COMPARE[type(op)](a.value, b.value)
+        return Sized(holds, holds, True)
+
+    def _chosen(self, op: ast.cmpop, left: Sized, right: Sized, a: Sized, b: Sized) -> Sized:
+        holds = COMPARE[type(op)](left.value, right.value)
+        return magnitudes.chosen(holds, left, right, a, b, NUMPY)
+
+    def _applied(self, name: str, arguments: tuple[Sized, ...]) -> Sized:
+        if name == "where":
+            condition, then, otherwise = arguments
+            zero = Sized(0.0, 0.0, True)
+            return magnitudes.chosen(condition.value != 0, condition, zero, then, otherwise, NUMPY)
+        return magnitudes.applied(name, arguments, NUMPY)
+
+    def _moved(self, run: Callable[..., Any], arrays: list[Sized]) -> Sized:
+        # A magnitude may have fewer dimensions than its value, such as that of x ** 0.
+        spread = [np.broadcast_to(array.magnitude, np.shape(array.value)) for array in arrays]
+        return Sized(
+            run(*(array.value for array in arrays)),
+            run(*spread),
+            all(array.exact for array in arrays),
+            max(array.operations for array in arrays),
+        )
+
+    def _reduced(
+        self, rule: MagnitudeRule, run: Callable[[Any], Any], arguments: Mapping[str, Any], a: Sized, /
+    ) -> Sized:
+        value = run(a.value)
+        spread = np.broadcast_to(a.magnitude, np.shape(a.value))
+        if rule is MagnitudeRule.ADDED:
+            return Sized(value, run(spread), False, a.operations + _summands(a.value, value))
+        # Rounding may change which element is the largest, but its value by no more than the largest error.
+        magnitude = np.abs(value) if a.exact else FUNCTIONS["max"].run(spread, **arguments)
+        return Sized(value, magnitude, a.exact, a.operations)
+
+
+class Plain(Evaluation[Any]):
+    """Values as NumPy computes them in the arrays' dtypes, to time it."""
+
+    def _value(self, number: Any) -> Any:
+        return number
+
+    def _constant(self, value: float) -> Any:
+        return value
+
+    def _name(self, value: Any) -> Any:
+        return value
+
+    def _negated(self, a: Any) -> Any:
+        return -a
+
+    def _power(self, a: Any, exponent: float) -> Any:
+        # A whole number stays one: NumPy squares faster than it raises to 2.0.
+        return a ** (int(exponent) if exponent.is_integer() else exponent)
+
+    def _binary(self, op: ast.operator, a: Any, b: Any) -> Any:
+        return _OPERATORS[type(op)](a, b)
+
+    def _compared(self, op: ast.cmpop, a: Any, b: Any) -> Any:
+        return COMPARE[type(op)](a, b)
+
+    def _chosen(self, op: ast.cmpop, left: Any, right: Any, a: Any, b: Any) -> Any:
+        return np.where(COMPARE[type(op)](left, right), a, b)
+
+    def _applied(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        return getattr(np, name)(*arguments)
+
+    def _moved(self, run: Callable[..., Any], arrays: list[Any]) -> Any:
+        return run(*arrays)
+
+    def _reduced(
+        self, _rule: MagnitudeRule, run: Callable[[Any], Any], _arguments: Mapping[str, Any], a: Any, /
+    ) -> Any:
+        return run(a)
+
+
+def _summands(before: Any, after: Any) -> float:
+    """Return how many elements were added up for one: all of them at most where none were left out."""
+    count, left = np.size(before), np.size(after)
+    return count / max(left, 1) if left != count else float(max(np.shape(before), default=1))
