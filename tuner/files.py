@@ -1,11 +1,15 @@
-"""Files that are written as a whole or not at all."""
+"""Files that are written as a whole or not at all, files that are only locked, and folders of one's own."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import glob
 import os
 import secrets
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -21,7 +25,10 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
         OSError: the target exists, also where another process was faster, or it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+        remove_unlocked(left)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    locked = open_locked(partial)
     try:
         yield partial
         _sync(partial)
@@ -32,6 +39,7 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+        os.close(locked)
 
 
 def _sync(path: Path) -> None:
@@ -40,3 +48,53 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_locked(path: Path) -> int:
+    """Make a file that is locked as long as its descriptor, which is returned, is open: see :func:`remove_unlocked`.
+
+    Raises:
+        OSError: there is something of this name, or it cannot be made.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    with suppress(
+        OSError
+    ):  # without locks, what a killed process leaves is removed while another writes it, at worst
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return descriptor
+
+
+def remove_unlocked(path: Path) -> None:
+    """Remove what a killed process was writing: the kernel dropped the lock of :func:`open_locked` with it."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def open_lock_file(path: Path, access: int, mode: int) -> int:
+    """Open a file that is only ever locked, made where it is missing; return its descriptor.
+
+    Args:
+        path: of the file, perhaps in a folder where anybody can put something of that name.
+        access: ``os.O_RDONLY`` or ``os.O_RDWR``.
+        mode: permissions of a new file, whatever the user's mask.
+
+    Raises:
+        OSError: it cannot be made or opened, or is no file: a link, or a pipe, whose opening would wait.
+    """
+    flags = access | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        # Without O_EXCL, Linux refuses to open another user's file in a folder for all (fs.protected_regular).
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode)
+        os.fchmod(descriptor, mode)
+    except FileExistsError:
+        descriptor = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
+    return descriptor

@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
 
-from tuner import __version__
+from tuner import __version__, signals
 from tuner.errors import TunerError
 from tuner.report.terminal import escaped_output
 
@@ -125,6 +127,13 @@ def _give_up_output() -> None:
         pass
 
 
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's signature
+    """Take a signal where no run is under way: end at once, but remove what was half written."""
+    if number == signal.SIGHUP:
+        signals.leave_terminal()
+    raise KeyboardInterrupt
+
+
 def _indented(text: str) -> str:
     """Return text of several lines so that none can be taken for a message of its own."""
     return text.replace("\n", "\n  ")
@@ -133,10 +142,11 @@ def _indented(text: str) -> str:
 def _status_of(arguments: list[str] | None) -> Any:
     """Run the command line, print its error, and return its exit status."""
     try:
-        status = cli.main(args=arguments, prog_name="tune", standalone_mode=False)
-        sys.stdout.flush()
-    except click.exceptions.Abort:
-        click.echo("tune: stopped", err=True)
+        with signals.handled(_end):
+            status = cli.main(args=arguments, prog_name="tune", standalone_mode=False)
+            sys.stdout.flush()
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        signals.note("tune: stopped")
         status = 130
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -164,6 +174,8 @@ def main(arguments: list[str] | None = None) -> Any:
             setattr(sys, stream, Path(os.devnull).open("w"))  # noqa: SIM115 - until the end
     with escaped_output():
         status = _status_of(arguments)
+    if arguments is None:
+        signals.ignore()  # the program ends, and with its own exit status
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C once and twice."""
+"""Ctrl-C once and twice, and the other signals that end a program."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-import click
+from tuner import signals
+
+PATIENCE_S = 3.0
+"""After the first signal, for the measurement under way; schedulers send SIGKILL some seconds after SIGTERM."""
 
 
 class Stop:
-    """Ctrl-C once: finish what is being measured. Twice: now."""
+    """Ctrl-C once: finish what is being measured, if that ends soon. Twice: now. SIGTERM and SIGHUP likewise."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -21,20 +24,25 @@ class Stop:
         return self.requested
 
     def signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal's signature
-        """Take Ctrl-C."""
+        """Take a signal."""
         if self.requested:
+            # Again soon: this one may be raised where Python ignores it, such as in a destructor.
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE_S / 2)
             raise KeyboardInterrupt
         self.requested = True
-        click.echo("\ntune: stopping after the current measurement; Ctrl-C again stops at once", err=True)
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
+        if number == signal.SIGHUP:
+            signals.leave_terminal()
+        signals.note("\ntune: stopping after the current measurement; Ctrl-C again stops at once")
 
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """Return an object that tells whether the user has pressed Ctrl-C; at the end the former handlers are restored."""
+    """Return an object that tells whether a signal has arrived; at the end the former handlers are restored."""
     stop = Stop()
-    before = {number: signal.signal(number, stop.signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with signals.handled(stop.signal, signal.SIGALRM):
+        try:
+            yield stop
+        finally:
+            if stop():
+                signal.setitimer(signal.ITIMER_REAL, 0.0)

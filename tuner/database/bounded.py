@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+from tuner.database.waiting import PatientConnection
+
 MAX_ROW_BYTES = 16 << 20
 """Of a value and of a row: above the largest trial (an error and a log of 4 MiB each, and its samples)."""
 MAX_SCHEMA_BYTES = 64 << 10
@@ -22,7 +24,7 @@ _READING = frozenset(
 )
 
 
-class Connection(sqlite3.Connection):
+class Connection(PatientConnection):
     """A connection for a file that may be hostile: :meth:`open_up` it once its schema is known to be ours.
 
     Until then nothing but reading is possible, no function is called, and reading ends after :data:`SCHEMA_STEPS`.

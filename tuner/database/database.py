@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tuner.errors import DatabaseError
 from tuner.model import Configuration, Problem, Run, Status, Trial, digest
 
 _ADOPTED = ("computation", "kernel_digest", "digest")
+HURRY_S = 1.0
 STATES = ("running", "finished", "interrupted", "failed")
 
 
@@ -25,6 +27,20 @@ class Database(Queries):
     Everything that is recorded is on the disk when the method returns, and a process killed at any moment
     leaves a file without half a trial in it.
     """
+
+    @cached_property
+    def _locks(self) -> owners.RunLocks:
+        """Those of the runs that this process works on."""
+        return owners.RunLocks(self.path)
+
+    def close(self) -> None:
+        """Close the file, and release its runs."""
+        super().close()
+        self._locks.close()
+
+    def hurry(self) -> None:
+        """Wait for other writers for a moment only, from now on: the user wants to leave."""
+        self.connection.patience_s = HURRY_S
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -65,6 +81,7 @@ class Database(Queries):
         with self.transaction():
             if self.tables["runs"].count_where("id = ?", [run.id]):
                 raise DatabaseError(f"run {run.id} exists already in {self.path}", "give each run its own id")
+            self._locks.take(run.id)
             self.insert("runs", rows.encode_run(run, owners.this_process()))
 
     def resume_run(self, run_id: str) -> Run:
@@ -75,22 +92,58 @@ class Database(Queries):
         """
         with self.transaction():
             run = self.run(run_id)
-            for row in self.rows_where("runs", "id = ? AND state = 'running'", run_id, columns="owner"):
-                if row["owner"] != owners.this_process() and owners.alive(row["owner"]):
-                    pid = owners.number(row["owner"])
-                    raise DatabaseError(
-                        f"run {run_id} is still going in process {pid}", "wait for it, or end it"
-                    )
+            for row in self.rows_where("runs", "id = ?", run_id, columns="id, state, owner"):
+                self._refuse_if_going_on(row)
+            if not self._locks.take(run_id):
+                raise DatabaseError(
+                    f"run {run_id} is still going in another process", "wait for it, or end it"
+                )
             self.update_run(run_id, state="running", ended_at=None, owner=owners.this_process())
         return run
 
-    def finish_run(self, run_id: str, state: str, stats: Mapping[str, Any] | None = None) -> None:
-        """Write down how a run ended: finished, interrupted or failed."""
+    def finish_run(
+        self,
+        run_id: str,
+        state: str,
+        stats: Mapping[str, Any] | None = None,
+        *,
+        forget_attempts: bool = False,
+    ) -> None:
+        """Write down how a run ended: finished, interrupted or failed.
+
+        Args:
+            run_id: the run's.
+            state: one of :data:`STATES`.
+            stats: what the run counted.
+            forget_attempts: whether what was begun and not ended is not to count against its configurations.
+        """
         if state not in STATES:
             raise ValueError(f"{state!r} is not one of {STATES}")
         text = cells.to_json(stats or {})
         with self.transaction():
+            if forget_attempts:
+                self.tables["attempts"].delete_where("run_id = ?", [run_id])
             self.update_run(run_id, state=state, ended_at=cells.now(), stats=text)
+        self._locks.release(run_id)
+
+    def _going_on(self, row: Mapping[str, Any]) -> bool:
+        """Return whether another process works on a run.
+
+        Args:
+            row: the run's ``id``, ``state`` and ``owner``.
+        """
+        if row["state"] != "running":
+            return False
+        return self._locks.taken(row["id"]) or (
+            row["owner"] != owners.this_process() and owners.alive(row["owner"])
+        )
+
+    def _refuse_if_going_on(self, row: Mapping[str, Any]) -> None:
+        if self._going_on(row):
+            raise DatabaseError(
+                f"run {row['id']} is still going in {owners.described(row['owner'])}",
+                "wait for it, or end it",
+            )
 
     def update_run(self, run_id: str, **columns: Any) -> None:
         """Set columns of a run inside a transaction.
@@ -105,7 +158,23 @@ class Database(Queries):
 
     def latest_unfinished(self, problem: Problem, device: str) -> Run | None:
         """Return the last run of this problem on this device that did not finish and has no living process."""
-        unfinished = self.rows_where(
+        for row in self._unfinished(problem, device):
+            ours = row["state"] == "running" and row["owner"] == owners.this_process()
+            if not ours and not self._going_on(row):
+                return self.run(row["id"])
+        return None
+
+    def refuse_going_on(self, problem: Problem, device: str) -> None:
+        """Say which process works on this problem on this device, if one does.
+
+        Raises:
+            DatabaseError: that.
+        """
+        for row in self._unfinished(problem, device):
+            self._refuse_if_going_on(row)
+
+    def _unfinished(self, problem: Problem, device: str) -> list[dict[str, Any]]:
+        return self.rows_where(
             "runs",
             "problem_key = ? AND device = ? AND state != 'finished'",
             problem.key,
@@ -113,10 +182,6 @@ class Database(Queries):
             order_by="started_at DESC",
             columns="id, state, owner",
         )
-        for row in unfinished:
-            if row["state"] != "running" or not owners.alive(row["owner"]):
-                return self.run(row["id"])
-        return None
 
     def delete_run(self, run_id: str) -> int:
         """Delete a run with its trials and winner, and the sources that no other trial has.
@@ -126,9 +191,14 @@ class Database(Queries):
 
         Returns:
             The number of trials.
+
+        Raises:
+            DatabaseError: there is no such run, or its process is alive.
         """
         with self.transaction():
             run_id = self.run_id(run_id)
+            for row in self.rows_where("runs", "id = ?", run_id, columns="id, state, owner"):
+                self._refuse_if_going_on(row)
             trials = self.tables["trials"].count_where("run_id = ?", [run_id])
             for table in ("winners", "attempts", "trials"):
                 self.tables[table].delete_where("run_id = ?", [run_id])
@@ -174,11 +244,6 @@ class Database(Queries):
         }
         with self.transaction():
             self.insert("attempts", row)
-
-    def clear_attempts(self, run_id: str) -> None:
-        """Forget what was begun and not ended."""
-        with self.transaction():
-            self.tables["attempts"].delete_where("run_id = ?", [run_id])
 
     def record(self, run_id: str, trial: Trial, *, metrics: Metrics = Metrics()) -> int:  # noqa: B008 - frozen
         """Write one trial with its sources, and drop its attempts; return its row number.
@@ -268,6 +333,35 @@ class Database(Queries):
         raise DatabaseError(f"there is no winner {winner_id} in {self.path}", "tune best lists the winners")
 
     # -- the whole file
+
+    def confirm(self, run_id: str, trials: Sequence[int], winner: int | None = None) -> None:
+        """Look for what was recorded as another program would: by the file's name, on a connection of its own.
+
+        Args:
+            run_id: the run's.
+            trials: their rows.
+            winner: its row.
+
+        Raises:
+            DatabaseError: something is missing: the file was cut off, overwritten or replaced meanwhile.
+        """
+        rows = [("trials", row) for row in trials] + [
+            ("winners", row) for row in (winner,) if row is not None
+        ]
+        with schema.explained(self.path), closing(schema.reading(self.path)) as fresh:
+            fresh.patience_s = self.connection.patience_s
+            # By the row's number, which is looked up among the rows themselves and not in an index.
+            missing = sum(
+                fresh.execute(f"SELECT 1 FROM {table} NOT INDEXED WHERE id = ? AND run_id = ?", (row, run_id))
+                .fetchone() is None
+                for table, row in rows
+            )  # fmt: skip
+        if missing:
+            raise DatabaseError(
+                f"{self.path} lacks {missing} of the {len(rows)} rows that were recorded in it: it was cut off or "
+                "replaced during the run",
+                "leave the file to kernel-tune while it runs, and tune again",
+            )
 
     def check(self) -> CheckReport:
         """Check the file's structure and the digest of every row."""

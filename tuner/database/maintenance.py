@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.database import cells, rows, schema
 from tuner.database.cells import Damaged
-from tuner.database.records import CheckReport
+from tuner.database.records import SUSPECT, CheckReport
 from tuner.errors import DatabaseError
 from tuner.files import whole_file
 from tuner.model import digest
@@ -34,9 +35,27 @@ def check(database: Database) -> CheckReport:
             for row in database.connection.execute(f"SELECT * FROM {table}"):
                 counts[table] += 1
                 problems += _problems_of(database, table, dict(row))
+        problems += _doubled(database)
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         problems.append(f"structure: {error}")
     return CheckReport(counts, problems)
+
+
+def _doubled(database: Database) -> Iterator[str]:
+    """Return what a run has twice: two tuners worked on it, and the trials of one misled the search of the other.
+
+    A configuration is timed again on purpose when the GPU has drifted; the time before is then marked as suspect.
+    """
+    for what, columns, times in (
+        ("numbers given", "number", "count(*)"),
+        ("configurations tried", "variant, configuration", f"sum(instr(tags, '\"{SUSPECT}\"') = 0)"),
+    ):
+        doubled = (
+            f"SELECT run_id, count(*) AS number FROM (SELECT run_id FROM trials NOT INDEXED "
+            f"GROUP BY run_id, {columns} HAVING {times} > 1) GROUP BY run_id"
+        )
+        for row in database.connection.execute(doubled):
+            yield f"run {row['run_id']}: {row['number']} {what} twice"
 
 
 def _problems_of(database: Database, table: str, row: dict[str, Any]) -> list[str]:

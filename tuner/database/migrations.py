@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tuner.database import cells, owners
@@ -111,12 +112,7 @@ def add_conditions(connection: sqlite3.Connection) -> None:
     Raises:
         DatabaseError: a tuner that knows only version 1 is working on the file; it would go on writing its rows.
     """
-    for row in connection.execute("SELECT id, owner FROM runs WHERE state = 'running'"):
-        if owners.alive(row["owner"]):
-            raise DatabaseError(
-                f"run {row['id']} is still going in process {owners.number(row['owner'])}, an older kernel-tune",
-                "wait for it, or end it",
-            )
+    _refuse_going_on(connection)
     _execute(connection, VERSION_2)
     _reseal(
         connection,
@@ -136,6 +132,18 @@ def add_identities(connection: sqlite3.Connection) -> None:
     (:meth:`tuner.database.database.Database.adopt_runs`).
     """
     _execute(connection, VERSION_3)
+
+
+def _refuse_going_on(connection: sqlite3.Connection) -> None:
+    """Refuse a file that another process, which knows only its present version, is working on."""
+    runs = connection.execute("SELECT id, owner FROM runs WHERE state = 'running'").fetchall()
+    path = Path(connection.execute("PRAGMA database_list").fetchone()[2])
+    for run, owner in runs:
+        if owners.alive(owner) or owners.RunLocks(path).taken(run):
+            raise DatabaseError(
+                f"run {run} is still going in {owners.described(owner)}, an older kernel-tune",
+                "wait for it, or end it",
+            )
 
 
 def _execute(connection: sqlite3.Connection, statements: str) -> None:

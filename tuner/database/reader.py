@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -16,6 +15,7 @@ from tuner import paths
 from tuner.database import cells, rows, schema
 from tuner.database.cells import Damaged
 from tuner.database.records import StoredTrial
+from tuner.database.waiting import PatientConnection
 from tuner.errors import DatabaseError
 from tuner.model import Run, Trial, digest
 
@@ -33,7 +33,7 @@ class Reader:
         write: whether it was opened to write.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, *, write: bool) -> None:
+    def __init__(self, path: Path, connection: PatientConnection, *, write: bool) -> None:
         self.path = path
         self.connection = connection
         self.write = write

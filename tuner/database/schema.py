@@ -19,12 +19,11 @@ import sqlite_utils.db
 from tuner.database.bounded import Connection
 from tuner.database.inspection import refuse_neighbours, refuse_other_schema
 from tuner.database.migrations import MIGRATIONS
+from tuner.database.waiting import SLICE_S, PatientConnection
 from tuner.errors import DatabaseError
 
 APPLICATION_ID = 0x74756E65
 """``tune`` in ASCII; it stands at byte 68 of the file."""
-BUSY_TIMEOUT_S = 30.0
-"""Wait for another writer's lock: a transaction takes milliseconds, a merge of a large file some seconds."""
 TABLES = ("runs", "trials", "sources", "attempts", "winners", "benchmarks")
 OTHER = "name another file with --db"
 CHECK = "tune db check says what is damaged"
@@ -61,7 +60,7 @@ class SchemaTable(sqlite_utils.db.Table):
         return list(super().columns)
 
 
-def connect(path: Path, *, write: bool, create: bool = True) -> sqlite3.Connection:
+def connect(path: Path, *, write: bool, create: bool = True) -> PatientConnection:
     """Open a database file, creating or migrating it where that is needed and allowed.
 
     A file is created only to write, and only with ``create``.
@@ -80,7 +79,7 @@ def connect(path: Path, *, write: bool, create: bool = True) -> sqlite3.Connecti
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={mode}",
             uri=True,
-            timeout=BUSY_TIMEOUT_S,
+            timeout=SLICE_S,
             isolation_level=None,
             factory=Connection,
         )
@@ -94,6 +93,16 @@ def connect(path: Path, *, write: bool, create: bool = True) -> sqlite3.Connecti
             connection.close()
             raise
         return connection
+
+
+def reading(path: Path) -> PatientConnection:
+    """Return another connection to a file that is open already, to read what it holds by now.
+
+    Nothing is looked at before: closing a file in a process ends the locks that SQLite has on it there.
+    """
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=SLICE_S, factory=PatientConnection
+    )
 
 
 def _prepare(connection: Connection, path: Path, *, migrate: bool) -> None:
@@ -142,7 +151,7 @@ def immediate(connection: sqlite3.Connection) -> Iterator[None]:
     processes have read by then, one of them fails at once and does not wait. Inside of this it adds savepoints.
     """
     try:
-        # Within the try: a Ctrl-C while waiting for the lock is raised when the lock has been obtained.
+        # Within the try: a Ctrl-C may be raised when the lock has just been obtained.
         connection.execute("BEGIN IMMEDIATE")
         yield
         connection.execute("COMMIT")
@@ -160,7 +169,7 @@ def _settle_journal(connection: sqlite3.Connection) -> None:
     """
     connection.execute("PRAGMA synchronous = FULL")
     wanted = "wal" if sqlite3.sqlite_version_info >= SAFE_WAL_VERSION else "persist"
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    deadline = time.monotonic() + PatientConnection.patience_s
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != wanted:
         try:
             connection.execute(f"PRAGMA journal_mode = {wanted}")
@@ -255,6 +264,10 @@ _CAUSES = {
     ),
     sqlite3.SQLITE_BUSY: ("another program has locked it for too long", "end that program, then try again"),
     sqlite3.SQLITE_LOCKED: ("another program has locked it", "end that program, then try again"),
+    sqlite3.SQLITE_READONLY_DBMOVED: (
+        "the file was moved, deleted or replaced while it was open",
+        "leave it to kernel-tune while that runs, and tune again",
+    ),
     sqlite3.SQLITE_READONLY: ("it is read-only", WRITABLE),
     sqlite3.SQLITE_PERM: ("access is denied", WRITABLE),
     sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", f"check the folder's permissions, or {OTHER}"),
@@ -281,10 +294,10 @@ def explained(
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        code = getattr(error, "sqlite_errorcode", 0)
         if code == sqlite3.SQLITE_INTERRUPT and not (opening or getattr(connection, "exhausted", False)):
             raise KeyboardInterrupt from None  # SQLite swallowed it
-        cause, remedy = _CAUSES.get(code, (str(error), CHECK))
+        cause, remedy = _CAUSES.get(code) or _CAUSES.get(code & 0xFF, (str(error), CHECK))
         unopened = opening and CHECK in remedy
         raise DatabaseError(f"{path}: {cause}", UNOPENED if unopened else remedy) from error
     except UnicodeDecodeError as error:  # SQLite's message quotes the damage

@@ -24,7 +24,7 @@ from tuner.tuning.state import Observer, State
 from tuner.tuning.trials import metrics, told_time, trial_of
 
 POLL_S = 0.1
-PATIENCE_S = 5.0
+PATIENCE_S = 2.5
 """After Ctrl-C, how long the measurement under way may still take."""
 SUSPECT_ATTEMPTS, MAX_ATTEMPTS = 2, 3
 """A configuration that was begun twice without a result is tried once more with nothing beside it: another one may have

@@ -60,6 +60,7 @@ def interrupted_run(database: Database, request: Request, device: str) -> Run:
     problem = request.problem
     run = database.latest_unfinished(problem, device)
     if run is None:
+        database.refuse_going_on(problem, device)
         raise TunerError(f"there is no interrupted run of {problem} on {device}", "leave out --resume")
     rules = run.options.rules
     if rules != request.options.rules:

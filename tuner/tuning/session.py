@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 from tuner.database.database import Database
 from tuner.database.records import SUSPECT
 from tuner.devices.base import Device
-from tuner.errors import Interrupted
+from tuner.errors import DeviceError, Interrupted
 from tuner.model import Trial
+from tuner.signals import uninterrupted
 from tuner.tuning.loop import SearchLoop
 from tuner.tuning.opening import open_run
 from tuner.tuning.race import FinalRace, Finish
@@ -41,11 +43,13 @@ def tune(
     Raises:
         Interrupted: ``stop`` said so; everything measured is recorded, and ``resume`` goes on.
         TooInaccurateError: no kernel of this dtype can be within the bound on the error; nothing was tried.
+        DatabaseError: the file has lost what was recorded in it.
         TunerError: the problem cannot be tuned.
     """
     state, search = open_run(request, device, database)
     run_id = state.run.id
-    ending = "failed"
+    ending, innocent = "failed", True
+    end: tuple[Finish | None, int | None] = (None, None)
     with search:
         loop = SearchLoop(state, search, device, database, observer, stop, request)
         loop.begin(resumed=request.resume)
@@ -53,18 +57,37 @@ def tune(
             observer.started(state)
             loop.search()
             observer.phase(state, "searched")
-            end = _finish(loop) if finish else (None, None)
+            if finish:
+                end = _finish(loop)
             ending = "finished"
-            return Result(state, *end, _stats(state, loop))
         except (KeyboardInterrupt, Interrupted):
             ending = "interrupted"
-            # Attempts under way did not cause the interruption.
-            database.clear_attempts(run_id)
-            done = f"{len(state.trials)} of {state.budget} trials"
-            raise Interrupted(f"stopped after {done}; all of them are kept", "go on with --resume") from None
+            database.hurry()
+        except DeviceError:
+            innocent = False
+            raise
         finally:
-            observer.close()
-            database.finish_run(run_id, ending, _stats(state, loop))
+            with uninterrupted():
+                _close(loop, ending, innocent=innocent)
+    database.confirm(run_id, list(loop.ids.values()), end[1])
+    if ending == "interrupted":
+        done = f"{len(state.trials)} of {state.budget} trials"
+        raise Interrupted(f"stopped after {done}; all of them are kept", "go on with --resume")
+    return Result(state, *end, _stats(state, loop))
+
+
+def _close(loop: SearchLoop, ending: str, *, innocent: bool) -> None:
+    """Record how a run ended.
+
+    Args:
+        loop: of the run.
+        ending: finished, interrupted or failed.
+        innocent: whether the attempts under way have nothing to do with it. If the GPU cannot be used any more, one of
+            them may be the cause.
+    """
+    with contextlib.suppress(OSError):  # of a terminal that is gone
+        loop.observer.close()
+    loop.database.finish_run(loop.run.id, ending, _stats(loop.state, loop), forget_attempts=innocent)
 
 
 def _finish(loop: SearchLoop) -> tuple[Finish | None, int | None]:

@@ -1,0 +1,152 @@
+"""One run, one tuner: also where host names and process numbers say nothing, and until that tuner is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.command_line import Fake, trials_in
+from tests.faults.containers import inside, permitted
+from tests.faults.kernels import write_kernel
+from tests.stored import make_run, make_trial
+from tuner.database.database import Database
+from tuner.errors import DatabaseError
+
+needs_containers = pytest.mark.skipif(not permitted(), reason="namespaces are not permitted here")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "results" / "tuning.db"
+
+
+def resumed(tmp_path: Path, *arguments: str, sleep_s: float = 0.0) -> Fake:
+    return Fake(tmp_path, *arguments, "--resume", before=inside("theirs"), sleep_s=sleep_s)
+
+
+@needs_containers
+def test_another_container_does_not_take_a_living_run_over(tmp_path: Path, database: Path) -> None:
+    kernel = write_kernel(tmp_path / "own", items=range(1, 30))
+    command = ("--kernel", str(kernel), "--trials", "60")
+    ours = Fake(tmp_path, *command, before=inside("ours"), sleep_s=0.05)
+    ours.wait_for_trials(database, 3)
+    said = resumed(tmp_path, *command).ends()
+    assert said.code == 1
+    assert "still going in process" in said.err
+    assert "of host ours" in said.err
+    said = ours.ends()
+    assert said.code == 0, said.err
+    with Database.open(database, write=False) as opened:
+        assert opened.check().problems == []
+    assert trials_in(database) == 60
+
+
+@needs_containers
+def test_another_container_goes_on_with_what_was_killed(tmp_path: Path, database: Path) -> None:
+    kernel = write_kernel(tmp_path / "own", items=range(1, 30))
+    command = ("--kernel", str(kernel), "--trials", "40")
+    ours = Fake(tmp_path, *command, before=inside("ours"))
+    ours.wait_for_trials(database, 3)
+    ours.process.send_signal(signal.SIGKILL)
+    ours.process.wait()
+    time.sleep(0.5)  # unshare was killed, and takes the rest along
+    said = resumed(tmp_path, *command).ends()
+    assert said.code == 0, said.err
+    assert trials_in(database) == 40
+
+
+def test_a_lock_ends_with_its_database(database: Path) -> None:
+    run = make_run()
+    with Database.open(database) as first, Database.open(database) as second:
+        first.start_run(run)
+        with pytest.raises(DatabaseError, match="still going"):
+            second.resume_run(run.id)
+        with pytest.raises(DatabaseError, match="still going"):
+            second.delete_run(run.id)
+        first.finish_run(run.id, "interrupted")
+        assert second.resume_run(run.id) == run
+        with pytest.raises(DatabaseError, match="still going"):
+            first.resume_run(run.id)
+    with Database.open(database) as third:
+        assert third.resume_run(run.id) == run
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_what_is_no_lock_file_is_refused(database: Path, kind: str) -> None:
+    Database.open(database).close()
+    planted = database.with_name("tuning.db-lock")
+    match kind:
+        case "pipe":
+            os.mkfifo(planted)
+        case "link":
+            planted.symlink_to(database)
+        case "folder":
+            planted.mkdir()
+    before = database.read_bytes()
+    with Database.open(database) as opened, pytest.raises(DatabaseError):
+        opened.start_run(make_run())
+    assert database.read_bytes()[:4096] == before[:4096]
+
+
+def test_check_finds_what_two_tuners_did_to_one_run(database: Path) -> None:
+    run = make_run()
+    with Database.open(database) as opened:
+        opened.start_run(run)
+        first = opened.record(run.id, make_trial(0))
+        opened.record(run.id, make_trial(1))
+        opened.record(run.id, replace(make_trial(2), configuration=make_trial(0).configuration))
+        (problem,) = opened.check().problems
+        assert "1 configurations tried twice" in problem
+        opened.retag(first, ("suspect",))  # as the drift check does before it times one again
+        assert opened.check().problems == []
+
+
+def test_a_file_that_was_exchanged_during_the_run_is_noticed(tmp_path: Path, database: Path) -> None:
+    kernel = write_kernel(tmp_path / "own", items=range(1, 30))
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "30")
+    fake.wait_for_trials(database, 5)
+    other = tmp_path / "other.db"
+    Database.open(other).close()
+    other.replace(database)
+    said = fake.ends()
+    assert said.code == 1
+    assert "kept in" not in said.out
+    assert "replaced while it was open" in said.err
+
+
+def test_what_is_not_in_the_file_any_more_is_noticed(database: Path) -> None:
+    run = make_run()
+    with Database.open(database) as opened:
+        opened.start_run(run)
+        rows = [opened.record(run.id, make_trial(number)) for number in range(3)]
+        opened.confirm(run.id, rows)
+        with closing(sqlite3.connect(database)) as other, other:
+            other.execute("DELETE FROM trials WHERE id = ?", (rows[1],))
+        with pytest.raises(DatabaseError, match="lacks 1 of the 3 rows"):
+            opened.confirm(run.id, rows)
+
+
+@pytest.mark.parametrize("damage", ["cut off", "overwritten"])
+def test_a_file_that_is_destroyed_during_the_run_is_noticed(
+    tmp_path: Path, database: Path, damage: str
+) -> None:
+    kernel = write_kernel(tmp_path / "own", items=range(1, 30))
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "30")
+    fake.wait_for_trials(database, 5)
+    size = database.stat().st_size
+    with database.open("r+b") as file:
+        if damage == "cut off":
+            file.truncate(size // 2)
+        else:
+            file.write(b"x" * size)
+    said = fake.ends()
+    assert said.code == 1
+    assert "kept in" not in said.out
+    assert "Traceback" not in said.err

@@ -1,0 +1,153 @@
+"""A signal ends a run within seconds, whatever it waits for, and leaves a run that goes on where it stopped."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.faults.command_line import ROOT, Fake, assert_no_process_left, trials_in
+from tests.faults.kernels import write_kernel
+from tuner.database.database import Database
+from tuner.tuning.loop import MAX_ATTEMPTS
+
+WITHIN_S = 5.0
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    return write_kernel(tmp_path / "own", items=range(1, 30))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "results" / "tuning.db"
+
+
+def command(kernel: Path) -> list[str]:
+    return ["--kernel", str(kernel), "--trials", "60"]
+
+
+def attempts_in(database: Path) -> int:
+    with closing(sqlite3.connect(database)) as connection:
+        return int(connection.execute("SELECT count(*) FROM attempts").fetchone()[0])
+
+
+@contextmanager
+def locked(database: Path) -> Iterator[None]:
+    """Lock a database as another writer does."""
+    with closing(sqlite3.connect(database, isolation_level=None, timeout=10)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+
+
+@pytest.mark.parametrize("settings", [{"FAKE_START": "hang"}, {"FAKE_SETUP": "hang"}])
+def test_while_the_gpu_is_made_ready(tmp_path: Path, kernel: Path, settings: dict[str, str]) -> None:
+    fake = Fake(tmp_path, *command(kernel), **settings)
+    time.sleep(2.0)
+    fake.process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    said = fake.ends()
+    assert time.monotonic() - began < WITHIN_S
+    assert said.code == 130
+    assert "Traceback" not in said.err
+    assert_no_process_left(fake.mark)
+
+
+def test_while_a_measurement_takes_long(tmp_path: Path, kernel: Path, database: Path) -> None:
+    fake = Fake(tmp_path, *command(kernel), sleep_s=1.0)
+    deadline = time.monotonic() + 30.0
+    while not (database.is_file() and attempts_in(database)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    fake.process.send_signal(signal.SIGHUP)
+    began = time.monotonic()
+    said = fake.ends()
+    assert time.monotonic() - began < WITHIN_S
+    assert said.code == 130
+    assert attempts_in(database) == 0, "they would count against configurations that have done nothing"
+
+
+def test_while_another_program_locks_the_database(tmp_path: Path, kernel: Path, database: Path) -> None:
+    fake = Fake(tmp_path, *command(kernel))
+    fake.wait_for_trials(database, 3)
+    with locked(database):
+        time.sleep(0.5)
+        fake.interrupt()
+        time.sleep(0.2)
+        fake.interrupt()
+        began = time.monotonic()
+        said = fake.ends()
+        assert time.monotonic() - began < 3.0
+    assert "Traceback" not in said.err
+    assert said.code in (1, 130)
+    again = Fake(tmp_path, *command(kernel), "--resume", sleep_s=0.0).ends()
+    assert again.code == 0, again.err
+    assert trials_in(database) == 60
+
+
+def test_a_closed_terminal(tmp_path: Path, kernel: Path, database: Path) -> None:
+    """Its last program gets SIGHUP, and cannot print any more."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.tune_fake", *command(kernel), "-j", "2", "--sampler", "random"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            "FAKE_SLEEP_S": "0.05",
+        },
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=lambda: (os.setsid(), os.close(os.open(os.ttyname(0), os.O_RDWR))),  # type: ignore[arg-type]
+    )
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    deadline = time.monotonic() + 60.0
+    while trials_in(database) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+        with suppress(BlockingIOError):
+            os.read(ours, 1 << 16)
+    os.close(ours)
+    assert process.wait(WITHIN_S) == 130
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT state FROM runs").fetchall() == [("interrupted",)]
+    assert attempts_in(database) == 0
+
+
+def test_nohup_goes_on(tmp_path: Path, kernel: Path) -> None:
+    fake = Fake(tmp_path, *command(kernel), before=("nohup",), sleep_s=0.01)
+    fake.wait_for_trials(tmp_path / "results" / "tuning.db", 3)
+    fake.process.send_signal(signal.SIGHUP)
+    said = fake.ends()
+    assert said.code == 0, said.err
+
+
+def test_preempted_more_often_than_a_configuration_may_kill(
+    tmp_path: Path, kernel: Path, database: Path
+) -> None:
+    for number in range(MAX_ATTEMPTS + 2):
+        resume = ("--resume",) if number else ()
+        fake = Fake(tmp_path, *command(kernel), *resume, sleep_s=0.9)
+        deadline = time.monotonic() + 30.0
+        while not (database.is_file() and attempts_in(database)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        fake.process.send_signal((signal.SIGHUP, signal.SIGTERM, signal.SIGINT)[number % 3])
+        assert fake.ends().code == 130
+    said = Fake(tmp_path, *command(kernel), "--resume", sleep_s=0.0).ends()
+    assert said.code == 0, said.err
+    with Database.open(database, write=False) as opened:
+        (run,) = opened.run_ids()
+        trials = opened.trials(run)
+    assert len(trials) == 60
+    assert {str(trial.status) for trial in trials} == {"ok"}

@@ -1,0 +1,81 @@
+"""The signals that end a program, and the few lines that none of them may interrupt."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, the wish of a scheduler, and a terminal or a connection that was closed."""
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+@contextmanager
+def handled(handler: Handler, *also: int) -> Iterator[None]:
+    """Let a function handle the signals of :data:`ENDING`, and others; at the end the former handlers are back.
+
+    A signal that is ignored stays so: ``nohup`` ignores SIGHUP, and a shell's script ignores Ctrl-C for what it runs
+    in the background. Outside of the main thread nothing is changed.
+    """
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        wanted = [number for number in (*ENDING, *also) if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, handler) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
+
+
+def ignore() -> None:
+    """Ignore the signals that end a program from now on."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Handle a signal that arrives within the block after it."""
+    arrived: list[int] = []
+    with handled(lambda number, _: arrived.append(number), signal.SIGALRM):
+        yield
+    for number in arrived:
+        handler = signal.getsignal(number)
+        if callable(handler):
+            handler(number, None)
+        elif number != signal.SIGALRM:
+            signal.raise_signal(number)
+
+
+def leave_terminal() -> None:
+    """Write to a terminal no more: it is gone, and each write would fail."""
+    with contextlib.suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):
+            if os.isatty(stream) or _is_gone(stream):
+                os.dup2(null, stream)
+        os.close(null)
+
+
+def _is_gone(stream: int) -> bool:
+    """Return whether a stream is a terminal that was closed: it is none any more, and cannot be asked."""
+    try:
+        os.ttyname(stream)
+    except OSError as error:
+        return error.errno == 5  # EIO
+    return False
+
+
+def note(text: str) -> None:
+    """Print a line on the standard error from within a handler, where Python's own streams may be in use."""
+    with contextlib.suppress(OSError, ValueError):
+        os.write(sys.stderr.fileno(), f"{text}\n".encode())
