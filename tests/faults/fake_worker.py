@@ -6,7 +6,7 @@ that they are the same in every process. The environment says the rest:
 - ``FAKE_LOG``: a file that gets a line for each thing done: ``start``, ``setup SEED``, ``measure ENTRY``;
 - ``FAKE_SLEEP_S``: how long a measurement takes;
 - ``FAKE_START``: ``refuse``, ``die`` or ``hang`` instead of a first word;
-- ``FAKE_SETUP``: ``refuse``, ``die`` or ``die_once``; ``fault``: an error after which the process ends;
+- ``FAKE_SETUP``: ``refuse``, ``die``, ``die_once`` or ``hang``; ``fault``: an error after which the process ends;
 - ``FAKE_REFERENCE_NS``: what the reference kernel takes;
 - ``FAKE_ONCE``: a folder; the faults ``*_once`` happen only until their name is a file there.
 """
@@ -150,6 +150,8 @@ class FakeWorker:
         mode = os.environ.get("FAKE_SETUP", "")
         if mode == "die" or (mode == "die_once" and first_time("setup_die_once")):
             os._exit(5)
+        if mode == "hang":
+            time.sleep(1000.0)
         if mode == "refuse":
             return Failed("this problem does not fit on the GPU")
         if mode == "fault":
