@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from tuner.bench.rerun import rerun
+from tuner.cli.configuration import choose
+from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.database.database import Database
 from tuner.database.records import StoredTrial
-from tuner.errors import UsageError
+from tuner.errors import TunerError, UsageError
+from tuner.kernel.rendered_launches import render_configuration
 from tuner.report import tables
 from tuner.report import trial_details as details
+from tuner.report.launches import launch_record
 from tuner.report.terminal import print_exactly
 
 
 def trial(
-    number: int, db: Path, as_json: bool, only_source: bool, only_log: bool, again: bool, device: str
+    number: int,
+    db: Path,
+    as_json: bool,
+    only_source: bool,
+    launch: int | None,
+    only_log: bool,
+    again: bool,
+    device: str,
 ) -> None:
     """Print a trial, a part of it, or its time then and now."""
     if as_json + only_source + only_log > 1:
         raise UsageError("--json, --source and --log exclude each other", "give one of them")
+    if launch is not None and not only_source:
+        raise UsageError("--launch chooses a source", "add --source")
     with Database.open(db, write=False) as database:
         stored = database.trial(number)
         if again:
@@ -29,19 +43,41 @@ def trial(
             details.show_again(stored.trial, new, as_json=as_json)
             return
     if as_json:
-        tables.show_json(_as_json(stored))
+        tables.show_json(_as_json(stored, _recomputed(stored, db)))
     elif only_source:
-        for source in stored.trial.sources:
-            print_exactly(source)
+        _print_sources(number, stored.trial.sources, launch)
     elif only_log and not stored.trial.compile_log.strip():
         click.echo(f"tune: the compiler said nothing about trial {number}", err=True)
     elif only_log:
         print_exactly(stored.trial.compile_log)
     else:
-        details.show_trial(stored)
+        details.show_trial(stored, _recomputed(stored, db))
 
 
-def _as_json(stored: StoredTrial) -> dict[str, object]:
+def _print_sources(number: int, sources: Sequence[str], launch: int | None) -> None:
+    """Print the source of each launch; one alone exactly, several after a comment each."""
+    if not sources:
+        click.echo(f"tune: no source is kept of trial {number}", err=True)
+    if launch is not None and launch > len(sources):
+        raise UsageError(f"trial {number} has no source of a launch {launch}", f"it has {len(sources)}")
+    chosen = list(enumerate(sources, 1)) if launch is None else [(launch, sources[launch - 1])]
+    for i, source in chosen:
+        head = f"// trial {number}, launch {i} of {len(sources)}\n" if len(chosen) > 1 else ""
+        print_exactly(head + source)
+
+
+def _recomputed(stored: StoredTrial, db: Path) -> details.Launches:
+    """Return a trial's launches by its kernel's file, which the database does not keep; or why there are none."""
+    try:
+        chosen = choose(ConfigurationArguments("", trial=stored.trial.id, db=db), None)
+        rendered = render_configuration(chosen.kernel, chosen.problem, chosen.gpu, chosen.configuration)
+    except TunerError as error:
+        return details.Launches((), f"not known: {error.problem}")
+    launches = tuple((launch.entry, launch.launch) for launch in rendered.launches)
+    return details.Launches(launches, "; ".join(chosen.notes))
+
+
+def _as_json(stored: StoredTrial, launches: details.Launches) -> dict[str, object]:
     """Return everything about a trial for programs, with sources and samples."""
     trial = stored.trial
     verification = dict(vars(trial.verification)) if trial.verification else None
@@ -56,4 +92,6 @@ def _as_json(stored: StoredTrial) -> dict[str, object]:
         "compile_log": trial.compile_log,
         "samples_ns": trial.samples_ns,
         "sources": trial.sources,
+        "launches": [launch_record(entry, launch) for entry, launch in launches.launches],
+        "launches_note": launches.note,
     }

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 
 from tuner.database.records import StoredTrial
+from tuner.kernel.launches import Launch
 from tuner.model import Trial, Verification
 from tuner.report import tables
+from tuner.report.launches import shape_text
 from tuner.report.terminal import printable
 
 
-def show_trial(stored: StoredTrial) -> None:
-    """Print everything that the database knows about a trial."""
+@dataclass(frozen=True)
+class Launches:
+    """A trial's launches as its kernel's file has them."""
+
+    launches: tuple[tuple[str, Launch], ...]
+    """Entry and launch of each, in order."""
+    note: str
+    """Why there are none, or may be others."""
+
+
+def show_trial(stored: StoredTrial, launches: Launches) -> None:
+    """Print everything that is known about a trial."""
     trial, run = stored.trial, stored.run
     resources = vars(trial.resources) if trial.resources else {}
     tables.show_pairs(
@@ -24,6 +38,11 @@ def show_trial(stored: StoredTrial) -> None:
             ("when", stored.created_at),
             ("variant", trial.configuration.variant),
             *((f"  {name}", value) for name, value in trial.configuration.parameters),
+            *(
+                (f"launch {i}", f"{entry}: {shape_text(launch)}")
+                for i, (entry, launch) in enumerate(launches.launches, 1)
+            ),
+            ("launches", launches.note),
             ("status", trial.status),
             ("error", trial.error),
             ("time", tables.duration(trial.time_ns)),
@@ -52,8 +71,8 @@ def show_trial(stored: StoredTrial) -> None:
 def _sources_text(trial: Trial) -> str:
     if not trial.sources:
         return ""
-    lines = sum(len(source.splitlines()) for source in trial.sources)
-    return f"{lines} lines; --source prints it"
+    lines = [len(source.splitlines()) for source in trial.sources]
+    return f"{' + '.join(map(str, lines))} lines; --source prints {'it' if len(lines) == 1 else 'them'}"
 
 
 def _samples_text(trial: Trial) -> str:

@@ -12,7 +12,14 @@ from tuner.cli.options import MOST, database_option
 @click.argument("number", type=click.IntRange(min=1, max=MOST), metavar="N")
 @database_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with sources and samples.")
-@click.option("--source", "only_source", is_flag=True, help="Print only the rendered source.")
+@click.option("--source", "only_source", is_flag=True, help="Print only the rendered source of each launch.")
+@click.option(
+    "--launch",
+    "launch",
+    type=click.IntRange(min=1, max=MOST),
+    metavar="I",
+    help="With --source: only that of launch I, exactly.",
+)
 @click.option("--log", "only_log", is_flag=True, help="Print only the compiler's log.")
 @click.option("--again", is_flag=True, help="Run it alone on the GPU, and compare.")
 @click.option(
@@ -25,6 +32,6 @@ def trial() -> None:
     \b
     Examples:
       tune trial 12
-      tune trial 12 --source > kernel.cu
+      tune trial 12 --source --launch 1 > kernel.cu
       tune trial 12 --again
     """
