@@ -17,6 +17,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+from commands import assert_refused, said_by
 
 from tests.stored import identity_of
 from tuner.cli.commands.best import best
@@ -148,8 +149,11 @@ def test_query_prints_a_table(path: Path) -> None:
 
 
 def test_query_with_nothing_is_an_empty_table(path: Path) -> None:
-    assert len(call(query, "--kernel", "none").stdout.splitlines()) == 1
-    assert json.loads(call(query, "--kernel", "none", "--json").stdout) == []
+    for name in ("reduce", "gemm"):  # built in and never tuned; there, but not on this GPU
+        result = call(query, "--kernel", name, "--gpu", "a100")
+        assert len(result.stdout.splitlines()) == 1 and result.stderr == "no trial fits\n"
+        assert json.loads(call(query, "--kernel", name, "--gpu", "a100", "--json").stdout) == []
+    assert call(query, "--variant", "mma_sync").stderr == "no trial fits\n"
 
 
 @pytest.mark.parametrize(
@@ -196,14 +200,18 @@ def test_query_that_finds_nothing_says_so(path: Path) -> None:
         (("--kernel", "gem"), "no kernel 'gem' in {}; did you mean gemm? choose from: gemm, vector_add"),
         (("--kernel", "gemm", "--variant", "nope"), "no variant 'nope' in {}; choose from: tiled"),
         (("--run", "zzzz"), "no run 'zzzz' in {}; the newest of 2: bbbbbbbb, aaaaaaaa"),
+        (("--dtype", "flaot32"), "no dtype 'flaot32'; did you mean float32?"),
+        (("--status", "okay"), "'okay'"),
+        (("--size", "m=1", "--size", "m=2"), "gives m twice"),
+        (("--kernel", "gemm", "--kernel", "reduce"), "--kernel is given 2 times"),
+        (("--replayed", "--measured"), "--replayed/--measured is given 2 times"),
     ],
 )
 def test_query_for_what_is_nowhere_says_what_there_is(
-    path: Path, arguments: tuple[str, ...], said: str
+    path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
 ) -> None:
-    result = call(query, *arguments, "--json")
-    assert json.loads(result.stdout) == []
-    assert result.stderr == f"no trial fits: there is {said.format('results/tuning.db')}\n"
+    for command in ("query",) if {"--status", "--measured"} & set(arguments) else ("query", "best"):
+        assert_refused(said_by(capsys, command, *arguments, "--json"), 2, said.format("results/tuning.db"))
 
 
 def test_query_sorts(path: Path) -> None:
@@ -584,7 +592,10 @@ def test_export_writes_a_header(path: Path, tmp_path: Path) -> None:
     assert "namespace gemm" in text
     assert "vector_add" not in text
     assert call(export, "-o", "-").stdout == text
-    call(export, "-o", "tuned.hpp", "--replayed")
+    again = fails(export, "-o", "tuned.hpp", "--replayed")
+    assert "tuned.hpp exists already; add --force" in str(again)
+    assert (tmp_path / "tuned.hpp").read_text() == text
+    call(export, "-o", "tuned.hpp", "--replayed", "--force")
     text = (tmp_path / "tuned.hpp").read_text()
     assert "replayed from a recording (replay:h200; cold, rested)" in text
     assert "// recorded samples only, not confirmed" in text

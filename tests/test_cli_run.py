@@ -75,6 +75,16 @@ def assert_refused(said: Said, *words: str) -> None:
 # -- what goes well
 
 
+def test_a_size_beside_a_preset_takes_its_place_and_that_is_said(tune: Tune) -> None:
+    said = tune("--kernel", "vector_add", "--preset", "large", "--size", "n=2**20", "--trials", "2")
+    assert said.code == 0
+    assert "tune: n=1048576 in place of n=268435456 of the preset large\n" in said.err
+    said = tune(
+        "--kernel", "vector_add", "--preset", "small", "--size", "n=2**20", "--trials", "2", "--from-scratch"
+    )
+    assert said.code == 0 and "in place of" not in said.err
+
+
 def test_main_job(tune: Tune, tmp_path: Path) -> None:
     said = tune(*SMALL)
     assert said.code == 0, said.err
@@ -350,8 +360,11 @@ def test_doctor_tries_to_write_to_the_cache(
         ((*SMALL, "--resume"), ("no interrupted run", "--resume")),
         (("--kernel", "vector_add", "--size", "n=77"), ("does not hold", "n=77")),
         (("--kernel", "saxpy",), ("vector_add", "saxpy")),
-        ((*SMALL, "--trials", "0"), ("--trials",)),
-        ((*SMALL, "--trials", "9" * 24), ("--trials", "2147483647")),
+        ((*SMALL[:-2], "--trials", "0"), ("--trials", "range")),
+        ((*SMALL[:-2], "--trials", "9" * 24), ("--trials", "2147483647")),
+        ((*SMALL, "--kernel", "gemm"), ("--kernel is given 2 times",)),
+        ((*SMALL, "--size", "n=2**21"), ("gives n twice",)),
+        ((*SMALL, "--jobs", "100000"), ("--jobs", "too many", "cores")),
         ((*SMALL, "--time", "0"), ("--time",)),
         ((*SMALL, "--time", "nan"), ("--time", "finite")),
         ((*SMALL, "--seed", "-1"), ("--seed",)),

@@ -16,8 +16,9 @@ from tests.test_kernel_file import MAP, write
 from tuner.database.records import Metrics, StoredWinner, Winner
 from tuner.errors import DatabaseError
 from tuner.export import cpp
-from tuner.export.header import MARK, render_header, write_header
+from tuner.export.header import MARK, render_header
 from tuner.export.needs import KernelFiles, Needs, no_files
+from tuner.formats.files import new_file
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial, Value
@@ -477,47 +478,35 @@ def test_text_mixed_with_numbers_is_refused() -> None:
 
 
 def test_it_is_written_in_one_step_with_plain_rights(tmp_path: Path) -> None:
-    target = tmp_path / "new" / "tuned.hpp"
-    write_header(target, MARK + "\n// one\n")
-    write_header(target, MARK + "\n// two\n")
-    assert target.read_text().endswith("// two\n")
+    target = tmp_path / "tuned.hpp"
+
+    def write_text(text: str) -> None:
+        with new_file(target, force=True) as partial:
+            partial.write_text(text)
+
+    write_text("// one\n")
     kept = tmp_path / "kept.hpp"
     os.link(target, kept)
-    write_header(target, MARK + "\n// three\n")
-    assert kept.read_text().endswith("// two\n")  # replaced as a whole, not written into
+    write_text("// two\n")
+    assert (kept.read_text(), target.read_text()) == (
+        "// one\n",
+        "// two\n",
+    )  # replaced as a whole, not written into
     umask = os.umask(0)
     os.umask(umask)
     assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
-    assert list(target.parent.iterdir()) == [target]
+    assert sorted(tmp_path.iterdir()) == [kept, target]
 
 
-def test_it_does_not_write_through_links_or_over_other_files(tmp_path: Path) -> None:
-    precious = tmp_path / "precious.cu"
-    precious.write_text("int main() {}\n")
-    link = tmp_path / "link.hpp"
-    link.symlink_to(precious)
-    write_header(tmp_path / "real.hpp", MARK + "\n")
-    (tmp_path / "alias.hpp").symlink_to(tmp_path / "real.hpp")
-    dangling = tmp_path / "dangling.hpp"
-    dangling.symlink_to(tmp_path / "made.hpp")
-    before = sorted(tmp_path.iterdir())
-    for target in (precious, link, tmp_path / "alias.hpp", dangling, tmp_path, precious / "x.hpp"):
-        with pytest.raises(DatabaseError) as caught:
-            write_header(target, MARK)
-        assert caught.value.remedy
-    assert precious.read_text() == "int main() {}\n"
-    assert sorted(tmp_path.iterdir()) == before
-
-
-def test_a_failing_write_leaves_the_old_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "tuned.hpp"
-    write_header(target, MARK + "\n// one\n")
+    target.write_text("// one\n")
 
     def fail(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(DatabaseError, match="No space left"):
-        write_header(target, MARK + "\n// two\n")
-    assert target.read_text().endswith("// one\n")
+    with pytest.raises(DatabaseError, match="No space left"), new_file(target, force=True) as partial:
+        partial.write_text("// two\n")
+    assert target.read_text() == "// one\n"
     assert list(tmp_path.iterdir()) == [target]

@@ -384,6 +384,7 @@ def test_round_trip_of_ours(tune: Tune, ours: Path, tmp_path: Path, kind: str) -
 @pytest.mark.parametrize("name", ["a?b.db", "x%20y.db", "d?x/s#.db", "{SCHEMA_VERSION} é.db", "q?.log"])
 def test_a_study_may_have_any_name(name: str, tune: Tune, ours: Path, tmp_path: Path) -> None:
     (tmp_path / "d").write_text("mine")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     assert tune("export", "--replayed", "--format", "optuna", "--out", name)[0] == 0
     assert (tmp_path / name).stat().st_size > 1000 and (tmp_path / "d").read_text() == "mine"
     assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
@@ -409,13 +410,24 @@ def test_a_study_that_optuna_opens(tune: Tune, ours: Path, tmp_path: Path) -> No
         assert [t.state.name == "COMPLETE" for t in study.trials] == [t.status.ranked for t in trials]
 
 
-def test_no_file_is_written_over(tune: Tune, ours: Path, tmp_path: Path) -> None:
-    for kind in ("t4", "kernel-tuner-cache", "t1", "optuna"):
-        (tmp_path / "mine").write_text("mine")
-        status, _, err = tune("export", "--replayed", "--format", kind, "-o", "mine")
-        assert (status, err.count("\n")) == (1, 1), err
+@pytest.mark.parametrize("kind", ["header", "t4", "kernel-tuner-cache", "t1", "optuna"])
+def test_no_file_is_written_over_unless_forced(tune: Tune, ours: Path, tmp_path: Path, kind: str) -> None:
+    asked = ("export", "--replayed", "--format", kind, "-o")
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "link").symlink_to("mine")
+    (tmp_path / "dangling").symlink_to("made")
+    before = sorted(tmp_path.iterdir())
+    for name, more in (
+        ("mine", ()), ("link", ("--force",)), ("dangling", ("--force",)), (".", ("--force",)),
+        ("gone/x", ()), ("gone/x", ("--force",)), ("mine/x", ()),
+    ):  # fmt: skip
+        status, _, err = tune(*asked, name, *more)
+        assert (status, err.count("\n")) == (1, 1), (name, err)
         assert (tmp_path / "mine").read_text() == "mine"
-    assert sorted(p.name for p in tmp_path.iterdir() if "partial" in p.name) == []
+        assert sorted(tmp_path.iterdir()) == before
+    assert tune(*asked, "mine", "--force")[0] == 0
+    assert (tmp_path / "mine").read_bytes() != b"mine"
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("name", ["gemm", "vector_add"])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.filters import origin, parse_filters, print_records, report_damage
+from tuner.cli.filters import origin, parse_filters, print_records, refuse_unknown, report_damage
 from tuner.database.database import Database
 from tuner.database.records import Filters, Winner
 from tuner.errors import DatabaseError, suggestion
@@ -30,6 +30,8 @@ def best(db: Path, replayed: bool, **options: Any) -> None:
     with Database.open(db, write=False) as database:
         winners = best_winners(database, filters)
         every = winners.rows if winners.rows else best_winners(database, Filters()).rows
+        if not winners.rows:
+            refuse_unknown(database, filters)
     report_damage(winners)
     if options["as_json"] or options["as_csv"]:
         print_records(

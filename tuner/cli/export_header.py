@@ -13,8 +13,9 @@ from tuner.database.database import Database
 from tuner.database.records import Filters, StoredWinner
 from tuner.errors import DatabaseError, UsageError
 from tuner.export.cpp import identifier
-from tuner.export.header import render_header, write_header
+from tuner.export.header import render_header
 from tuner.export.needs import KernelFiles
+from tuner.formats.files import new_file
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.model import Configuration
 from tuner.report.terminal import printable
@@ -33,6 +34,7 @@ def export(
     kind: str,  # noqa: ARG001 - it chose this function
     output: Path,
     namespace: str,
+    force: bool,
     replayed: bool,
 ) -> None:
     """Write the best configurations that fit as a header.
@@ -78,7 +80,8 @@ def export(
     if str(output) == "-":
         click.echo(text, nl=False)
         return
-    write_header(output, text)
+    with new_file(output, force=force) as partial:
+        partial.write_text(text, encoding="ascii")
     many = f"{len(chosen)} configuration{'s' * (len(chosen) > 1)}"
     kernels = f"{len(fallbacks)} kernel{'s' * (len(fallbacks) > 1)}"
     click.echo(f"wrote {many} of {kernels} to {output}")

@@ -37,6 +37,7 @@ def export(
     kind: str,
     output: Path,
     namespace: str,  # noqa: ARG001 - refused below
+    force: bool,
     replayed: bool,
 ) -> None:
     """Write what fits in a format of other tools, and print what was written.
@@ -62,14 +63,14 @@ def export(
     if kind == "optuna":
         if str(output) == "-":
             raise UsageError("a study is no text", "name a file with -o")
-        write_study(output, results, say)
+        write_study(output, results, say, force=force)
         click.echo(f"wrote a study of {len(results.trials)} trials of {what} to {output}")
         return
     data = _content(kind, results)
     if str(output) == "-":
         click.echo(json_text(data), nl=False)
         return
-    write_json(output, data)
+    write_json(output, data, force=force)
     written = "the search space" if kind == "t1" else f"{len(results.trials)} trials"
     click.echo(f"wrote {written} of {what} to {output}")
 

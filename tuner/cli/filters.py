@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from tuner.cli.problems import whole_number
+from tuner.database.database import Database
 from tuner.database.records import Filters, Selection
-from tuner.errors import UsageError
+from tuner.errors import UsageError, suggestion
+from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.load import load_kernel
+from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.report import tables
 from tuner.report.terminal import printable
 
 _SINCE = re.compile(r"(\d{1,6})([mhdw])")
+NEWEST_RUNS = 5
+"""Runs that a message names where none is the one asked for: there may be thousands."""
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -49,17 +53,15 @@ def parse_sizes(items: Sequence[str]) -> dict[str, int]:
     Raises:
         UsageError: not a name and a whole number.
     """
-    sizes = {}
+    sizes: dict[str, int] = {}
     for joined in items:
-        names = set()
         for item in joined.split(","):
             name, _, text = item.partition("=")
             name = name.strip()
             if not re.fullmatch(r"[A-Za-z_]\w{0,63}", name, re.ASCII) or not text.strip():
                 raise UsageError(f"--size {item!r} is not a size", "for example --size m=4096")
-            if name in names:
+            if name in sizes:
                 raise UsageError(f"--size {joined!r} gives {name} twice", "give it once")
-            names.add(name)
             value = whole_number(name, text.strip())
             if not 0 < value < 2**63:
                 raise UsageError(f"--size {item!r} is not a size", "it is a whole number from 1 up")
@@ -101,6 +103,36 @@ def kernel_filters(kernel: str) -> dict[str, Any]:
         return {"kernel": kernel or ""}
     spec = load_kernel(kernel)
     return {"kernel": spec.name, "computations": KernelIdentity(spec).computations}
+
+
+def refuse_unknown(database: Database, filters: Filters) -> None:
+    """Refuse filters that name what there is nowhere; what exists may still have no row that fits.
+
+    Raises:
+        UsageError: a kernel or variant that is neither in the database nor built in, a dtype that no tensor has, or a
+            run that is not in the database.
+    """
+    kernel = "" if filters.computations else filters.kernel  # a file is there, whatever is stored of it
+    wanted: dict[Literal["kernel", "variant"], str] = {"kernel": kernel, "variant": filters.variant}
+    for what, name in wanted.items():
+        stored = database.names(what) if name else [name]
+        if name in stored:
+            continue
+        builtin = builtin_kernels()
+        if what == "variant":
+            builtin = [variant for kernel in builtin for variant in load_kernel(kernel).variants]
+        if name not in builtin:
+            raise UsageError(
+                f"there is no {what} {name!r} in {database.path}", suggestion(name, stored or builtin)
+            )
+    if filters.dtype and filters.dtype not in ITEMSIZE:
+        raise UsageError(f"there is no dtype {filters.dtype!r}", suggestion(filters.dtype, ITEMSIZE))
+    ids = database.run_ids() if filters.run else []
+    if filters.run and not any(run.startswith(filters.run) for run in ids):
+        newest = ", ".join(run[:8] for run in ids[:NEWEST_RUNS]) or "none"
+        raise UsageError(
+            f"there is no run {filters.run!r} in {database.path}", f"the newest of {len(ids)}: {newest}"
+        )
 
 
 def report_damage(rows: Selection[Any]) -> None:

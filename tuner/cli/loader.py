@@ -1,11 +1,16 @@
-"""The one place where a command's body is imported: when the command runs, so that help answers at once."""
+"""What all commands have in common: options are given once, and the body is imported when the command runs."""
 
 from __future__ import annotations
 
 import functools
 import importlib
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
+
+import click
+
+from tuner.errors import UsageError
 
 Command = Callable[..., Any]
 
@@ -26,3 +31,22 @@ def runs(body: str | Callable[[dict[str, Any]], str]) -> Callable[[Command], Com
         return run
 
     return decorate
+
+
+class Once(click.Command):
+    """A command that refuses an option that is given twice where one value counts; click takes the last."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line.
+
+        Raises:
+            UsageError: an option of one value is given more than once, or an option with its opposite.
+        """
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter, times in Counter(given).items():
+            if times == 1 or not isinstance(parameter, click.Option) or parameter.multiple:
+                continue
+            if not parameter.is_flag or parameter.secondary_opts:
+                name = "/".join((parameter.opts[-1], *parameter.secondary_opts[-1:]))
+                raise UsageError(f"{name} is given {times} times", "give it once, and run a command for each")
+        return super().parse_args(ctx, args)

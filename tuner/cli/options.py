@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from tuner.cli.loader import Command
 
 MOST = 2**31 - 1
 """The largest count or number that an option takes: more than any use needs, and SQLite's integers hold it."""
+
+JOBS_OF_A_CORE, FEWEST_JOBS = 4, 64
+"""Compiling processes that may be asked for, a core and on any machine: a compiler keeps a core busy by itself."""
 
 
 class Amount(click.FloatRange):
@@ -114,8 +118,21 @@ as_tuned_options: Option = all_of(
 rounds_option: Option = click.option(
     "--rounds", default=20, show_default=True, type=click.IntRange(6, 1000), help="Groups of each contestant."
 )
+
+
+class Jobs(click.IntRange):
+    """A number of processes that this machine can be meant to run."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number that a text means."""
+        number, cores = int(super().convert(value, param, ctx)), os.cpu_count() or 1
+        if number > (most := max(JOBS_OF_A_CORE * cores, FEWEST_JOBS)):
+            self.fail(f"{number} processes are too many for {cores} cores: at most {most}", param, ctx)
+        return number
+
+
 jobs_option: Option = click.option(
-    "-j", "--jobs", type=click.IntRange(min=1), help="Compiling processes; one a core by default."
+    "-j", "--jobs", type=Jobs(min=1), help="Compiling processes; one a core by default."
 )
 
 

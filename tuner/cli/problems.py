@@ -15,6 +15,7 @@ from tuner.errors import TunerError, UsageError, suggestion
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem, Value
+from tuner.report.tables import say
 from tuner.tuning.accuracy import dtypes_to_try
 
 
@@ -32,9 +33,8 @@ def whole_number(name: str, text: str) -> int:
 
 def assignments(texts: Iterable[str], what: str) -> list[tuple[str, str]]:
     """Return the pairs of ``name=value,name=value`` texts; a comma within parentheses belongs to the value."""
-    pairs = []
+    pairs, names = [], set()
     for text in texts:
-        names = set()
         for part in _parts(text):
             name, equals, value = (word.strip() for word in part.partition("="))
             if not equals or not name or not value:
@@ -113,6 +113,8 @@ def make_problems(
         )
     named = _named(kernel, sizes, others, options, presets, problems, file)
     each = [one.of(kernel, "".join(first)) for one in named]
+    for one, problem in zip(named, each, strict=True):
+        _say_what_is_replaced(kernel, one.preset, problem)
     return list({problem.key: problem for problem in each}.values())
 
 
@@ -139,7 +141,18 @@ def make_choices(
         choices = list({problem.key: problem for problem in choices}.values())
         dtypes_to_try(kernel, [problem.dtype for problem in choices])  # those that rows and presets name
         groups[tuple(problem.key for problem in choices)] = choices
+        _say_what_is_replaced(kernel, one.preset, choices[0])
     return list(groups.values())
+
+
+def _say_what_is_replaced(kernel: KernelSpec, preset: str | None, problem: Problem) -> None:
+    """Say which values of a preset others on the command line stand for: that is allowed, and easily overlooked."""
+    values = {**problem.sizes, **problem.options, **problem.dtypes}
+    named = kernel.presets.get(preset or "", {})
+    replaced = [name for name, value in named.items() if values.get(name) != value]
+    if replaced:
+        those, these = (", ".join(f"{n}={of[n]}" for n in replaced) for of in (named, values))
+        say(f"{these} in place of {those} of the preset {preset}")
 
 
 def _named(

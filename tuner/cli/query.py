@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
-from tuner.cli.filters import origin, parse_filters, print_records, report_damage
+from tuner.cli.filters import origin, parse_filters, print_records, refuse_unknown, report_damage
 from tuner.cli.resume import given_options
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredTrial
 from tuner.errors import UsageError, suggestion
 from tuner.model import Status
 from tuner.report import tables
-from tuner.report.terminal import printable
 
-NEWEST_RUNS = 5
-"""Runs that a message names where none is the one asked for: there may be thousands."""
 TRIAL_HEADS = (
     *("trial", "kernel", "problem", "gpu", "configuration", "status", "time", "95% interval", "rate"),
     *("of peak", "timed", "source"),
@@ -47,29 +44,16 @@ def query(
             _print_sql(options, *database.sql(text))
             return
         trials = database.query(filters, sort, limit)
-        missing = "" if trials.rows else _missing_name(database, filters)
+        if not trials.rows:
+            refuse_unknown(database, filters)
     report_damage(trials)
     if not trials.rows:
-        click.echo(f"no trial fits{missing and ': '}{printable(missing)}", err=True)
+        click.echo("no trial fits", err=True)
     if options["as_json"] or options["as_csv"]:
         print_records(options, [tables.trial_record(stored) for stored in trials.rows], tables.TRIAL_COLUMNS)
     else:
         rows = [_trial_row(stored) for stored in trials.rows]
         tables.show(TRIAL_HEADS, rows, right=("trial", "time", "rate", "of peak"))
-
-
-def _missing_name(database: Database, filters: Filters) -> str:
-    """Say which kernel, variant or run of the filters is not in the database, and what is; empty if all are."""
-    wanted: dict[Literal["kernel", "variant"], str] = {"kernel": filters.kernel, "variant": filters.variant}
-    for what, name in wanted.items():
-        names = database.names(what) if name else []
-        if names and name not in names:
-            return f"there is no {what} {name!r} in {database.path}; {suggestion(name, names)}"
-    ids = database.run_ids() if filters.run else []
-    if ids and not any(run.startswith(filters.run) for run in ids):
-        newest = ", ".join(run[:8] for run in ids[:NEWEST_RUNS])
-        return f"there is no run {filters.run!r} in {database.path}; the newest of {len(ids)}: {newest}"
-    return ""
 
 
 def _trial_row(stored: StoredTrial) -> tuple[object, ...]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -18,7 +16,6 @@ from tuner.database.records import StoredWinner
 from tuner.errors import DatabaseError
 from tuner.export import cpp
 from tuner.export.needs import KernelFiles, Needs, no_files
-from tuner.files import whole_file
 from tuner.model import Configuration, Problem, Value, digest
 from tuner.report.tables import duration, speedup
 
@@ -313,29 +310,3 @@ def render_header(
             "the header would hold characters that C++ reads differently", "export fewer kernels"
         )
     return text
-
-
-def write_header(path: Path, text: str) -> None:
-    """Write a header in one step; an existing file is replaced only if it was written like this.
-
-    Raises:
-        DatabaseError: the path is a link, a folder or a file of another kind, or cannot be written.
-    """
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        mode = None
-    except OSError as error:
-        raise DatabaseError(f"{path}: {error.strerror}", "name another file with -o") from error
-    try:
-        if mode is not None:
-            if not stat.S_ISREG(mode):
-                raise DatabaseError(f"{path} is a link, a folder or a device", "name a plain file with -o")
-            if path.stat().st_size and not path.read_bytes().startswith(MARK.encode()):
-                raise DatabaseError(
-                    f"{path} was not written by tune export", "remove it, or name another file with -o"
-                )
-        with whole_file(path, replace=True) as partial:
-            partial.write_text(text, encoding="ascii")
-    except OSError as error:
-        raise DatabaseError(f"{path}: {error.strerror}", "name another file with -o") from error

@@ -1,9 +1,10 @@
-"""A file written in one step, and never over one that is there."""
+"""A file written in one step, and over one that is there only if that is asked for."""
 
 from __future__ import annotations
 
 import gzip
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,16 +16,25 @@ from tuner.model import ascii_json
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[Path]:
-    """Return a path beside the target to write to; without an error, it is linked to the target's name.
+def new_file(path: Path, *, force: bool) -> Iterator[Path]:
+    """Return a path beside the target to write to; without an error, it then has the target's name.
+
+    Args:
+        path: of the target, in a folder that exists.
+        force: replace a plain file of that name; a link, a folder or a device is never replaced.
 
     Raises:
         DatabaseError: there is something of that name, or it cannot be written.
     """
     try:
+        if not path.parent.is_dir():
+            raise DatabaseError(f"{path.parent} is no folder", "make it, or name another file with -o")
         if os.path.lexists(path):
-            raise DatabaseError(f"{path} exists already", "remove it, or name a new file with -o")
-        with whole_file(path) as partial:
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise DatabaseError(f"{path} is a link, a folder or a device", "name a plain file with -o")
+            if not force:
+                raise DatabaseError(f"{path} exists already", "add --force, or name a new file with -o")
+        with whole_file(path, replace=force) as partial:
             yield partial
     except OSError as error:
         raise DatabaseError(f"{path}: {error.strerror or error}", "name another file with -o") from error
@@ -35,12 +45,12 @@ def json_text(data: Any) -> str:
     return ascii_json(data, indent=1) + "\n"
 
 
-def write_json(path: Path, data: Any) -> None:
-    """Write JSON, compressed if the name ends in ``.gz``.
+def write_json(path: Path, data: Any, *, force: bool) -> None:
+    """Write JSON, compressed if the name ends in ``.gz``; ``force`` replaces a file that is there.
 
     Raises:
         DatabaseError: there is something of that name, or it cannot be written.
     """
     text = json_text(data).encode()
-    with new_file(path) as partial:
+    with new_file(path, force=force) as partial:
         partial.write_bytes(gzip.compress(text, 9, mtime=0) if path.suffix == ".gz" else text)

@@ -27,7 +27,9 @@ EVERY = 500
 """Trials between two notes on the progress."""
 
 
-def write_study(path: Path, results: Results, say: Callable[[str], None] = lambda _: None) -> str:
+def write_study(
+    path: Path, results: Results, say: Callable[[str], None] = lambda _: None, *, force: bool = False
+) -> str:
     """Write a study with a storage of its own, and return its name.
 
     The objective is the time in microseconds. A failure is a failed trial, with the status among its attributes.
@@ -36,13 +38,14 @@ def write_study(path: Path, results: Results, say: Callable[[str], None] = lambd
         path: the new file.
         results: the trials.
         say: called with notes on the progress, if there are many.
+        force: replace a file that is there.
 
     Raises:
         DatabaseError: there is something of that name, or it cannot be written.
     """
     run = results.run
     name = f"{run.problem} on {run.gpu.name}"
-    with new_file(path) as partial, warnings.catch_warnings():
+    with new_file(path, force=force) as partial, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about experimental parts of Optuna
         partial.touch()  # where that is not allowed, the error is the system's and not a library's
         storage = _storage(partial, journal=path.suffix in JOURNALS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli.configuration_options import configuration_options
-from tuner.cli.loader import runs
+from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     as_tuned_options,
     gpu_option,
@@ -23,7 +23,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Once, epilog=EPILOG)
 @configuration_options
 @click.option(
     "--parameter",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.loader import runs
+from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
     as_tuned_options,
@@ -21,7 +21,7 @@ from tuner.cli.options import (
 )
 
 
-@click.command()
+@click.command(cls=Once)
 @click.option("-k", "--kernel", "kernel_name", default="", help="Built-in kernel, or a .toml file.")
 @sizes_option()
 @dtypes_option("Only this dtype.")

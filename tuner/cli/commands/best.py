@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.loader import runs
+from tuner.cli.loader import Once, runs
 from tuner.cli.options import database_option, filter_options
 
 
-@click.command()
+@click.command(cls=Once)
 @database_option
 @filter_options
 @click.option("--replayed", is_flag=True, help="Also winners that come from a recording.")

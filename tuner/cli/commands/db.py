@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.loader import runs
+from tuner.cli.loader import Once, runs
 from tuner.cli.options import FILE, database_option
 
 
@@ -13,14 +13,14 @@ def db() -> None:
     """Look after the database: check, merge, backup, delete a run."""
 
 
-@db.command(short_help="Check the structure and every row.")
+@db.command(cls=Once, short_help="Check the structure and every row.")
 @database_option
 @runs("tuner.cli.db:check")
 def check() -> None:
     """Check the file's structure and the digest of every row."""
 
 
-@db.command(short_help="Add the runs of another file.")
+@db.command(cls=Once, short_help="Add the runs of another file.")
 @click.argument("other", type=FILE)
 @database_option
 @runs("tuner.cli.db:merge")
@@ -28,7 +28,7 @@ def merge() -> None:
     """Add the runs and benchmarks of the database file OTHER; what is there already is not added twice."""
 
 
-@db.command(short_help="Write a consistent copy.")
+@db.command(cls=Once, short_help="Write a consistent copy.")
 @click.argument("file", type=FILE)
 @database_option
 @runs("tuner.cli.db:backup")
@@ -36,7 +36,7 @@ def backup() -> None:
     """Write a consistent copy to the new file FILE, also while tuners write."""
 
 
-@db.command(short_help="Delete a run and its trials.")
+@db.command(cls=Once, short_help="Delete a run and its trials.")
 @click.argument("run_id", metavar="RUN")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @database_option

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.loader import runs
+from tuner.cli.loader import Once, runs
 
 
-@click.command()
+@click.command(cls=Once)
 @click.option("--calibrate", is_flag=True, help="Measure ceilings and noise of the GPU anew.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @runs("tuner.cli.doctor:doctor")

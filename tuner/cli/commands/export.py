@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tuner.cli.loader import runs
+from tuner.cli.loader import Once, runs
 from tuner.cli.options import database_option, kind_filter_options, timed_filter_options
 
 
@@ -16,7 +16,7 @@ def _body(arguments: dict[str, Any]) -> str:
     return f"tuner.cli.export_{'header' if arguments['kind'] == 'header' else 'results'}:export"
 
 
-@click.command()
+@click.command(cls=Once)
 @database_option
 @kind_filter_options
 @timed_filter_options("rested")
@@ -46,6 +46,7 @@ def _body(arguments: dict[str, Any]) -> str:
     metavar="NAME",
     help="C++ namespace; give headers that are included together their own.",
 )
+@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 @click.option("--replayed", is_flag=True, help="Also winners that come from a recording; they are marked.")
 @runs(_body)
 def export() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.loader import runs
+from tuner.cli.loader import Once, runs
 from tuner.cli.options import FILE, database_option, json_option
 
 
-@click.command("import")
+@click.command("import", cls=Once)
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
 @database_option
 @click.option("--kernel", default="", metavar="NAME", help="The kernel's name, if the file's is not right.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.loader import runs
+from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
     MOST,
@@ -29,7 +29,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Once, epilog=EPILOG)
 @click.argument("kernel_name", metavar="KERNEL")
 @click.option(
     "--sweep",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli.configuration_options import configuration_options
-from tuner.cli.loader import runs
+from tuner.cli.loader import Once, runs
 from tuner.cli.options import FILE, Amount, gpu_option, result_options, seed_option
 
 EPILOG = """\b
@@ -18,7 +18,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Once, epilog=EPILOG)
 @configuration_options
 @click.option(
     "--sample",

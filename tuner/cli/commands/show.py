@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.loader import runs
+from tuner.cli.loader import Once, runs
 from tuner.cli.options import problem_options
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("kernel_name", metavar="KERNEL")
 @problem_options
 @click.option(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.loader import runs
+from tuner.cli.loader import Once, runs
 from tuner.cli.options import MOST, database_option
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("number", type=click.IntRange(min=1, max=MOST), metavar="N")
 @database_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with sources and samples.")
