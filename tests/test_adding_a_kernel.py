@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tuner.compile.nvrtc import compile_source, header_folders
+from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, Schedule
 from tuner.expressions import array
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.elementwise import MAX_EXPONENT, MAX_LENGTH, MAX_OPERATIONS
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
 from tuner.expressions.evaluation import FUNCTION_NAMES, operations, uses
+from tuner.kernel.functions import PythonFunction
+from tuner.kernel.host_reference import expected_on_host
+from tuner.kernel.launches import Buffer
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import make_plan, reference_launch
+from tuner.kernel.plan import make_plan, reference_launch, tensors_of
+from tuner.kernel.python_reference import run_function
+from tuner.kernel.reference import settle_reference
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.tolerance import tolerance
 from tuner.kernel.toml.problem import INITS, ROLES
 from tuner.kernel.variant_spec import DEVICE_LIMITS, RESOURCE_NAMES
 from tuner.model import Configuration, Gpu, Problem
@@ -30,6 +39,7 @@ FILTERS = (cuda, cuda_double, cuda_magnitude, uses, operations)
 
 KERNELS = {
     "softmax": ("softmax.cu", "softmax.toml", "softmax_in_registers.cu.j2"),
+    "smooth": ("smooth.cu.j2", "smooth.toml"),
     "heat": ("heat.cu", "include/heat_point.h", "heat_reference.cu", "heat.toml"),
 }
 NAMED_BLOCK = re.compile(r"^`([\w./]+)`(, continued)?\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -91,6 +101,52 @@ def test_plain_kernel_compiles_for_the_other_dtypes(dtype: str, tmp_path: Path) 
     kernel = follow("softmax", tmp_path)
     defaults = kernel.variants["strided"].defaults
     compile_configuration(kernel, kernel.problem(dtypes={"": dtype}), Configuration.of("strided", defaults))
+
+
+@pytest.mark.parametrize("cc", [75, 80, 86, 89, 90])
+def test_the_stencil_compiles_everywhere(cc: int, tmp_path: Path) -> None:
+    kernel, device = follow("smooth", tmp_path), dataclasses.replace(GPU, cc=cc)
+    for dtype in ("float32", "float16", "bfloat16"):
+        problem = kernel.problem(dtypes={"": dtype})
+        for configuration in list(SearchSpace.from_kernel(kernel, problem, device).configurations())[::13]:
+            ((source, entry),) = render(kernel, problem, device, configuration)
+            assert compile_source(source, entry, device.arch).resources.registers > 0
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_stencil_is_right_at_any_size(dtype: str, tmp_path: Path) -> None:
+    """In the emulator, by the page's own reference and the tolerance that follows from it."""
+    kernel, rng = follow("smooth", tmp_path), np.random.default_rng(2)
+    problem = kernel.problem(dtypes={"": dtype})
+    allowed = tolerance(5, "float32", dtype)
+    values = {"block_x": 32, "block_y": 2, "rows": 4}
+    host = HostConfiguration(kernel, problem, GPU, Configuration.of("columns", values), tmp_path / "host")
+    for height, width in ((1, 1), (1, 33), (8, 32), (9, 31), (17, 70)):
+        sizes = {"height": height, "width": width}
+        here = kernel.problem(sizes, {"": dtype})
+        tensors = tensors_of(kernel, here, GPU)
+        memory = {tensor.name: HostArray(tensor.count, dtype) for tensor in tensors}
+        memory["x"].fill(rng.normal(size=height * width))
+        inputs = {"x": memory["x"].numbers.astype(np.float64).reshape(height, width)}
+        expected = expected_on_host(settle_reference(kernel, here, GPU), tensors, inputs, dict(sizes))["y"]
+        host.run(sizes, memory, Schedule())
+        error = np.abs(memory["y"].numbers.astype(np.float64).reshape(height, width) - expected.value)
+        assert expected.value.shape == (height, width)
+        assert (
+            error <= allowed.coefficient * expected.magnitude + allowed.unit * np.abs(expected.value)
+        ).all()
+
+
+def test_the_python_function_of_the_page_is_right(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(import numpy as np\n.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "median.py").write_text(code)
+    x = np.random.default_rng(4).normal(size=(5, 9))
+    tensors = [Buffer("x", x.shape, "float32", "input"), Buffer("y", x.shape, "float32", "output")]
+    function = PythonFunction(tmp_path / "median.py", "median")
+    value = run_function(function, tensors, ["y"], {"x": x}, {"rows": 5})["y"].value
+    assert value[2, 4] == np.median(x[2, 3:6])
+    assert value[0, 0] == x[0, 0]  # of itself twice, and one neighbour
 
 
 def test_every_configuration_of_the_cpp_template_compiles(tmp_path: Path) -> None:
