@@ -94,8 +94,13 @@ VERSION_3 = """
 ALTER TABLE runs ADD COLUMN computation TEXT NOT NULL DEFAULT '';
 ALTER TABLE trials ADD COLUMN implementation TEXT NOT NULL DEFAULT '';
 ALTER TABLE benchmarks ADD COLUMN computation TEXT NOT NULL DEFAULT '';
+CREATE INDEX trials_by_run ON trials (run_id, status, variant, time_ns, number, created_at, tflops, gbytes_per_s,
+  speed_of_light, registers);
 """
-"""No row is sealed anew: an added column counts in a row's digest where it is not empty (``cells.ADDED``)."""
+"""No row is sealed anew: an added column counts in a row's digest where it is not empty (``cells.ADDED``).
+
+The index holds all of a trial that lists filter and sort by, in a tenth of the table's size.
+"""
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
