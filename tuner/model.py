@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from tuner.conditions import Calibration, Conditions
@@ -57,9 +58,12 @@ class Status(StrEnum):
         return self in (Status.OK, Status.SLOW)
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def canonical_json(value: Any) -> str:
     """Return JSON with sorted keys and no spaces, so that equal values have equal texts."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _CANONICAL.encode(value)
 
 
 def ascii_json(value: Any, indent: int) -> str:
@@ -100,7 +104,7 @@ class Problem:
         """Rebuild what :meth:`to_json` returned."""
         return cls(data["kernel"], dict(data["sizes"]), dict(data["dtypes"]), dict(data.get("options", {})))
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Text that is equal for equal problems only."""
         return canonical_json(self.to_json())

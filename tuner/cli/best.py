@@ -32,7 +32,7 @@ def best(db: Path, replayed: bool, **options: Any) -> None:
         every = winners.rows if winners.rows else best_winners(database, Filters()).rows
         if not winners.rows:
             refuse_unknown(database, filters)
-    report_damage(winners)
+    report_damage(winners.damaged)
     if options["as_json"] or options["as_csv"]:
         print_records(
             options,

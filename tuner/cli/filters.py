@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import click
 
 from tuner.cli.problems import whole_number
 from tuner.database.database import Database
-from tuner.database.records import Filters, Selection
+from tuner.database.records import Filters
 from tuner.errors import UsageError, suggestion
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.identity import KernelIdentity
@@ -135,19 +135,19 @@ def refuse_unknown(database: Database, filters: Filters) -> None:
         )
 
 
-def report_damage(rows: Selection[Any]) -> None:
+def report_damage(damaged: Sequence[str]) -> None:
     """Say on the standard error that damaged rows are left out."""
-    if rows.damaged:
-        more = f" and {len(rows.damaged) - 1} more" if len(rows.damaged) > 1 else ""
-        click.echo(f"left out: {printable(rows.damaged[0])}{more}; run: tune db check", err=True)
+    if damaged:
+        more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        click.echo(f"left out: {printable(damaged[0])}{more}; run: tune db check", err=True)
 
 
-def print_records(options: dict[str, Any], records: list[dict[str, Any]], columns: Sequence[str]) -> None:
-    """Print records as JSON, or as CSV with these columns."""
+def print_records(options: dict[str, Any], records: Iterable[dict[str, Any]], columns: Sequence[str]) -> None:
+    """Print records as JSON, or as CSV with these columns, each as soon as it is known."""
     if options["as_json"]:
-        tables.show_json(records)
+        tables.show_records(records)
     else:
-        tables.show_csv(columns, [[record[name] for name in columns] for record in records])
+        tables.show_csv(columns, ([record[name] for name in columns] for record in records))
 
 
 def origin(replayed: bool) -> str:

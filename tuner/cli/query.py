@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +44,19 @@ def query(
                 )
             _print_sql(options, *database.sql(text))
             return
-        trials = database.query(filters, sort, limit)
-        if not trials.rows:
+        damaged: list[str] = []
+        trials = database.each_trial(damaged, filters, sort, limit)
+        first = list(itertools.islice(trials, 1))
+        if not first:
             refuse_unknown(database, filters)
-    report_damage(trials)
-    if not trials.rows:
+        fitting = itertools.chain(first, trials)
+        if options["as_json"] or options["as_csv"]:
+            print_records(options, map(tables.trial_record, fitting), tables.TRIAL_COLUMNS)
+        else:
+            tables.show(TRIAL_HEADS, map(_trial_row, fitting), right=("trial", "time", "rate", "of peak"))
+    report_damage(damaged)
+    if not first:
         click.echo("no trial fits", err=True)
-    if options["as_json"] or options["as_csv"]:
-        print_records(options, [tables.trial_record(stored) for stored in trials.rows], tables.TRIAL_COLUMNS)
-    else:
-        rows = [_trial_row(stored) for stored in trials.rows]
-        tables.show(TRIAL_HEADS, rows, right=("trial", "time", "rate", "of peak"))
 
 
 def _trial_row(stored: StoredTrial) -> tuple[object, ...]:

@@ -17,8 +17,14 @@ from tuner.stats import outlier_count
 
 MAX_TEXT = 1 << 20
 """Characters kept of an error or a compiler log: more than anyone reads, and no danger to the disk."""
-MAX_SAMPLES = 1 << 24
-"""More than any timing takes; a damaged count must not ask for all of the memory."""
+MAX_SAMPLES = 1 << 16
+"""More than any timing takes: a search takes 100, a benchmark some thousands. A hostile row holds no more."""
+MAX_CELL = 1 << 18
+"""Characters of any other cell, and bytes: a configuration takes 1 KB, a GPU's limits 2 KB."""
+_LONG = {
+    **dict.fromkeys(("error", "compile_log", "reason", "text"), MAX_TEXT),
+    "samples": 4 * MAX_SAMPLES + 1024,  # what zlib makes of noise
+}
 _NOT_CONTENT = {
     "runs": {"digest", "state", "ended_at", "stats", "owner"},
     "trials": {"id", "digest"},
@@ -55,8 +61,22 @@ def content_digest(row: Mapping[str, Any], ignored: Collection[str]) -> str:
 
 
 def sealed(table: str, /, **row: Any) -> dict[str, Any]:
-    """Return the row with its digest."""
+    """Return the row with its digest.
+
+    Raises:
+        OverflowError: a cell is longer than a reader accepts.
+    """
+    if name := too_long(row):
+        raise OverflowError(f"{len(row[name])} characters are too many for the column {name}")
     return {**row, "digest": row_digest(table, row)}
+
+
+def too_long(row: Mapping[str, Any]) -> str:
+    """Return the name of a cell that is longer than what is written; empty if there is none."""
+    for name, value in row.items():
+        if isinstance(value, (str, bytes)) and len(value) > MAX_CELL and len(value) > _LONG.get(name, 0):
+            return name
+    return ""
 
 
 def intact(table: str, row: Mapping[str, Any]) -> bool:
@@ -99,13 +119,22 @@ def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
 def from_json(text: str) -> Any:
     """Read JSON text as strictly as it was written."""
-    return json.loads(text, parse_constant=_refuse_constant)
+    return _DECODER.decode(text)
 
 
 def encode_samples(samples: Sequence[float]) -> bytes:
-    """Return zlib of little-endian float32."""
+    """Return zlib of little-endian float32.
+
+    Raises:
+        OverflowError: more than :data:`MAX_SAMPLES`.
+    """
+    if len(samples) > MAX_SAMPLES:
+        raise OverflowError(f"{len(samples)} samples are too many")
     return zlib.compress(_swapped(array.array("f", samples)).tobytes())
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import array
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -28,6 +29,11 @@ Record = TypeVar("Record")
 _TRIALS = "SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE"
 _NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
 _COMPARABLE = f"r.replayed = ? AND t.mode = ? AND t.regime = ? AND {_NOT_SUSPECT}"
+_WINNERS_ORDER = (
+    "t.kernel, t.problem_key, t.gpu_name, t.mode, t.regime, t.replayed, t.exportable DESC, t.time_ns, t.id"
+)
+MAX_DAMAGED = 1000
+"""Lines about damaged rows that are kept: more say nothing more, and a hostile file has millions."""
 BEST_KNOWN_TRIED = 10
 """Rows read for the fastest trial: enough to find an intact one in a file with single damaged rows."""
 
@@ -42,8 +48,9 @@ class Queries(Reader):
 
     def names(self, column: Literal["kernel", "variant"]) -> list[str]:
         """Return the kernels or the variants that there are trials of."""
+        source = "runs" if column == "kernel" else "trials INDEXED BY trials_by_run"
         return [
-            row["name"] for row in self.select(f"SELECT DISTINCT {column} AS name FROM trials ORDER BY 1")
+            row["name"] for row in self.select(f"SELECT DISTINCT {column} AS name FROM {source} ORDER BY 1")
         ]
 
     def pending_attempts(self, run_id: str) -> list[tuple[int, Configuration, int]]:
@@ -128,9 +135,52 @@ class Queries(Reader):
         limit: int = 0,
     ) -> Selection[StoredTrial]:
         """Return the trials that fit, sorted by a key of ``records.SORTS``; a limit of 0 is none."""
+        damaged: list[str] = []
+        return Selection(list(self.each_trial(damaged, filters, sort, limit)), damaged)
+
+    def each_trial(
+        self,
+        damaged: list[str],
+        filters: Filters = Filters(),  # noqa: B008 - frozen
+        sort: str = "id",
+        limit: int = 0,
+    ) -> Iterator[StoredTrial]:
+        """Return the trials of :meth:`query` one after the other, so that a million need no more memory than one.
+
+        Damaged rows do not count towards the limit. A line for each, up to ``MAX_DAMAGED``, is appended to ``damaged``.
+        """
+        left = limit if limit > 0 else -1
+        for number in self._trial_numbers(filters, sort, limit):
+            if not left:
+                return
+            for row in self.select("SELECT * FROM trials WHERE id = ?", number):  # none if deleted meanwhile
+                try:
+                    stored = rows.decode_trial(row, self.run(row["run_id"]))
+                except (Damaged, DatabaseError) as error:
+                    report(damaged, error)
+                    continue
+                left -= 1
+                yield stored
+
+    def _trial_numbers(self, filters: Filters, sort: str, limit: int) -> Iterator[int]:
+        """Return the row numbers of the trials that fit, from the index alone; further ones if a limit was not enough.
+
+        What tells runs apart is looked at once a run: another order of joining reads it with each trial.
+        """
         where, values = filters.where()
-        statement = f"{_TRIALS} {where} ORDER BY {order_by(sort)} LIMIT ?"
-        return self._trials_of(self.select(statement, *values, limit if limit > 0 else -1))
+        tables = "runs r CROSS JOIN trials t INDEXED BY trials_by_run ON t.run_id = r.id"
+        if filters == Filters() and sort.removeprefix("-") == "id":
+            tables = "trials t"
+        statement = f"SELECT t.id FROM {tables} WHERE {where} ORDER BY {order_by(sort)} LIMIT ? OFFSET ?"
+        done, size = 0, limit if limit > 0 else -1
+        while True:
+            with self.explained():
+                found = self.connection.execute(statement, (*values, size, done))
+                numbers = array.array("q", (row[0] for row in found))
+            yield from numbers
+            if size < 0 or len(numbers) < size:
+                return
+            done, size = done + size, 4 * size
 
     def winners(self, filters: Filters = Filters()) -> Selection[StoredWinner]:  # noqa: B008
         """Return every intact winner that fits.
@@ -140,16 +190,11 @@ class Queries(Reader):
         where, values = filters.where()
         winners = self.select(
             f"SELECT t.* FROM winners t JOIN runs r ON r.id = t.run_id WHERE {where} "
-            "ORDER BY t.kernel, t.problem_key, t.gpu_name, t.mode, t.regime, t.replayed, t.exportable DESC, "
-            "t.time_ns, t.id",
+            f"ORDER BY {_WINNERS_ORDER}",
             *values,
         )
 
-        def decode(row: dict[str, Any]) -> StoredWinner:
-            trial = rows.decode_trial(self.trial_row(row["trial_id"]), self.run(row["run_id"]))
-            return rows.decode_winner(row, trial)
-
-        return _selection(winners, decode)
+        return _selection(winners, self._winner)
 
     def best(
         self,
@@ -162,14 +207,40 @@ class Queries(Reader):
             filters: which count.
             current: tells whether a winner's kernel is still what it was: such a one goes before the others.
         """
-        winners = self.winners(filters)
-        groups: dict[tuple[str, str, str, Conditions], list[StoredWinner]] = {}
-        for stored in winners.rows:
-            run = stored.run
-            key = run.computation or run.kernel_digest, run.problem.key, run.gpu.name, run.conditions
-            groups.setdefault(key, []).append(stored)
-        best = [next(filter(current, group), group[0]) if current else group[0] for group in groups.values()]
-        return Selection(best, winners.damaged)
+        where, values = filters.where()
+        found = self.select(
+            "SELECT t.id, t.problem_key, t.gpu_name, t.mode, t.regime, "
+            "CASE r.computation WHEN '' THEN r.kernel_digest ELSE r.computation END AS computed "
+            f"FROM runs r CROSS JOIN winners t ON t.run_id = r.id WHERE {where} ORDER BY {_WINNERS_ORDER}",
+            *values,
+        )
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for number, *key in (tuple(row.values()) for row in found):
+            groups.setdefault(tuple(key), []).append(number)
+        damaged: list[str] = []
+        best = (self._best_of(numbers, current, damaged) for numbers in groups.values())
+        return Selection([stored for stored in best if stored], damaged)
+
+    def _best_of(
+        self, numbers: list[int], current: Callable[[StoredWinner], bool] | None, damaged: list[str]
+    ) -> StoredWinner | None:
+        """Return the first winner, read only as far as needed: of a problem there may be thousands."""
+        first = None
+        for number in numbers:
+            for row in self.select("SELECT * FROM winners WHERE id = ?", number):
+                try:
+                    stored = self._winner(row)
+                except (Damaged, DatabaseError) as error:
+                    report(damaged, error)
+                    continue
+                if current is None or current(stored):
+                    return stored
+                first = first or stored
+        return first
+
+    def _winner(self, row: dict[str, Any]) -> StoredWinner:
+        trial = rows.decode_trial(self.trial_row(row["trial_id"]), self.run(row["run_id"]))
+        return rows.decode_winner(row, trial)
 
     def benchmarks(self, filters: Filters = Filters(), limit: int = 0) -> Selection[Benchmark]:  # noqa: B008
         """Return the intact contestants that fit, newest first, those of one time as they were recorded.
@@ -184,15 +255,16 @@ class Queries(Reader):
         where, values = filters.where()
         benchmarks = self.select(
             "SELECT t.*, w.id AS winner_id FROM "
-            "(SELECT *, winner_run AS run_id, 0 AS replayed FROM benchmarks) t "
-            "JOIN benchmarks r ON r.id = t.id LEFT JOIN winners w ON w.run_id = t.winner_run "
+            "(SELECT *, winner_run AS run_id FROM benchmarks) t "
+            "JOIN (SELECT *, 0 AS replayed FROM benchmarks) r ON r.id = t.id "
+            "LEFT JOIN winners w ON w.run_id = t.winner_run "
             f"WHERE {where} ORDER BY t.created_at DESC, t.id LIMIT ?",
             *values,
             limit if limit > 0 else -1,
         )
 
         def decode(row: dict[str, Any]) -> Benchmark:
-            own = {n: v for n, v in row.items() if n not in ("run_id", "replayed", "winner_id")}
+            own = {n: v for n, v in row.items() if n not in ("run_id", "winner_id")}
             return rows.decode_benchmark(own, row["winner_id"])
 
         return _selection(benchmarks, decode)
@@ -218,5 +290,11 @@ def _selection(
         try:
             selection.rows.append(decode(row))
         except (Damaged, DatabaseError) as error:
-            selection.damaged.append(str(error))
+            report(selection.damaged, error)
     return selection
+
+
+def report(damaged: list[str], error: Exception) -> None:
+    """Add a line about a damaged row."""
+    if len(damaged) < MAX_DAMAGED:
+        damaged.append(str(error))

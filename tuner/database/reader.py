@@ -85,11 +85,13 @@ class Reader:
         Raises:
             DatabaseError: none does, or several.
         """
+        if self.rows_where("runs", "id = ?", start, columns="id"):
+            return start
         starts_so = "substr(id, 1, length(?)) = ?"
-        ids = self.rows_where("runs", starts_so, start, start, order_by="length(id)", columns="id")
+        ids = self.rows_where("runs", starts_so, start, start, columns="id")
         if not start or not ids:
             raise self._no_run(start)
-        if len(ids) > 1 and ids[0]["id"] != start:
+        if len(ids) > 1:
             raise DatabaseError(f"{len(ids)} runs start with {start!r}", "give more of the id")
         return str(ids[0]["id"])
 

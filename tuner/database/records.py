@@ -147,7 +147,7 @@ SORTS = {
     "number": "t.number",
     "id": "t.id",
     "created": "t.created_at",
-    "kernel": "t.kernel",
+    "kernel": "r.kernel",
     "variant": "t.variant",
     "status": "t.status",
     "tflops": "t.tflops",
@@ -159,7 +159,7 @@ SORTS = {
 
 
 def order_by(sort: str) -> str:
-    """Return the SQL of a sort key, rows without a value last.
+    """Return the SQL of a sort key of trials ``t`` and runs ``r``, rows without a value last.
 
     Raises:
         UsageError: not one of :data:`SORTS`.
@@ -167,7 +167,8 @@ def order_by(sort: str) -> str:
     column = SORTS.get(sort.removeprefix("-"))
     if column is None:
         raise UsageError(f"cannot sort by {sort!r}", f"choose from: {', '.join(SORTS)}, or -time and so on")
-    return f"{column} IS NULL, {column}{' DESC' if sort.startswith('-') else ''}, t.id"
+    direction = " DESC" if sort.startswith("-") else ""
+    return f"t.id{direction}" if column == "t.id" else f"{column}{direction} NULLS LAST, t.id"
 
 
 @dataclass(frozen=True)
@@ -199,14 +200,16 @@ class Filters:
     def where(self) -> tuple[str, list[Any]]:
         """Return a condition over ``t`` (trials, winners or benchmarks) and ``r`` (runs), with the values to bind."""
         parts: list[tuple[str, list[Any]]] = [("1", [])]
-        columns = ("kernel", "dtype", "variant", "problem_key", "mode", "regime")
-        parts += [(f"t.{name} = ?", [value]) for name in columns if (value := getattr(self, name))]
+        of_run = ("kernel", "dtype", "problem_key", "mode", "regime")
+        parts += [(f"r.{name} = ?", [value]) for name in of_run if (value := getattr(self, name))]
+        if self.variant:
+            parts.append(("t.variant = ?", [self.variant]))
         if self.computations:
             marks = ", ".join("?" * len(self.computations))
             which = "CASE r.computation WHEN '' THEN r.kernel_digest ELSE r.computation END"
             parts.append((f"{which} IN ({marks})", list(self.computations)))
         if self.gpu:
-            parts.append(("instr(lower(t.gpu_name), lower(?)) > 0", [self.gpu]))
+            parts.append(("instr(lower(r.gpu_name), lower(?)) > 0", [self.gpu]))
         for name, size in self.sizes.items():
             path = "CASE WHEN json_valid(r.problem) THEN json_extract(r.problem, ?) END = ?"
             parts.append((path, [f"$.sizes.{_size_name(name)}", size]))
@@ -216,8 +219,8 @@ class Filters:
             parts.append(("t.created_at >= ?", [self.since]))
         if self.run:
             parts.append(("substr(t.run_id, 1, length(?)) = ?", [self.run, self.run]))
-        flags = [(name, getattr(self, name)) for name in ("replayed", "exportable")]
-        parts += [(f"t.{name} = ?", [int(flag)]) for name, flag in flags if flag is not None]
+        flags = [("r.replayed", self.replayed), ("t.exportable", self.exportable)]
+        parts += [(f"{column} = ?", [int(flag)]) for column, flag in flags if flag is not None]
         return " AND ".join(part for part, _ in parts), [value for _, values in parts for value in values]
 
 

@@ -237,6 +237,8 @@ _BROKEN = (ValueError, LookupError, TypeError, AttributeError, RecursionError, A
 def _decoding(table: str, row: Mapping[str, Any]) -> Iterator[None]:
     """Raise :class:`Damaged` where the row's digest does not fit, or what the block decodes makes no sense."""
     name = f"{table.removesuffix('s')} {row['id']}"
+    if column := cells.too_long(row):
+        raise Damaged(f"{name} is damaged: its {column} is longer than what is written")
     if not cells.intact(table, row):
         raise Damaged(f"{name} is damaged: its digest does not fit its content")
     try:
@@ -286,5 +288,5 @@ def _same_problem(row: Mapping[str, Any], run: Run) -> None:
     ours = (run.id, run.problem.key, run.problem.dtype, run.gpu.name, run.gpu.cc, int(run.replayed))
     if tuple(row[n] for n in ("run_id", "problem_key", "dtype", "gpu_name", "cc", "replayed")) != ours:
         raise ValueError("it differs from its run")
-    if cells.decode_conditions(row) != run.conditions:
+    if (row["mode"], row["regime"]) != (run.conditions.mode, run.conditions.regime):
         raise ValueError("it was timed under other conditions than its run")

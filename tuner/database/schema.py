@@ -10,7 +10,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,8 @@ def reading(path: Path) -> PatientConnection:
 
 def _prepare(connection: Connection, path: Path, *, migrate: bool) -> None:
     connection.row_factory = sqlite3.Row
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")  # a row's digest finds the damage
+    # A row's digest finds the damage. Without a function of ours: that takes a tenth of the time of a check.
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     for pragma in ("foreign_keys = ON", "trusted_schema = OFF", "cell_size_check = ON"):
         connection.execute(f"PRAGMA {pragma}")
     connection.execute("BEGIN")  # another process may be making or migrating it

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -44,6 +45,9 @@ WINNER_COLUMNS = (
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Beginnings of a formula, also in full width, after OWASP's page on CSV injection; tabs and the like are escaped."""
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+PRINTED_AT_ONCE = 1 << 16
+"""Characters."""
+_ENCODER = json.JSONEncoder(allow_nan=False)
 COMPUTE_BOUND_FROM = 10.0
 """Operations a byte from which TFLOP/s says more than GB/s; every GPU's ridge is higher for some dtype."""
 
@@ -129,11 +133,30 @@ def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
 
 def show_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print CSV with a heading; text that a spreadsheet would take for a formula begins with an apostrophe."""
+    _print_lines(_csv_lines(columns, rows))
+
+
+def _csv_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_cell, columns))
-    writer.writerows([_cell(value) for value in row] for row in rows)
-    click.echo(text.getvalue(), nl=False)
+    for row in itertools.chain([columns], rows):
+        writer.writerow(map(_cell, row))
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    """Print lines, many at once, and without holding all of them."""
+    waiting: list[str] = []
+    size = 0
+    for line in lines:
+        waiting.append(line)
+        size += len(line)
+        if size > PRINTED_AT_ONCE:
+            click.echo("".join(waiting), nl=False)
+            waiting, size = [], 0
+    click.echo("".join(waiting), nl=False)
 
 
 def _cell(value: object) -> object:
@@ -148,6 +171,23 @@ def _cell(value: object) -> object:
 def show_json(value: object) -> None:
     """Print JSON in printable ASCII; bytes become hexadecimal digits, infinities and NaN text."""
     click.echo(ascii_json(_jsonable(value), indent=2))
+
+
+def show_records(records: Iterable[Mapping[str, Any]]) -> None:
+    """Print a JSON list, a record a line, each as soon as it is known; otherwise as :func:`show_json`."""
+    _print_lines(_record_lines(records))
+
+
+def _record_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    before = "[\n"
+    for record in records:
+        try:
+            text = _ENCODER.encode(record)
+        except (TypeError, ValueError):  # bytes, an infinity
+            text = _ENCODER.encode(_jsonable(record))
+        yield before + text.replace("\x7f", "\\u007f")
+        before = ",\n"
+    yield "[]\n" if before == "[\n" else "\n]\n"
 
 
 def _jsonable(value: Any) -> Any:
