@@ -110,8 +110,12 @@ def _serve(cases: list[tuple[str, int]], seed: str, work: Path, start: Path, onl
         for kind, number in cases:
             folder = work / f"{kind}{number}"
             folder.mkdir()
-            for record in _case(kind, number, seed, folder, streams, start, only):
-                out.write(f"{json.dumps(record)}\n")
+            try:
+                for record in _case(kind, number, seed, folder, streams, start, only):
+                    out.write(f"{json.dumps(record)}\n")
+            except Exception as error:  # noqa: BLE001 - the other cases are worth having
+                failed = {"case": f"{kind} {number}", "kind": "(the case)", "problems": [f"case: {error!r}"]}
+                out.write(f"{json.dumps(failed)}\n")
             out.flush()
             if len(cases) > 1:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -135,7 +139,7 @@ def _case(
         yield {
             "case": f"{kind} {number}",
             "kind": "(writing the case)",
-            "problems": [made.err.decode()[-300:]],
+            "problems": [f"writing: {made.err.decode()[-300:]}"],
         }
         return
     # SQLite takes what a journal beside the file holds, and an older version is migrated, also to read.

@@ -73,7 +73,8 @@ def write(folder: Path, start: Path, seed: str, number: int) -> str:
     chosen = [*rng.sample(more, rng.choice([0, 0, 1, 2])), first]
     for change in sorted(chosen, key=kinds.index):
         if change in ROWS:
-            with edited(path, rng) as tables:
+            # A change before may have left no JSON for this one to change.
+            with edited(path, rng) as tables, suppress(ValueError, LookupError, TypeError, AttributeError):
                 change(tables, rng)
         elif change in SCHEMAS:
             with_schema(path, change, rng)
@@ -287,8 +288,7 @@ def paths_astray(tables: Tables, rng: random.Random) -> None:
         row["kernel_file"] = rng.choice(PATHS)
         if rng.random() < 0.7:
             row["device"] = f"replay:{rng.choice(PATHS)}"
-        problem = json.loads(row["problem"])
-        problem["kernel"] = name
+        problem = {**json.loads(row["problem"]), "kernel": name}
         row["problem"] = json.dumps(problem)
         _rekeyed(row)
         for other in tables["trials"] + tables["winners"]:

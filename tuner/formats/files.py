@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,26 @@ from typing import Any
 from tuner.errors import DatabaseError
 from tuner.files import whole_file
 from tuner.model import ascii_json
+
+PIECE_BYTES = 1 << 22
+
+
+def unpacks_beyond(packed: bytes, most_bytes: int) -> bool:
+    """Return whether a gzip file holds more than so much; never keeps more than a piece of it.
+
+    Raises:
+        zlib.error: it is damaged.
+    """
+    size_bytes = 0
+    while packed.startswith(b"\x1f\x8b"):
+        unpacker = zlib.decompressobj(wbits=31)
+        while packed:
+            size_bytes += len(unpacker.decompress(packed, PIECE_BYTES))
+            if size_bytes > most_bytes:
+                return True
+            packed = unpacker.unconsumed_tail
+        packed = unpacker.unused_data
+    return False
 
 
 @contextmanager

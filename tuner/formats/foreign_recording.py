@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import RecordingError
+from tuner.formats.files import unpacks_beyond
 from tuner.kernel.variant_spec import ParameterSpec
 from tuner.model import Configuration, Status, Value
 
@@ -129,13 +130,13 @@ def read_json(path: Path) -> Any:
 
 
 def _unpacked(path: Path, data: bytes) -> bytes:
-    """Return the unpacked bytes of a gzip file with any number of members; never reads more than is allowed."""
+    """Return the unpacked bytes of a gzip file with any number of members, unless they are too many."""
+    if unpacks_beyond(data, MAX_BYTES):
+        raise _too_large(path)
     unpacked = b""
     while data[:2] == b"\x1f\x8b":
         unpacker = zlib.decompressobj(wbits=31)
-        unpacked += unpacker.decompress(data, MAX_BYTES + 1 - len(unpacked))
-        if len(unpacked) > MAX_BYTES:
-            raise _too_large(path)
+        unpacked += unpacker.decompress(data)
         if not unpacker.eof:
             raise RecordingError(f"{path}: the compressed file is cut off", "fetch it again")
         data = unpacker.unused_data

@@ -20,6 +20,7 @@ from tuner.conditions import Conditions, Mode, Regime
 from tuner.errors import RecordingError
 from tuner.files import whole_file
 from tuner.formats import recorded_data
+from tuner.formats.files import unpacks_beyond
 from tuner.formats.recorded_data import Invalid
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import source_digest
@@ -185,8 +186,10 @@ def _loaded(path: Path) -> Any:
             raise RecordingError(f"{path} is empty", AGAIN)
         if not packed.startswith(GZIP):
             raise RecordingError(f"{path}: not a recording: not compressed with gzip", OTHERS)
+        if unpacks_beyond(packed, MAX_BYTES):
+            raise RecordingError(f"{path}: larger than {MAX_BYTES >> 20} MiB", "record fewer problems in it")
         unpacker = zlib.decompressobj(wbits=31)
-        text = unpacker.decompress(packed, MAX_BYTES)
+        text = unpacker.decompress(packed)
     except OSError as error:
         raise RecordingError(
             f"cannot read recording {path}: {error.strerror}", "give the path of a .json.gz file"
@@ -194,8 +197,6 @@ def _loaded(path: Path) -> Any:
     except zlib.error:
         raise RecordingError(f"{path}: damaged: it cannot be decompressed", AGAIN) from None
     if not unpacker.eof:
-        if len(text) >= MAX_BYTES:
-            raise RecordingError(f"{path}: larger than {MAX_BYTES >> 20} MiB", "record fewer problems in it")
         raise RecordingError(f"{path}: the compressed file is cut off", AGAIN)
     try:
         return json.loads(text)

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
+LONGEST = 1600
+"""Characters of a message's line: what is wrong stands at its beginning, and what to do about it at its end."""
 _SUSPECT = re.compile(r"[^ -~\n\t]")
 """Characters that need a closer look; all others are printed as they are."""
 
@@ -28,6 +30,16 @@ def printable_lines(text: str) -> str:
     return _SUSPECT.sub(lambda match: _visible(match[0]), text)
 
 
+def shortened(text: str) -> str:
+    """Return text whose lines of more than :data:`LONGEST` characters lack their middle, which is not what is wrong."""
+    if len(text) <= LONGEST:
+        return text
+    return "\n".join(
+        line if len(line) <= LONGEST else f"{line[: LONGEST * 3 // 4]} [...] {line[-LONGEST // 4 :]}"
+        for line in text.split("\n")
+    )
+
+
 def _visible(character: str) -> str:
     if character.isprintable():
         return character
@@ -35,14 +47,20 @@ def _visible(character: str) -> str:
 
 
 class EscapingStream:
-    """A text stream that escapes what it is given, and is the stream below in all else."""
+    """A text stream that escapes what it is given, and is the stream below in all else.
 
-    def __init__(self, below: TextIO) -> None:
+    Args:
+        below: what it writes to.
+        short: whether to leave out the middle of lines that nobody reads, for messages that quote a name or value.
+    """
+
+    def __init__(self, below: TextIO, *, short: bool = False) -> None:
         self.below = below
+        self.short = short
 
     def write(self, text: str) -> int:
         """Write text without characters that a terminal would obey."""
-        _write(self.below, printable_lines(text))
+        _write(self.below, printable_lines(shortened(text) if self.short else text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -65,9 +83,9 @@ def below(stream: TextIO) -> TextIO:
     return stream
 
 
-def escaping(stream: TextIO | io.TextIOBase) -> TextIO:
+def escaping(stream: TextIO | io.TextIOBase, *, short: bool = False) -> TextIO:
     """Return a stream that escapes."""
-    return cast(TextIO, EscapingStream(cast(TextIO, stream)))
+    return cast(TextIO, EscapingStream(cast(TextIO, stream), short=short))
 
 
 @contextmanager
@@ -75,7 +93,7 @@ def escaped_output() -> Iterator[None]:
     """Put the door in front of the standard output and the standard error until the end."""
     before = sys.stdout, sys.stderr
     whole = [_whole(stream) for stream in before]
-    sys.stdout, sys.stderr = map(escaping, whole)
+    sys.stdout, sys.stderr = escaping(whole[0]), escaping(whole[1], short=True)
     try:
         yield
     finally:
