@@ -12,6 +12,9 @@ import pytest
 
 from tests.stored import filled
 from tests.test_database_files import refused
+from tuner.database import cells
+from tuner.database.database import Database
+from tuner.errors import DatabaseError
 
 
 def changed(path: Path, *statements: str) -> None:
@@ -106,3 +109,23 @@ def test_a_pipe_in_the_place_of_a_journal_is_not_waited_for(path: Path) -> None:
     journal.unlink(missing_ok=True)
     os.mkfifo(journal)
     refused(path, "is not a file", write=False)
+
+
+@pytest.mark.parametrize("text", ["", "5", "{", "[" * 100_000, "[NaN]"])
+def test_sources_that_are_no_list_are_a_finding(path: Path, text: str) -> None:
+    """The row's digest fits: it is not known to be damaged before its cells are read."""
+    filled(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        row = dict(connection.execute("SELECT * FROM trials WHERE id = 2").fetchone())
+        row["source_digests"] = text
+        row["digest"] = cells.row_digest("trials", row)
+        connection.execute(
+            "UPDATE trials SET source_digests = ?, digest = ? WHERE id = 2", (text, row["digest"])
+        )
+        connection.commit()
+    with Database.open(path, write=False) as database:
+        (problem,) = database.check().problems
+        assert problem.startswith("trial 2 cannot be read")
+        with pytest.raises(DatabaseError, match="trial 2 cannot be read"):
+            database.trial(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import random
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tuner.devices.base import Contestant
 from tuner.devices.choose import open_device
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import RecordingError, SpaceError, TunerError, UsageError
+from tuner.formats.foreign_recording import read_json
 from tuner.formats.recording import read_recording, write_recording
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
@@ -70,6 +72,15 @@ def test_answers_are_the_recorded_ones(device: ReplayDevice, kernel: KernelSpec)
         assert (outcome.measurement.status, outcome.measurement.samples_ns) == (row.status, row.samples_ns)
         assert outcome.measurement.tags == ("replayed",)
         assert outcome.compilation.sources
+
+
+def test_what_was_never_recorded_is_refused(device: ReplayDevice) -> None:
+    """A stored trial may name a configuration that the kernel does not have."""
+    unknown = configuration(block_size=33)
+    with pytest.raises(RecordingError, match="does not hold"):
+        device.submit(0, unknown)
+    with pytest.raises(RecordingError, match="does not hold"):
+        device.race([Contestant(unknown, 1e3)], rounds=1, samples=1, seed=0)
 
 
 def test_unread_answers_do_not_outlive_the_problem(device: ReplayDevice, kernel: KernelSpec) -> None:
@@ -368,3 +379,19 @@ def test_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     path.write_bytes(gzip.compress(b" " * (8 << 20)))
     with pytest.raises(RecordingError, match="larger than 1 MiB"):
         read_recording(path)
+
+
+@pytest.mark.parametrize("read", [read_recording, read_json])
+def test_bomb_is_counted_before_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], object]
+) -> None:
+    for module in ("recording", "foreign_recording"):
+        monkeypatch.setattr(f"tuner.formats.{module}.MAX_BYTES", 64 << 20)
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b" " * (65 << 20), 1))
+    tracemalloc.start()
+    with pytest.raises(RecordingError, match="larger than 64 MiB"):
+        read(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 32 << 20

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import Said, said_by
+from commands import Said, assert_refused, said_by
 from stored import GPU, make_benchmark, make_run, make_trial, make_winner
 
 from tuner.database.database import Database
@@ -324,3 +324,11 @@ def test_a_disk_that_fills_up_is_no_success(database: Path, tmp_path: Path) -> N
     )
     assert done.returncode == 1, done
     assert b"cannot write: No space left" in done.stderr
+
+
+def test_a_message_says_what_is_wrong_and_what_to_do_however_long_the_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = said_by(capsys, "query", "--status", "x" * 1_000_000, "--db", "missing.db")
+    assert_refused(said, 2, "there is no status 'xxx", "choose from: ")
+    assert len(said.err) < 2000

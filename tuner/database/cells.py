@@ -170,6 +170,18 @@ def decode_tags(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(tag) for tag in from_json(row["tags"]))
 
 
+def decode_source_digests(row: Mapping[str, Any]) -> list[str]:
+    """Return the digests of a trial's sources.
+
+    Raises:
+        ValueError: it is no list of texts.
+    """
+    digests = from_json(row["source_digests"])
+    if not isinstance(digests, list) or not all(isinstance(one, str) for one in digests):
+        raise ValueError("its sources are no list")
+    return digests
+
+
 def encode_parameters(configuration: Configuration) -> str:
     """Return the parameters as JSON, in their order."""
     return to_json(configuration.values)

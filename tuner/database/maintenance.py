@@ -64,7 +64,7 @@ def _problems_of(database: Database, table: str, row: dict[str, Any]) -> list[st
             rows.decode_run(row)
         elif table == "trials":
             rows.decode_trial(row, database.run(row["run_id"]))
-            for key in cells.from_json(row["source_digests"]):
+            for key in cells.decode_source_digests(row):
                 if not database.select("SELECT 1 FROM sources WHERE digest = ?", key):
                     return [f"source {key} of trial {row['id']} is missing"]
         elif table == "winners":

@@ -154,7 +154,7 @@ class Reader:
 
         def decode() -> StoredTrial:
             stored = rows.decode_trial(row, self.run(row["run_id"]))
-            return rows.with_sources(stored, self._sources(cells.from_json(row["source_digests"]), row["id"]))
+            return rows.with_sources(stored, self._sources(cells.decode_source_digests(row), row["id"]))
 
         return self._or_damaged(decode)
 

@@ -105,6 +105,7 @@ def decode_trial(row: Mapping[str, Any], run: Run) -> StoredTrial:
     """Rebuild a trial without its sources, or raise :class:`Damaged`."""
     with _decoding("trials", row):
         _same_problem(row, run)
+        cells.decode_source_digests(row)
         compiled, verification = row["registers"] is not None, row["verification"]
         same = (
             "number",

@@ -126,7 +126,7 @@ class ReplayDevice(Device):
 
     def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
         """Look the configuration up, unless the kernel has changed since."""
-        row = self._rows[_key(configuration)]
+        row = self._row(configuration)
         try:
             sources = tuple(
                 source for source, _ in render(self._kernel, self._recorded.problem, self.gpu, configuration)
@@ -149,6 +149,13 @@ class ReplayDevice(Device):
                 measurement = Measurement(Status.INVALID_CONFIG, error=changed)
         self._outcomes.append(Outcome(number, configuration, compilation, measurement))
 
+    def _row(self, configuration: Configuration) -> Row:
+        """Return what was recorded of a configuration; a stored trial may have one that the kernel never had."""
+        row = self._rows.get(_key(configuration))
+        if row is None:
+            raise RecordingError(f"{self.name} does not hold {configuration}", "choose one of the kernel's")
+        return row
+
     def collect(self, timeout_s: float) -> list[Outcome]:
         """Return what was submitted."""
         outcomes, self._outcomes = self._outcomes, []
@@ -158,7 +165,7 @@ class ReplayDevice(Device):
         """Draw a recorded sample a round: groups would look surer than the few samples behind them are."""
         draw = random.Random(seed)
         recorded = [
-            self._rows[_key(contestant.configuration)].samples_ns
+            self._row(contestant.configuration).samples_ns
             for contestant in contestants
             if contestant.configuration is not None
         ]
@@ -168,7 +175,7 @@ class ReplayDevice(Device):
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Return the recorded samples once more; there is no other process to ask."""
-        return _measurement(self._rows[_key(configuration)])
+        return _measurement(self._row(configuration))
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
         """Say no: other sizes were not recorded for this purpose."""
