@@ -28,6 +28,7 @@ COMMANDS_OF_A_DATABASE = 3
 HEADERS_COMPILED = 0.25
 """Of the headers that were written."""
 Record = dict[str, Any]
+RECORDS = "records.jsonl"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,19 +66,16 @@ def campaign(
     start = work / "template"
     start.mkdir(parents=True)
     databases.template(start, lambda *arguments: _run_once(arguments, start))
-    pipes = []
+    children = []
     for job in range(jobs):
-        read, write = os.pipe()
-        if os.fork() == 0:
-            os.close(read)
-            _serve(cases[job::jobs], seed, work / f"job{job}", start, only, write)
+        if not (child := os.fork()):
+            _serve(cases[job::jobs], seed, work / f"job{job}", start, only)
             os._exit(0)
-        os.close(write)
-        pipes.append(os.fdopen(read))
-    for pipe in pipes:
-        yield from map(json.loads, pipe)
-    for _ in pipes:
-        os.wait()
+        children.append(child)
+    for job, child in enumerate(children):
+        os.waitpid(child, 0)
+        with (work / f"job{job}" / RECORDS).open() as lines:
+            yield from map(json.loads, lines)
 
 
 def import_everything() -> None:
@@ -103,10 +101,10 @@ def _run_once(arguments: tuple[str, ...], folder: Path) -> int:
     return ended.status
 
 
-def _serve(cases: list[tuple[str, int]], seed: str, work: Path, start: Path, only: str, pipe: int) -> None:
+def _serve(cases: list[tuple[str, int]], seed: str, work: Path, start: Path, only: str) -> None:
     streams = work / "streams"
     streams.mkdir(parents=True)
-    with os.fdopen(pipe, "w") as out:
+    with (work / RECORDS).open("w") as out:
         for kind, number in cases:
             folder = work / f"{kind}{number}"
             folder.mkdir()
