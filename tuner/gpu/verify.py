@@ -289,7 +289,7 @@ class Verifier:
         if off.any():
             index = tuple(int(i) for i in np.argwhere(off)[0])
             raise KernelError(
-                f"the references of {name} differ at {index}: numpy {value[index]:.9g}, cuda {cuda[index]:.9g}",
+                f"the references of {name} differ at {index}: host {value[index]:.9g}, cuda {cuda[index]:.9g}",
                 "correct [reference] in the kernel's file",
             )
 

@@ -83,12 +83,12 @@ class Baseline:
 
 
 def baselines_of(kernel: KernelSpec) -> list[Baseline]:
-    """Return the baselines of a kernel's file, and NumPy if the kernel has such a reference."""
+    """Return the baselines of a kernel's file, and NumPy if the kernel has such a reference of all outputs."""
     baselines = [
         Baseline(name, BaselineKind.CALL, "\n".join(map(_shown, calls)), calls=calls)
         for name, calls in kernel.baselines.items()
     ]
-    if kernel.reference.numpy:
+    if kernel.reference.numpy and kernel.reference.python is None:  # else NumPy computes only a part
         lines = (" ".join(expression.text.split()) for expression in kernel.reference.numpy.values())
         baselines.append(Baseline(NUMPY, BaselineKind.NUMPY, "\n".join(lines)))
     return baselines

@@ -27,8 +27,8 @@ from tuner.kernel.reference import Expected
 from tuner.kernel.tolerance import UNIT_ROUNDOFF
 from tuner.model import Value
 
-LIMIT_S = 300.0
-"""For all calls together: half of what the setup of a problem may take."""
+LIMIT_S = 240.0
+"""For all calls together. The setup of a problem may take 600 s, and with a wider dtype beside it computes two."""
 PROBES = 8
 """Calls with inputs off by a rounding error. Their root mean square is below a fifth of the true one for 3 elements in
 100,000 (chi-squared with 8 degrees of freedom), and the allowed error has more room than that."""

@@ -1,0 +1,138 @@
+"""Where the expected outputs come from, with host memory in place of a GPU's."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tuner.errors import KernelError
+from tuner.gpu import verify
+from tuner.gpu.verify import CROSS_CHECK_ELEMENTS, Verifier
+from tuner.kernel.functions import PythonFunction
+from tuner.kernel.launches import Buffer
+from tuner.processes import Codec
+from tuner.protocol.problem import CudaReference, ProblemSetup, ReferenceData
+
+X = Buffer("x", (4, 6), "float32", "input", transposed=True)
+Y, Z = Buffer("y", (6, 4), "float32", "output"), Buffer("z", (4, 6), "float32", "inout", transposed=True)
+VALUES = {"x": np.arange(24.0).reshape(6, 4), "z": np.ones((6, 4))}
+FUNCTION = "def f(x, z, k): return {OUTPUTS}\n"
+
+
+class HostMemory:
+    """Stands for a GPU's memory."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, int] = {}
+        self.arrays: dict[str, npt.NDArray[np.uint8]] = {}
+
+    def allocate(self, name: str, size_bytes: int) -> int:
+        if name not in self.arrays:
+            self.arrays[name] = np.zeros(size_bytes, np.uint8)
+            self.addresses[name] = self.arrays[name].ctypes.data
+        return self.addresses[name]
+
+
+class Data:
+    """A problem's tensors on the host."""
+
+    def __init__(self, tensors: Sequence[Buffer]) -> None:
+        self.tensors, self.memory = tensors, HostMemory()
+        self.outputs = [tensor for tensor in tensors if tensor.role != "input"]
+        self.helpers = SimpleNamespace(context=None)
+        self.downloads: list[str] = []
+
+    def download(self, tensor: Buffer, name: str | None = None) -> npt.NDArray[np.float64]:
+        self.downloads.append(name or tensor.name)
+        return VALUES[tensor.name]
+
+    def expected(self, tensor: Buffer, what: str = "expected") -> npt.NDArray[Any]:
+        kind = np.float64 if what == "expected" else np.float32
+        return self.memory.arrays[f"{tensor.name} {what}"].view(kind).reshape(tensor.shape)
+
+
+@pytest.fixture(autouse=True)
+def host(monkeypatch: pytest.MonkeyPatch) -> None:
+    def copy(to: Any, source: int, size: int) -> None:
+        target = (ctypes.c_char * size).from_buffer(to) if isinstance(to, bytearray) else to
+        ctypes.memmove(target, source, size)
+
+    monkeypatch.setattr(verify, "cu", SimpleNamespace(cuMemcpyHtoD=copy, cuMemcpyDtoH=copy))
+    monkeypatch.setattr(verify, "check", lambda result: result)
+    monkeypatch.setattr(Verifier, "_require_numbers", lambda *_: None)
+
+
+def cuda(monkeypatch: pytest.MonkeyPatch, factor: float) -> CudaReference:
+    """Return a CUDA reference that gives so many times x for every output."""
+
+    def run(verifier: Any, reference: CudaReference) -> None:
+        for tensor in verifier._data.outputs:
+            verifier._allocate(tensor)
+            value = factor * VALUES["x"]
+            verifier._data.expected(tensor)[:] = value.T if tensor.transposed else value
+            verifier._expected.add(tensor.name)
+
+    monkeypatch.setattr(Verifier, "_run_cuda", run)
+    return CudaReference(b"", "", None)  # type: ignore[arg-type]
+
+
+def verifier_of(data: Data, **given: Any) -> Verifier:
+    return Verifier(data, ReferenceData("float32", sizes={"k": 3}, **given))  # type: ignore[arg-type]
+
+
+def function(folder: Path, outputs: str) -> PythonFunction:
+    (folder / "own.py").write_text(FUNCTION.replace("{OUTPUTS}", outputs))
+    return PythonFunction(folder / "own.py", "f")
+
+
+def test_functions_and_expressions_share_the_outputs(tmp_path: Path) -> None:
+    data = Data((X, Y, Z))
+    given = {"numpy": {"y": "2 * x[::-1]"}, "python": function(tmp_path, "{'z': z + k * x}")}
+    assert verifier_of(data, **given).possible
+    np.testing.assert_array_equal(data.expected(Y), 2 * VALUES["x"][::-1])
+    np.testing.assert_array_equal(data.expected(Y, "magnitude"), 2 * VALUES["x"][::-1])
+    np.testing.assert_array_equal(data.expected(Z), (1 + 3 * VALUES["x"]).T)
+    assert (data.expected(Z, "magnitude") >= data.expected(Z)).all()
+    assert sorted(data.downloads) == ["x", "z_initial"]
+    assert not verifier_of(Data((X, Y, Z)), numpy={"y": "x"}).possible
+
+
+def test_functions_check_cuda_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = function(tmp_path, "{'y': 2 * x, 'z': 2 * x}")
+    assert verifier_of(Data((X, Y, Z)), python=python, cuda=cuda(monkeypatch, 2.0)).possible
+    with pytest.raises(KernelError, match=r"references of y differ at \(0, 1\): host 2, cuda 3"):
+        verifier_of(Data((X, Y, Z)), python=python, cuda=cuda(monkeypatch, 3.0))
+
+
+def test_large_problems_go_by_the_cuda_reference_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = Buffer("w", (CROSS_CHECK_ELEMENTS + 1,), "float32", "input")
+    data = Data((X, Y, large))
+    python = function(tmp_path, "1 / 0")
+    assert verifier_of(data, python=python, cuda=cuda(monkeypatch, 3.0)).possible
+    assert not data.downloads
+    monkeypatch.setitem(VALUES, "w", np.zeros(3))
+    with pytest.raises(KernelError, match="ZeroDivisionError"):
+        verifier_of(Data((X, Y, Z, large)), python=python)
+
+
+def test_golden_files_are_for_the_outputs_that_there_are(tmp_path: Path) -> None:
+    np.save(tmp_path / "z.npy", -VALUES["x"])
+    data = Data((X, Z))
+    assert verifier_of(data, golden={"z": tmp_path / "z.npy", "y": tmp_path / "none.npy"}).possible
+    np.testing.assert_array_equal(data.expected(Z), -VALUES["x"].T)
+    np.testing.assert_array_equal(data.expected(Z, "magnitude"), VALUES["x"].T)
+
+
+def test_a_function_gets_to_the_measuring_process(tmp_path: Path) -> None:
+    setup = ProblemSetup((X, Y), ReferenceData("float32", python=PythonFunction(tmp_path / "own.py", "f")))
+    codec: Codec[ProblemSetup] = Codec(ProblemSetup)
+    assert codec.decode(codec.encode(setup)) == setup
