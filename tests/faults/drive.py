@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
+from tuner.cli.stopping import stopping
 from tuner.database.database import Database
 from tuner.devices.local import LocalDevice
 from tuner.errors import TunerError
@@ -40,7 +42,7 @@ class Notes:
         pass
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("kernel", type=Path)
     parser.add_argument("folder", type=Path)
@@ -48,9 +50,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sampler", default="random")
     parser.add_argument("--resume", action="store_true")
-    given = parser.parse_args()
-    asked = []
-    signal.signal(signal.SIGINT, lambda *_: asked.append(True))
+    parser.add_argument("--database", type=Path, help="elsewhere than in the folder")
+    given = parser.parse_args(arguments)
     kernel = load_kernel(str(given.kernel))
     request = Request(
         kernel,
@@ -61,15 +62,18 @@ def main() -> None:
         RunOptions(from_scratch=True),
         resume=given.resume,
     )
-    with Database.open(given.folder / "tuning.db") as database:
-        device = LocalDevice(0, jobs=2, cache=given.folder / "cache", worker="tests.faults.fake_worker")
-        try:
-            result = tune(request, device, database, Notes(given.folder / "notes"), lambda: bool(asked))
-        except TunerError as error:
-            print(f"tune: {error}", file=sys.stderr)
-            sys.exit(error.exit_code)
-        finally:
-            device.close()
+    try:
+        with (
+            stopping() as stop,
+            closing(
+                LocalDevice(0, jobs=1, cache=given.folder / "cache", worker="tests.faults.fake_worker")
+            ) as device,
+            Database.open(given.database or given.folder / "tuning.db") as database,
+        ):
+            result = tune(request, device, database, Notes(given.folder / "notes"), stop)
+    except TunerError as error:
+        print(f"tune: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
     sys.exit(0 if result.finish is not None else 1)
 
 

@@ -11,15 +11,17 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from tests.faults.kernels import write_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "FAKE_MARK"
 GONE_WITHIN_S = 5.0
-TRIALS = 40
+TRIALS = 16
 
 
 @dataclass
@@ -46,27 +48,72 @@ class Report:
             f"{GONE_WITHIN_S:g} s (the last was gone after {self.slowest_end_s:.2f} s)"
         )
 
+    def add(self, other: Report) -> Report:
+        """Return this with another one of the same kind."""
+        for name in ("kills", "trials", "acknowledged", "missing", "doubled", "left_behind"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.slowest_end_s = max(self.slowest_end_s, other.slowest_end_s)
+        for status, count in other.statuses.items():
+            self.statuses[status] = self.statuses.get(status, 0) + count
+        self.problems += other.problems
+        return self
+
     @property
     def clean(self) -> bool:
         return not (self.missing or self.doubled or self.left_behind or self.problems)
 
 
+class Process(Protocol):
+    """As much of ``subprocess.Popen`` as is needed."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def kill(self) -> None: ...
+
+
+Start = Callable[[str, Sequence[str], Path, Mapping[str, str], Path], Process]
+"""Starts a module: its arguments, the folder it runs in, what its environment has besides, and where its errors go."""
+
+
+def start_anew(
+    module: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path
+) -> Process:
+    """Start an interpreter, as a user does."""
+    with log.open("ab") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+
+
 class Tuner:
     """One tuner in a process of its own, whose descendants can be told by a mark in their environment."""
 
-    def __init__(self, kernel: Path, folder: Path, *arguments: str, sleep_s: float = 0.004) -> None:
+    def __init__(
+        self,
+        kernel: Path,
+        folder: Path,
+        *arguments: str,
+        sleep_s: float = 0.004,
+        start: Start = start_anew,
+        module: str = "tests.faults.drive",
+    ) -> None:
         self.mark = uuid.uuid4().hex
         self.log = folder / "stderr"
-        environment = {**os.environ, MARK: self.mark, "FAKE_SLEEP_S": str(sleep_s), "PYTHONPATH": str(ROOT)}
-        with self.log.open("ab") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.drive", str(kernel), str(folder), *arguments],
-                cwd=ROOT,
-                env=environment,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                start_new_session=True,
-            )
+        environment = {MARK: self.mark, "FAKE_SLEEP_S": str(sleep_s), "PYTHONPATH": str(ROOT)}
+        first = [str(kernel), str(folder)]
+        if module == "tests.faults.tune_fake":
+            environment["XDG_CACHE_HOME"] = str(folder)
+            first = ["--kernel", str(kernel), "-j", "1", "--sampler", "random", "--from-scratch"]
+        self.process = start(module, [*first, *arguments], folder, environment, self.log)
 
     def wait(self, timeout_s: float = 120.0) -> int:
         return self.process.wait(timeout_s)
@@ -109,41 +156,46 @@ def _read(pid: int, what: str) -> bytes:
         return b""
 
 
-def kill_tuner(times: int, folder: Path, seed: int = 0) -> Report:
-    """Kill a tuner at random moments, each time resume it, and let that end."""
+def kill_tuner(times: int, folder: Path, seed: int = 0, start: Start = start_anew) -> Report:
+    """Kill tuners at random moments, twice each run, and resume them until they end."""
     report = Report("kill -9 of the tuner")
     draw = random.Random(seed)
-    kernel = _kernel(folder)
-    _run(kernel, folder, seed=10**6)  # fills the cubin cache
-    began = time.monotonic()
-    if (code := _run(kernel, folder, seed=10**6 + 1)) != 0:
-        report.problems.append(f"the unbroken run ended with {code}")
-    whole_s = 0.95 * (time.monotonic() - began)
-    while report.kills < times and not report.problems:
-        tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--seed", str(report.kills))
-        time.sleep(draw.uniform(0.0, whole_s))
-        finished = tuner.process.poll() is not None
-        tuner.kill()
-        if finished:
-            continue  # too late for this moment; it was no kill
-        report.kills += 1
-        _watch_end(report, tuner)
-        if _unfinished(folder):
-            _resume(report, kernel, folder)
-    _audit(report, folder)
-    return report
-
-
-def kill_worker(times: int, folder: Path, seed: int = 0) -> Report:
-    """Kill the measuring process of running tuners at random moments."""
-    report = Report("kill -9 of the measuring process")
-    draw = random.Random(seed)
-    kernel = _kernel(folder)
-    _run(kernel, folder, seed=10**6)
+    kernel = make_kernel(folder)
+    whole_s = time_of_a_run(report, kernel, folder, start)
     runs = 0
     while report.kills < times and not report.problems:
         runs += 1
-        tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--seed", str(runs), sleep_s=0.06)
+        resume: tuple[str, ...] = ()
+        for _ in range(2):  # a configuration that was begun a third time would be held responsible
+            tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--seed", str(runs), *resume, start=start)
+            time.sleep(draw.uniform(0.0, whole_s))
+            finished = tuner.process.poll() is not None
+            tuner.kill()
+            # The machine may be busier now, or less: nearly all moments are to lie within a run.
+            whole_s *= 0.9 if finished else 1.02
+            if finished:
+                break  # too late for this moment; it was no kill
+            report.kills += 1
+            watch_end(report, tuner)
+            if not unfinished(folder):
+                break
+            resume = ("--resume",)
+        if unfinished(folder):
+            go_on(report, kernel, folder, start)
+    audit(report, folder)
+    return report
+
+
+def kill_worker(times: int, folder: Path, seed: int = 0, start: Start = start_anew) -> Report:
+    """Kill the measuring process of running tuners at random moments."""
+    report = Report("kill -9 of the measuring process")
+    draw = random.Random(seed)
+    kernel = make_kernel(folder)
+    time_of_a_run(report, kernel, folder, start)
+    runs = 0
+    while report.kills < times and not report.problems:
+        runs += 1
+        tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--seed", str(runs), sleep_s=0.06, start=start)
         deadline = time.monotonic() + 120.0
         while tuner.process.poll() is None and time.monotonic() < deadline:
             time.sleep(draw.uniform(0.2, 1.0))
@@ -153,32 +205,39 @@ def kill_worker(times: int, folder: Path, seed: int = 0) -> Report:
                     report.kills += 1
         if (code := tuner.wait()) not in (0, 1):
             report.problems.append(f"a tuner ended with {code}: {tuner.log.read_text()[-300:]}")
-        _watch_end(report, tuner)
-        if _unfinished(folder):  # three processes killed while they started: the device was given up
-            _resume(report, kernel, folder)
-    _audit(report, folder)
+        watch_end(report, tuner)
+        if unfinished(folder):  # three processes killed while they started: the device was given up
+            go_on(report, kernel, folder, start)
+    audit(report, folder)
     return report
 
 
-def _resume(report: Report, kernel: Path, folder: Path) -> None:
-    tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--resume")
+def go_on(report: Report, kernel: Path, folder: Path, start: Start = start_anew) -> None:
+    """Resume the run that is left, and let it end."""
+    tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--resume", start=start)
     if (code := tuner.wait()) != 0:
         report.problems.append(f"the resumed run ended with {code}: {tuner.log.read_text()[-300:]}")
-    _watch_end(report, tuner)
+    watch_end(report, tuner)
 
 
-def _kernel(folder: Path) -> Path:
+def make_kernel(folder: Path) -> Path:
     return write_kernel(
         folder, faults=("ok",), blocks=(32, 64, 96, 128, 160, 192, 224, 256), items=range(1, 9)
     )
 
 
-def _run(kernel: Path, folder: Path, seed: int) -> int:
-    tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--seed", str(seed))
-    return tuner.wait()
+def time_of_a_run(report: Report, kernel: Path, folder: Path, start: Start) -> float:
+    """Return how many seconds an unbroken run takes; another one before it fills the cache."""
+    began = 0.0
+    for seed in (10**6, 10**6 + 1):
+        began = time.monotonic()
+        tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--seed", str(seed), start=start)
+        if (code := tuner.wait()) != 0:
+            report.problems.append(f"the unbroken run ended with {code}: {tuner.log.read_text()[-300:]}")
+    return time.monotonic() - began
 
 
-def _watch_end(report: Report, tuner: Tuner) -> None:
+def watch_end(report: Report, tuner: Tuner) -> None:
     took_s = tuner.gone_after_s()
     if took_s is None:
         left = tuner.descendants()
@@ -190,12 +249,15 @@ def _watch_end(report: Report, tuner: Tuner) -> None:
         report.slowest_end_s = max(report.slowest_end_s, took_s)
 
 
-def _unfinished(folder: Path) -> bool:
+def unfinished(folder: Path) -> bool:
+    """Return whether a run is left that did not finish."""
+    if not (folder / "tuning.db").is_file() or not (folder / "tuning.db").stat().st_size:
+        return False
     with contextlib.closing(sqlite3.connect(folder / "tuning.db")) as connection:
         return bool(connection.execute("SELECT count(*) FROM runs WHERE state != 'finished'").fetchone()[0])
 
 
-def _audit(report: Report, folder: Path) -> None:
+def audit(report: Report, folder: Path) -> None:
     """Compare what was acknowledged with what the database holds."""
     with contextlib.closing(sqlite3.connect(folder / "tuning.db")) as connection:
         rows = connection.execute(

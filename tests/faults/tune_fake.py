@@ -17,6 +17,10 @@ def open_fake(
     return LocalDevice(0, jobs, cache, worker="tests.faults.fake_worker", say=say)
 
 
-if __name__ == "__main__":
+def run(arguments: list[str] | None = None) -> None:
     choose.open_device = open_fake
-    main()
+    main(arguments)
+
+
+if __name__ == "__main__":
+    run()

@@ -348,18 +348,18 @@ class Database(Queries):
         rows = [("trials", row) for row in trials] + [
             ("winners", row) for row in (winner,) if row is not None
         ]
+        missing = 0
         with schema.explained(self.path), closing(schema.reading(self.path)) as fresh:
             fresh.patience_s = self.connection.patience_s
-            # By the row's number, which is looked up among the rows themselves and not in an index.
-            missing = sum(
-                fresh.execute(f"SELECT 1 FROM {table} NOT INDEXED WHERE id = ? AND run_id = ?", (row, run_id))
-                .fetchone() is None
-                for table, row in rows
-            )  # fmt: skip
+            for table, row in rows:
+                # By the row's number, which is looked up among the rows themselves and not in an index.
+                query = f"SELECT * FROM {table} NOT INDEXED WHERE id = ? AND run_id = ?"
+                found = fresh.execute(query, (row, run_id)).fetchone()
+                missing += found is None or not cells.intact(table, dict(found))
         if missing:
             raise DatabaseError(
-                f"{self.path} lacks {missing} of the {len(rows)} rows that were recorded in it: it was cut off or "
-                "replaced during the run",
+                f"{self.path} has lost {missing} of the {len(rows)} rows that were recorded in it: it was cut off, "
+                "overwritten or replaced during the run",
                 "leave the file to kernel-tune while it runs, and tune again",
             )
 

@@ -100,9 +100,12 @@ def reading(path: Path) -> PatientConnection:
 
     Nothing is looked at before: closing a file in a process ends the locks that SQLite has on it there.
     """
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=SLICE_S, factory=PatientConnection
     )
+    connection.row_factory = sqlite3.Row
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    return connection
 
 
 def _prepare(connection: Connection, path: Path, *, migrate: bool) -> None:
