@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tuner.compile.cache import CubinCache
 from tuner.compile.nvrtc import Cubin
+from tuner.compile.pool import CompilePool
 from tuner.model import Resources
+
+KEY = "0" * 64
 
 
 def compiled(size: int) -> Cubin:
@@ -28,6 +35,99 @@ def test_what_was_not_read_for_longest_goes_first(tmp_path: Path) -> None:
     assert [cache.get(key) is not None for key in keys] == [True, True, False, False, False, True]
     cache.trim(35_000)
     assert len(list(tmp_path.glob("??/*"))) == 3
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> CubinCache:
+    """One with an entry, made by a user who lets everybody write everything."""
+    before = os.umask(0)
+    try:
+        made = CubinCache(tmp_path / "kernel-tune" / "cubins")
+        made.put(KEY, compiled(100))
+    finally:
+        os.umask(before)
+    return made
+
+
+def test_only_its_owner_can_write_it_whatever_the_mask(cache: CubinCache) -> None:
+    for path in (cache.folder.parent, *cache.folder.parent.rglob("*")):
+        assert not path.stat().st_mode & 0o022, path
+    assert cache.get(KEY) is not None
+
+
+@pytest.mark.parametrize("which", ["the folder above", "folder", "folder of the entry", "entry"])
+def test_what_others_can_write_is_not_used(cache: CubinCache, which: str) -> None:
+    (entry,) = cache.folder.glob("??/*")
+    paths = dict(
+        zip(
+            ["entry", "folder of the entry", "folder", "the folder above"],
+            [entry, *entry.parents],
+            strict=False,
+        )
+    )
+    paths[which].chmod(0o777)
+    again = CubinCache(cache.folder)
+    assert again.get(KEY) is None
+    if "folder" in which and which != "folder of the entry":
+        again.put("1" * 64, compiled(1))
+        again.trim(0)
+        assert list(cache.folder.glob("??/*")) == [entry]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_is_of_another_user_is_not_used(cache: CubinCache) -> None:
+    (entry,) = cache.folder.glob("??/*")
+    os.chown(entry, 54321, 54321)
+    assert cache.get(KEY) is None
+    os.chown(cache.folder, 54321, 54321)
+    assert "another user" in CubinCache(cache.folder).refusal
+
+
+def test_links_are_not_followed(cache: CubinCache, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o700)
+    precious = outside / "precious.cubin"
+    precious.write_bytes(bytes(1000))
+    os.utime(precious, (0, 0))
+    (cache.folder / "aa").symlink_to(outside)
+    (entry,) = cache.folder.glob("00/*")
+    moved = outside / entry.name
+    entry.rename(moved)
+    entry.symlink_to(moved)
+    assert cache.get(KEY) is None
+    cache.trim(0)
+    assert precious.exists()
+    assert moved.exists()
+
+
+def test_what_a_killed_process_was_writing_goes_at_the_next_start(tmp_path: Path) -> None:
+    folder = tmp_path / "cubins"
+    code = """if True:
+        import sys
+        from pathlib import Path
+        from tests.test_cubin_cache import compiled
+        from tuner.compile.cache import CubinCache
+        cache = CubinCache(Path(sys.argv[1]))
+        print("ok", flush=True)
+        while True:
+            cache.put("0" * 64, compiled(20_000_000))
+    """
+    root = Path(__file__).resolve().parents[1]
+    left = 0
+    for seed in range(12):
+        command = [sys.executable, "-c", code, str(folder)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(random.Random(seed).uniform(0.0, 0.2))
+            cache = CubinCache(folder)
+            cache.sweep()  # another tuner starts, which leaves alone what is being written
+            process.kill()
+        left += len(list(folder.glob(".new-*")))
+    assert left, "no process was killed while it was writing"
+    CompilePool(1, folder).close()
+    assert not [path for path in folder.rglob("*") if path.name.startswith(".new-")]
+    assert cache.get("0" * 64) is not None
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,13 +50,13 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def open_locked(path: Path) -> int:
+def open_locked(path: Path, mode: int = 0o666) -> int:
     """Make a file that is locked as long as its descriptor, which is returned, is open: see :func:`remove_unlocked`.
 
     Raises:
         OSError: there is something of this name, or it cannot be made.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with suppress(
         OSError
     ):  # without locks, what a killed process leaves is removed while another writes it, at worst
@@ -98,3 +98,36 @@ def open_lock_file(path: Path, access: int, mode: int) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a file", str(path))
     return descriptor
+
+
+def refusal(path: Path) -> str:
+    """Return why a folder is not trusted with what runs on the GPU: another user could change it. Empty if it is.
+
+    A folder that is not there is trusted: :func:`make_private` makes it.
+    """
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    if stat.S_ISLNK(status.st_mode):  # of the user's own, to a larger disk perhaps
+        return refusal(path.resolve()) if status.st_uid == os.geteuid() else f"{path} belongs to another user"
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{path} is no folder"
+    if not is_private(status):
+        return f"{path} belongs to another user or can be written by others"
+    return ""
+
+
+def is_private(status: os.stat_result) -> bool:
+    """Return whether only this user can write a file or folder."""
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
+
+
+def make_private(*folders: Path) -> None:
+    """Make folders that only this user can enter, whatever the mask: from the top, and what is above the first."""
+    folders[0].parent.mkdir(parents=True, exist_ok=True)
+    for folder in folders:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)

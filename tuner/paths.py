@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 DATABASE = Path("results/tuning.db")
@@ -32,8 +33,25 @@ def recordings() -> Path:
 
 
 def cache() -> Path:
-    """Return the folder of the cache: ``$XDG_CACHE_HOME/kernel-tune`` or ``~/.cache/kernel-tune``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernel-tune"
+    """Return the folder of the cache: ``$XDG_CACHE_HOME/kernel-tune`` or ``~/.cache/kernel-tune``.
+
+    A user without a home, such as an arbitrary number in a container, has one in the folder for temporary files.
+    """
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "kernel-tune"
+    if homeless():
+        return Path(tempfile.gettempdir()) / f"kernel-tune-{os.getuid()}"
+    return Path.home() / ".cache" / "kernel-tune"
+
+
+def homeless() -> bool:
+    """Return whether nothing says where this user's files belong."""
+    if os.environ.get("XDG_CACHE_HOME"):
+        return False
+    try:
+        return not Path.home().is_absolute()
+    except RuntimeError:
+        return True
 
 
 def cubins() -> Path:

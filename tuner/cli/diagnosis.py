@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import dataclass
 
 from tuner import __version__, paths
+from tuner.compile.cache import CubinCache
 from tuner.compile.nvrtc import header_folders, nvrtc_version, supported_archs
 from tuner.database.schema import SAFE_WAL_VERSION
 from tuner.devices.choose import has_gpu
@@ -152,6 +153,12 @@ def _sqlite() -> Diagnosis:
 def _cache() -> Diagnosis:
     """Write a temporary file where the cache is or would be made: for root, mode bits do not tell."""
     folder = paths.cubins()
+    if reason := CubinCache(folder).refusal:
+        return _note(
+            "cache",
+            f"{reason}: nothing compiled or calibrated is kept",
+            "delete it, or make it yours alone: chmod -R go-w",
+        )
     try:
         there = next(path for path in (folder, *folder.parents) if path.exists())
         with tempfile.TemporaryFile(dir=there):

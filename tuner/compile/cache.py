@@ -8,24 +8,35 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from tuner import files
 from tuner.compile.nvrtc import Cubin
 from tuner.model import Resources, canonical_json
 
 MAX_CACHE_BYTES = 1 << 30
+_NEW = ".new-"
+"""Begins the name of a file that is being written."""
 
 
 class CubinCache:
-    """A folder of cubins."""
+    """A folder of cubins. One that another user could change is never read nor written, nor is such an entry.
+
+    Args:
+        folder: where; it and the folder above are made when they are needed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.refusal = files.refusal(folder.parent) or files.refusal(folder)
+        """Why the folder is not used; empty if it is."""
 
     @staticmethod
     def key(source: str, entry: str, options: Iterable[str], version: str, headers: str) -> str:
@@ -36,9 +47,11 @@ class CubinCache:
 
     def get(self, key: str) -> Cubin | None:
         """Return what is kept under a key; a damaged entry counts as absent."""
+        if self.refusal:
+            return None
         path = self._path(key)
         try:
-            data = path.read_bytes()
+            data = _own(path)
             head, cubin = data.split(b"\n", 1)
             meta = json.loads(head)
             if hashlib.sha256(cubin).hexdigest() != meta["sha256"]:
@@ -57,25 +70,39 @@ class CubinCache:
             "resources": asdict(compiled.resources),
             "log": compiled.log,
         }
+        if self.refusal:
+            return
         path = self._path(key)
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new-", delete=False) as file:
-                try:
-                    file.write(json.dumps(meta).encode() + b"\n" + compiled.cubin)
-                    file.flush()
-                    Path(file.name).replace(path)
-                except OSError:
-                    Path(file.name).unlink()
-                    raise
+            files.make_private(self.folder.parent, self.folder, path.parent)
+            new = self.folder / f"{_NEW}{secrets.token_hex(8)}"
+            lock = files.open_locked(new, 0o600)
+            try:
+                new.write_bytes(json.dumps(meta).encode() + b"\n" + compiled.cubin)
+                new.replace(path)
+            finally:
+                os.close(lock)
+                new.unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Remove what killed processes were writing."""
+        if not self.refusal:
+            for entry in _entries(self.folder):
+                if entry.name.startswith(_NEW):
+                    files.remove_unlocked(Path(entry.path))
 
     def trim(self, limit_bytes: int = MAX_CACHE_BYTES) -> None:
-        """Delete the entries that were not read for longest until the rest fits."""
+        """Delete the entries that were not read for longest until the rest fits; no link is followed."""
+        if self.refusal:
+            return
+        self.sweep()
         entries = []
-        for path in self.folder.glob("??/*"):
+        folders = [entry for entry in _entries(self.folder) if entry.is_dir(follow_symlinks=False)]
+        for entry in itertools.chain.from_iterable(_entries(folder.path) for folder in folders):
             with contextlib.suppress(OSError):
-                status = path.stat()
-                entries.append((status.st_mtime, status.st_size, path))
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    entries.append((status.st_mtime, status.st_size, Path(entry.path)))
         excess = sum(size for _, size, _ in entries) - limit_bytes
         for _, size, path in sorted(entries):
             if excess <= 0:
@@ -86,3 +113,26 @@ class CubinCache:
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.cubin"
+
+
+def _own(path: Path) -> bytes:
+    """Return the content of a file that only this user can have written.
+
+    Raises:
+        OSError: it cannot be read, or another user could have written it.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        private = files.is_private(status) and files.is_private(path.parent.lstat())
+        if not private or not stat.S_ISREG(status.st_mode):
+            raise PermissionError(f"{path} may be of another user")
+        return file.read()
+
+
+def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []

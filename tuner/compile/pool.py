@@ -69,6 +69,8 @@ class CompilePool:
         self._threads = [
             threading.Thread(target=self._serve, daemon=True, name=f"compile-{i}") for i in range(self.jobs)
         ]
+        if cache is not None:
+            CubinCache(cache).sweep()
         for thread in self._threads:
             thread.start()
 

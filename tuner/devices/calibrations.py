@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 
 from tuner.conditions import Calibration
+from tuner.files import make_private, refusal, whole_file
 from tuner.kernel.render import render_ceilings, render_helpers
 from tuner.model import Gpu, digest
 
@@ -19,11 +19,11 @@ class CalibrationCache:
     """A folder of calibrations.
 
     Args:
-        folder: where; None keeps nothing.
+        folder: where; None keeps nothing, nor does one that another user could change.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+        self._folder = None if folder is None or refusal(folder) else folder
 
     def read(self, gpu: Gpu) -> Calibration | None:
         """Return what was measured on this very card with this driver and these kernels."""
@@ -41,14 +41,10 @@ class CalibrationCache:
         if self._folder is None:
             return
         path = self._path(self._folder, gpu)
-        new = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            new.write_text(json.dumps(calibration.to_json()))
-            new.replace(path)
-        except OSError:
-            with suppress(OSError):  # a read-only disk refuses this, too
-                new.unlink(missing_ok=True)
+        with suppress(OSError):
+            make_private(self._folder.parent, self._folder)
+            with whole_file(path, replace=True) as partial:
+                partial.write_text(json.dumps(calibration.to_json()))
 
     @staticmethod
     def _path(folder: Path, gpu: Gpu) -> Path:

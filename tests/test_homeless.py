@@ -1,0 +1,54 @@
+"""A user number that the machine does not know, without a home: what containers are started with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.command_line import ROOT
+from tests.faults.containers import permitted
+from tests.faults.kernels import write_kernel
+
+NOBODY = 54321
+BECOME = ["unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}"]
+
+pytestmark = pytest.mark.skipif(
+    not permitted() or subprocess.run([*BECOME, "true"], capture_output=True, check=False).returncode != 0,
+    reason="namespaces are not permitted here",
+)
+
+
+def said_by_nobody(tmp_path: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*BECOME, sys.executable, "-m", module, *arguments],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path), "PATH": os.defpath},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_tuning(tmp_path: Path) -> None:
+    kernel = write_kernel(tmp_path / "own")
+    arguments = ["--kernel", str(kernel), "--trials", "6", "-j", "1", "--sampler", "random"]
+    said = said_by_nobody(tmp_path, "tests.faults.tune_fake", *arguments)
+    assert said.returncode == 0, said.stderr
+    cache = tmp_path / f"kernel-tune-{NOBODY}"
+    assert said.stderr.count(str(cache)) == 1, "where the cache is, is said once"
+    assert cache.stat().st_mode & 0o777 == 0o700
+    assert list(cache.glob("cubins/??/*.cubin"))
+
+
+@pytest.mark.parametrize(
+    "arguments", [("doctor",), ("--kernel", "saxpy", "--device", "replay", "--trials", "5")]
+)
+def test_other_commands(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    said = said_by_nobody(tmp_path, "tuner", *arguments)
+    assert "Traceback" not in said.stderr
+    assert said.returncode == (1 if arguments[0] == "doctor" else 0), said.stderr
