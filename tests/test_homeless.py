@@ -13,8 +13,8 @@ from tests.faults.command_line import ROOT
 from tests.faults.containers import permitted
 from tests.faults.kernels import write_kernel
 
-NOBODY = 54321
-BECOME = ["unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}"]
+STRANGER = 54321
+BECOME = ["unshare", "--user", f"--map-user={STRANGER}", f"--map-group={STRANGER}"]
 
 pytestmark = pytest.mark.skipif(
     not permitted() or subprocess.run([*BECOME, "true"], capture_output=True, check=False).returncode != 0,
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def said_by_nobody(tmp_path: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def said_by_stranger(tmp_path: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*BECOME, sys.executable, "-m", module, *arguments],
         cwd=tmp_path,
@@ -37,9 +37,9 @@ def said_by_nobody(tmp_path: Path, module: str, *arguments: str) -> subprocess.C
 def test_tuning(tmp_path: Path) -> None:
     kernel = write_kernel(tmp_path / "own")
     arguments = ["--kernel", str(kernel), "--trials", "6", "-j", "1", "--sampler", "random"]
-    said = said_by_nobody(tmp_path, "tests.faults.tune_fake", *arguments)
+    said = said_by_stranger(tmp_path, "tests.faults.tune_fake", *arguments)
     assert said.returncode == 0, said.stderr
-    cache = tmp_path / f"kernel-tune-{NOBODY}"
+    cache = tmp_path / f"kernel-tune-{STRANGER}"
     assert said.stderr.count(str(cache)) == 1, "where the cache is, is said once"
     assert cache.stat().st_mode & 0o777 == 0o700
     assert list(cache.glob("cubins/??/*.cubin"))
@@ -49,6 +49,6 @@ def test_tuning(tmp_path: Path) -> None:
     "arguments", [("doctor",), ("--kernel", "saxpy", "--device", "replay", "--trials", "5")]
 )
 def test_other_commands(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    said = said_by_nobody(tmp_path, "tuner", *arguments)
+    said = said_by_stranger(tmp_path, "tuner", *arguments)
     assert "Traceback" not in said.stderr
     assert said.returncode == (1 if arguments[0] == "doctor" else 0), said.stderr
