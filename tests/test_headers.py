@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_kernel_file import GOOD, write
+from tuner.errors import KernelError
 from tuner.kernel.headers import headers_digest, own_headers
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
@@ -50,6 +51,13 @@ def test_an_edited_header_is_another(folders: list[Path]) -> None:
     assert headers_digest(source, folders) == before
     (folders[0] / "deep" / "inner.h").write_text("constexpr int FACTOR = 3;\n")
     assert headers_digest(source, folders) != before
+
+
+def test_a_header_without_end_is_refused(folders: list[Path]) -> None:
+    with (folders[0] / "own.cuh").open("wb") as file:
+        file.truncate(1 << 40)  # takes no room on the disk
+    with pytest.raises(KernelError, match=r"own\.cuh is too large"):
+        headers_digest("#include <own.cuh>\n", folders)
 
 
 def test_what_a_macro_includes_is_not_known(folders: list[Path]) -> None:

@@ -81,10 +81,15 @@ def test_includes_macros_loops_and_comments_keep_their_lines(tmp_path: Path) -> 
         "{% raw %}\n"
         "{{ left }}\n"
         "{% endraw %}\n"
+        "\x0cpage\n"
         "last"
     )
     kernel = kernel_with(tmp_path, text)
     [(source, lines)] = maps_of(kernel, Configuration.of("v", PARAMETERS))
+    assert lines is not None
+    last = lines.location(source.count("\n") + 1)
+    assert last is not None
+    assert last.text == "last"
     assert [line for line in named(source, lines) if line[-1] != " "] == [
         "k.cu.j2:2 start 64",
         "own.cuh.j2:3 own 64",
@@ -95,7 +100,8 @@ def test_includes_macros_loops_and_comments_keep_their_lines(tmp_path: Path) -> 
         "macros.j2:3     second 7 after",
         "k.cu.j2:10 plain",
         "k.cu.j2:13 {{ left }}",
-        "k.cu.j2:15 last",
+        "k.cu.j2:15 \x0cpage",
+        "k.cu.j2:16 last",
     ]
 
 

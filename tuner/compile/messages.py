@@ -27,7 +27,7 @@ def in_template(
 
     The template's own line follows where the source has another text there. Messages on headers keep their file.
     """
-    if not any(_MESSAGE.fullmatch(line) for line in log.splitlines()):
+    if not any(_MESSAGE.fullmatch(line) for line in log.split("\n")):
         return log
     try:
         lines = line_map(kernel, launch, problem, gpu, configuration)
@@ -40,7 +40,7 @@ def with_locations(log: str, lines: LineMap = NO_LOCATIONS) -> str:
     """Return a compiler's log with each message as ``file:line: text``, and the lines of a source by its map."""
     written: list[str] = []
     said_of = PROGRAM
-    said = log.splitlines()
+    said = log.split("\n")
     for number, line in enumerate(said):
         if match := _MESSAGE.fullmatch(line):
             said_of = match["file"]

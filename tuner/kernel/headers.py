@@ -8,6 +8,11 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tuner.errors import KernelError
+
+MAX_HEADER_BYTES = 16 << 20
+"""A longer file is no header: the largest single-header libraries have about a megabyte."""
+
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\S))', re.MULTILINE)
 
 
@@ -17,6 +22,9 @@ def own_headers(sources: Iterable[str], folders: Sequence[Path]) -> list[Path]:
     Args:
         sources: CUDA C++, or templates of it; names that a template fills in are not followed.
         folders: include folders, without CUDA's. A header's own folder comes before them.
+
+    Raises:
+        KernelError: a header is too large.
     """
     headers: set[Path] = set()
     pending = [(source, tuple(folders)) for source in sources]
@@ -26,7 +34,7 @@ def own_headers(sources: Iterable[str], folders: Sequence[Path]) -> list[Path]:
             path = _first_file(quoted or angled, searched)
             if path is not None and path not in headers:
                 headers.add(path)
-                pending.append((path.read_text(errors="replace"), (path.parent, *folders)))
+                pending.append((_text(path), (path.parent, *folders)))
     return sorted(headers)
 
 
@@ -40,10 +48,22 @@ def _first_file(name: str, folders: Sequence[Path]) -> Path | None:
     return None
 
 
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        data = file.read(MAX_HEADER_BYTES + 1)
+    if len(data) > MAX_HEADER_BYTES:
+        raise KernelError(f"{path} is too large for a header", f"the limit is {MAX_HEADER_BYTES} bytes")
+    return data.decode(errors="replace")
+
+
 def headers_digest(source: str, folders: Sequence[Path]) -> str | None:
-    """Return a hash of the names and contents of a source's own headers; None if a macro names an included file."""
+    """Return a hash of the names and contents of a source's own headers; None if a macro names an included file.
+
+    Raises:
+        KernelError: a header is too large.
+    """
     paths = own_headers([source], folders)
-    texts = [source, *(path.read_text(errors="replace") for path in paths)]
+    texts = [source, *map(_text, paths)]
     if any(macro for text in texts for _, _, macro in _INCLUDE.findall(text)):
         return None
     content = hashlib.sha256()

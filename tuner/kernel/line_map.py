@@ -16,6 +16,8 @@ from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
 _MARK = re.compile(r"\x02(\d+):(\d+)\x03")
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+"""As Jinja counts lines; ``splitlines`` would also count form feeds."""
 _PIECES = re.compile(r"(\n|\x02\d+:\d+\x03)")
 MARKS_FACTOR = 16
 """How many times longer a source may be with its marks: text comes in pieces of at least one character, and
@@ -58,7 +60,7 @@ class LineMarks(Extension):
         name = name or ""
         if name not in self._lines:
             self._names.append(name)
-        self._lines[name] = source.splitlines()
+        self._lines[name] = _NEWLINE.split(source)
         return source
 
     def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
