@@ -14,6 +14,7 @@ import pytest
 
 from tests.faults.command_line import Fake, assert_no_process_left, trials_in
 from tests.faults.kernels import write_kernel
+from tests.faults.killing import marked
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -108,6 +109,29 @@ def test_template_that_does_not_compile(tmp_path: Path, source: str, words: str)
         rows = connection.execute("SELECT status, error FROM trials").fetchall()
     assert len(rows) == 8
     assert all(status == "compile_error" and words in error for status, error in rows), rows
+
+
+def test_kernel_edited_during_a_run(tmp_path: Path) -> None:
+    """Compilers that are there go on with the text that they have read; one that starts later must not take another."""
+    kernel = write_kernel(tmp_path / "own", items=range(1, 100))
+    database = tmp_path / "results" / "tuning.db"
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "300")
+    fake.wait_for_trials(database, 10)
+    template = tmp_path / "own" / "scale.cu.j2"
+    template.write_text(template.read_text().replace("2.0f", "3.0f"))
+    fake.wait_for_trials(database, 30)
+    for pid in marked(fake.mark):
+        if b"tuner.compile.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGKILL)
+    said = fake.ends()
+    assert said.code == 1
+    assert "scale.toml or its templates have changed" in said.err.strip().splitlines()[-1]
+    with sqlite3.connect(database) as connection:
+        sources = [text for (text,) in connection.execute("SELECT text FROM sources")]
+        blamed = connection.execute("SELECT count(*) FROM trials WHERE error LIKE '%changed%'").fetchone()
+    assert len(sources) >= 30
+    assert [source for source in sources if "2.0f" not in source] == []
+    assert blamed == (0,)
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,13 @@ from tuner.kernel.headers import headers_digest
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan
-from tuner.kernel.render import render_launch
+from tuner.kernel.render import read_templates_once, render_launch
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Status
 from tuner.processes import ParentPipe
 from tuner.protocol.compilation import COMPILING, Compilation, CompileRequest, SourceRequest
+
+CHANGED = "have changed since the run began"
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,12 @@ class Compiler:
         gpu = request.gpu
         try:
             identity = self._identity(request.kernel_file)
-        except KernelError as error:  # it was changed while the run goes on
-            return Compilation(Status.COMPILE_ERROR, str(error))
+            changed = bool(request.text) and identity.text != request.text
+        except KernelError as error:
+            return Compilation(Status.COMPILE_ERROR, str(error), changed=bool(request.text))
+        if changed:
+            name = identity.kernel.file.name
+            return Compilation(Status.COMPILE_ERROR, f"{name} or its templates {CHANGED}", changed=True)
         try:
             plan = make_plan(identity.kernel, request.problem, gpu, request.configuration)
         except TunerError as error:
@@ -158,6 +164,7 @@ def main() -> None:
     """Serve until the parent closes the pipe. Arguments: cache folder or ``-``, memory limit in bytes."""
     pipe = ParentPipe(COMPILING)
     folder, limit = sys.argv[1], int(sys.argv[2])
+    read_templates_once()  # a run goes on with the text that it began with
     compiler = Compiler(None if folder == "-" else CubinCache(Path(folder)))
     with contextlib.suppress(CompileError):  # the first request says it with a status
         nvrtc()

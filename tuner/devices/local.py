@@ -194,8 +194,7 @@ class LocalDevice(Device):
         )
 
     def _rendering(self, configuration: Configuration) -> RenderRequest:
-        submissions = self._submissions
-        return RenderRequest(submissions.kernel.file, submissions.problem, self.gpu, configuration)
+        return self._requests.rendering(self._submissions.problem, configuration)
 
     def compiled(self, configuration: Configuration) -> Compiled | None:
         """Say what became of :meth:`compile`."""
@@ -312,6 +311,10 @@ class LocalDevice(Device):
         compilation: Compilation,
     ) -> None:
         """Go on with a compiled candidate; called from a compiling thread."""
+        if compilation.changed:
+            self._fatal = f"{compilation.error}; start another run"
+            submissions.wake()
+            return
         submission = Submission(number, configuration, compilation)
         try:
             refusal = self._objection(submissions, configuration, compilation)

@@ -14,6 +14,7 @@ from tuner.hardware.batching import batch_of
 from tuner.hardware.roofline import Roof, roof_of
 from tuner.hardware.workload import Limits
 from tuner.kernel.baselines import Baseline, BaselineKind, launch_of, launch_spec, settle_baseline
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.launches import Plan
 from tuner.kernel.plan import reference_launch, scalars_of, tensors_of
 from tuner.kernel.reference import settle_reference
@@ -39,6 +40,7 @@ class Requests:
 
     def __init__(self, kernel: KernelSpec, gpu: Gpu, pool: CompilePool) -> None:
         self._kernel, self._gpu, self._pool = kernel, gpu, pool
+        self._text = KernelIdentity(kernel).text
 
     def setup(
         self,
@@ -97,9 +99,13 @@ class Requests:
         )
         return ProblemSetup(tensors_of(kernel, problem, gpu), reference)
 
+    def rendering(self, problem: Problem, configuration: Configuration) -> RenderRequest:
+        """Ask for a configuration to be rendered and compiled from the text that the kernel has now."""
+        return RenderRequest(self._kernel.file, problem, self._gpu, configuration, text=self._text)
+
     def compile(self, problem: Problem, configuration: Configuration) -> tuple[Candidate | None, Compilation]:
         """Compile a configuration for a problem; None in place of what does not compile, or cannot be launched."""
-        compilation = self._pool.compile(RenderRequest(self._kernel.file, problem, self._gpu, configuration))
+        compilation = self._pool.compile(self.rendering(problem, configuration))
         if compilation.status is not Status.OK:
             return None, compilation
         return candidate_of(compilation), compilation

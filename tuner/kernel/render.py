@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import io
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ C_TYPES = {
 CUDA_HEADER_TYPES = {**C_TYPES, "float16": "__half", "bfloat16": "__nv_bfloat16"}
 MAX_SOURCE_BYTES = 4 << 20
 MAX_ENTRY_BYTES = 4 << 10
+_READ_ONCE = threading.Event()
 
 
 def _lookup(table: Mapping[str, Any], what: str) -> Any:
@@ -74,6 +76,7 @@ def _environment(folder: Path, marked: bool = False) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        auto_reload=not _READ_ONCE.is_set(),
         extensions=[LineMarks] if marked else [],
     )
     environment.filters["c_type"] = _lookup(C_TYPES, "c_type")
@@ -84,8 +87,14 @@ def _environment(folder: Path, marked: bool = False) -> jinja2.Environment:
     return environment
 
 
+def read_templates_once() -> None:
+    """From now on render every template as it is when this process first reads it, whatever becomes of its file."""
+    _READ_ONCE.set()
+
+
 def _template(folder: Path, template: Path, marked: bool = False) -> jinja2.Template:
-    return _parsed(folder, template, marked, template.stat().st_mtime_ns)
+    changed_ns = 0 if _READ_ONCE.is_set() else template.stat().st_mtime_ns
+    return _parsed(folder, template, marked, changed_ns)
 
 
 @functools.lru_cache(maxsize=256)

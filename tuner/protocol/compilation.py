@@ -18,6 +18,8 @@ class RenderRequest(Message, frozen=True):
     gpu: Gpu
     configuration: Configuration
     reference: bool = False
+    text: str = ""
+    """Digest of the kernel's text as the head read it (:mod:`tuner.kernel.identity`); empty to take it as it is."""
 
 
 class SourceRequest(Message, frozen=True):
@@ -49,6 +51,8 @@ class Compilation(Record, frozen=True):
     """Digest of how the configuration computes (:mod:`tuner.kernel.identity`); empty for what did not render."""
     log: str = ""
     compile_s: float = 0.0
+    changed: bool = False
+    """Whether the kernel's files are no longer what the head has read: that says nothing about the configuration."""
 
 
 COMPILING: Channel[CompileRequest, Compilation] = Channel(CompileRequest, Compilation)
