@@ -126,6 +126,8 @@ def test_values_and_magnitudes(text: str, value: Any, magnitude: Any) -> None:
         "x[[1, 2]]",
         "x[x > 0]",
         "x[1.5]",
+        "x[True]",
+        "x[n > 3]",
         "x['a']",
         "x[alpha]",
         "x[k if n > 3 else 1:]",

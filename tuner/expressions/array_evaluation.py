@@ -149,7 +149,7 @@ class Evaluation(ABC, Generic[Number]):
             value = parse(text).evaluate(self._whole_names)
         except ExpressionError as error:
             raise ExpressionError(f"reference {shown(self._text)}: {error.problem}", error.remedy) from None
-        if not isinstance(value, int):
+        if not isinstance(value, int) or isinstance(value, bool):
             raise ExpressionError(
                 f"{text} = {value} in reference {shown(self._text)}", "it must be a whole number"
             )
