@@ -101,6 +101,24 @@ def test_launches_that_are_not_known(
     assert json.loads(said_by(capsys, "trial", "1", "--json").out)["launches"] == []
 
 
+def test_launches_of_a_template_that_never_ends(
+    kernel_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As those of a trial that took too long to compile."""
+    endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    with Database.open(Path("results/tuning.db")) as database:
+        run = database.trial(1).run
+    kernel_file.with_name("scale.cu.j2").write_text(endless)
+    identity = KernelIdentity(read_kernel(kernel_file))
+    with Database.open(Path("results/tuning.db")) as database:
+        changed = replace(run, id="b" * 32, kernel_digest=identity.text, computation=identity.computation)
+        database.start_run(changed)
+        database.record(
+            changed.id, replace(make_trial(0), configuration=configuration("ok", 64, 2), sources=())
+        )
+    assert said_by(capsys, "trial", "3").rows()["launch 1"] == "scale__ok: grid 8 x 1 x 1, block 64 x 1 x 1"
+
+
 def test_sources_are_told_apart(kernel_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = said_by(capsys, "trial", "1", "--source", "--launch", "1").out
     assert first.splitlines() == [

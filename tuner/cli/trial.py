@@ -13,7 +13,8 @@ from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.database.database import Database
 from tuner.database.records import StoredTrial
 from tuner.errors import TunerError, UsageError
-from tuner.kernel.rendered_launches import render_configuration
+from tuner.kernel.plan import make_plan
+from tuner.kernel.render import context, render_entry
 from tuner.report import tables
 from tuner.report import trial_details as details
 from tuner.report.launches import launch_record
@@ -70,11 +71,16 @@ def _recomputed(stored: StoredTrial, db: Path) -> details.Launches:
     """Return a trial's launches by its kernel's file, which the database does not keep; or why there are none."""
     try:
         chosen = choose(ConfigurationArguments("", trial=stored.trial.id, db=db), None)
-        rendered = render_configuration(chosen.kernel, chosen.problem, chosen.gpu, chosen.configuration)
+        kernel, problem, gpu, configuration = chosen.kernel, chosen.problem, chosen.gpu, chosen.configuration
+        plan = make_plan(kernel, problem, gpu, configuration)
+        names = context(problem, gpu, configuration.values)
+        specs = kernel.launches(problem, gpu, configuration)
+        entries = [
+            render_entry(kernel, spec, names) for spec in specs
+        ]  # templates may never end: not the sources
     except TunerError as error:
         return details.Launches((), f"not known: {error.problem}")
-    launches = tuple((launch.entry, launch.launch) for launch in rendered.launches)
-    return details.Launches(launches, "; ".join(chosen.notes))
+    return details.Launches(tuple(zip(entries, plan.launches, strict=True)), "; ".join(chosen.notes))
 
 
 def _as_json(stored: StoredTrial, launches: details.Launches) -> dict[str, object]:

@@ -150,10 +150,20 @@ def render_launch(
         raise _failure(error, kernel.folder, name) from None
     if source is None or len(source) > MAX_SOURCE_BYTES:
         raise KernelError(f"{name} renders to too much", f"the limit is {MAX_SOURCE_BYTES} bytes")
-    return source, _entry(kernel, launch, names)
+    return source, render_entry(kernel, launch, names)
 
 
-def _entry(kernel: KernelSpec, launch: LaunchSpec, names: Mapping[str, Any]) -> str:
+def render_entry(kernel: KernelSpec, launch: LaunchSpec, names: Mapping[str, Any]) -> str:
+    """Return the name of a launch's kernel.
+
+    Args:
+        kernel: whose launch it is.
+        launch: its entry may be a template.
+        names: that a template sees, by :func:`context`.
+
+    Raises:
+        KernelError: it cannot be rendered.
+    """
     try:
         template = _environment(kernel.folder).from_string(launch.entry)
         entry = _joined(template.generate(names), MAX_ENTRY_BYTES)
