@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.commands import said_by
 from tests.test_kernel_file import GOOD, write
 from tuner.errors import KernelError, TunerError
 from tuner.expressions.array import ArrayExpression
-from tuner.kernel.functions import PythonFunction
+from tuner.kernel.functions import PythonFunction, load_function
 from tuner.kernel.host_reference import expected_on_host
 from tuner.kernel.launches import Buffer
 from tuner.kernel.load import load_kernel
@@ -233,3 +234,18 @@ def test_file_names_a_function_and_loading_runs_nothing(tmp_path: Path) -> None:
             load(wrong)
     with pytest.raises(KernelError, match="same outputs are; leave one of them out"):
         load("own.py:f", 'numpy = "alpha * x"')
+
+
+@pytest.mark.parametrize("command", ["show", "explain", "render"])
+def test_looking_at_a_kernel_runs_nothing_of_its_function(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef f(x): return x\n")
+    path = write(tmp_path, GOOD.replace('numpy = "alpha * x"', 'python = "own.py:f"'))
+    said = said_by(capsys, command, str(path))
+    assert said.code == 0, said
+    assert not (tmp_path / "ran").exists()
+    kernel = load_kernel(str(path))
+    assert kernel.reference.python is not None
+    load_function("f", kernel.reference.python.file)
+    assert (tmp_path / "ran").exists()  # so that the test can fail
