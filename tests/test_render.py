@@ -156,6 +156,32 @@ def test_errors_name_the_template_and_the_line(text: str, parts: tuple[str, ...]
 
 
 @pytest.mark.parametrize(
+    ("text", "location"),
+    [
+        ('\n{% include "wrong/value.cuh.j2" %}', "wrong/value.cuh.j2:3: "),
+        ('\n{% include "wrong/syntax.cuh.j2" %}', "wrong/syntax.cuh.j2:2: "),
+        ('\n{% include "wrong/include.cuh.j2" %}', "wrong/include.cuh.j2:2: "),
+        ('{% from "wrong/macro.j2" import m %}\n\n{{ m(1) }}', "wrong/macro.j2:2: "),
+        ('{% from "wrong/macro.j2" import m %}\n\n{{ m() }}', "wrong/macro.j2:2: "),
+        ("{% macro m() %}\n{{ 1 // 0 }}\n{% endmacro %}\n\n{{ m() }}", "k.cu.j2:2: "),
+        ("\n{% set x %}\n{{ unknown }}\n{% endset %}", "k.cu.j2:3: "),
+    ],
+)
+def test_errors_in_includes_and_macros_name_their_file(text: str, location: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "wrong" / "value.cuh.j2").write_text("\n\n{{ problem.nothing }}\n")
+    (tmp_path / "wrong" / "syntax.cuh.j2").write_text("\n{% if %}\n")
+    (tmp_path / "wrong" / "include.cuh.j2").write_text('\n{% include "nowhere" %}\n')
+    (tmp_path / "wrong" / "macro.j2").write_text("{% macro m(a) %}\n{{ a + unknown }}\n{% endmacro %}\n")
+    assert refusal(tmp_path, text).startswith(location)
+
+
+def test_an_error_in_an_entry_names_the_kernels_file(tmp_path: Path) -> None:
+    with pytest.raises(KernelError, match=r"^k\.toml: entry .*unknown"):
+        rendered(kernel_with(tmp_path, "int a;", entry="k<{{ mode.unknown }}>"))
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "{{ ''.__class__ }}",
