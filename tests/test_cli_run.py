@@ -336,6 +336,7 @@ def test_doctor_tries_to_write_to_the_cache(
         (("--kernel", "vector_add", "--size", "n=many"), ("n=many", "whole number")),
         (("--kernel", "vector_add", "--size", "n=1.5"), ("n=1.5", "whole number")),
         (("--kernel", "vector_add", "--size", "n=1e999"), ("n=1e999", "whole number")),
+        (("--kernel", "vector_add", "--size", f"n={'9' * 400}"), ("a size is", "2**62")),
         (("--kernel", "vector_add", "--size", "n=1/0"), ("n=1/0", "whole number")),
         (("--kernel", "vector_add", "--size", "n=10**60"), ("n=",)),
         (("--kernel", "vector_add", "--size", "n"), ("--size 'n'", "name=value")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
@@ -10,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.stored import filled
+from tests.stored import PROBLEM, filled
 from tests.test_database_files import refused
 from tuner.database import cells
 from tuner.database.database import Database
 from tuner.errors import DatabaseError
+from tuner.model import canonical_json
 
 
 def changed(path: Path, *statements: str) -> None:
@@ -111,21 +113,36 @@ def test_a_pipe_in_the_place_of_a_journal_is_not_waited_for(path: Path) -> None:
     refused(path, "is not a file", write=False)
 
 
-@pytest.mark.parametrize("text", ["", "5", "{", "[" * 100_000, "[NaN]"])
-def test_sources_that_are_no_list_are_a_finding(path: Path, text: str) -> None:
-    """The row's digest fits: it is not known to be damaged before its cells are read."""
-    filled(path)
+def reseal(path: Path, table: str, number: int, **columns: str) -> None:
+    """Change cells of a row behind the database's back, and its digest with them."""
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
-        row = dict(connection.execute("SELECT * FROM trials WHERE id = 2").fetchone())
-        row["source_digests"] = text
-        row["digest"] = cells.row_digest("trials", row)
-        connection.execute(
-            "UPDATE trials SET source_digests = ?, digest = ? WHERE id = 2", (text, row["digest"])
-        )
+        row = dict(connection.execute(f"SELECT * FROM {table} WHERE rowid = ?", (number,)).fetchone())
+        columns["digest"] = cells.row_digest(table, {**row, **columns})
+        names = ", ".join(f"{name} = ?" for name in columns)
+        connection.execute(f"UPDATE {table} SET {names} WHERE rowid = ?", (*columns.values(), number))
         connection.commit()
+
+
+@pytest.mark.parametrize("text", ["", "5", "{", "[" * 100_000, "[NaN]"])
+def test_sources_that_are_no_list_are_a_finding(path: Path, text: str) -> None:
+    filled(path)
+    reseal(path, "trials", 2, source_digests=text)
     with Database.open(path, write=False) as database:
         (problem,) = database.check().problems
         assert problem.startswith("trial 2 cannot be read")
         with pytest.raises(DatabaseError, match="trial 2 cannot be read"):
             database.trial(2)
+
+
+@pytest.mark.parametrize("size", ["x", [1], 1.5, None, {}])
+def test_a_problem_whose_sizes_are_no_numbers_is_a_finding(path: Path, size: object) -> None:
+    """What computes with sizes gets none of it: not the distance of two problems, not the limits of a header."""
+    filled(path)
+    sizes = {**PROBLEM.sizes, "k": size}
+    problem = {**PROBLEM.to_json(), "sizes": sizes}
+    reseal(path, "runs", 1, problem=json.dumps(problem), problem_key=canonical_json(problem))
+    with Database.open(path, write=False) as database:
+        assert any("cannot be read" in problem for problem in database.check().problems)
+        with pytest.raises(DatabaseError, match="cannot be read"):
+            database.run("a" * 32)

@@ -13,6 +13,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from tuner.conditions import Calibration, Conditions
 
 Value = int | float | bool | str
@@ -101,8 +103,12 @@ class Problem:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Problem:
-        """Rebuild what :meth:`to_json` returned."""
-        return cls(data["kernel"], dict(data["sizes"]), dict(data["dtypes"]), dict(data.get("options", {})))
+        """Rebuild what :meth:`to_json` returned.
+
+        Raises:
+            ValueError: a name or value is missing, or of another type.
+        """
+        return msgspec.convert(data, cls)
 
     @cached_property
     def key(self) -> str:
@@ -177,8 +183,17 @@ class Gpu:
     driver: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return a plain dictionary; ``Gpu(**data)`` reads it back."""
+        """Return a plain dictionary that :meth:`from_json` reads back."""
         return dict(self.__dict__)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Gpu:
+        """Rebuild what :meth:`to_json` returned.
+
+        Raises:
+            ValueError: a limit is missing, or of another type.
+        """
+        return msgspec.convert(data, cls)
 
     @property
     def arch(self) -> str:

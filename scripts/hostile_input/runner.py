@@ -237,7 +237,10 @@ def _check_streams(command: Command, ended: Ended) -> None:
     for line in err.splitlines():
         if line.startswith("OUTSIDE: "):
             say(f"outside: {line[9:]}")
-    lines = [line for line in err.splitlines() if line.strip()]
+    lines = [line for line in err.split("\n") if line.strip()]
+    lines = [
+        line for line in lines if not line.startswith("  ")
+    ] or lines  # what a message quotes is indented
     if ended.status in (1, 2) and (not lines or not lines[-1].startswith("tune: ")):
         say(f"error: the last line is {lines[-1][:100]!a}" if lines else "error: nothing says why")
     if any(len(line) > MAX_ERROR for line in lines):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,8 +24,8 @@ def whole_number(name: str, text: str) -> int:
         value = parse(text.replace("^", "**")).evaluate({})
     except TunerError:
         value = None
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or value != int(value):
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or (isinstance(value, float) and not value.is_integer()):
         raise UsageError(f"size {name}={text}", "give a whole number up to 2**62, such as 4096 or 2**20")
     return int(value)
 

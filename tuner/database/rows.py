@@ -277,7 +277,10 @@ def _of_run(run: Run, configuration: Configuration) -> dict[str, Any]:
 
 
 def _problem_and_gpu(row: Mapping[str, Any]) -> tuple[Problem, Gpu]:
-    problem, gpu = Problem.from_json(cells.from_json(row["problem"])), Gpu(**cells.from_json(row["gpu"]))
+    problem, gpu = (
+        Problem.from_json(cells.from_json(row["problem"])),
+        Gpu.from_json(cells.from_json(row["gpu"])),
+    )
     if (problem.kernel, problem.key, problem.dtype) != (row["kernel"], row["problem_key"], row["dtype"]):
         raise ValueError("its problem and its key differ")
     if (gpu.name, gpu.cc) != (row["gpu_name"], row["cc"]):

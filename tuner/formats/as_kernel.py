@@ -173,8 +173,7 @@ def _described(results: ForeignRecording, constants: Mapping[str, Value]) -> tup
     problem = Problem(results.kernel, dict(results.sizes), {}, dict(constants))
     try:
         ours = Problem.from_json(results.metadata["problem"])
-        sound = all(isinstance(size, int) for size in ours.sizes.values()) and ours.key
-        if sound and not results.sizes:
+        if ours.key and not results.sizes:
             problem = replace(ours, kernel=results.kernel, options={**ours.options, **constants})
     except (KeyError, TypeError, ValueError, AttributeError):
         pass

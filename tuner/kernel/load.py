@@ -84,7 +84,7 @@ def read_kernel(path: Path) -> KernelSpec:
         data = tomllib.loads(raw.decode())
     except OSError as error:
         raise KernelError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise KernelError(f"{path}: not valid TOML: {error}") from None
     return _kernel(path, Table(data, path.name), _digest(data))
 
