@@ -106,6 +106,20 @@ def test_hang_is_killed_after_the_time_allowed(guard: Guard, tmp_path: Path) -> 
     ]  # fmt: skip
 
 
+def test_waiting_for_the_gpu_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lasts as long as another tuner's turn, which is not the candidate's fault."""
+    said: list[str] = []
+    guard = Guard(WORKER, [], said.append)
+    try:
+        guard.hello()
+        guard.call(set_up())
+        monkeypatch.setattr(guard_module, "START_S", 1.0)  # the fake one waits for 2 s
+        assert status_of(guard.call(measure("wait"))) is Status.OK
+    finally:
+        guard.close()
+    assert said == ["waiting for the GPU: process 7 (tune) is using this GPU"], "it is said once"
+
+
 @pytest.mark.parametrize("code", [700, 719])
 def test_sticky_error_replaces_the_process(guard: Guard, tmp_path: Path, code: int) -> None:
     guard.call(set_up())

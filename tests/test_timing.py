@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -130,16 +127,15 @@ class Group:
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
+def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     card = Card()
     monkeypatch.setattr(timing, "time", card)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return card
 
 
 @pytest.fixture
 def timer(card: Any) -> Timer:
-    return Timer(card, card, "test")
+    return Timer(card, card)
 
 
 def take(
@@ -293,7 +289,7 @@ def test_time_is_for_one_call_and_all_calls_count(card: Card, timer: Timer) -> N
 def test_flush_between_samples_is_measured_and_then_allowed(
     card: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timer = Timer(card, card, "test")  # type: ignore[arg-type]
+    timer = Timer(card, card)  # type: ignore[arg-type]
     noisy = Take(other_ns=5e7), Take(), Take()
     empty = Group(card, time_ns=1000.0, samples=4, gap_ns=2e5, takes=noisy)
     monkeypatch.setattr(timing, "SampleGraph", lambda *_: empty)
@@ -427,17 +423,6 @@ def test_waiting_for_the_hardware_is_no_hang(card: Card, timer: Timer, regime: R
     assert session.take(group, 1e6).tags == {"hw_thermal"}
     assert len(card.slept) >= len(WAIT_S) * (TRIES - 1)
     assert card.now - began < allowed[0]
-
-
-# -- alone on the GPU
-
-
-def test_timers_of_one_gpu_take_turns(card: Any, timer: Timer, tmp_path: Path) -> None:
-    other = Timer(card, card, "another")
-    with (tmp_path / "kernel-tune-test.lock").open("rb") as file:
-        with timer.exclusive(), other.exclusive(), pytest.raises(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 # -- sizes and limits

@@ -1,44 +1,99 @@
-"""The file that stands for a GPU can be locked by every user of the machine, whatever the first one's mask."""
+"""Tuners take turns on a GPU: every user can, and whatever lies in the place of the lock stops no tuner for ever."""
 
 from __future__ import annotations
 
+import fcntl
 import os
-import tempfile
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from tuner.errors import DeviceError
-from tuner.gpu.timing import _lock_file
+from tuner.gpu import turns
+from tuner.gpu.turns import Turns
 
 
-def test_the_mask_takes_nothing_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+@pytest.fixture(autouse=True)
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for all users."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    monkeypatch.setattr(turns, "SHARED_FOLDERS", (folder,))
+    monkeypatch.setattr(turns, "SAY_EVERY_S", 0.1)
+    return folder
+
+
+@pytest.fixture
+def lock(shared: Path) -> Path:
+    return shared / "kernel-tune-GPU-1.lock"
+
+
+def test_the_mask_takes_nothing_away(lock: Path) -> None:
     before = os.umask(0o077)
     try:
-        _lock_file("GPU-1").close()
+        Turns("GPU-1")
     finally:
         os.umask(before)
-    (path,) = tmp_path.iterdir()
-    assert path.stat().st_mode & 0o777 == 0o666
-    path.chmod(0o444)
-    _lock_file("GPU-1").close()  # a second time, and nothing is changed
-    assert path.stat().st_mode & 0o777 == 0o444
+    assert lock.stat().st_mode & 0o777 == 0o666
+    lock.chmod(0o444)
+    with Turns("GPU-1").turn():  # a second time, and nothing is changed
+        assert lock.stat().st_mode & 0o777 == 0o444
 
 
-def test_a_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anybody can put one into the folder for temporary files."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_a_link_is_not_followed(lock: Path, tmp_path: Path) -> None:
+    """Anybody can put one into a folder for all."""
     private = tmp_path / "private"
     private.touch(mode=0o600)
-    (tmp_path / "kernel-tune-GPU-1.lock").symlink_to(private)
+    lock.symlink_to(private)
     with pytest.raises(DeviceError, match="kernel-tune-GPU-1"):
-        _lock_file("GPU-1")
+        Turns("GPU-1")
     assert private.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "kernel-tune-GPU-1.lock").mkdir()
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_file_is_named(lock: Path, kind: str) -> None:
+    """To open a pipe is to wait until somebody writes to it."""
+    lock.mkdir() if kind == "folder" else os.mkfifo(lock)
     with pytest.raises(DeviceError, match=r"kernel-tune-GPU-1\.lock.*; delete it"):
-        _lock_file("GPU-1")
+        Turns("GPU-1")
+
+
+def test_one_after_the_other(lock: Path) -> None:
+    first, second = Turns("GPU-1"), Turns("GPU-1")
+    order: list[str] = []
+
+    def wait() -> None:
+        with second.turn(order.append):
+            order.append("second")
+
+    with first.turn():
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.5)
+        order.append("first")
+    thread.join(10)
+    assert order[-2:] == ["first", "second"]
+    said = set(order[:-2])
+    assert said, "it says that it waits"
+    assert all(f"process {os.getpid()}" in what for what in said)
+    with lock.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nothing is held afterwards
+
+
+def test_a_turn_ends_with_its_process(lock: Path) -> None:
+    lock.touch()
+    code = "import fcntl,sys; f=open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print('ok', flush=True); input()"
+    command = [sys.executable, "-c", code, str(lock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ok\n"
+        threading.Timer(0.3, process.kill).start()
+        began = time.monotonic()
+        with Turns("GPU-1").turn():
+            assert time.monotonic() - began > 0.2

@@ -48,7 +48,7 @@ class Lab:
         self.context = Context(0)
         self.gpu = self.context.describe()
         self.clocks = Clocks(self.gpu.uuid)
-        self.timer = Timer(self.context, self.clocks, self.gpu.uuid)
+        self.timer = Timer(self.context, self.clocks)
         folder = paths.cache() / "cubins"
         self.cache = CubinCache(folder)
         self.helpers = Helpers(self.context, self.gpu.arch, self.cache)

@@ -49,6 +49,7 @@ from tuner.protocol.measuring import (
     Setup,
     SetupDone,
     Started,
+    Waiting,
 )
 from tuner.protocol.problem import Candidate
 
@@ -123,6 +124,10 @@ class FakeWorker:
             if fault == "unborn" or (fault == "unborn_once" and first_time("unborn_once")):
                 os.kill(os.getpid(), signal.SIGKILL)
             self.pipe.send(Started())
+            if fault == "wait":  # beyond its deadline
+                for _ in range(20):
+                    self.pipe.send(Waiting("process 7 (tune) is using this GPU"))
+                    time.sleep(0.1)
             answer = self.answer(request)
             self.pipe.send(answer)
             if fault == "twice":

@@ -354,8 +354,8 @@ class Database(Queries):
             for table, row in rows:
                 # By the row's number, which is looked up among the rows themselves and not in an index.
                 query = f"SELECT * FROM {table} NOT INDEXED WHERE id = ? AND run_id = ?"
-                found = fresh.execute(query, (row, run_id)).fetchone()
-                missing += found is None or not cells.intact(table, dict(found))
+                kept = fresh.execute(query, (row, run_id)).fetchone()
+                missing += kept is None or not cells.intact(table, dict(kept))
         if missing:
             raise DatabaseError(
                 f"{self.path} has lost {missing} of the {len(rows)} rows that were recorded in it: it was cut off, "

@@ -6,6 +6,7 @@ Everything runs in one long-lived thread, because Linux ties a child's life to t
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import threading
 import time
@@ -42,6 +43,7 @@ from tuner.protocol.measuring import (
     Setup,
     SetupDone,
     Started,
+    Waiting,
 )
 
 START_S = 120.0
@@ -52,6 +54,8 @@ GRACE_S = 1.0
 """Beyond a step's deadline: what the process and this thread need to say and to read that it is done."""
 TICK_S = 0.02
 """How often the thread looks for new requests while it waits for the process."""
+TELL_EVERY_S = 60.0
+"""How often to say that another tuner has the GPU."""
 IN_FLIGHT = 2
 """Requests that the process holds: one it works on, one so that it never waits for the next."""
 MAX_START_FAILURES = 3
@@ -86,9 +90,14 @@ class Guard:
     Args:
         module: Python module of the process.
         arguments: its arguments.
+        say: told what the process waits for, from the guard's thread.
     """
 
-    def __init__(self, module: str, arguments: list[str]) -> None:
+    def __init__(
+        self, module: str, arguments: list[str], say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._say = say
+        self._told_waiting = -math.inf
         self._module = module
         self._arguments = arguments
         self._requests: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
@@ -208,12 +217,21 @@ class Guard:
                     self._bury(Status.HANG, "no answer within the time allowed; the process was killed")
             case Started():
                 self._started, self._deadline = True, time.monotonic() + START_S
+            case Waiting(what=what):
+                self._deadline = time.monotonic() + START_S
+                self._tell_waiting(what)
             case Deadline(seconds=seconds):
                 self._deadline = time.monotonic() + seconds + GRACE_S
             case Hello() | NoGpu():
                 self._refuse(message)
             case _:
                 self._pass_on(message)
+
+    def _tell_waiting(self, what: str) -> None:
+        """Say that the GPU is not ours: once, and again when that has been so for a while."""
+        if time.monotonic() >= self._told_waiting + TELL_EVERY_S:
+            self._told_waiting = time.monotonic()
+            self._say(f"waiting for the GPU: {what}")
 
     def _pass_on(self, answer: Answer) -> None:
         """Pass an answer on to the request that it belongs to, the first in flight."""
@@ -303,6 +321,9 @@ class Guard:
             deadline = time.monotonic() + SETUP_S
             while time.monotonic() < deadline and not self._closing.is_set():
                 match self._child.receive(TICK_S):
+                    case Waiting(what=what):
+                        deadline = time.monotonic() + SETUP_S
+                        self._tell_waiting(what)
                     case SetupDone(reference_ns=reference_ns):
                         self._compare(reference_ns)
                         return ""

@@ -66,7 +66,7 @@ class LocalDevice(Device):
         super().__init__(say)
         cache = _usable(cache, say)
         self._worker, self._arguments = worker, [str(index), str(cache) if cache else "-"]
-        self._guard = Guard(worker, self._arguments)
+        self._guard = Guard(worker, self._arguments, say)
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
         self._pool = CompilePool(jobs, cache)
         self.name = f"cuda:{index}"
@@ -222,7 +222,7 @@ class LocalDevice(Device):
         """Measure thoroughly in a fresh process on other inputs."""
         self._release()
         problem = self._submissions.problem
-        guard = Guard(self._worker, self._arguments)
+        guard = Guard(self._worker, self._arguments, self.say)
         try:
             guard.hello()
             setup = self._requests.setup(problem, self._seed + 1, self.conditions, self._truth)
@@ -248,7 +248,7 @@ class LocalDevice(Device):
             return []  # the files are of one size
         self._release()
         checked: SizesChecked = []
-        guard = Guard(self._worker, self._arguments)
+        guard = Guard(self._worker, self._arguments, self.say)
         problem = self._submissions.problem
         try:
             guard.hello()
@@ -357,7 +357,7 @@ class LocalDevice(Device):
 
 
 def _usable(cache: Path | None, say: Callable[[str], None]) -> Path | None:
-    """Return the folder of the cubin cache if it is used; say why not, or where it is if nobody would look there."""
+    """Return the folder of the cubin cache if it is used; say why not, or where it is if that is no usual place."""
     if cache is None:
         return None
     if refusal := CubinCache(cache).refusal:

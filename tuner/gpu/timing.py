@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
 import statistics
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.errors import DeviceError
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Nothing
 from tuner.gpu.clocks import SLOWDOWNS, Clocks, Stamps
@@ -75,31 +68,20 @@ class ClockMismatchError(Exception):
 
 
 class Timer:
-    """Takes groups under one set of conditions, and keeps other tuners away meanwhile.
+    """Takes groups under one set of conditions.
 
     Args:
         context: of the GPU.
         clocks: NVML's.
-        uuid: of the GPU, for the lock.
     """
 
-    def __init__(self, context: Context, clocks: Clocks, uuid: str) -> None:
+    def __init__(self, context: Context, clocks: Clocks) -> None:
         self._context = context
         self._clocks = clocks
         self._rest_until = 0.0
         self._hot_until = -math.inf
-        self._lock = _lock_file(uuid)
         self._hot: SampleGraph | None = None
         """Whose group under sustained load was the last."""
-
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Keep other tuners on this GPU from using it at the same moment."""
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def measure_gap(self, data: ProblemData, stamps: Stamps, mode: Mode) -> float:
         """Learn how many nanoseconds a sample takes besides its calls, by taking some of no call at all."""
@@ -220,27 +202,6 @@ class Timer:
                 f"{inside_ns * 1e-6:.3f} ms"
             )
         return ""
-
-
-def _lock_file(uuid: str) -> Any:
-    """Open the file that stands for a GPU; any user can lock it for reading.
-
-    Raises:
-        DeviceError: it cannot be made or read, or is a link, which another user may have put there.
-    """
-    path = Path(tempfile.gettempdir()) / f"kernel-tune-{uuid}.lock"
-    read = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        try:
-            descriptor = os.open(path, read | os.O_CREAT | os.O_EXCL, 0o666)
-            os.fchmod(descriptor, 0o666)  # the user's mask has cut down the mode above
-        except FileExistsError:
-            descriptor = os.open(path, read)
-        return os.fdopen(descriptor, "rb")
-    except OSError as error:
-        raise DeviceError(
-            f"cannot open {path}: {error.strerror}", "delete it, or make it readable for all"
-        ) from None
 
 
 def group_size(estimate_ns: float, conditions: Conditions, batch: Batch, *, heavy: bool) -> int:

@@ -27,6 +27,7 @@ from tuner.gpu.clocks import Clocks
 from tuner.gpu.driver import Context, DriverFailure, check
 from tuner.gpu.graph import Graph
 from tuner.gpu.timing import Timer
+from tuner.gpu.turns import Turns
 from tuner.gpu.verify import Verifier
 from tuner.model import Status, Verification
 from tuner.protocol.job import (
@@ -77,7 +78,8 @@ class Runner:
         self._gpu = self._context.describe()
         cache = CubinCache(Path(self._job.cache)) if self._job.cache else None
         self._helpers = Helpers(self._context, self._gpu.arch, cache)
-        self._timer = Timer(self._context, Clocks(self._gpu.uuid), self._gpu.uuid)
+        self._timer = Timer(self._context, Clocks(self._gpu.uuid))
+        self._turns = Turns(self._gpu.uuid)
         self._loaded = False
         """Whether everything was ready for the configuration itself: what fails before is not its fault."""
 
@@ -85,7 +87,7 @@ class Runner:
         """Run everything in order; does not come back from an error that ruins the context."""
         for run in self._job.runs:
             self._diary.write(Waiting())
-            with self._timer.exclusive():
+            with self._turns.turn():
                 sticky = self._attempt(run)
             if sticky:
                 os._exit(3)  # every later call would only repeat the error

@@ -34,6 +34,7 @@ from tuner.gpu.measure import CandidateMeasurement
 from tuner.gpu.open_baseline import open_baseline
 from tuner.gpu.problem import ProblemSession, open_session
 from tuner.gpu.timing import ClockMismatchError, Timer
+from tuner.gpu.turns import Turns
 from tuner.kernel.baselines import BaselineKind
 from tuner.model import Measurement, Status
 from tuner.processes import ParentPipe
@@ -60,13 +61,12 @@ from tuner.protocol.measuring import (
     Setup,
     SetupDone,
     Started,
+    Waiting,
 )
 
 Pipe = ParentPipe[MeasuringRequest, MeasuringReply]
 RequestQueue = queue.SimpleQueue[MeasuringRequest | None]
 
-LOCK_S = 600.0
-"""Allowed for another tuner on the same GPU to end its turn."""
 LOAD_S = 60.0
 SETUP_S = 600.0
 """Allowed for a setup: a NumPy reference of a large problem takes its time."""
@@ -91,15 +91,15 @@ class Worker:
         self.hello = Hello(self.gpu, _notes(self.gpu.name, clocks, others), others)
         self._cache = cache
         self._helpers = Helpers(self._context, self.gpu.arch, cache)
-        self._timer = Timer(self._context, clocks, uuid)
+        self._turns = Turns(uuid)
+        self._timer = Timer(self._context, clocks)
         self._session: ProblemSession | None = None
         self._measurement: CandidateMeasurement | None = None
         self._drift: DriftWatch | None = None
 
     def answer(self, request: MeasuringRequest) -> Answer:
         """Do what a request asks for."""
-        self._set_deadline(LOCK_S)
-        with self._timer.exclusive():
+        with self._turns.turn(lambda what: self._pipe.send(Waiting(what))):
             self._set_deadline(LOAD_S)
             match request:
                 case Setup():

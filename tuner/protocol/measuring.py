@@ -1,7 +1,8 @@
 """What the head and a measuring process say to each other; ``tuner.devices.guard`` stands between them.
 
 The process first says :class:`Hello` or :class:`NoGpu`. Then each request is answered once, in order: :class:`Started`
-when the process begins with it, any number of :class:`Deadline`, then its answer (:data:`ANSWERS`).
+when the process begins with it, :class:`Waiting` while another tuner has the GPU, any number of :class:`Deadline`, then
+its answer (:data:`ANSWERS`).
 """
 
 from __future__ import annotations
@@ -115,6 +116,13 @@ class Started(Message, frozen=True):
     """The process has begun with the next request."""
 
 
+class Waiting(Message, frozen=True):
+    """Another tuner has the GPU; said every second until the next step begins, which does not count so far."""
+
+    what: str
+    """Which process that is."""
+
+
 class Deadline(Message, frozen=True):
     """The next step may take so long; a process that is silent for longer hangs."""
 
@@ -183,7 +191,7 @@ class Failed(Message, frozen=True):
 
 
 Answer = SetupDone | Measured | Raced | RaceFailed | Calibrated | Released | Failed
-MeasuringReply = Hello | NoGpu | Started | Deadline | Answer
+MeasuringReply = Hello | NoGpu | Started | Waiting | Deadline | Answer
 
 ANSWERS: Mapping[type[MeasuringRequest], tuple[type[Answer], ...]] = {
     Setup: (SetupDone, Failed),
