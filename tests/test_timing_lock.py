@@ -58,7 +58,7 @@ def test_a_link_is_not_followed(lock: Path, tmp_path: Path) -> None:
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
 def test_what_is_no_file_is_named(lock: Path, kind: str) -> None:
-    """To open a pipe is to wait until somebody writes to it."""
+    """To open a pipe is to wait for what never comes."""
     lock.mkdir() if kind == "folder" else os.mkfifo(lock)
     with pytest.raises(DeviceError, match=r"kernel-tune-GPU-1\.lock.*; delete it"):
         Turns("GPU-1")

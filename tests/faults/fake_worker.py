@@ -35,6 +35,7 @@ from tuner.protocol.measuring import (
     CandidateContestant,
     Deadline,
     Failed,
+    GpuTaken,
     Hello,
     Measure,
     Measured,
@@ -49,7 +50,6 @@ from tuner.protocol.measuring import (
     Setup,
     SetupDone,
     Started,
-    Waiting,
 )
 from tuner.protocol.problem import Candidate
 
@@ -126,7 +126,7 @@ class FakeWorker:
             self.pipe.send(Started())
             if fault == "wait":  # beyond its deadline
                 for _ in range(20):
-                    self.pipe.send(Waiting("process 7 (tune) is using this GPU"))
+                    self.pipe.send(GpuTaken("process 7 (tune) is using this GPU"))
                     time.sleep(0.1)
             answer = self.answer(request)
             self.pipe.send(answer)

@@ -29,6 +29,7 @@ from tuner.protocol.measuring import (
     Calibrated,
     Deadline,
     Failed,
+    GpuTaken,
     Hello,
     Measure,
     Measured,
@@ -43,7 +44,6 @@ from tuner.protocol.measuring import (
     Setup,
     SetupDone,
     Started,
-    Waiting,
 )
 
 START_S = 120.0
@@ -217,7 +217,7 @@ class Guard:
                     self._bury(Status.HANG, "no answer within the time allowed; the process was killed")
             case Started():
                 self._started, self._deadline = True, time.monotonic() + START_S
-            case Waiting(what=what):
+            case GpuTaken(what=what):
                 self._deadline = time.monotonic() + START_S
                 self._tell_waiting(what)
             case Deadline(seconds=seconds):
@@ -321,7 +321,7 @@ class Guard:
             deadline = time.monotonic() + SETUP_S
             while time.monotonic() < deadline and not self._closing.is_set():
                 match self._child.receive(TICK_S):
-                    case Waiting(what=what):
+                    case GpuTaken(what=what):
                         deadline = time.monotonic() + SETUP_S
                         self._tell_waiting(what)
                     case SetupDone(reference_ns=reference_ns):

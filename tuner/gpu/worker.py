@@ -46,6 +46,7 @@ from tuner.protocol.measuring import (
     CandidateContestant,
     Deadline,
     Failed,
+    GpuTaken,
     Hello,
     Measure,
     Measured,
@@ -61,7 +62,6 @@ from tuner.protocol.measuring import (
     Setup,
     SetupDone,
     Started,
-    Waiting,
 )
 
 Pipe = ParentPipe[MeasuringRequest, MeasuringReply]
@@ -99,7 +99,7 @@ class Worker:
 
     def answer(self, request: MeasuringRequest) -> Answer:
         """Do what a request asks for."""
-        with self._turns.turn(lambda what: self._pipe.send(Waiting(what))):
+        with self._turns.turn(lambda what: self._pipe.send(GpuTaken(what))):
             self._set_deadline(LOAD_S)
             match request:
                 case Setup():

@@ -1,7 +1,7 @@
 """What the head and a measuring process say to each other; ``tuner.devices.guard`` stands between them.
 
 The process first says :class:`Hello` or :class:`NoGpu`. Then each request is answered once, in order: :class:`Started`
-when the process begins with it, :class:`Waiting` while another tuner has the GPU, any number of :class:`Deadline`, then
+when the process begins with it, :class:`GpuTaken` while another tuner has the GPU, any number of :class:`Deadline`, then
 its answer (:data:`ANSWERS`).
 """
 
@@ -116,7 +116,7 @@ class Started(Message, frozen=True):
     """The process has begun with the next request."""
 
 
-class Waiting(Message, frozen=True):
+class GpuTaken(Message, frozen=True):
     """Another tuner has the GPU; said every second until the next step begins, which does not count so far."""
 
     what: str
@@ -191,7 +191,7 @@ class Failed(Message, frozen=True):
 
 
 Answer = SetupDone | Measured | Raced | RaceFailed | Calibrated | Released | Failed
-MeasuringReply = Hello | NoGpu | Started | Waiting | Deadline | Answer
+MeasuringReply = Hello | NoGpu | Started | GpuTaken | Deadline | Answer
 
 ANSWERS: Mapping[type[MeasuringRequest], tuple[type[Answer], ...]] = {
     Setup: (SetupDone, Failed),
