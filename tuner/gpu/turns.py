@@ -58,7 +58,7 @@ class Turns:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def _wait(self, waiting: Callable[[str], None]) -> None:
-        """Wait in the kernel, which wakes at once; polling would lose each turn to the one who has it."""
+        """Wait in the kernel, which wakes at once; polling would lose each turn to the tuner that has it."""
         ours = threading.Event()
 
         def say() -> None:

@@ -1,8 +1,8 @@
 """What the head and a measuring process say to each other; ``tuner.devices.guard`` stands between them.
 
 The process first says :class:`Hello` or :class:`NoGpu`. Then each request is answered once, in order: :class:`Started`
-when the process begins with it, :class:`GpuTaken` while another tuner has the GPU, any number of :class:`Deadline`, then
-its answer (:data:`ANSWERS`).
+when the process begins with it, :class:`GpuTaken` while another tuner has the GPU, any number of :class:`Deadline`,
+then its answer (:data:`ANSWERS`).
 """
 
 from __future__ import annotations
