@@ -187,7 +187,7 @@ def test_tuning_until_everything_is_known(database: Database, kernel: KernelSpec
     for _ in range(3):
         result = run(kernel, database, StubDevice(lookahead=3), from_scratch=False, fixed=fixed)
         assert result.finish is not None
-    assert len(result.state.trials) <= 2
+    assert len(result.state.trials) <= 1 + RETRIED < 6
 
 
 def test_results_of_another_kernel_text_are_no_results_but_transfer(

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from tests.faults.compiling_device import CompilingDevice
 from tests.faults.stub_device import StubDevice, Watcher, stop_after, time_of
-from tests.sessions import only_run, plain, run, sequence
+from tests.sessions import only_run, run, sequence
+from tuner.database.cells import row_digest
 from tuner.database.database import Database
 from tuner.devices.base import Outcome, RaceRound
 from tuner.errors import DeviceError, Interrupted, TunerError
-from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import (
     Configuration,
     Measurement,
     Problem,
-    Run,
     Status,
 )
 from tuner.tuning.history import RETRIED
@@ -207,88 +207,92 @@ def test_nothing_to_resume(database: Database, kernel: KernelSpec) -> None:
     assert database.select("SELECT * FROM runs") == []
 
 
-def dead_run(
-    database: Database, kernel: KernelSpec, attempts: dict[Configuration, int], sampler: str = "random"
-) -> Run:
-    """Leave what a killed tuner leaves: a run, and attempts without results."""
-    device = StubDevice()
-    run_ = Run(
-        "dead",
-        kernel.problem(),
-        device.gpu,
-        device.name,
-        0,
-        sampler,
-        10,
-        1,
-        kernel_digest=KernelIdentity(kernel).text,
-        computation=KernelIdentity(kernel).computation,
-    )
-    database.start_run(run_)
-    number = 0
-    for configuration, count in attempts.items():
-        for _ in range(count):
-            database.attempt(run_.id, number, configuration)
-            number += 1
-    database.finish_run(run_.id, "failed")
-    return run_
+class Deadly(StubDevice):
+    """Takes the tuner with it while it has a configuration; which others it has then is counted."""
+
+    def __init__(self, killer: Configuration | None, lookahead: int = 6, shuffle: int = 3) -> None:
+        super().__init__(lookahead, shuffle)
+        self.killer = killer
+        self.beside: list[int] = []
+
+    def collect(self, timeout_s: float) -> list[Outcome]:
+        if self.killer in [configuration for _, configuration in self.waiting]:
+            self.beside.append(len(self.waiting) - 1)
+            if len(self.beside) > 1 or len(self.waiting) == 1:
+                raise DeviceError("killed")
+        return super().collect(timeout_s)
 
 
-def test_what_was_begun_is_tried_again_first(database: Database, kernel: KernelSpec) -> None:
-    dead_run(database, kernel, {plain(64): 1, plain(96): 1, plain(128): 1})
-    device = StubDevice(lookahead=4, shuffle=3)
+def unbroken(kernel: KernelSpec, folder: Path, **changes: Any) -> list[Configuration]:
+    """Return what a run tries that nothing interrupts."""
+    with Database.open(folder / "unbroken.db") as database:
+        run(kernel, database, StubDevice(lookahead=6), **changes)
+        return sequence(database, only_run(database)[0])
+
+
+def killed(kernel: KernelSpec, database: Database, killer: Configuration, times: int) -> list[Deadly]:
+    """Have a configuration kill a run and its resumptions; return the devices."""
+    devices = [Deadly(killer) for _ in range(times)]
+    for device in devices:
+        with pytest.raises(DeviceError):
+            run(kernel, database, device, resume=device is not devices[0])
+    return devices
+
+
+def test_what_was_begun_is_tried_again_in_its_turn(
+    database: Database, kernel: KernelSpec, tmp_path: Path
+) -> None:
+    expected = unbroken(kernel, tmp_path)
+    killed(kernel, database, expected[12], 1)
+    run_id, _ = only_run(database)
+    begun = [configuration for _, configuration, _ in database.pending_attempts(run_id)]
+    assert len(begun) > 1
+    device = StubDevice(lookahead=6)
     run(kernel, database, device, resume=True)
-    assert device.submitted[:3] == [plain(64), plain(96), plain(128)]
-    assert len(device.submitted) == len(set(device.submitted)) == 10
+    assert device.submitted[: len(begun)] == begun
+    assert sequence(database, run_id) == expected
+    assert {trial.status for trial in database.trials(run_id)} == {Status.OK}
 
 
-def test_what_was_begun_is_not_asked_for_again(database: Database, kernel: KernelSpec) -> None:
-    """Answers come out of order: what has been answered but not told yet must not be asked for a second time."""
-
-    class LastFirst(StubDevice):
-        collected = False
-
-        def collect(self, timeout_s: float) -> list[Outcome]:
-            self.waiting.sort(key=lambda waiting: waiting[0], reverse=not self.collected)
-            self.collected = True
-            return super().collect(timeout_s)
-
-    dead_run(database, kernel, {plain(32, items): 1 for items in (2, 3, 4, 5)}, "brute-force")
-    device = LastFirst(lookahead=4)
-    run(kernel, database, device, resume=True)
-    assert device.submitted[:4] == [plain(32, items) for items in (2, 3, 4, 5)]
-    assert len(device.submitted) == len(set(device.submitted)) == 10
-
-
-def test_what_kills_the_tuner_is_given_up(database: Database, kernel: KernelSpec) -> None:
-    dead_run(database, kernel, {plain(64): 5, plain(96): 1})
-    device = StubDevice()
-    result = run(kernel, database, device, resume=True)
-    assert plain(64) not in device.submitted
-    (crashed,) = [trial for trial in database.trials("dead") if trial.status is Status.CRASHED]
-    assert crashed.configuration == plain(64)
-    assert "5 times" in crashed.error
-    assert len(database.trials("dead")) == 10
-    assert result.state.failures == {"crashed": 1}
-    assert not database.pending_attempts("dead")
-
-
-def test_suspect_is_tried_alone(database: Database, kernel: KernelSpec) -> None:
+def test_what_kills_the_tuner_is_given_up(database: Database, kernel: KernelSpec, tmp_path: Path) -> None:
     """Begun twice without a result, it may be innocent: it gets one more chance, with nothing beside it."""
-    dead_run(database, kernel, {plain(96): 1, plain(64): 2})
+    expected = unbroken(kernel, tmp_path)
+    first, second, third = killed(kernel, database, expected[12], 3)
+    assert min(*first.beside, *second.beside) > 0
+    assert third.beside == [0]
+    device = StubDevice(lookahead=6)
+    result = run(kernel, database, device, resume=True)
+    run_id, _ = only_run(database)
+    assert expected[12] not in device.submitted
+    (crashed,) = [trial for trial in database.trials(run_id) if trial.status is Status.CRASHED]
+    assert crashed.configuration == expected[12]
+    assert "3 times" in crashed.error
+    assert sequence(database, run_id) == expected, "a random search does not mind"
+    assert result.state.failures == {"crashed": 1}
+    assert not database.pending_attempts(run_id)
 
-    class Counting(StubDevice):
-        beside = -1
 
-        def collect(self, timeout_s: float) -> list[Outcome]:
-            if plain(64) in [configuration for _, configuration in self.waiting]:
-                self.beside = max(self.beside, len(self.waiting) - 1)
-            return super().collect(timeout_s)
-
-    device = Counting(lookahead=6, shuffle=0)
-    run(kernel, database, device, resume=True)
-    assert device.beside == 0
-    assert {trial.status for trial in database.trials("dead")} == {Status.OK}
+@pytest.mark.parametrize("sampler", ["gp-ei", "tpe"])
+def test_where_the_search_departs_all_results_stay(
+    database: Database, kernel: KernelSpec, tmp_path: Path, sampler: str
+) -> None:
+    """With another device than then: what is known is told, and not measured again."""
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(lookahead=8), watcher, sampler=sampler, stop=stop_after(watcher, 25))
+    run_id, _ = only_run(database)
+    before = database.trials(run_id)
+    database.connection.execute("UPDATE runs SET seed = seed + 1")  # so that it asks for others
+    (row,) = database.select("SELECT * FROM runs")
+    with database.transaction():
+        database.update_run(run_id, digest=row_digest("runs", row))
+    database.forget_runs()
+    device = CompilingDevice() if sampler == "gp-ei" else StubDevice(lookahead=3)
+    result = run(kernel, database, device, sampler=sampler, resume=True)
+    assert database.trials(run_id)[: len(before)] == before
+    assert len(device.submitted) == 40 - len(before)
+    assert len(set(sequence(database, run_id))) == len(result.state.trials) == 40
+    assert not {trial.configuration for trial in before} & set(device.submitted)
 
 
 def test_device_that_fails(database: Database, kernel: KernelSpec) -> None:

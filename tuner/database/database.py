@@ -72,8 +72,8 @@ class Database(Queries):
 
     # -- runs
 
-    def start_run(self, run: Run) -> None:
-        """Write down that a run begins, before anything is tried.
+    def start_run(self, run: Run, stats: Mapping[str, Any] | None = None) -> None:
+        """Write down that a run begins, before anything is tried, with statistics as :meth:`finish_run` has them.
 
         Raises:
             DatabaseError: there is one of this id.
@@ -82,7 +82,8 @@ class Database(Queries):
             if self.tables["runs"].count_where("id = ?", [run.id]):
                 raise DatabaseError(f"run {run.id} exists already in {self.path}", "give each run its own id")
             self._locks.take(run.id)
-            self.insert("runs", rows.encode_run(run, owners.this_process()))
+            row = rows.encode_run(run, owners.this_process())
+            self.insert("runs", {**row, "stats": cells.to_json(stats or {})})
 
     def resume_run(self, run_id: str) -> Run:
         """Take an unfinished run over.

@@ -1,4 +1,4 @@
-"""Questions over several tables: the earlier trials of a problem, the best known, lists by filters. Plain SQL."""
+"""Questions over several tables: the best known, lists by filters. Plain SQL."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any, Literal, TypeVar
 from tuner.conditions import Conditions
 from tuner.database import cells, rows
 from tuner.database.cells import Damaged
-from tuner.database.reader import Reader
+from tuner.database.earlier import FASTEST_READ, EarlierRuns
 from tuner.database.records import (
     SUSPECT,
     Benchmark,
     Filters,
+    Mark,
     Selection,
     StoredTrial,
     StoredWinner,
@@ -23,12 +24,11 @@ from tuner.database.records import (
 )
 from tuner.database.sql import SqlTable, read_only
 from tuner.errors import DatabaseError
-from tuner.model import Configuration, Problem, Run, Status, Trial
+from tuner.model import Configuration, Problem, Status
 
 Record = TypeVar("Record")
 _TRIALS = "SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE"
 _NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
-_COMPARABLE = f"r.replayed = ? AND t.mode = ? AND t.regime = ? AND {_NOT_SUSPECT}"
 _WINNERS_ORDER = (
     "t.kernel, t.problem_key, t.gpu_name, t.mode, t.regime, t.replayed, t.exportable DESC, t.time_ns, t.id"
 )
@@ -38,13 +38,8 @@ BEST_KNOWN_TRIED = 10
 """Rows read for the fastest trial: enough to find an intact one in a file with single damaged rows."""
 
 
-class Queries(Reader):
+class Queries(EarlierRuns):
     """An open database that answers questions; :class:`tuner.database.database.Database` adds the writing."""
-
-    def select(self, text: str, *values: Any) -> list[dict[str, Any]]:
-        """Return the rows of one statement as dictionaries."""
-        with self.explained():
-            return [dict(row) for row in self.connection.execute(text, values)]
 
     def names(self, column: Literal["kernel", "variant"]) -> list[str]:
         """Return the kernels or the variants that there are trials of."""
@@ -65,67 +60,42 @@ class Queries(Reader):
             for row in attempts
         ]
 
-    def earlier_trials(self, run: Run) -> list[Trial]:
-        """Return the trials of other runs of this kernel text, problem, GPU and conditions, best first, failures last.
-
-        Those with a suspect time are left out.
-        """
-        stored = self.select(
-            f"{_TRIALS} {_COMPARABLE} AND r.kernel_digest = ? AND r.problem_key = ? AND r.gpu_name = ? AND r.id != ? "
-            "ORDER BY t.time_ns IS NULL, t.time_ns, t.id",
-            *(*_comparable(run), run.kernel_digest, run.problem.key, run.gpu.name, run.id),
-        )
-        return [earlier.trial for earlier in self._trials_of(stored).rows]
-
-    def related_trials(self, run: Run, limit: int) -> list[tuple[Run, list[Trial]]]:
-        """Return the ranked trials of this computation and these conditions at other problems and on other GPUs.
-
-        Those of this problem on this GPU are among them where the kernel's text was another. All runs of one problem,
-        GPU and text are together; what is newest comes first, up to ``limit`` trials.
-        """
-        stored = self.select(
-            f"{_TRIALS} {_COMPARABLE} AND r.kernel = ? AND r.computation = ? "
-            "AND NOT (r.problem_key = ? AND r.gpu_name = ? AND r.kernel_digest = ?) "
-            "AND t.time_ns IS NOT NULL ORDER BY t.id DESC LIMIT ?",
-            *(*_comparable(run), run.problem.kernel, run.computation),
-            *(run.problem.key, run.gpu.name, run.kernel_digest, limit),
-        )
-        related: dict[tuple[str, str, str], tuple[Run, list[Trial]]] = {}
-        for other in self._trials_of(stored).rows:
-            key = other.run.problem.key, other.run.gpu.name, other.run.kernel_digest
-            related.setdefault(key, (other.run, []))[1].append(other.trial)
-        return list(related.values())
-
     def best_known(
         self,
         problem: Problem,
         gpu_name: str,
         conditions: Conditions = Conditions(),  # noqa: B008 - frozen
         computation: str = "",
+        mark: Mark | None = None,
     ) -> tuple[Configuration, float] | None:
         """Return the fastest exportable winner measured so on this GPU, else its fastest verified trial.
 
-        A trial whose time is suspect does not count. With ``computation`` only what computed that counts.
+        A trial whose time is suspect does not count, nor one that is not among the :data:`FASTEST_READ` fastest of this
+        problem and GPU, replayed ones included. With ``computation`` only what computed that counts, with a mark only
+        what was there before it.
         """
+        mark = mark or self.mark()
         filters = Filters(
-            problem_key=problem.key, computations=(computation,) if computation else (), replayed=False,
-            mode=str(conditions.mode), regime=str(conditions.regime),
+            kernel=problem.kernel, problem_key=problem.key, computations=(computation,) if computation else (),
+            replayed=False, mode=str(conditions.mode), regime=str(conditions.regime),
         )  # fmt: skip
-        winners = self.winners(replace(filters, exportable=True)).rows
-        times = [(w.winner.time_ns, w.winner.configuration) for w in winners if w.run.gpu.name == gpu_name]
-        if times:
-            time_ns, configuration = min(times, key=lambda pair: pair[0])
-            return configuration, time_ns
+        where, values = replace(filters, exportable=True).where()
+        winners = self.select(
+            f"SELECT t.* FROM winners t JOIN runs r ON r.id = t.run_id WHERE {where} AND t.gpu_name = ? AND t.id <= ? "
+            "ORDER BY t.time_ns, t.id LIMIT ?",
+            *(*values, gpu_name, mark.winners, BEST_KNOWN_TRIED),
+        )
+        for stored in _selection(winners, self._winner).rows:
+            return stored.winner.configuration, stored.winner.time_ns
         where, values = replace(filters, statuses=(str(Status.OK),)).where()
         fastest = self.select(
-            f"{_TRIALS} {where} AND t.gpu_name = ? AND t.time_ns IS NOT NULL AND {_NOT_SUSPECT} "
-            "ORDER BY t.time_ns, t.id LIMIT ?",
-            *values,
-            gpu_name,
-            BEST_KNOWN_TRIED,
+            "SELECT t.* FROM (SELECT * FROM trials WHERE kernel = ? AND problem_key = ? AND gpu_name = ? "
+            "AND time_ns IS NOT NULL AND id <= ? ORDER BY time_ns LIMIT ?) t JOIN runs r ON r.id = t.run_id "
+            f"WHERE {where} AND {_NOT_SUSPECT} ORDER BY t.time_ns, t.id LIMIT ?",
+            *(problem.kernel, problem.key, gpu_name, mark.trials, FASTEST_READ, *values, BEST_KNOWN_TRIED),
         )
-        for stored in self._trials_of(fastest).rows:
-            return stored.trial.configuration, stored.trial.time_ns or 0.0
+        for trial in self._trials_of(fastest).rows:
+            return trial.trial.configuration, trial.trial.time_ns or 0.0
         return None
 
     def query(
@@ -275,10 +245,6 @@ class Queries(Reader):
 
     def _trials_of(self, stored: list[dict[str, Any]]) -> Selection[StoredTrial]:
         return _selection(stored, lambda row: rows.decode_trial(row, self.run(row["run_id"])))
-
-
-def _comparable(run: Run) -> tuple[Any, ...]:
-    return int(run.replayed), str(run.conditions.mode), str(run.conditions.regime)
 
 
 def _selection(

@@ -72,6 +72,11 @@ class Reader:
     ) -> None:
         self.close()
 
+    def select(self, text: str, *values: Any) -> list[dict[str, Any]]:
+        """Return the rows of one statement as dictionaries."""
+        with self.explained():
+            return [dict(row) for row in self.connection.execute(text, values)]
+
     def rows_where(
         self, table: str, where: str = "1", *values: Any, order_by: str | None = None, columns: str = "*"
     ) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tuner.conditions import Conditions
 from tuner.errors import UsageError
-from tuner.model import Configuration, Gpu, Problem, Run, Trial
+from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial
 
 Record = TypeVar("Record")
 SUSPECT = "suspect"
@@ -49,6 +49,26 @@ class Winner:
     reason: str = ""
     """Why it is not exportable."""
     race: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a database held at a moment: its last rows."""
+
+    trials: int
+    winners: int
+
+
+@dataclass(frozen=True)
+class KnownTrial:
+    """What a run learns from a trial of an earlier run."""
+
+    id: int
+    configuration: Configuration
+    status: Status
+    time_ns: float | None
+    true_error: float | None
+    """How far the output was from the true result; None where it was not counted."""
 
 
 @dataclass(frozen=True)

@@ -219,6 +219,6 @@ def _is_finished(sweep: Sweep, run: Run, trials: Sequence[Trial], device: Device
         sweep.kernel, run.problem, device.gpu, run.options.variants, run.options.fixed
     )
     # A run that knew earlier ones tries only what those had not.
-    everything = [*trials, *database.earlier_trials(run)]
-    tried = {trial.configuration for trial in everything if space.contains(trial.configuration)}
-    return len(tried) >= len(space)
+    tried = {trial.configuration for trial in trials}
+    tried |= {trial.configuration for trial in database.earlier_trials(run)}
+    return sum(map(space.contains, tried)) >= len(space)

@@ -100,6 +100,12 @@ class SpaceSampler(BaseSampler):
             self._see(location)
             self._added(location, objective_of(time_ns))
 
+    def exclude(self, configuration: Configuration) -> None:
+        """Have a configuration not proposed; nothing is learnt of it."""
+        location = self.space.locate(configuration)
+        if location is not None and not self._seen(location):
+            self._see(location)
+
     # -- Optuna's contract
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:

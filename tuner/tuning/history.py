@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 from tuner.database.database import Database
-from tuner.model import Configuration, Status, Trial
+from tuner.database.records import KnownTrial
+from tuner.model import Configuration, Status
 from tuner.search.study import Search
 from tuner.search.task_distance import distance
 from tuner.tuning.state import State
-from tuner.tuning.trials import told_time, under_bound
 
 RETRIED = 3
 """Best configurations of earlier runs that are tried again: times of another day cannot be raced against today's."""
+MAX_TAUGHT = 1000
+"""Results that the search is taught: samplers learn from fewer, and each would make every proposal slower. What else is
+known is not tried again."""
 MAX_RELATED = 2000
-"""Trials of other problems that are read, the newest."""
+"""Trials of other problems that are read, of the newest runs."""
 DETERMINISTIC = (
     Status.OK,
     Status.SLOW,
@@ -27,9 +32,7 @@ DETERMINISTIC = (
 """Results that would be the same again; a hang or a lack of memory may have been caused by another program."""
 
 
-def teach_earlier_runs(
-    search: Search, database: Database, state: State, attempted: Collection[Configuration]
-) -> list[Configuration]:
+def teach_earlier_runs(search: Search, database: Database, state: State) -> list[Configuration]:
     """Teach the results of earlier runs of this very kernel, problem and GPU, so that only new ground is tried.
 
     Failures that may not happen again on another day are left out.
@@ -37,42 +40,66 @@ def teach_earlier_runs(
     Args:
         search: is taught.
         database: has the runs.
-        state: of this run; ``known_before`` counts the results that are taught.
-        attempted: what this run has begun: this run's result counts for these.
+        state: of this run; ``known_before`` counts the configurations that are not tried again.
 
     Returns:
-        The confirmed best of them and the next few, to be tried again; without those that this run has tried.
+        The confirmed best of them and the next few, to be tried again.
     """
     max_error = state.run.options.max_error
-    earlier = [under_bound(trial, max_error) for trial in database.earlier_trials(state.run)]
+    earlier = [_under_bound(trial, max_error) for trial in database.earlier_trials(state.run, state.mark)]
     # A trial without a bound has no error; it may well be accurate enough.
-    unknown = [trial for trial in earlier if trial.status is Status.INACCURATE and not _settled(trial)]
-    ok = [trial.configuration for trial in earlier if trial.status is Status.OK or trial in unknown]
+    unknown = Status.INACCURATE, None
+    ok = [t.configuration for t in earlier if t.status is Status.OK or (t.status, t.true_error) == unknown]
     best_before = state.best_before
     best = ([best_before[0]] if best_before and best_before[0] in ok else []) + ok[:RETRIED]
-    tried = {trial.configuration for trial in state.trials}
-    again = [c for c in dict.fromkeys(best) if search.space.contains(c) and c not in tried]
-    of_this_run = {*tried, *attempted, *again, search.space.default}
-    for trial in earlier:
-        if trial.configuration not in of_this_run and _settled(trial):
-            search.add(trial.configuration, told_time(trial))
-            state.known_before += 1
+    again = [c for c in dict.fromkeys(best) if search.space.contains(c)]
+    of_this_run = {*again, search.space.default}
+    settled = [t for t in earlier if t.configuration not in of_this_run and _settled(t)]
+    state.known_before = len(settled)
+    taught = _best_and_others(settled)
+    intact = database.intact(taught)
+    damaged = {trial.id for trial in taught} - {trial.id for trial in intact}
+    for trial in intact:
+        search.add(trial.configuration, _told_time(trial))
+    for trial in settled:
+        if trial.id not in damaged:
+            search.sampler.exclude(trial.configuration)
     return again
+
+
+def _best_and_others(trials: Sequence[KnownTrial]) -> Sequence[KnownTrial]:
+    """Return at most :data:`MAX_TAUGHT` of trials that are sorted by time: the best half, and some of all others."""
+    best = MAX_TAUGHT // 2
+    step = max(1, math.ceil((len(trials) - best) / (MAX_TAUGHT - best)))
+    return [*trials[:best], *trials[best::step]]
 
 
 def teach_other_tasks(search: Search, database: Database, state: State) -> None:
     """Teach the results of earlier runs of this very kernel at other sizes and on other GPUs."""
-    for other, trials in database.related_trials(state.run, MAX_RELATED):
-        results = [(trial.configuration, told_time(trial)) for trial in trials]
+    for other, trials in database.related_trials(state.run, state.mark, MAX_RELATED):
+        results = [(trial.configuration, _told_time(trial)) for trial in database.intact(trials)]
         search.learn(results, distance(state.run, other))
         state.transferred += len(results)
 
 
-def _settled(trial: Trial) -> bool:
+def _under_bound(trial: KnownTrial, max_error: float | None) -> KnownTrial:
+    """Return a trial with the status that it has under this bound, whatever bound it was recorded under."""
+    status: Status = Status.OK if trial.status is Status.INACCURATE else trial.status
+    error = math.inf if trial.true_error is None else trial.true_error
+    if max_error is not None and status.ranked and not error <= max_error:
+        status = Status.INACCURATE
+    return replace(trial, status=status)
+
+
+def _told_time(trial: KnownTrial) -> float | None:
+    return trial.time_ns if trial.status.ranked else None
+
+
+def _settled(trial: KnownTrial) -> bool:
     """Return whether an earlier trial would have the same result again.
 
     An inaccurate one would if its error was counted; of one that was tried without a bound the error is not known.
     """
-    if trial.status is Status.INACCURATE:
-        return trial.verification is not None and trial.verification.true_error is not None
-    return trial.status in DETERMINISTIC
+    return trial.status in DETERMINISTIC or (
+        trial.status is Status.INACCURATE and trial.true_error is not None
+    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 
 from tuner.database.database import Database
 from tuner.database.records import SUSPECT
@@ -22,13 +23,11 @@ from tuner.tuning.request import Request
 from tuner.tuning.shortlist import Shortlist
 from tuner.tuning.state import Observer, State
 from tuner.tuning.trials import metrics, told_time, trial_of
+from tuner.tuning.unfinished import MAX_ATTEMPTS, UnfinishedRun
 
 POLL_S = 0.1
 PATIENCE_S = 2.5
 """After Ctrl-C, how long the measurement under way may still take."""
-SUSPECT_ATTEMPTS, MAX_ATTEMPTS = 2, 3
-"""A configuration that was begun twice without a result is tried once more with nothing beside it: another one may have
-killed the tuner. Begun three times without a result, it is recorded as crashed."""
 
 
 class SearchLoop:
@@ -37,6 +36,9 @@ class SearchLoop:
     The steps of a trial, in this order: the study is asked, an attempt is written, the device gets it and answers, the
     trial is recorded, the study is told. Trials are told in the order asked, whatever the order of the answers, so that
     a seed gives the same run.
+
+    A resumed run takes the same steps from its beginning, and what it has results of is neither measured nor recorded
+    again (:class:`tuner.tuning.unfinished.UnfinishedRun`).
 
     Args:
         state: of the run; filled in as it goes on.
@@ -69,13 +71,15 @@ class SearchLoop:
         self._stopped_before: Stopped | None = None
         """Why an interrupted run had stopped searching."""
         self._drift = DriftCheck()
+        self._before = UnfinishedRun()
         self._pending: dict[int, Configuration] = {}
-        self._answered: dict[int, Outcome] = {}
+        """Begun, but not answered yet."""
+        self._held: deque[int] = deque()
+        """Numbers of those that the device does not have yet."""
+        self._answered: dict[int, Trial] = {}
         """Recorded, but not told yet."""
-        self._attempts: list[Configuration] = []
-        """Begun by the interrupted run: tried before anything that the search proposes."""
-        self._suspects: set[Configuration] = set()
-        """Attempts that may have killed the tuner: tried with nothing beside them."""
+        self._untold: deque[int] = deque()
+        """Numbers of those that were begun, but not told yet, in the order asked."""
         self._retimed: set[int] = set()
         """Numbers of trials whose configuration the search was told before."""
         self._waiting = False
@@ -85,8 +89,10 @@ class SearchLoop:
         settled once for each choice: from one check to the next a compilation may end, or the time."""
         self._opening = True
         """Whether the default and the initial configurations are still to be tried."""
-        self._next_number = 0
-        self._next_told = 0
+        self._begun = 0
+        """How many trials were begun; the number of the next, unless an interrupted run asked for another then."""
+        self._best_told_ns: float | None = None
+        self._deadline = math.inf
         self._exhausted = False
 
     # -- before
@@ -94,51 +100,34 @@ class SearchLoop:
     def begin(self, *, resumed: bool) -> None:
         """Record the run, or bring the search to where the interrupted run was; teach earlier results."""
         if resumed:
-            before = self.database.run_state(self.run.id)
+            stats = self.database.run_state(self.run.id)["stats"]
             self.database.resume_run(self.run.id)
-            self._recall()
-            self.state.resumed_trials = len(self.state.trials)
-            if stopped := before["stats"].get("stopped"):
+            if stopped := stats.get("stopped"):
                 self._stopped_before = Stopped(**stopped)
         else:
-            self.database.start_run(self.run)
+            mark = self.state.mark
+            self.database.start_run(self.run, {"mark": dataclasses.asdict(mark)} if mark else None)
         again: list[Configuration] = []
         if not self.run.options.from_scratch:
-            again = teach_earlier_runs(self.study, self.database, self.state, self._attempts)
+            again = teach_earlier_runs(self.study, self.database, self.state)
             teach_other_tasks(self.study, self.database, self.state)
         self.study.sampler.begin_with([*again, *self.state.initial.sources])
+        if resumed:
+            self._recall()
 
     def _recall(self) -> None:
-        """Rebuild the study from the run's trials, and note the attempts without a result."""
+        """Read what the interrupted run left."""
         trials = self.database.trials(self.run.id)
-        tried: set[Configuration] = set()
         for trial in trials:
-            self._recall_trial(trial.configuration, told_time(trial), again=trial.configuration in tried)
             self._count(trial)
             self.ids[trial.number] = trial.id or 0
-            self._next_number = max(self._next_number, trial.number + 1)
-            tried.add(trial.configuration)
+        # What could not be confirmed was told as it had been timed.
+        told = [
+            dataclasses.replace(t, status=Status.OK) if t.status is Status.UNSTABLE else t for t in trials
+        ]
+        self._before = UnfinishedRun(told, self.database.pending_attempts(self.run.id))
         self._drift.recall(trials)
-        for number, configuration, count in self.database.pending_attempts(self.run.id):
-            self._next_number = max(self._next_number, number + 1)
-            if not self.study.space.contains(configuration):
-                continue
-            if count >= MAX_ATTEMPTS:
-                error = f"the tuner died {count} times on this configuration"
-                self._record(Trial(number, configuration, Status.CRASHED, error=error))
-                self._drift.forget(configuration)
-                self._recall_trial(configuration, None, again=configuration in tried)
-            elif configuration not in tried:  # else it is among those to be timed again
-                self._attempts.append(configuration)
-            if count >= SUSPECT_ATTEMPTS:
-                self._suspects.add(configuration)
-        self._attempts.sort(key=lambda configuration: configuration not in self._suspects)
-        self._next_told = self._next_number
-
-    def _recall_trial(self, configuration: Configuration, time_ns: float | None, *, again: bool) -> None:
-        self.state.retimed += again
-        if not again:
-            self.study.recall(configuration, time_ns)
+        self.state.resumed_trials = len(trials)
 
     # -- the loop
 
@@ -150,11 +139,10 @@ class SearchLoop:
             SpaceError: nothing was tried.
         """
         state = self.state
-        state.search_began = time.monotonic()
-        deadline = state.search_began + self.time_s
+        self._start_clock()
         while not self.stop():
-            self._step(deadline)
-            if not self._pending and not self._waiting:
+            self._step()
+            if not self._untold and not self._waiting:
                 break
             self.observer.tick(state)
         else:
@@ -168,52 +156,58 @@ class SearchLoop:
         if not state.trials:
             raise SpaceError("nothing was tried", "allow more trials or time")
 
-    def _step(self, deadline: float) -> None:
+    def _start_clock(self) -> None:
+        self.state.search_began = time.monotonic()
+        self._deadline = self.state.search_began + self.time_s
+
+    def _step(self) -> None:
         """Record the answers, tell them, and begin more trials.
 
         Answers and the attempts that follow from them share a transaction: the disk is waited for once.
         """
+        replaying = not self._before.over
         outcomes = self.device.collect(POLL_S) if self._pending or self._waiting else []
         with self.database.transaction():
             ended = [self._record_outcome(outcome) for outcome in outcomes]
             # Told one by one in the order asked, each followed by the trials that it makes room for: proposals do not
             # depend on the order of the answers.
-            begun = self._begin_trials(deadline)
-            while self._next_told in self._answered and not self._waiting:
-                self._tell(self._answered.pop(self._next_told))
-                begun += self._begin_trials(deadline)
+            self._begin_trials()
+            while self._untold and self._untold[0] in self._answered and not self._waiting:
+                self._tell(self._answered.pop(self._untold.popleft()))
+                self._begin_trials()
+                if not self._before.over:  # all of them at once would lock the file for long
+                    break
+            released = self._release()
+        if replaying and self._before.over:
+            self._start_clock()
         for trial in ended:
             self.observer.trial(self.state, trial)
-        for number in begun:
+        for number in released:
             self.device.submit(number, self._pending[number], self._incumbent_ns)
 
-    def _begin_trials(self, deadline: float) -> list[int]:
-        """Begin as many trials as there is room for, and return their numbers."""
-        begun: list[int] = []
+    def _begin_trials(self) -> None:
+        """Begin as many trials as there is room for."""
         self._waiting = False
-        while self._has_room(deadline) and not self._must_wait():
-            configuration = self._next_configuration()
-            if configuration is None:
+        while self._has_room() and not self._must_wait():
+            if not self._begin_next():
                 self._exhausted = True
                 break
-            begun.append(self._attempt(configuration))
-        return begun
 
-    def _has_room(self, deadline: float) -> bool:
-        if self._pending and self._suspects.intersection([*self._pending.values(), *self._attempts[:1]]):
-            return False
+    def _has_room(self) -> bool:
         depth = shortlist.depth if (shortlist := self._chosen_from) else self._lookahead()
-        if self._next_number - self._next_told >= depth:
+        if len(self._untold) >= depth:
             return False
-        if self._drift.waiting:  # a suspect time is left out of the race unless it is taken again
+        if self._timed_again is not None:  # a suspect time is left out of the race unless it is taken again
             return True
-        begun = len(self.state.trials) + len(self._pending)
-        return (
-            begun < self.state.budget
-            and not self._exhausted
-            and self._stopped is None
-            and time.monotonic() < deadline
-        )
+        going_on = self._stopped is None and time.monotonic() < self._deadline
+        return self._begun < self.state.budget and not self._exhausted and (going_on or not self._before.over)
+
+    @property
+    def _timed_again(self) -> Configuration | None:
+        """What is tried next because its time was suspect, or None."""
+        if not self._before.over:
+            return self._before.timed_again(self._begun)
+        return self._drift.waiting[0] if self._drift.waiting else None
 
     def _incumbent_ns(self) -> float | None:
         incumbent = self.state.incumbent  # once: compiling threads ask, too
@@ -221,15 +215,14 @@ class SearchLoop:
 
     def _lookahead(self) -> int:
         if self._expected_ns is None:
-            return self.device.lookahead
-        return lookahead_of(self.device, self._expected_ns, self._incumbent_ns())
+            return self.run.lookahead
+        return lookahead_of(self.device, self._expected_ns, self._best_told_ns)
 
     def _must_wait(self) -> bool:
         """Nominate as many as there is room for; return whether the next choice has to wait for a compilation."""
         if shortlist := self._chosen_from:
-            shortlist.fill(self.state.budget - len(self.state.trials) - len(self._pending))
-            tried_anyway = self._drift.waiting or self._attempts
-            self._waiting = not (tried_anyway or shortlist.empty or shortlist.ready())
+            shortlist.fill(self.state.budget - self._begun)
+            self._waiting = not (self._timed_again or shortlist.empty or shortlist.ready())
         return self._waiting
 
     @property
@@ -243,32 +236,80 @@ class SearchLoop:
     def _stopped(self) -> Stopped | None:
         return self._stopped_before or self.study.stopped
 
-    def _next_configuration(self) -> Configuration | None:
-        """Return what is tried next; None when everything has been tried."""
-        if self._drift.waiting:
-            self._retimed.add(self._next_number)
+    def _begin_next(self) -> bool:
+        """Begin the next trial, and return whether there is one."""
+        if again := self._timed_again:
+            trial = self._before.take_again(self._begun)
+            if trial is None:
+                self._drift.forget(again)
+            self._retimed.add(self._begin(again, trial))
             self.state.retimed += 1
-            return self._drift.waiting.pop(0)
-        if self._attempts:
-            return self.study.ask(self._attempts.pop(0))
+            return True
         if shortlist := self._chosen_from:
-            return None if shortlist.empty else self.study.ask(shortlist.choose())
-        return self.study.ask()
-
-    def _attempt(self, configuration: Configuration) -> int:
-        """Record that a trial begins, and return its number."""
-        number, self._next_number = self._next_number, self._next_number + 1
-        self.database.attempt(self.run.id, number, configuration)
-        self._pending[number] = configuration
+            configuration = None if shortlist.empty else self.study.ask(shortlist.choose())
+        else:
+            configuration = self.study.ask()
+        if configuration is None:
+            return False
+        trial = self._before.take(configuration)
         if self.shortlist:
             self.shortlist.skip(configuration)
+            if trial is not None:
+                self.device.forget(configuration)
+        self._begin(configuration, trial)
+        return True
+
+    def _begin(self, configuration: Configuration, trial: Trial | None) -> int:
+        """Note that a trial begins, with its result if it has one already, and return its number."""
+        if trial is None and self._before.departs(self._begun):
+            self._give_up_replaying()
+        number = trial.number if trial else self._begun
+        if trial is None and (number in self.ids or number in self._pending):
+            number = max([*self.ids, *self._pending]) + 1
+        if trial is None and (count := self._before.attempts(configuration)) >= MAX_ATTEMPTS:
+            error = f"the tuner died {count} times on this configuration"
+            trial = self._record(Trial(number, configuration, Status.CRASHED, error=error))
+        if trial is None:
+            self._pending[number] = configuration
+            self._held.append(number)
+        else:
+            self._answered[number] = trial
+        self._untold.append(number)
+        self._begun += 1
         return number
+
+    def _give_up_replaying(self) -> None:
+        """Tell at once what is left of an interrupted run: the search has asked for something else than then."""
+        first, again = self._before.give_up()
+        for trial in first:
+            if self.shortlist:
+                self.shortlist.drop(trial.configuration)
+            self.study.recall(trial.configuration, told_time(trial))
+        self.state.retimed += len(again)
+        self._begun += len(first) + len(again)
+
+    def _release(self) -> list[int]:
+        """Record an attempt for each trial that the device gets now, and return their numbers.
+
+        One that may have killed the tuner waits until it is alone, and has nothing beside it.
+        """
+        released: list[int] = []
+        suspect = self._before.suspect
+        under_way = [c for number, c in self._pending.items() if number not in self._held]
+        while self._held and not any(map(suspect, under_way)):
+            configuration = self._pending[self._held[0]]
+            if under_way and suspect(configuration):
+                break
+            released.append(self._held.popleft())
+            under_way.append(configuration)
+            self.database.attempt(self.run.id, released[-1], configuration)
+        return released
 
     def _record_outcome(self, outcome: Outcome) -> Trial:
         """Record an answer, and mark trials before it that it makes suspect."""
         del self._pending[outcome.number]
-        self._answered[outcome.number] = outcome
         trial = self._record(trial_of(outcome, self.run.options.max_error))
+        self._answered[outcome.number] = trial
         measurement = outcome.measurement
         best_ns = self.state.incumbent.time_ns if self.state.incumbent else None
         timed = measurement.measure_s > 0.0  # else it did not get so far, or an equal source did, earlier
@@ -279,7 +320,7 @@ class SearchLoop:
     def _record(self, trial: Trial) -> Trial:
         row = self.database.record(self.run.id, trial, metrics=metrics(self.state.roof, trial.time_ns))
         self.ids[trial.number] = row
-        trial = replace(trial, id=row, sources=())
+        trial = dataclasses.replace(trial, id=row, sources=())
         self._count(trial)
         return trial
 
@@ -297,22 +338,28 @@ class SearchLoop:
         """Mark a trial as suspect; its configuration waits to be timed again."""
         state, tags = self.state, (*trial.tags, SUSPECT)
         self.database.retag(self.ids[trial.number], tags)
-        state.trials = [replace(t, tags=tags) if t.number == trial.number else t for t in state.trials]
+        state.trials = [
+            dataclasses.replace(t, tags=tags) if t.number == trial.number else t for t in state.trials
+        ]
         eligible = [t for t in state.trials if t.status is Status.OK and t.time_ns and SUSPECT not in t.tags]
         state.incumbent = min(eligible, key=lambda t: t.time_ns or math.inf, default=None)
 
-    def _tell(self, outcome: Outcome) -> None:
-        if outcome.number not in self._retimed:
-            time_ns = told_time(trial_of(outcome, self.run.options.max_error))
-            self.study.tell(outcome.configuration, time_ns)
-            if self.shortlist:
-                self.shortlist.told(outcome.compilation.compile_s, outcome.measurement.measure_s)
-        self._next_told += 1
+    def _tell(self, trial: Trial) -> None:
+        if trial.number in self._retimed:
+            return
+        if time_ns := told_time(trial):
+            self._best_told_ns = min(time_ns, self._best_told_ns or math.inf)
+        self.study.tell(trial.configuration, time_ns)
+        if self.shortlist:
+            self.shortlist.told(trial.compile_s, trial.measure_s)
 
     def _drain(self) -> None:
         """Wait for the measurement under way; other pending trials are dropped, and begun again on resume."""
         deadline = time.monotonic() + PATIENCE_S
+        self._exhausted, self._before = True, UnfinishedRun()
         self._drift.waiting.clear()  # the database has them
+        while self._held:
+            del self._pending[self._held.popleft()]
         before = len(self.state.trials)
         while self._pending and len(self.state.trials) == before and time.monotonic() < deadline:
-            self._step(deadline=0.0)
+            self._step()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.database.database import Database
+from tuner.database.records import Mark
 from tuner.database.schema import is_ours
 from tuner.devices.base import Device
 from tuner.errors import TooInaccurateError, UsageError
@@ -59,8 +60,11 @@ def open_run(request: Request, device: Device, database: Database) -> tuple[Stat
     roof = roof_of(kernel, problem, device.gpu)
     state = State(run, roof, space, device=device, conditions_why=why, initial=initial)
     state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
+    state.mark = _mark(run, database) if request.resume else database.mark()
     if not device.recorded:
-        state.best_before = database.best_known(problem, device.gpu.name, run.conditions, run.computation)
+        state.best_before = database.best_known(
+            problem, device.gpu.name, run.conditions, run.computation, state.mark
+        )
     mirror = _mirror(request.study_storage, run, device) if request.study_storage else None
     criterion = StoppingCriterion(device.noise_floor) if options.stop_early else None
     return state, Search(space, sampler, criterion, mirror)
@@ -74,6 +78,12 @@ def _sampler(run: Run, space: SearchSpace) -> SpaceSampler:
             "leave out --stop auto, or take the default sampler with it",
         )
     return sampler
+
+
+def _mark(run: Run, database: Database) -> Mark:
+    """Return what the database held when an interrupted run began, as far as that was written down."""
+    mark = database.run_state(run.id)["stats"].get("mark")
+    return Mark(**mark) if mark else database.mark()
 
 
 def _refuse_inaccurate(run: Run, device: Device) -> None:

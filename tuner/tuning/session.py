@@ -103,8 +103,9 @@ def _finish(loop: SearchLoop) -> tuple[Finish | None, int | None]:
     def reject(trial: Trial, reason: str) -> None:
         database.mark_unstable(loop.ids[trial.number], reason)
 
+    trials = sorted(state.trials, key=lambda trial: trial.number)  # answers may have come in another order
     before = state.best_before
-    incumbent = [trial for trial in state.trials if before and trial.configuration == before[0]][-1:]
+    incumbent = [trial for trial in trials if before and trial.configuration == before[0]][-1:]
     race = FinalRace(
         loop.device,
         run.problem,
@@ -115,7 +116,7 @@ def _finish(loop: SearchLoop) -> tuple[Finish | None, int | None]:
         incumbent[0] if incumbent else None,
         run.options.max_error,
     )
-    if (finish := race.run(state.trials)) is None:
+    if (finish := race.run(trials)) is None:
         return None, None
     return finish, database.record_winner(run.id, winner_of(finish, loop.ids, replayed=run.replayed))
 
@@ -138,5 +139,6 @@ def _stats(state: State, loop: SearchLoop) -> dict[str, Any]:
         "seeds": {
             source: [trial.number for trial in trials] for source, trials in state.initial_trials.items()
         },
+        "mark": dataclasses.asdict(state.mark) if state.mark else None,
         "seed_notes": list(state.initial.notes),
     }

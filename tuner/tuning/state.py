@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tuner.database.records import Mark
 from tuner.devices.base import Device
 from tuner.hardware.roofline import Roof
 from tuner.model import Configuration, Run, Trial
@@ -43,6 +44,8 @@ class State:
     conditions_why: str = ""
     """Why everything is timed under the run's conditions."""
     ceiling: Ceiling | None = None
+    mark: Mark | None = None
+    """What the database held when the run began: this the search is taught, also when the run is resumed."""
     best_before: tuple[Configuration, float] | None = None
     """The best that the database knew under these conditions when the run began, and its time in nanoseconds then."""
     retimed: int = 0

@@ -50,13 +50,6 @@ def trial_of(outcome: Outcome, max_error: float | None = None) -> Trial:
     return _bounded(trial, max_error)
 
 
-def under_bound(trial: Trial, max_error: float | None) -> Trial:
-    """Return a recorded trial with the status that it has under this bound, whatever bound it was recorded under."""
-    if trial.status is Status.INACCURATE:
-        trial = replace(trial, status=Status.OK, error="")
-    return _bounded(trial, max_error)
-
-
 def _bounded(trial: Trial, max_error: float | None) -> Trial:
     if max_error is None or not trial.status.ranked:
         return trial

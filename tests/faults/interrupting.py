@@ -1,0 +1,228 @@
+"""Runs on recordings that are interrupted at random moments and resumed, beside the unbroken run.
+
+Each leg of a run is a process of its own, forked from this one; ``kill -9`` is real.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.faults.stub_device import Watcher
+from tests.sessions import request_of
+from tuner.database.database import Database
+from tuner.devices.base import Compiled, Incumbent, Outcome, no_incumbent
+from tuner.devices.replay import ReplayDevice
+from tuner.errors import Interrupted
+from tuner.formats.recording import Recording, read_recording
+from tuner.kernel.load import load_kernel
+from tuner.model import Configuration, Problem, Status
+from tuner.tuning.request import Request
+from tuner.tuning.session import tune
+
+ENDS = ("kill", "ctrl-c", "ctrl-c twice")
+MEASURE_S = (0.02, 0.05, 0.1)
+COMPILE_S = (0.2, 0.3, 0.5)
+
+
+class AheadDevice(ReplayDevice):
+    """A recording that answers out of order and, with compilers, compiles before.
+
+    Args:
+        recording: answers.
+        lookahead: as of any device.
+        compilers: as of any device.
+        shuffle: seed of the order in which things end.
+        interrupt: called before each call.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        lookahead: int,
+        compilers: int,
+        shuffle: int,
+        interrupt: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(recording)
+        self.lookahead, self.compilers = lookahead, compilers
+        self.interrupt = interrupt
+        self.submitted = 0
+        self._draw = random.Random(shuffle)
+        self._under_way: list[Configuration] = []
+        self._compiled: dict[Configuration, Compiled] = {}
+
+    def compile(self, configuration: Configuration) -> None:
+        self._under_way.append(configuration)
+
+    def compiled(self, configuration: Configuration) -> Compiled | None:
+        return self._compiled.get(configuration)
+
+    def forget(self, configuration: Configuration) -> None:
+        self._compiled.pop(configuration, None)
+        if configuration in self._under_way:
+            self._under_way.remove(configuration)
+
+    def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
+        self.interrupt()
+        self.submitted += 1
+        super().submit(number, configuration, incumbent)
+        outcome, draw = self._outcomes.pop(), random.Random(configuration.key)
+        compilation = msgspec.structs.replace(outcome.compilation, compile_s=draw.choice(COMPILE_S))
+        measurement = replace(outcome.measurement, measure_s=draw.choice(MEASURE_S))
+        self._outcomes.append(
+            msgspec.structs.replace(outcome, compilation=compilation, measurement=measurement)
+        )
+        self.forget(configuration)
+
+    def collect(self, timeout_s: float) -> list[Outcome]:
+        self.interrupt()
+        place = self._draw.randrange(max(1, len(self._outcomes) + len(self._under_way)))
+        if place < len(self._outcomes):
+            return [self._outcomes.pop(place)]
+        if self._under_way:
+            configuration = self._under_way.pop(place - len(self._outcomes))
+            row = self._recorded.rows[configuration]
+            self._compiled[configuration] = Compiled(row.status is Status.COMPILE_ERROR, row.resources)
+        return []
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run to be interrupted."""
+
+    recording: Path
+    problem: Problem
+    sampler: str
+    seed: int
+    trials: int
+    lookahead: int = 1
+    compilers: int = 0
+    from_scratch: bool = True
+
+    def __str__(self) -> str:
+        ahead = f"{self.compilers} compilers" if self.compilers else f"{self.lookahead} under way"
+        earlier = "" if self.from_scratch else ", others in between"
+        return f"{self.problem}, {self.sampler}, seed {self.seed}, {ahead}{earlier}"
+
+    def request(self, **changes: Any) -> Request:
+        options = {
+            "trials": self.trials,
+            "sampler": self.sampler,
+            "seed": self.seed,
+            "from_scratch": self.from_scratch,
+        }
+        return request_of(load_kernel(self.problem.kernel), self.problem, **{**options, **changes})
+
+    def device(self, shuffle: int, interrupt: Callable[[], None] = lambda: None) -> AheadDevice:
+        recording = read_recording(self.recording)
+        return AheadDevice(recording, self.lookahead, self.compilers, shuffle, interrupt)
+
+
+@dataclass
+class Comparison:
+    """An interrupted run beside the unbroken one."""
+
+    plan: Plan
+    ends: list[str]
+    same_sequence: bool
+    same_winner: bool
+    trials: int
+
+
+def compare(plan: Plan, folder: Path, draw: random.Random, most: int = 3) -> Comparison:
+    """Run a plan unbroken, and again with up to ``most`` interruptions at random moments."""
+    unbroken, broken = folder / "unbroken.db", folder / "broken.db"
+    calls = 0
+
+    def count() -> None:
+        nonlocal calls
+        calls += 1
+
+    for file in (unbroken, broken):
+        if not plan.from_scratch:
+            _run_other(plan, file, plan.seed + 1000)
+    with Database.open(unbroken) as database:
+        tune(plan.request(), plan.device(0, count), database, Watcher())
+    ends: list[str] = []
+    while len(ends) < most:
+        moment, end = draw.randrange(1, calls), draw.choice(ENDS)
+        ended = _in_a_process(plan, broken, moment, end, shuffle=draw.randrange(100), resume=bool(ends))
+        ends.append(end if ended != 0 else "to its end")
+        if ended == 0:
+            break
+        if not plan.from_scratch:
+            _run_other(plan, broken, plan.seed + 2000 + len(ends))
+    if ends[-1] != "to its end":
+        code = _in_a_process(plan, broken, None, "", shuffle=draw.randrange(100), resume=True)
+        assert code == 0, f"{plan}: the last leg ended with {code}"
+    sequences, winners = zip(*(_result(plan, file) for file in (unbroken, broken)), strict=True)
+    same = sequences[0] == sequences[1]
+    return Comparison(plan, ends, same, winners[0] == winners[1], len(sequences[1]))
+
+
+def _in_a_process(plan: Plan, file: Path, moment: int | None, end: str, *, shuffle: int, resume: bool) -> int:
+    """Run a leg in a forked process, interrupt it at a call of its device, and return how it ended; 0 by itself."""
+    if (child := os.fork()) == 0:
+        code = 1
+        try:
+            code = _leg(plan, file, moment, end, shuffle, resume=resume)
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    ended = os.waitstatus_to_exitcode(status)
+    assert ended in (0, Interrupted.exit_code, -signal.SIGKILL), f"{plan}: a leg ended with {ended}"
+    return ended
+
+
+def _leg(plan: Plan, file: Path, moment: int | None, end: str, shuffle: int, *, resume: bool) -> int:
+    calls, stopped = 0, False
+
+    def interrupt() -> None:
+        nonlocal calls, stopped
+        calls += 1
+        if calls != moment:
+            return
+        if end == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if end == "ctrl-c twice":
+            raise KeyboardInterrupt
+        stopped = True
+
+    with Database.open(file) as database:
+        try:
+            device = plan.device(shuffle, interrupt)
+            tune(plan.request(resume=resume), device, database, Watcher(), lambda: stopped)
+        except Interrupted as error:
+            return error.exit_code
+    return 0
+
+
+def _run_other(plan: Plan, file: Path, seed: int) -> None:
+    """Put another run of the same problem into a database."""
+    with Database.open(file) as database:
+        request = plan.request(seed=seed, sampler="random", trials=12)
+        tune(request, plan.device(0), database, Watcher(), finish=True)
+
+
+def _result(plan: Plan, file: Path) -> tuple[list[Any], Any]:
+    """Return what a run tried, in its order, and its winner."""
+    with Database.open(file, write=False) as database:
+        ((run_id,),) = [
+            tuple(row.values())
+            for row in database.select(
+                "SELECT id FROM runs WHERE seed = ? AND trials_requested = ?", plan.seed, plan.trials
+            )
+        ]
+        trials = database.trials(run_id)
+        winners = database.select(
+            "SELECT variant, configuration, time_ns, ratio, verdict FROM winners WHERE run_id = ?", run_id
+        )
+    return [(t.number, t.configuration, t.status, t.samples_ns) for t in trials], winners
