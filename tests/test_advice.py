@@ -41,6 +41,7 @@ def launch(
     code = code or facts()
     return LaunchExplanation(
         "k",
+        "k",
         Launch((blocks, 1, 1), (threads, 1, 1), shared, ()),
         found,
         0,
@@ -101,6 +102,26 @@ def test_blocks_too_small_for_the_slots() -> None:
     verdict, text = said(explanation(launch(threads=32)), "block size: occupancy")
     assert verdict is TRY
     assert "have only 1024 of its 2048 threads: 64 threads a block would fill it" in text
+
+
+def test_blocks_that_fill_an_sm() -> None:
+    verdict, text = said(explanation(launch(threads=256)), "block size: occupancy")
+    assert verdict is OK
+    assert text == "an SM has slots for 32 blocks, and 8 of 256 threads are enough for its 2048"
+
+
+def test_bytes_in_flight_that_the_code_does_not_decide() -> None:
+    """Little's law asks for 21 KiB: what lies on either side of it is no verdict."""
+    for low, high, verdict in ((8, 32, AdviceVerdict.UNKNOWN), (22, 64, OK), (12, 20, TRY), (4, 8, PROBLEM)):
+        bounds = (low * 1024.0, high * 1024.0)
+        one = replace(launch(), under_way=UnderWay(16 * 1024.0, False, 2048.0, 8, bounds))
+        found = explanation(one)
+        assert said(found, "bytes in flight")[0] is verdict, bounds
+        customary = [line for line in advise(found) if line.name == "bytes in flight, CUB's"]
+        assert [line.verdict for line in customary] == ([TRY] if high < 48 else [])
+    few = launch(threads=64, registers=255, code=facts())  # few warps
+    one = replace(few, under_way=UnderWay(30 * 1024.0, False, 256.0, 8, (15 * 1024.0, 60 * 1024.0)))
+    assert "bytes are under way" not in said(explanation(one), "resident warps")[1]
 
 
 def test_blocks_that_leave_a_rest() -> None:

@@ -457,13 +457,122 @@ def test_any_graph_can_be_walked() -> None:
         found = loops(code)
         way = walk(code, found).blocks
         assert way[0] == 0
+        assert len(set(way)) == len(way)
         for here, there in pairwise(way):
-            assert there in code.blocks[here].successors
+            gone_round = [loop for loop in found if here in loop.blocks and there not in loop.blocks]
+            assert there in code.blocks[here].successors or any(
+                loop.header in code.blocks[here].successors
+                and any(there in code.blocks[number].successors for number in loop.blocks)
+                for loop in gone_round
+            )
         for loop in found:
             assert loop.header in loop.blocks
 
 
+PERSISTENT = """__shared__ int tile; float s = 0;
+for (;;) {
+    if (threadIdx.x == 0) tile = atomicAdd(next, 1);
+    __syncthreads();
+    if (tile * 256 >= n) return;
+    int i = tile * 256 + threadIdx.x;
+    for (int k = 0; k < n; k += 4) s += a[i + k] * a[i + k + n];
+    out[i] = s + a[i + 5 * n];
+    __syncthreads();
+}"""
+
+
+def test_a_loop_that_is_left_in_its_middle_is_gone_through() -> None:
+    found = kernel("const float* a, float* out, int n, int* next", PERSISTENT)
+    assert found.walk.count(Kind.GLOBAL_LOAD) == found.whole.count(Kind.GLOBAL_LOAD) >= 3
+    assert found.walk.count(Kind.GLOBAL_STORE) == 1
+    assert [loop.depth for loop in found.loops][:2] == [1, 2]
+
+
+def test_a_way_that_ends_in_a_trap_is_not_the_main_path() -> None:
+    found = by_hand(
+        """ld.global.b32 %r1, [%rd1]; ld.global.b32 %r3, [%rd1+4]; setp.eq.b32 %p1, %r1, %r3; @%p1 bra BAD;
+        st.global.b32 [%rd2], %r1; st.global.b32 [%rd2+4], %r1; st.global.b32 [%rd2+8], %r1; ret;
+        BAD: trap;"""
+    )
+    assert found.walk.count(Kind.GLOBAL_STORE) == 3
+
+
+STENCIL = "int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y; float s = 0;" + "".join(
+    f" if (x + {dx} < w && y + {dy} < h) s += a[(y + {dy}) * w + x + {dx}];"
+    for dx in range(4)
+    for dy in range(4)
+)
+
+
+def test_loads_under_conditions_may_be_brought_together() -> None:
+    """PTX has each of 16 loads in a block of its own; the machine code has several of them under way."""
+    found = kernel("const float* a, float* out, int w, int h", f"{STENCIL} out[y * w + x] = s;")
+    assert found.walk.count(Kind.GLOBAL_LOAD) == 16
+    assert found.in_flight.load_bytes < found.in_flight.most_load_bytes == 16 * 4
+    straight = kernel("const float4* a, float4* out", "out[threadIdx.x] = a[threadIdx.x];")
+    seen = straight.in_flight
+    assert seen.least_load_bytes == seen.load_bytes == seen.most_load_bytes == 16
+
+
 # -- SASS
+
+SIDES = """
+.text.k:
+        /*0000*/                   ISETP.GE.AND P0, PT, R0, c[0x0][0x160], PT ;
+        /*0010*/               @P0 LDG.E R4, desc[UR4][R2.64] ;
+        /*0020*/              @!P0 LDG.E R5, desc[UR4][R2.64+0x1000] ;
+        /*0030*/              @!P0 LDG.E R6, desc[UR4][R2.64+0x2000] ;
+        /*0040*/                   ISETP.GE.AND P0, PT, R1, c[0x0][0x160], PT ;
+        /*0050*/               @P0 LDG.E R7, desc[UR4][R2.64+0x3000] ;
+        /*0060*/              @!P1 LDG.E R8, desc[UR4][R2.64+0x4000] ;
+        /*0070*/                   STG.E desc[UR4][R2.64], R8 ;
+        /*0080*/                   EXIT ;
+"""
+
+
+def test_of_two_sides_under_one_predicate_one_counts() -> None:
+    found = sass_facts(SIDES, "k")
+    assert (found.walk.count(Kind.GLOBAL_LOAD), found.whole.count(Kind.GLOBAL_LOAD)) == (4, 5)
+    assert found.in_flight.loads == 4 and found.in_flight.most_load_bytes == found.in_flight.load_bytes
+
+
+END_OF_AN_ARRAY = """
+.text.k:
+        /*0050*/                   ISETP.NE.AND P0, PT, R9, R2, PT ;
+        /*0060*/              @!P0 BRA `(.L_x_0) ;
+        /*00c0*/                   LDG.E R2, desc[UR4][R2.64] ;
+        /*00e0*/                   LDG.E R5, desc[UR4][R4.64] ;
+        /*0100*/                   HFMA2.MMA R9, R2, 1, 1, R5 ;
+        /*0110*/                   STG.E desc[UR4][R6.64], R9 ;
+        /*0120*/                   EXIT ;
+.L_x_0:
+        /*0170*/                   ISETP.GE.U32.AND P1, PT, R0.reuse, R5, PT ;
+        /*0180*/                   ISETP.GE.U32.AND P0, PT, R0, R3, PT ;
+        /*0190*/               @P1 BRA `(.L_x_2) ;
+        /*0200*/                   LDG.E.U16 R10, desc[UR4][R4.64] ;
+        /*0220*/                   LDG.E.U16 R11, desc[UR4][R6.64] ;
+.L_x_2:
+        /*0250*/               @P0 BRA `(.L_x_4) ;
+        /*02b0*/                   LDG.E R4, desc[UR4][R4.64] ;
+        /*02d0*/                   LDG.E R7, desc[UR4][R6.64] ;
+        /*02f0*/                   HADD2 R13, R4, R7 ;
+        /*0300*/                   STG.E desc[UR4][R8.64], R13 ;
+.L_x_4:
+        /*0320*/               @P1 EXIT ;
+        /*0350*/                   HADD2.F32 R10, -RZ, R10.H0_H0 ;
+        /*0360*/                   HADD2.F32 R11, -RZ, R11.H0_H0 ;
+        /*0370*/                   FADD R10, R10, R11 ;
+        /*03b0*/                   STG.E.U16 desc[UR4][R2.64], R10 ;
+        /*03c0*/                   EXIT ;
+"""
+
+
+def test_what_may_be_skipped_is_not_the_path_for_whole_tiles() -> None:
+    """The compiled end of an array of halves has more instructions that do something than its middle."""
+    found = sass_facts(END_OF_AN_ARRAY, "k")
+    assert counts(found.walk) == {("global load", 4): 2, ("global store", 4): 1}
+    assert found.in_flight.load_bytes == 8
+
 
 LISTING = """
 	.section	.text.other,"ax",@progbits

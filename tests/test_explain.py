@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
+from tests.test_kernel_file import GOOD, write
 from tuner.cli.commands.explain import explain
 from tuner.conditions import Calibration, Conditions, Mode
 from tuner.database.database import Database
@@ -89,6 +90,25 @@ def test_vector_add_fills_typical_cards(cc: int, blocks: int) -> None:
     in_flight = launch["code"]["ptx"]["in_flight"]
     threads = blocks * 256
     assert launch["bytes_in_flight"]["bytes"] == threads * in_flight["load_bytes"]
+
+
+def test_a_full_sm_takes_no_further_block() -> None:
+    text = run("vector_add", "--cc", "90", "--size", "n=2**28").output
+    assert "100 % occupancy" in text and "fewer" not in text and "less shared memory" not in text
+    row = next(line for line in text.splitlines() if line.startswith("threads "))
+    assert row.split() == ["threads", "8", "yes"]
+    assert "fewer" in run("gemm", "--cc", "90", "--config", MMA).output
+
+
+def test_a_kernel_goes_by_the_name_in_its_file(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD.replace('entry = "scale"', 'entry = "scale<2>"'))
+    (tmp_path / "scale.cu").write_text(
+        "template <int F> __global__ void scale(const float* x, float* y, float a, float* p, int n, long long m) {\n"
+        "    y[blockIdx.x] = F * a * x[blockIdx.x];\n}\n"
+    )
+    (launch,) = data(str(path), "--cc", "90")["launches"]
+    assert launch["name"] == "scale<2>" and launch["entry"].startswith("_Z5scale")
+    assert "--- launch: scale<2>\n" in run(str(path), "--cc", "90").output
 
 
 @pytest.mark.parametrize("name", builtin_kernels())

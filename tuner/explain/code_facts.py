@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tuner.explain.hot_path import InFlight, walk
+from tuner.explain.hot_path import InFlight, one_side, walk
 from tuner.explain.instructions import GLOBAL, MEMORY, Code, Instruction, Kind, loops
 from tuner.explain.ptx import parse_ptx
 from tuner.explain.sass import parse_sass
@@ -110,20 +110,21 @@ def sass_facts(text: str, entry: str) -> CodeFacts:
 
 def _facts(language: str, code: Code, *, strides_over_grid: bool = False) -> CodeFacts:
     every = loops(code)
-    way = walk(code, every)
+    taken = one_side(code)
+    way = walk(taken, every)
     # Where the copy engine works, warps have roles of their own, and no single way goes through all of them.
     kept = set(way.blocks)
     shown = every if way.in_flight.bulk else [loop for loop in every if loop.header in kept]
     parts = [
         LoopPart(
-            loop.depth, _part(code.instructions(loop.blocks if way.in_flight.bulk else loop.blocks & kept))
+            loop.depth, _part(taken.instructions(loop.blocks if way.in_flight.bulk else loop.blocks & kept))
         )
         for loop in shown
     ]
     return CodeFacts(
         language,
         _part(code.instructions()),
-        _part(code.instructions(way.blocks)),
+        _part(taken.instructions(way.blocks)),
         tuple(loop for loop in parts if loop.part.accesses or loop.part.matrix or loop.part.float),
         way.in_flight,
         strides_over_grid,

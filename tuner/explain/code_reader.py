@@ -26,6 +26,8 @@ MAX_TEXT_BYTES = 16 << 20
 class LaunchCode:
     """What was compiled for one launch."""
 
+    name: str
+    """Of the kernel, as its file has it."""
     entry: str
     """Its name in the cubin."""
     resources: Resources
@@ -106,4 +108,6 @@ def _read_launch(listing: LaunchListing) -> LaunchCode:
 
     ptx = read("PTX", listing.ptx, ptx_facts)
     sass = read("SASS", listing.sass, sass_facts)
-    return LaunchCode(listing.entry, listing.resources, listing.barriers, ptx, sass, tuple(notes))
+    return LaunchCode(
+        listing.name, listing.entry, listing.resources, listing.barriers, ptx, sass, tuple(notes)
+    )

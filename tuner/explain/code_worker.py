@@ -38,7 +38,9 @@ def listings(request: ListingRequest) -> Listings:
             raise SourceRejected(log) from None
         sass, note = _disassembled(compiled, request.nvdisasm)
         launches.append(
-            LaunchListing(compiled.entry, compiled.ptx, sass, note, compiled.resources, compiled.barriers)
+            LaunchListing(
+                entry, compiled.entry, compiled.ptx, sass, note, compiled.resources, compiled.barriers
+            )
         )
     return Listings(tuple(launches))
 

@@ -35,13 +35,28 @@ class UnderWay:
     threads: float
     """Resident on an SM, on average where the grid is too small to fill it."""
     of_a_thread: int
+    bounds: tuple[float, float] | None = None
+    """The least and the most that it may be, where the compiler will still arrange the instructions (PTX)."""
+
+    @property
+    def least(self) -> float:
+        """Bytes that are surely under way."""
+        return self.bounds[0] if self.bounds else self.bytes
+
+    @property
+    def most(self) -> float:
+        """Bytes that may be under way."""
+        return self.bounds[1] if self.bounds else self.bytes
 
 
 @dataclass(frozen=True)
 class LaunchExplanation:
     """What is known of one launch without running it."""
 
+    name: str
+    """Of the kernel, as its file has it."""
     entry: str
+    """Its name in the cubin, which is mangled where C++ overloads it."""
     launch: Launch
     resources: Resources
     barriers: int
@@ -147,6 +162,7 @@ def _launch(gpu: Gpu, launch: Launch, code: LaunchCode) -> LaunchExplanation:
     )
     waves = Waves(math.prod(launch.grid), fit.active_blocks, gpu.sm_count)
     return LaunchExplanation(
+        code.name,
         code.entry,
         launch,
         replace(resources, active_blocks=fit.active_blocks),
@@ -169,9 +185,14 @@ def _under_way(
     blocks = min(float(waves.per_sm), waves.blocks / waves.sm_count)
     threads = blocks * launch.threads
     in_flight = facts.in_flight
-    loads = min(in_flight.load_bytes, REGISTER_BYTES * registers) if registers else in_flight.load_bytes
-    of_a_thread = max(loads, in_flight.copy_bytes * in_flight.groups)
-    total, at_most = threads * of_a_thread, False
+    held = REGISTER_BYTES * registers if registers else math.inf
+    copies = in_flight.copy_bytes * in_flight.groups
+    of_a_thread = max(int(min(in_flight.load_bytes, held)), copies)
+    total = threads * of_a_thread
     if in_flight.bulk and blocks * shared >= total:
-        total, at_most = blocks * shared, True
-    return UnderWay(total, at_most, threads, of_a_thread)
+        return UnderWay(blocks * shared, True, threads, of_a_thread)
+    bounds = None
+    if in_flight.least_load_bytes < in_flight.most_load_bytes:
+        least = min(max(in_flight.least_load_bytes, copies), of_a_thread)
+        bounds = threads * least, threads * max(min(in_flight.most_load_bytes, held), of_a_thread)
+    return UnderWay(total, False, threads, of_a_thread, bounds)

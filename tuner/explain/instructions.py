@@ -73,6 +73,8 @@ class Instruction:
     """Whether what follows is reached only by a jump."""
     groups: int = 0
     """Of a wait: groups of asynchronous copies that may be under way after it."""
+    guard: str = ""
+    """The predicate before it, with a ``!`` if it runs where that is false."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def show_explanation(report: ExplanationReport) -> None:
         name = (
             f"launch {number} of {len(explanation.launches)}" if len(explanation.launches) > 1 else "launch"
         )
-        click.echo(f"\n--- {name}: {printable(launch.entry)}")
+        click.echo(f"\n--- {name}: {printable(launch.name)}")
         tables.show_pairs(_launch(explanation, launch))
         click.echo()
         tables.show(
@@ -197,6 +197,9 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
         yield "bytes in flight", f"none by loads, by the {facts.language}"
         return
     yield "bytes in flight", f"{have}: {how}, by the {facts.language}"
+    if under_way.bounds:
+        ends = " to ".join(map(size_text, under_way.bounds))
+        yield "  once compiled", f"{ends} an SM: the compiler will still arrange what the PTX says"
     least_bytes, most_bytes = explanation.wanted_bytes
     if least_bytes:
         ends = " to ".join(f"{ns:.0f}" for ns in LATENCY_NS)
@@ -219,7 +222,10 @@ def _limits(launch: LaunchExplanation) -> Iterator[tuple[object, ...]]:
     fit = launch.occupancy
     for limit in fit.limits:
         binds = limit.blocks == fit.active_blocks
-        yield _limit_name(limit), limit.blocks, "yes" if binds else "", one_more((limit,)) if binds else ""
+        more = (
+            one_more((limit,)) if binds and fit.fraction < 1 else ""
+        )  # with all warps resident none is gained
+        yield _limit_name(limit), limit.blocks, "yes" if binds else "", more
 
 
 def _limit_name(limit: Limit) -> str:

@@ -58,6 +58,7 @@ def _launch_as_json(launch: LaunchExplanation) -> dict[str, Any]:
     fit, plan = launch.occupancy, launch.launch
     return {
         "entry": launch.entry,
+        "name": launch.name,
         **picked(plan, "grid block cluster carveout"),
         **vars(launch.resources),
         "barriers": launch.barriers,

@@ -69,6 +69,7 @@ def _instruction(predicate: str, opcode: str, rest: str) -> Instruction:
         targets=tuple(_TARGET.findall(rest)) if jumps or word == "CALL" else (),
         ends=(jumps or word in ("EXIT", "RET")) and not guard and not (jumps and reads),
         groups=_groups(rest) if kind is Kind.WAIT else 0,
+        guard=predicate,
     )  # fmt: skip
 
 

@@ -23,6 +23,8 @@ class ListingRequest(Record, frozen=True):
 class LaunchListing(Record, frozen=True):
     """The code of one launch."""
 
+    name: str
+    """Of the kernel, as its file has it."""
     entry: str
     """Its name in the cubin."""
     ptx: str
