@@ -19,9 +19,12 @@ from tuner.export import cpp
 from tuner.export.header import MARK, render_header
 from tuner.export.needs import KernelFiles, Needs, no_files
 from tuner.formats.files import new_file
-from tuner.kernel.load import read_kernel
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel, read_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial, Value
+from tuner.space.space import SearchSpace
+from tuner.space.validity import invalid_reason
 
 GPP = shutil.which("g++")
 NVCC = shutil.which("nvcc")
@@ -74,6 +77,20 @@ FALLBACKS = {"gemm": DEFAULT, "vector_add": DEFAULT}
 needs_gpp = pytest.mark.skipif(GPP is None, reason="needs g++")
 
 
+class AnySize(KernelFiles):
+    """Kernels whose configurations are valid for every size."""
+
+    def conditions(self, run: Run, configuration: Configuration) -> list[str]:
+        return []
+
+
+class NotBelow512(KernelFiles):
+    """A default that needs a size of 512, and tuned configurations of which nothing is said."""
+
+    def conditions(self, run: Run, configuration: Configuration) -> list[str] | None:
+        return ["(p.m >= 512LL)"] if configuration.variant == "mma" else None
+
+
 def compile_cpp(folder: Path, *lines: str, flags: list[str] = FLAGS) -> None:
     source = folder / "use.cpp"
     source.write_text("\n".join([*lines, "int main() { return 0; }", ""]))
@@ -85,7 +102,8 @@ def compile_cpp(folder: Path, *lines: str, flags: list[str] = FLAGS) -> None:
 
 @needs_gpp
 def test_the_header_selects_and_says_how_well(tmp_path: Path) -> None:
-    (tmp_path / "tuned.hpp").write_text(render_header(WINNERS, FALLBACKS))
+    files = AnySize(no_files)
+    (tmp_path / "tuned.hpp").write_text(render_header(WINNERS, FALLBACKS, files=files))
     problem = "gemm::Problem{{{0}, {0}, {0}, gemm::layout_option::{1}, gemm::Types::{2}}}"
     half, single = "float16_accumulate_float32", "float32"
     cases = [
@@ -127,6 +145,94 @@ def test_the_header_selects_and_says_how_well(tmp_path: Path) -> None:
         "static_assert(far_off.match == Match::exact);",
     ]
     compile_cpp(tmp_path, *lines, flags=[*FLAGS, "-Wshadow", "-Wconversion", "-I", str(tmp_path)])
+
+
+@needs_gpp
+def test_what_fits_no_size_gives_way_to_the_default_of_its_kind(tmp_path: Path) -> None:
+    """Without the kernel's file a configuration is valid where it was tuned."""
+    default = Configuration.of("mma", {"block_m": 192})
+    text = render_header(
+        WINNERS[:1], FALLBACKS, defaults={WINNERS[0].id: default}, files=NotBelow512(no_files)
+    )
+    (tmp_path / "tuned.hpp").write_text(text)
+    problem = "{{{0}, {0}, {0}, gemm::layout_option::nn, gemm::Types::float16_accumulate_float32}}"
+    lines = ['#include "tuned.hpp"', "using namespace kernel_tune;"]
+    for number, (cc, size, match, variant) in enumerate(
+        [(90, 4096, "exact", "tiled"), (90, 512, "fallback", "mma"), (90, 511, "fallback", "naive"),
+         (80, 4096, "fallback", "naive")]
+    ):  # fmt: skip
+        lines.append(f"constexpr auto s{number} = gemm::select({cc}, {problem.format(size)});")
+        lines.append(f'static_assert(s{number}.match == Match::{match}, "{number}");')
+        lines.append(f"static_assert(s{number}.configuration.variant == gemm::Variant::{variant});")
+    compile_cpp(tmp_path, *lines, flags=[*FLAGS, "-I", str(tmp_path)])
+
+
+@needs_gpp
+@pytest.mark.parametrize("name", ["gemm", "reduce"])
+def test_the_header_knows_for_which_sizes_a_configuration_is_valid(name: str, tmp_path: Path) -> None:
+    kernel, chance = load_kernel(name), random.Random(name)
+    small = kernel.problem(sizes=dict.fromkeys(kernel.sizes, 1024))
+    gpu = ARCHITECTURES[90]
+    space = SearchSpace.from_kernel(kernel, small, gpu)
+    per_variant = [
+        variant.configuration(chance.randrange(len(variant))) for variant in space.variants for _ in "123"
+    ]
+    configurations = list(dict.fromkeys(per_variant))
+    winners = [
+        replace(make({}, 1, gpu=gpu), id=i, run=replace(make({}, 1).run, problem=small, gpu=gpu),
+                winner=replace(make({}, 1).winner, configuration=configuration))
+        for i, configuration in enumerate(configurations)
+    ]  # fmt: skip
+    files = KernelFiles(lambda run: kernel)
+    text = render_header(winners, {name: configurations[0]}, files=files)
+    assert "does not say more" not in text
+    values = [
+        1,
+        7,
+        8,
+        64,
+        100,
+        1000,
+        1024,
+        4095,
+        4096,
+        50257,
+        1 << 20,
+        (1 << 31) - 1,
+        1 << 31,
+        1 << 40,
+    ]
+    problems = [small] + [
+        kernel.problem(sizes={size: chance.choice(values) for size in kernel.sizes}) for _ in range(200)
+    ]
+    (tmp_path / "tuned.hpp").write_text(text)
+    ours = ", ".join(f"{{{', '.join(map(str, p.sizes.values()))}}}" for p in problems)
+    (tmp_path / "use.cpp").write_text(
+        f"""#include "tuned.hpp"
+#include <cstdio>
+using namespace kernel_tune::{name};
+int main() {{
+    const long long problems[][{len(kernel.sizes)}] = {{{ours}}};
+    for (const auto& sizes : problems) {{
+        Problem p = all_entries[0].problem;
+        {" ".join(f"p.{size} = sizes[{i}];" for i, size in enumerate(kernel.sizes))}
+        for (int entry = 0; entry < {len(configurations)}; ++entry) std::putchar(detail::valid(entry, p) ? '1' : '0');
+    }}
+}}
+"""
+    )
+    program = str(tmp_path / "use")
+    subprocess.run(
+        ["g++", *FLAGS, "-Wconversion", "-O0", "-o", program, str(tmp_path / "use.cpp")], check=True
+    )
+    said = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    expected = "".join(
+        "10"[bool(invalid_reason(kernel, problem, gpu, configuration))]
+        for problem in problems
+        for configuration in configurations
+    )
+    assert said == expected
+    assert 0.05 < said.count("1") / len(said) < 0.95
 
 
 @needs_gpp
@@ -383,7 +489,7 @@ def hostile_option(chance: random.Random) -> Any:
 TOKEN = re.compile(
     r"""\#(?:ifndef|define|endif)\b|//[^\n]*|"[A-Za-z0-9 ._,:;()+=/@#*<>!-]*"|"""
     r"""[A-Za-z_][A-Za-z0-9_]*|[0-9]+(?:\.[0-9])?(?:e[0-9])?"""
-    r"""|::|<=|\+\+|&&|\|\||%(?= bytes)|[{}()\[\];,:<>=!*&?.+/-]|\n|\s"""
+    r"""|::|<=|\+\+|&&|\|\||%(?= bytes| b )|[{}()\[\];,:<>=!*&?.+/-]|\n|\s"""
 )
 
 

@@ -62,6 +62,7 @@ def export(
         refuse_namesakes(exportable)
         chosen, several = latest_mode(exportable)
         fallbacks = {stored.run.problem.kernel: default_of(database, stored) for stored in reversed(chosen)}
+        defaults = {stored.id: default for stored in chosen if (default := _tuned_against(database, stored))}
         otherwise = [] if chosen else database.winners(replace(filters, mode="", regime="")).rows
     for line in winners.damaged:
         click.echo(f"left out: {printable(line)}", err=True)
@@ -76,7 +77,7 @@ def export(
             f"{several} of {len(chosen)} problems were tuned in several modes: took the last; --mode names one",
             err=True,
         )
-    text = render_header(chosen, fallbacks, namespace, KernelFiles(kernel_of))
+    text = render_header(chosen, fallbacks, namespace, KernelFiles(kernel_of), defaults)
     if str(output) == "-":
         click.echo(text, nl=False)
         return
@@ -119,6 +120,12 @@ def _remedy(kernel: str, replayed: bool, otherwise: Sequence[StoredWinner]) -> s
         timed = otherwise[0].run.conditions
         more = f", or take what there is with --mode {timed.mode} --regime {timed.regime}"
     return f"find one with: tune --kernel {kernel or 'gemm'}{more}"
+
+
+def _tuned_against(database: Database, stored: StoredWinner) -> Configuration | None:
+    """Return the default configuration of a winner's problem, which its run has tried."""
+    trial_id = stored.winner.default_trial_id
+    return None if trial_id is None else database.trial(trial_id).trial.configuration
 
 
 def default_of(database: Database, stored: StoredWinner) -> Configuration:

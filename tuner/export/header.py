@@ -16,7 +16,7 @@ from tuner.database.records import StoredWinner
 from tuner.errors import DatabaseError
 from tuner.export import cpp
 from tuner.export.needs import KernelFiles, Needs, no_files
-from tuner.model import Configuration, Problem, Value, digest
+from tuner.model import Configuration, Problem, Value, canonical_json, digest
 from tuner.report.tables import duration, speedup
 
 MARK = "// Written by tune export"
@@ -124,6 +124,7 @@ class _Kernel:
         name: str,
         winners: list[StoredWinner],
         fallback: Configuration,
+        defaults: Mapping[int, Configuration],
         files: KernelFiles,
     ) -> None:
         self.name = cpp.identifier(name, "the kernel")
@@ -133,7 +134,12 @@ class _Kernel:
         needs = [files.needs(stored.run, fallback) for stored in winners]
         self.fallback_alignment = max(one.alignment for one in needs)
         self.fallback_zeroed = max(one.zeroed_bytes for one in needs)
-        configurations = [*(stored.winner.configuration for stored in winners), fallback]
+        self.defaults = _distinct_defaults(winners, defaults)
+        configurations = [
+            *(stored.winner.configuration for stored in winners),
+            *(configuration for _, configuration in self.defaults),
+            fallback,
+        ]
         self.sizes = [cpp.identifier(n, "the size") for n in _ordered(n for p in problems for n in p.sizes)]
         self.options = _fields("option", [p.options for p in problems], optional=False, elements=elements)
         self.types = sorted({_types_name(problem) for problem in problems})
@@ -185,6 +191,9 @@ class _Kernel:
             entries.append(
                 {
                     "name": name,
+                    "of": f"entries::{name}",
+                    "tuned": "true",
+                    "conditions": files.conditions(run, stored.winner.configuration),
                     "cc": cc,
                     "device": cpp.string(run.gpu.name),
                     "problem": self.problem(problem),
@@ -195,7 +204,35 @@ class _Kernel:
                     "comments": [cpp.comment(line) for line in (*_origin(stored), *_needs_lines(needs))],
                 }
             )
-        return entries
+        return [*entries, *(self._default(stored, default, files) for stored, default in self.defaults)]
+
+    def _default(self, stored: StoredWinner, default: Configuration, files: KernelFiles) -> dict[str, Any]:
+        """Return the entry of the configuration that the tuner itself would take without having searched."""
+        run, needs = stored.run, files.needs(stored.run, default)
+        return {
+            "of": f"Configuration{{{self.configuration(default)}}}",
+            "tuned": "false",
+            "conditions": files.conditions(run, default),
+            "cc": cpp.integer(run.gpu.cc, "the compute capability"),
+            "device": cpp.string(run.gpu.name),
+            "problem": self.problem(run.problem),
+            "replayed": "false",
+            "alignment": needs.alignment,
+            "zeroed": cpp.integer(needs.zeroed_bytes, "the scratch memory"),
+        }
+
+
+def _distinct_defaults(
+    winners: Sequence[StoredWinner], defaults: Mapping[int, Configuration]
+) -> list[tuple[StoredWinner, Configuration]]:
+    """Return each default configuration once for a kind of problem and compute capability, with a winner of it."""
+    distinct: dict[str, tuple[StoredWinner, Configuration]] = {}
+    for stored in winners:
+        if stored.id in defaults:
+            problem, default = stored.run.problem, defaults[stored.id]
+            kind = canonical_json([stored.run.gpu.cc, problem.dtypes, problem.options, default.key])
+            distinct.setdefault(kind, (stored, default))
+    return list(distinct.values())
 
 
 def _fields(
@@ -282,14 +319,16 @@ def render_header(
     fallbacks: Mapping[str, Configuration],
     namespace: str = cpp.NAMESPACE,
     files: KernelFiles | None = None,
+    defaults: Mapping[int, Configuration] | None = None,
 ) -> str:
     """Return the header's text.
 
     Args:
         winners: what to export, one for each problem and GPU; comments say how each was timed.
-        fallbacks: the configuration of each kernel for a problem that does not match.
+        fallbacks: the configuration of each kernel for a compute capability without a winner.
         namespace: around all of it.
-        files: the kernels' files, for what the launches need of their caller.
+        files: the kernels' files, for what the launches need of their caller, and what sizes they are valid for.
+        defaults: by a winner's number the configuration that the tuner takes for its problem without a search.
 
     Raises:
         DatabaseError: a name or value that a header cannot hold.
@@ -299,7 +338,7 @@ def render_header(
     )
     files = files or KernelFiles(no_files)
     kernels = [
-        _Kernel(name, list(group), fallbacks[name], files)
+        _Kernel(name, list(group), fallbacks[name], defaults or {}, files)
         for name, group in groupby(ordered, key=lambda stored: stored.run.problem.kernel)
     ]
     cpp.identifier(namespace, "the namespace")

@@ -1,5 +1,5 @@
 """What a winner's launches need of their caller beyond parameters: aligned tensors, memory that starts as zeros,
-clusters, a table of cluster numbers."""
+clusters, a table of cluster numbers; and for which sizes it is valid."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuner.errors import TunerError
+from tuner.export.conditions import conditions_of
 from tuner.kernel.plan import ALIGNMENT, make_plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Run
@@ -52,9 +53,7 @@ class KernelFiles:
 
     def needs(self, run: Run, configuration: Configuration) -> Needs:
         """Return what the kernel's file says; if it no longer has the configuration, the most careful needs."""
-        kernel = self._kernel(run)
-        variant = kernel.variants.get(configuration.variant) if kernel is not None else None
-        if kernel is None or variant is None or variant.parameters.keys() != configuration.values.keys():
+        if (kernel := self._kernel_with(run, configuration)) is None:
             return Needs()
         try:
             plan = make_plan(kernel, run.problem, run.gpu, configuration)
@@ -69,10 +68,26 @@ class KernelFiles:
             alignment, zeroed, exact=True, clusters=clusters, ordered_clusters=ordered, resident=resident
         )
 
+    def conditions(self, run: Run, configuration: Configuration) -> list[str] | None:
+        """Return when a configuration is valid for another size, as C++; None where that is not known."""
+        if (kernel := self._kernel_with(run, configuration)) is None:
+            return None
+        return conditions_of(kernel, run.problem, run.gpu, configuration)
+
     def elements(self, run: Run) -> frozenset[str]:
         """Return the options that are element expressions."""
         kernel = self._kernel(run)
         return frozenset(kernel.elements) if kernel is not None else frozenset()
+
+    def _kernel_with(self, run: Run, configuration: Configuration) -> KernelSpec | None:
+        """Return a run's kernel if it has the configuration."""
+        kernel = self._kernel(run)
+        variant = kernel.variants.get(configuration.variant) if kernel is not None else None
+        return (
+            kernel
+            if variant is not None and variant.parameters.keys() == configuration.values.keys()
+            else None
+        )
 
     def _kernel(self, run: Run) -> KernelSpec | None:
         key = (run.problem.kernel, run.kernel_file)

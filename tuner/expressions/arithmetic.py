@@ -52,6 +52,11 @@ class Expression:
         return f"Expression({self.text!r})"
 
     @property
+    def tree(self) -> ast.expr:
+        """The checked syntax tree."""
+        return self._body
+
+    @property
     def canonical(self) -> str:
         """The text without what does not count: white space, and parentheses that change nothing."""
         return ast.unparse(self._body)
