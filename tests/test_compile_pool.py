@@ -22,7 +22,7 @@ from tuner.model import Configuration, Status
 from tuner.protocol.compilation import Compilation, RenderRequest
 
 GPU = ARCHITECTURES[90]
-GREEDY = "// {{ 'a' * 10 ** 11 }}\n"
+GREEDY = "// {{ 'a' | center(10 ** 11) }}\n"
 
 
 def plain(fault: str = "ok", items: int = 1) -> Configuration:

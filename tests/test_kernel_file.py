@@ -416,7 +416,7 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "unknown filter in an entry": (
         'entry = "scale"',
         'entry = "scale<{{ input | ctype }}>"',
-        ("entry", "No filter named 'ctype'"),
+        ("entry", "there is no filter 'ctype'"),
     ),
     "entry that is no template": ('entry = "scale"', 'entry = "scale<{{ n >"', ("launches[0]", "entry")),
     "choices in order": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,21 @@ def test_templates_cannot_reach_python(text: str, tmp_path: Path) -> None:
 
 def test_runaway_output_is_refused(tmp_path: Path) -> None:
     assert "limit" in refusal(tmp_path, "{{ 'x' * " + str(MAX_SOURCE_BYTES + 1) + " }}")
+
+
+@pytest.mark.parametrize(
+    "text", ["{{ 'x' * 10 ** 12 }}", "{{ 10 ** 12 * 'x' }}", "{{ [1] * 10 ** 12 }}", "{{ 10 ** (10 ** 12) }}"]
+)
+def test_operators_stay_within_the_limit(text: str, tmp_path: Path) -> None:
+    assert "limit" in refusal(tmp_path, text)
+
+
+def test_a_kernel_with_a_huge_entry_is_read_at_once(tmp_path: Path) -> None:
+    """Jinja's compiler computes constants; reading a file must not."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    kernel = kernel_with(tmp_path, "int a;", entry="k{{ 'a' | center(10 ** 9) }}")
+    assert kernel.variants["v"].launches[0].entry.startswith("k{{")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
 def test_template_that_includes_itself_is_refused(tmp_path: Path) -> None:

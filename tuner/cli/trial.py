@@ -80,6 +80,8 @@ def _recomputed(stored: StoredTrial, db: Path) -> details.Launches:
         ]  # templates may never end: not the sources
     except TunerError as error:
         return details.Launches((), f"not known: {error.problem}")
+    except MemoryError:
+        return details.Launches((), "not known: out of memory while rendering the names of the kernels")
     return details.Launches(tuple(zip(entries, plan.launches, strict=True)), "; ".join(chosen.notes))
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from jinja2 import meta
+from jinja2 import nodes
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tuner import paths
@@ -67,9 +68,33 @@ def _of_element(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return apply
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, in which repeating and powers stay within the length of a source, also in constants."""
+
+    intercepted_binops = frozenset(("*", "**"))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Return what an operator gives.
+
+        Raises:
+            TemplateRuntimeError: that is too long.
+        """
+        length = 0
+        if operator == "**" and isinstance(left, int) and isinstance(right, int):
+            length = left.bit_length() * right
+        for many, of in ((left, right), (right, left)):
+            if operator == "*" and isinstance(many, int) and isinstance(of, (str, list, tuple)):
+                length = many * len(of)
+        if length > MAX_SOURCE_BYTES:
+            raise jinja2.TemplateRuntimeError(
+                f"the limit of {operator} is {MAX_SOURCE_BYTES} characters or bits"
+            )
+        return super().call_binop(context, operator, left, right)
+
+
 @functools.lru_cache(maxsize=16)
 def _environment(folder: Path, marked: bool = False) -> jinja2.Environment:
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Sandbox(
         loader=jinja2.FileSystemLoader([folder, paths.templates()]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -120,15 +145,25 @@ def context(problem: Problem, gpu: Gpu, parameters: Mapping[str, Value]) -> dict
 def undeclared_names(text: str, folder: Path) -> set[str]:
     """Return the names that a template uses and does not define itself.
 
+    The template is parsed, not compiled: Jinja's compiler computes constants, such as ``'a' * 10 ** 10``, and so does
+    ``jinja2.meta``.
+
     Raises:
-        KernelError: the text is not a template.
+        KernelError: the text is not a template, or uses a filter or test that there is not.
     """
     environment = _environment(folder)
     try:
-        environment.from_string(text)  # also finds filters that do not exist
-        return meta.find_undeclared_variables(environment.parse(text))
+        tree = environment.parse(text)
     except jinja2.TemplateError as error:
         raise KernelError(str(error.message)) from None
+    for kind, there in ((nodes.Filter, environment.filters), (nodes.Test, environment.tests)):
+        for node in tree.find_all(kind):
+            if node.name not in there:
+                raise KernelError(f"there is no {kind.__name__.lower()} {node.name!r}")
+    names = list(tree.find_all(nodes.Name))
+    defined = {name.name for name in names if name.ctx != "load"}
+    defined |= {macro.name for macro in tree.find_all(nodes.Macro)}
+    return {name.name for name in names} - defined - environment.globals.keys()
 
 
 def render_launch(
