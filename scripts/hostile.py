@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -111,8 +112,9 @@ def _serve(cases: list[tuple[str, int]], seed: str, work: Path, start: Path, onl
             try:
                 for record in _case(kind, number, seed, folder, streams, start, only):
                     out.write(f"{json.dumps(record)}\n")
-            except Exception as error:  # noqa: BLE001 - the other cases are worth having
-                failed = {"case": f"{kind} {number}", "kind": "(the case)", "problems": [f"case: {error!r}"]}
+            except Exception:  # noqa: BLE001 - the other cases are worth having
+                why = f"case: {traceback.format_exc()[-600:]}"
+                failed = {"case": f"{kind} {number}", "kind": "(the case)", "problems": [why]}
                 out.write(f"{json.dumps(failed)}\n")
             out.flush()
             if len(cases) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import time
 from contextlib import closing
@@ -146,3 +147,27 @@ def test_a_problem_whose_sizes_are_no_numbers_is_a_finding(path: Path, size: obj
         assert any("cannot be read" in problem for problem in database.check().problems)
         with pytest.raises(DatabaseError, match="cannot be read"):
             database.run("a" * 32)
+
+
+OF_OTHER_TYPES = [
+    ("runs", "versions", "true"),
+    ("runs", "versions", '{"nvrtc": 13}'),
+    ("runs", "calibration", '{"noise": 5}'),
+    ("runs", "calibration", '{"noise": {"cold, rested": "x"}}'),
+    ("runs", "narrowing", '{"variants": 5}'),
+    ("runs", "narrowing", '{"fixed": {"a": 5}}'),
+    ("runs", "gpu", '{"name": "NVIDIA H200", "cc": 90, "sm_count": "many"}'),
+    ("trials", "tags", '{"a": 1}'),
+    ("trials", "verification", '{"passed": "yes", "worst_ratio": 0, "norm_error": 0}'),
+    ("trials", "created_at", "yesterday"),
+    ("winners", "race", "[]"),
+    ("winners", "created_at", ""),
+]
+
+
+@pytest.mark.parametrize(("table", "column", "text"), OF_OTHER_TYPES)
+def test_a_cell_of_another_type_is_a_finding(path: Path, table: str, column: str, text: str) -> None:
+    filled(path)
+    reseal(path, table, 1, **{column: text})
+    with Database.open(path, write=False) as database:
+        assert any(re.search("[1a] cannot be read", problem) for problem in database.check().problems)

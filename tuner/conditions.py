@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 
 class Mode(StrEnum):
     """What the caches hold when a timed kernel starts."""
@@ -110,5 +112,9 @@ class Calibration:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:
-        """Rebuild what :meth:`to_json` returned."""
-        return cls(**{**data, "notes": tuple(data["notes"])})
+        """Rebuild what :meth:`to_json` returned.
+
+        Raises:
+            ValueError: a value of another type, or no noise.
+        """
+        return msgspec.convert(data, cls)

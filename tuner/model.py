@@ -332,17 +332,12 @@ class RunOptions:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunOptions:
-        """Rebuild what :meth:`to_json` returned."""
-        return cls(
-            variants=tuple(data.get("variants", ())),
-            fixed={name: tuple(values) for name, values in data.get("fixed", {}).items()},
-            from_scratch=data.get("from_scratch", False),
-            stop_early=data.get("stop_early", False),
-            rules=tuple(data.get("rules", ())),
-            initial=data.get("seeds", "auto"),
-            max_error=data.get("max_error"),
-            truth=Problem.from_json(truth) if (truth := data.get("truth")) else None,
-        )
+        """Rebuild what :meth:`to_json` returned.
+
+        Raises:
+            ValueError: a value of another type.
+        """
+        return msgspec.convert({"initial" if name == "seeds" else name: data[name] for name in data}, cls)
 
 
 RENAMED_SAMPLERS = {"kriging": "gp-ei"}

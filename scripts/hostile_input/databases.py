@@ -24,6 +24,7 @@ from tuner.model import Problem
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
+NO_JSON = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 MISSING = "f" * 32
 PATHS = (
     "/etc/passwd", "/dev/zero", "/dev/stdin", "/dev/full", "/proc/self/environ", "/proc/self/mem", ".", "..", "/",
@@ -74,7 +75,7 @@ def write(folder: Path, start: Path, seed: str, number: int) -> str:
     for change in sorted(chosen, key=kinds.index):
         if change in ROWS:
             # A change before may have left no JSON for this one to change.
-            with edited(path, rng) as tables, suppress(ValueError, LookupError, TypeError, AttributeError):
+            with edited(path, rng) as tables, suppress(*NO_JSON):
                 change(tables, rng)
         elif change in SCHEMAS:
             with_schema(path, change, rng)
@@ -305,7 +306,7 @@ def huge_cells(tables: Tables, rng: random.Random) -> None:
 def huge_sources(tables: Tables, rng: random.Random) -> None:
     from tuner.model import digest
 
-    text = rng.choice(["x", "\x1b]0;", "/* ", "\n"]) * rng.choice([10**5, 4 * 10**6])
+    text = rng.choice(["x", "\x1b]0;", "/* ", "\n"]) * rng.choice([10**5, 2 * 10**6])
     tables["sources"].append({"digest": digest(text), "text": text})
     for row in tables["trials"]:
         row["source_digests"] = json.dumps([digest(text)] * rng.choice([1, 2, 20]))
@@ -328,8 +329,8 @@ def run_ids_of_any_kind(tables: Tables, rng: random.Random) -> None:
 
 
 ROWS: list[Callable[[Tables, random.Random], None]] = [
-    texts_of_any_kind, numbers_of_any_size, cells_of_other_types, json_of_other_shapes, json_of_no_writer,
+    many_rows, texts_of_any_kind, numbers_of_any_size, cells_of_other_types, json_of_other_shapes, json_of_no_writer,
     sample_bombs, names_of_any_kind, names_of_any_kind, sizes_of_any_kind, parameters_of_any_kind,
-    parameters_of_any_kind, references_astray, paths_astray, huge_cells, huge_sources, many_rows,
+    parameters_of_any_kind, references_astray, paths_astray, huge_cells, huge_sources,
     run_ids_of_any_kind,
 ]  # fmt: skip

@@ -184,7 +184,7 @@ def _write_csv(folder: Path, rng: random.Random) -> None:
         elif kind == 3:
             row.append(rng.choice(values.TEXTS))
         else:
-            rows.extend(rows[1:] * rng.choice([1, 1, 300]))
+            rows.extend(rows[1:] * rng.choice([1, 1, 20]))
     text = "\n".join(",".join(row) for row in rows)
     (folder / "f.csv").write_text(text, encoding="utf-8", errors="replace", newline="")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hostile_input.databases import NAME
-from hostile_input.runner import Command
+from hostile_input.runner import SQL_S, Command
 
 DB = ("--db", NAME)
 STATEMENTS = (
@@ -74,6 +74,11 @@ def _query(rng: random.Random) -> tuple[str, ...]:
     return ("query", *_filters(rng), *more, "--limit", rng.choice(["0", "5", "50"]))
 
 
+def _sql(rng: random.Random, *options: str) -> Command:
+    arguments = ("query", "--sql", rng.choice(STATEMENTS), *options, *DB)
+    return Command("query --sql", arguments, allowed_s=SQL_S)
+
+
 def _trial(rng: random.Random) -> str:
     return str(rng.choice([*range(1, 24), 10_000]))
 
@@ -105,8 +110,8 @@ COMMANDS: tuple[Command | Callable[[random.Random], Command], ...] = (
     lambda rng: _reading("query", *_query(rng)),
     lambda rng: _reading("query --json", *_query(rng), "--json"),
     lambda rng: _reading("query --csv", *_query(rng), "--csv"),
-    lambda rng: _reading("query --sql", "query", "--sql", rng.choice(STATEMENTS)),
-    lambda rng: _reading("query --sql", "query", "--sql", rng.choice(STATEMENTS), rng.choice(["--csv", "--json"])),
+    _sql,
+    lambda rng: _sql(rng, rng.choice(["--csv", "--json"])),
     lambda rng: _reading("trial", "trial", _trial(rng)),
     lambda rng: _reading("trial --json", "trial", _trial(rng), "--json"),
     lambda rng: _reading("trial --source", "trial", _trial(rng), rng.choice(["--source", "--log"])),

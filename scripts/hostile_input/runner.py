@@ -23,6 +23,8 @@ from pathlib import Path
 
 CPU_S = 5.0
 """Processor time that a command may take, its children's included."""
+SQL_S = 12.0
+"""The same for ``--sql``, which may take ten seconds."""
 COMPILING_S = 20.0
 """The same for one that compiles: a kernel of the user's own may be large."""
 KILL_S = 15.0
@@ -33,6 +35,8 @@ CHILD_RSS_BYTES = 1 << 30
 """The same for its compiling children, which have limits of their own."""
 ADDRESS_SPACE = 6 << 30
 """So that what fails does not take the machine with it."""
+HUGE = 1 << 30
+"""A longer file is not read: a journal can give a database terabytes that hold nothing."""
 MAX_ERROR = 2000
 """Characters of an error's line."""
 STATUSES = (0, 1, 2)
@@ -48,6 +52,8 @@ class Command:
     makes: tuple[str, ...] = ()
     """Files that it may make or change, relative to the folder."""
     compiles: bool = False
+    allowed_s: float = CPU_S
+    """Of processor time."""
 
 
 @dataclass
@@ -189,7 +195,7 @@ def snapshot(folder: Path) -> dict[str, tuple[str, str]]:
     for root, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(root) / name
-            if path.is_symlink() or not path.is_file():
+            if path.is_symlink() or not path.is_file() or path.stat().st_size > HUGE:
                 seen[str(path.relative_to(folder))] = ("other", "")
             else:
                 seen[str(path.relative_to(folder))] = ("file", hashlib.sha256(path.read_bytes()).hexdigest())
@@ -210,7 +216,7 @@ def run_and_check(
         say(f"signal: killed by {signal.Signals(-ended.status).name}")
     elif ended.status not in STATUSES:
         say(f"status: exit status {ended.status}")
-    allowed_s = COMPILING_S if command.compiles else CPU_S
+    allowed_s = COMPILING_S if command.compiles else command.allowed_s
     if ended.cpu_s > allowed_s:
         say(f"slow: {ended.cpu_s:.1f} s of processor time")
     if ended.rss_bytes > RSS_BYTES or (command.compiles and ended.child_rss_bytes > CHILD_RSS_BYTES):

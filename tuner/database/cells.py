@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
+import msgspec
+
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.model import Configuration, Value, Verification, canonical_json, digest
 from tuner.stats import outlier_count
@@ -122,9 +124,18 @@ def _refuse_constant(text: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def from_json(text: str) -> Any:
-    """Read JSON text as strictly as it was written."""
-    return _DECODER.decode(text)
+def from_json(text: str, kind: Any = Any) -> Any:
+    """Read JSON text as strictly as it was written.
+
+    Args:
+        text: JSON.
+        kind: the type that it should have, as ``msgspec.convert`` takes it.
+
+    Raises:
+        ValueError: it is no JSON, or of another type.
+    """
+    data = _DECODER.decode(text)
+    return data if kind is Any else msgspec.convert(data, kind)
 
 
 def encode_samples(samples: Sequence[float]) -> bytes:
@@ -167,7 +178,7 @@ def _swapped(samples: array.array[float]) -> array.array[float]:
 
 def decode_tags(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the tags of a row."""
-    return tuple(str(tag) for tag in from_json(row["tags"]))
+    return tuple(from_json(row["tags"], list[str]))
 
 
 def decode_source_digests(row: Mapping[str, Any]) -> list[str]:
@@ -176,10 +187,17 @@ def decode_source_digests(row: Mapping[str, Any]) -> list[str]:
     Raises:
         ValueError: it is no list of texts.
     """
-    digests = from_json(row["source_digests"])
-    if not isinstance(digests, list) or not all(isinstance(one, str) for one in digests):
-        raise ValueError("its sources are no list")
-    return digests
+    return list(from_json(row["source_digests"], list[str]))
+
+
+def decode_time(row: Mapping[str, Any]) -> str:
+    """Return when a row was written, in ISO 8601.
+
+    Raises:
+        ValueError: it says something else.
+    """
+    datetime.fromisoformat(row["created_at"])
+    return str(row["created_at"])
 
 
 def encode_parameters(configuration: Configuration) -> str:
@@ -221,4 +239,4 @@ def decode_verification(text: str) -> Verification:
     data = from_json(text)
     numbers = ["worst_ratio", "norm_error", *(["true_error"] if data.get("true_error") is not None else [])]
     data.update({name: float(data[name]) for name in numbers})  # also "inf" and "nan"
-    return Verification(**data)
+    return msgspec.convert(data, Verification)

@@ -129,7 +129,7 @@ class Reader:
         """
         columns = "state, started_at, ended_at, stats"
         for row in self.rows_where("runs", "id = ?", run_id, columns=columns):
-            return {**row, "stats": self._or_damaged(partial(cells.from_json, row["stats"]))}
+            return {**row, "stats": self._or_damaged(partial(cells.from_json, row["stats"], dict[str, Any]))}
         raise self._no_run(run_id)
 
     def trials(self, run_id: str) -> list[Trial]:

@@ -63,7 +63,7 @@ def decode_run(row: Mapping[str, Any]) -> Run:
         return Run(
             row["id"], problem, gpu, row["device"], row["seed"], _sampler(row), row["trials_requested"],
             row["lookahead"], RunOptions.from_json(cells.from_json(row["narrowing"])), row["kernel_digest"],
-            row["kernel_file"], cells.from_json(row["versions"]), cells.decode_conditions(row),
+            row["kernel_file"], cells.from_json(row["versions"], dict[str, str]), cells.decode_conditions(row),
             cells.decode_calibration(row["calibration"]), row["computation"],
         )  # fmt: skip
 
@@ -128,7 +128,7 @@ def decode_trial(row: Mapping[str, Any], run: Run) -> StoredTrial:
             **{n: row[n] for n in (*same, *_TIMES)},
         )
         metrics = Metrics(**{name: row[name] for name in _METRICS})
-        return StoredTrial(trial, run, metrics, row["created_at"], row["outliers"])
+        return StoredTrial(trial, run, metrics, cells.decode_time(row), row["outliers"])
 
 
 def with_sources(stored: StoredTrial, sources: tuple[str, ...]) -> StoredTrial:
@@ -165,11 +165,17 @@ def decode_winner(row: Mapping[str, Any], stored: StoredTrial) -> StoredWinner:
             configuration=configuration,
             edges_verified=bool(row["edges_verified"]),
             exportable=bool(row["exportable"]),
-            race=cells.from_json(row["race"]),
+            race=cells.from_json(row["race"], dict[str, Any]),
             **{n: row[n] for n in (*plain, "verdict", "confirmed_ns", "reason")},
         )
         return StoredWinner(
-            row["id"], winner, stored.run, stored.trial, stored.metrics, row["created_at"], stored.outliers
+            row["id"],
+            winner,
+            stored.run,
+            stored.trial,
+            stored.metrics,
+            cells.decode_time(row),
+            stored.outliers,
         )
 
 
@@ -226,7 +232,7 @@ def decode_benchmark(row: Mapping[str, Any], winner_id: int | None) -> Benchmark
             winner_id=winner_id,
             samples_ns=cells.decode_samples(row["samples"], row["sample_count"]),
             tags=cells.decode_tags(row),
-            versions=cells.from_json(row["versions"]),
+            versions=cells.from_json(row["versions"], dict[str, str]),
             **{n: row[n] for n in (*same, *_TIMES, *_RATIOS)},
         )
 

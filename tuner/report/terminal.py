@@ -51,7 +51,7 @@ class EscapingStream:
 
     Args:
         below: what it writes to.
-        short: whether to leave out the middle of lines that nobody reads, for messages that quote a name or value.
+        short: whether to leave out the middle of very long lines, for messages that quote a name or value.
     """
 
     def __init__(self, below: TextIO, *, short: bool = False) -> None:
