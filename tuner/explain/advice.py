@@ -120,8 +120,8 @@ def _words(rule: str, gpu: Gpu, threads: int, registers: int, *, holds: bool) ->
             idle = -threads % WARP
             return f"{threads} threads leave {idle} lanes of the last warp idle, which cost registers and issue slots"
         case "occupancy" if holds:
-            enough = -(-most // threads)
-            return f"an SM has slots for {slots} blocks, and {enough} of {threads} threads are enough for its {most}"
+            needed = -(-most // threads)
+            return f"an SM has slots for {slots} blocks, and {needed} of {threads} threads are enough for its {most}"
         case "occupancy":
             return (
                 f"{slots} blocks, which is all that an SM has slots for, have only {slots * threads} of its {most} "
@@ -150,7 +150,7 @@ def _resident(explanation: Explanation, launch: LaunchExplanation) -> Advice:
     share = f"{fit.warps} of {fit.max_warps} warps are resident ({100 * fit.fraction:.0f} %)"
     if fit.fraction >= FEW_WARPS:
         return Advice("resident warps", OK, share, rule_of_thumb=True)
-    sufficient = launch.under_way is not None and launch.under_way.least >= explanation.wanted_bytes[0] > 0
+    sufficient = launch.under_way is not None and launch.under_way.low >= explanation.wanted_bytes[0] > 0
     if explanation.binding == "bandwidth" and sufficient:
         return Advice("resident warps", OK, f"{share}: few, but enough bytes are under way")
     reason = f"{share}; one more block needs {one_more(fit.limiters)}"
@@ -250,28 +250,28 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
         return
     have = f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} an SM"
     want = f"Little's law asks for {least_bytes / 1024:.0f} to {most_bytes / 1024:.0f} KiB"
-    if under_way.least >= least_bytes:
+    if under_way.low >= least_bytes:
         yield Advice("bytes in flight", OK, f"{have}; {want}")
-    elif under_way.most >= least_bytes:
+    elif under_way.high >= least_bytes:
         yield Advice(
             "bytes in flight",
             AdviceVerdict.UNKNOWN,
-            f"{have} as the PTX is written, and {size_text(under_way.least)} to {size_text(under_way.most)} as the "
+            f"{have} as the PTX is written, and {size_text(under_way.low)} to {size_text(under_way.high)} as the "
             f"compiler may arrange it; {want}; the SASS would tell: pip install nvidia-cuda-nvdisasm",
         )
     elif launch.waves.sms_used < explanation.gpu.sm_count:
         yield Advice("bytes in flight", PROBLEM, f"{have} on average: the grid is too small; {want}")
         return
     else:
-        verdict = PROBLEM if under_way.most < least_bytes / 2 else TRY
+        verdict = PROBLEM if under_way.high < least_bytes / 2 else TRY
         yield Advice(
             "bytes in flight",
             verdict,
             f"{have}; {want}: wider loads, more of them before the first use, or more resident threads",
         )
     customary = explanation.customary_bytes
-    short = under_way.most < customary
-    if not short and under_way.least < customary:
+    short = under_way.high < customary
+    if not short and under_way.low < customary:
         return
     yield Advice(
         "bytes in flight, CUB's",

@@ -39,12 +39,12 @@ class UnderWay:
     """The least and the most that it may be, where the compiler will still arrange the instructions (PTX)."""
 
     @property
-    def least(self) -> float:
+    def low(self) -> float:
         """Bytes that are surely under way."""
         return self.bounds[0] if self.bounds else self.bytes
 
     @property
-    def most(self) -> float:
+    def high(self) -> float:
         """Bytes that may be under way."""
         return self.bounds[1] if self.bounds else self.bytes
 
@@ -193,6 +193,6 @@ def _under_way(
         return UnderWay(blocks * shared, True, threads, of_a_thread)
     bounds = None
     if in_flight.least_load_bytes < in_flight.most_load_bytes:
-        least = min(max(in_flight.least_load_bytes, copies), of_a_thread)
-        bounds = threads * least, threads * max(min(in_flight.most_load_bytes, held), of_a_thread)
+        low = min(max(in_flight.least_load_bytes, copies), of_a_thread)
+        bounds = threads * low, threads * max(min(in_flight.most_load_bytes, held), of_a_thread)
     return UnderWay(total, False, threads, of_a_thread, bounds)
