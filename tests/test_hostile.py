@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -31,7 +33,8 @@ def refused() -> int:
 
 
 def kill() -> int:
-    os.abort()
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
 
 
 def spin() -> int:
@@ -101,3 +104,11 @@ def test_every_command_comes_with_every_change() -> None:
     }
     kinds = {kind for _, kind in pairs}
     assert len(pairs) == changes * len(kinds)
+
+
+def test_a_sample_of_the_campaign_passes() -> None:
+    script = Path(__file__).parents[1] / "scripts/hostile.py"
+    counts = ("--databases", "14", "--files", "20", "--seed", "sample", "--jobs", "2")
+    done = subprocess.run([sys.executable, script, *counts], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "62 commands" in done.stdout

@@ -52,8 +52,8 @@ class Command:
     makes: tuple[str, ...] = ()
     """Files that it may make or change, relative to the folder."""
     compiles: bool = False
-    allowed_s: float = CPU_S
-    """Of processor time."""
+    allowed_s: float = 0.0
+    """Of processor time, if it may take more than others."""
 
 
 @dataclass
@@ -216,7 +216,7 @@ def run_and_check(
         say(f"signal: killed by {signal.Signals(-ended.status).name}")
     elif ended.status not in STATUSES:
         say(f"status: exit status {ended.status}")
-    allowed_s = COMPILING_S if command.compiles else command.allowed_s
+    allowed_s = COMPILING_S if command.compiles else command.allowed_s or CPU_S
     if ended.cpu_s > allowed_s:
         say(f"slow: {ended.cpu_s:.1f} s of processor time")
     if ended.rss_bytes > RSS_BYTES or (command.compiles and ended.child_rss_bytes > CHILD_RSS_BYTES):
