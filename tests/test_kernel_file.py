@@ -633,9 +633,10 @@ VALUELESS: dict[str, tuple[str, str, str, str]] = {
 def test_what_has_no_value_names_its_file_and_key(case: str, tmp_path: Path) -> None:
     old, new, where, what = VALUELESS[case]
     assert old in GOOD
-    kernel, gpu = read_kernel(write(tmp_path, GOOD.replace(old, new, 1))), ARCHITECTURES[90]
-    problem = kernel.problem()
+    file, gpu = write(tmp_path, GOOD.replace(old, new, 1)), ARCHITECTURES[90]
     with pytest.raises(KernelError) as caught:
+        kernel = read_kernel(file)
+        problem = kernel.problem()
         space = SearchSpace.from_kernel(kernel, problem, gpu)
         settle_reference(kernel, problem, gpu)
         roof_of(kernel, problem, gpu)
@@ -644,6 +645,26 @@ def test_what_has_no_value_names_its_file_and_key(case: str, tmp_path: Path) -> 
     assert message.startswith(f"scale.toml: {where}")
     assert what in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("wrong", "where"),
+    [("'yes'", CONSTRAINT), ("2", CONSTRAINT), ("1 / 0", CONSTRAINT), ("0 / 0", "scalars: alpha: value")],
+)
+def test_constants_that_are_no_condition_or_number_are_refused_when_read(
+    wrong: str, where: str, tmp_path: Path
+) -> None:
+    right = "block_size <= n" if where == CONSTRAINT else "2.0"
+    text = GOOD.replace(right, wrong, 1)
+    with pytest.raises(KernelError, match=f"scale.toml: {where}"):
+        read_kernel(write(tmp_path, text))
+
+
+def test_an_axis_that_no_tensor_has_is_refused_when_read(tmp_path: Path) -> None:
+    text = GOOD.replace('numpy = "', 'numpy = "sum(x, axis=5) + ', 1)
+    assert text != GOOD
+    with pytest.raises(KernelError, match=r"scale.toml: reference: numpy .* names axis 5"):
+        read_kernel(write(tmp_path, text))
 
 
 def test_one_configuration_is_refused_like_all(tmp_path: Path) -> None:

@@ -54,6 +54,11 @@ def homeless() -> bool:
         return True
 
 
+def emulator() -> Path:
+    """Return the folder of the emulator's compiled part in the cache."""
+    return cache() / "emulator"
+
+
 def cubins() -> Path:
     """Return the folder of compiled kernels in the cache."""
     return cache() / "cubins"

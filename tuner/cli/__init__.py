@@ -51,6 +51,7 @@ COMMANDS = {
         "tuner.cli.commands.show:show",
         "Show a kernel's problem, variants, parameters and constraints.",
     ),
+    "check": ("tuner.cli.commands.check:check", "Look for mistakes in a kernel of your own, without a GPU."),
     "db": ("tuner.cli.commands.db:db", "Check, merge, back up or trim the database."),
     "doctor": (
         "tuner.cli.commands.doctor:doctor",

@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tuner import paths
 from tuner.emulator.source import for_host
 from tuner.kernel.launches import Launch, Plan
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.model import Configuration, Gpu, Problem, Value, digest
 
 FILES = ("cuda.hpp", "intrinsics.hpp", "machine.cpp", "include")
 COMPILER = shutil.which("g++")
@@ -119,7 +120,6 @@ class HostKernel:
         entry: the kernel's name, or a C++ name expression.
         folder: where it is built.
         include: folders of its own headers.
-        machine: what :func:`build_machine` has built; made for this process if it is not given.
 
     Raises:
         NotForHost: it does not compile.
@@ -131,7 +131,6 @@ class HostKernel:
         entry: str,
         folder: Path,
         include: Sequence[Path] = (),
-        machine: Path | None = None,
     ) -> None:
         text = (
             f'#include "cuda.hpp"\n{for_host(source)}\n'
@@ -140,9 +139,8 @@ class HostKernel:
         folder.mkdir(parents=True, exist_ok=True)
         file, library = folder / "kernel.cpp", folder / "kernel.so"
         file.write_text(text)
-        machine = machine or _machine()
-        folders = [f"-I{path}" for path in (machine, *include, machine / "include")]
-        _compile("-shared", *folders, "-o", library, file, machine / "machine.o")
+        folders = [f"-I{path}" for path in (machine(), *include, machine() / "include")]
+        _compile("-shared", *folders, "-o", library, file, machine() / "machine.o")
         self._library = ctypes.CDLL(str(library))
         self._library.launch.restype = ctypes.c_char_p
 
@@ -258,14 +256,31 @@ def _compile(*words: object) -> None:
 
 
 @functools.cache
-def _machine() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="emulator-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return build_machine(folder)
+def machine() -> Path:
+    """Return where the part that is the same for all kernels is compiled: in the cache, or if that cannot be, for now.
+
+    It takes three seconds, which is longer than any kernel does.
+    """
+    version = subprocess.run([str(COMPILER), "--version"], capture_output=True, text=True, check=False).stdout
+    files = sorted(path for path in Path(__file__).parent.rglob("*.[hc]*") if path.is_file())
+    kept = paths.emulator() / digest([version, *FLAGS, *(path.read_text() for path in files)])
+    if (kept / "machine.o").is_file():
+        return kept
+    try:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        built = _build_machine(Path(tempfile.mkdtemp(prefix="new-", dir=kept.parent)))
+    except OSError:  # a full or read-only disk
+        folder = Path(tempfile.mkdtemp(prefix="emulator-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return _build_machine(folder)
+    try:
+        return built.rename(kept)
+    except OSError:  # another process was faster
+        shutil.rmtree(built)
+        return kept
 
 
-def build_machine(folder: Path) -> Path:
-    """Compile what is the same for all kernels into a folder, and return that: it takes longer than any of them."""
+def _build_machine(folder: Path) -> Path:
     for name in FILES:
         source = Path(__file__).parent / name
         if source.is_dir():

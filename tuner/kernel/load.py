@@ -58,6 +58,15 @@ def load_kernel(name_or_file: str) -> KernelSpec:
         UsageError: there is no such kernel or file.
         KernelError: the file is wrong.
     """
+    return read_kernel(find_kernel(name_or_file))
+
+
+def find_kernel(name_or_file: str) -> Path:
+    """Return the file of a built-in kernel, or a user's.
+
+    Raises:
+        UsageError: there is no such kernel or file.
+    """
     if name_or_file.endswith(".toml") or "/" in name_or_file:
         path = Path(name_or_file).expanduser()
         if not path.is_file():
@@ -67,7 +76,7 @@ def load_kernel(name_or_file: str) -> KernelSpec:
         if name_or_file not in builtin_kernels():
             remedy = suggestion(name_or_file, builtin_kernels()) + ", or give the path of a .toml file"
             raise UsageError(f"no kernel named {name_or_file!r}", remedy)
-    return read_kernel(path.resolve())
+    return path.resolve()
 
 
 def read_kernel(path: Path) -> KernelSpec:
@@ -76,16 +85,33 @@ def read_kernel(path: Path) -> KernelSpec:
     Raises:
         KernelError: the file cannot be read, or is wrong.
     """
+    return kernel_of(path, read_data(path))
+
+
+def read_data(path: Path) -> dict[str, Any]:
+    """Return what a TOML file holds.
+
+    Raises:
+        KernelError: the file cannot be read, or is no TOML.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
         if len(raw) > MAX_FILE_BYTES:
             raise KernelError(f"{path}: too large", f"a kernel file has at most {MAX_FILE_BYTES} bytes")
-        data = tomllib.loads(raw.decode())
+        return tomllib.loads(raw.decode())
     except OSError as error:
         raise KernelError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise KernelError(f"{path}: not valid TOML: {error}") from None
+
+
+def kernel_of(path: Path, data: Mapping[str, Any]) -> KernelSpec:
+    """Return the kernel that a file's data describes.
+
+    Raises:
+        KernelError: it is wrong.
+    """
     return _kernel(path, Table(data, path.name), _digest(data))
 
 

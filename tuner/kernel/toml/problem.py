@@ -169,7 +169,9 @@ def _tensor(name: str, table: Table, names: Names) -> TensorSpec:
 
 def _scalar(name: str, table: Table, names: Names) -> ScalarSpec:
     kind = dtype(table, names.dtypes)
-    return table.done(ScalarSpec(identifier(table, name), kind, expression(table, "value", names)))
+    value = expression(table, "value", names)
+    _number(value)
+    return table.done(ScalarSpec(identifier(table, name), kind, value))
 
 
 def _check_elements(
@@ -261,6 +263,11 @@ def _numpy(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> dic
             table.fail(
                 f"numpy = {text!r} uses the tensor {name} as a bound, an axis or a shape",
                 "use sizes and whole numbers",
+            )
+        dimensions = max(len(tensor.shape) for tensor in tensors.values())
+        if (axis := arrays[output].last_axis) is not None and axis >= dimensions:
+            table.fail(
+                f"numpy = {text!r} names axis {axis}", f"no tensor has more than {dimensions} dimensions"
             )
         for name, compared in arrays[output].compared.items():
             _check_comparison(table, name, compared, names)

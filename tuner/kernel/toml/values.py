@@ -142,6 +142,14 @@ def optional(table: Table, key: str, names: Names) -> Expression | None:
     return expression(table, key, names) if table.has(key) else None
 
 
+def condition(table: Table, key: str, names: Names) -> Expression:
+    """Return an expression that is true or false; one without names is evaluated to find out."""
+    parsed = expression(table, key, names)
+    if not parsed.names and ((value := parsed.evaluate({})) not in (0, 1) or isinstance(value, str)):
+        table.fail(f"{key}: {parsed.text!r} is always {value!r}, and no condition", "write a comparison")
+    return parsed
+
+
 def problem_condition(table: Table, names: Names) -> Expression | None:
     """Return the condition ``when``, if there is one, of sizes, dtypes and options alone: no device decides it."""
     return (

@@ -17,6 +17,7 @@ from tuner.kernel.toml.values import (
     RESERVED,
     Names,
     choice,
+    condition,
     dtype,
     exists,
     expression,
@@ -69,9 +70,9 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
     unique(table, parameters, scratch, taken)
     reasons = table.table("constraints")
     compiled = replace(inner, extra=inner.extra | set(RESOURCE_NAMES))
-    constraints = tuple((reason, expression(reasons, reason, compiled)) for reason in list(reasons.data))
+    constraints = tuple((reason, condition(reasons, reason, compiled)) for reason in list(reasons.data))
     reasons = table.table("worthwhile")
-    pruning_rules = tuple((reason, expression(reasons, reason, inner)) for reason in list(reasons.data))
+    pruning_rules = tuple((reason, condition(reasons, reason, inner)) for reason in list(reasons.data))
     inner = replace(inner, arguments=names.arguments | set(scratch) | set(parameters))
     launches = tuple(read_launch(launch, folder, inner) for launch in table.tables("launches"))
     if not launches:

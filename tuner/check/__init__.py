@@ -1,0 +1,1 @@
+"""``tune check``: what is wrong with a kernel, found without a GPU."""

@@ -1,0 +1,57 @@
+"""Everything that is checked of a kernel's file, in order: each step needs what the ones before have chosen right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.check.compiling import check_compiling
+from tuner.check.conditions import check_conditions, check_plans, check_values
+from tuner.check.emulation import check_on_host, check_references
+from tuner.check.findings import Report
+from tuner.check.loading import load
+from tuner.check.references import check_reference
+from tuner.check.subjects import Sampling, check_problems, subjects
+from tuner.check.uses import check_uses
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What is checked, and with how many processes.
+
+    Attributes:
+        sampling: GPUs and configurations.
+        jobs: processes; None for one a core.
+        on_host: whether plain kernels are run on the CPU, too.
+    """
+
+    sampling: Sampling
+    jobs: int | None = None
+    on_host: bool = True
+
+
+def check_kernel(file: Path, checks: Checks) -> Report:
+    """Return what is wrong with a kernel's file.
+
+    Args:
+        file: the TOML file.
+        checks: what is checked.
+    """
+    kernel, report = load(file)
+    if kernel is None:
+        report.note("nothing was compiled: correct the file first")
+        return report
+    sampling = checks.sampling
+    check_values(kernel, sampling, report)
+    check_reference(kernel, sampling.gpus[0], report)
+    check_references(kernel, sampling.gpus[0], report)
+    check_uses(kernel, report)
+    chosen = subjects(kernel, sampling, report)
+    check_problems(kernel, sampling, chosen, report)
+    for subject in chosen:
+        check_conditions(kernel, subject, report)
+        check_plans(kernel, subject, report)
+    check_compiling(kernel, chosen, sampling, checks.jobs, report)
+    if checks.on_host:
+        check_on_host(kernel, chosen, sampling.gpus[0], checks.jobs, report)
+    return report

@@ -1,0 +1,199 @@
+"""Compile a sample of configurations, and compare what their launches pass with what the kernels take."""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner import paths
+from tuner.check.findings import Report
+from tuner.check.signatures import PlannedCall, check_signatures
+from tuner.check.subjects import Sampling, Subject
+from tuner.compile.pool import CompilePool
+from tuner.errors import TunerError
+from tuner.kernel.launches import Launch
+from tuner.kernel.plan import reference_launch
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import LaunchSpec
+from tuner.model import Configuration, Resources, Status
+from tuner.protocol.compilation import Compilation, RenderRequest
+
+_COMPILER_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?:catastrophic )?error: (?P<text>.*)")
+_TEMPLATE_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?P<text>.*)")
+REFERENCE = ("reference", "cuda")
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A configuration, or the CUDA reference, for a GPU."""
+
+    key: tuple[str | int, ...]
+    launches: tuple[LaunchSpec, ...]
+    request: RenderRequest
+    subject: Subject | None = None
+
+    def __str__(self) -> str:
+        what = "the CUDA reference" if self.request.reference else str(self.request.configuration)
+        return f"{what} on sm_{self.request.gpu.cc}"
+
+
+@dataclass
+class _Collected:
+    """What came back, in the order of the tasks."""
+
+    compilations: dict[int, Compilation] = field(default_factory=dict)
+    complete: threading.Event = field(default_factory=threading.Event)
+
+
+def check_compiling(
+    kernel: KernelSpec, chosen: Sequence[Subject], sampling: Sampling, jobs: int | None, report: Report
+) -> None:
+    """Report what does not compile, what fits on no SM, and arguments that do not fit parameters."""
+    tasks = [*_reference_tasks(kernel, sampling), *(task for one in chosen for task in _tasks(kernel, one))]
+    if not tasks:
+        return
+    with closing(CompilePool(jobs, paths.cubins())) as pool:
+        compilations = _compile(pool, tasks)
+        workers = pool.jobs
+    failures: dict[tuple[Path, int, str], list[_Task]] = defaultdict(list)
+    for task, compilation in zip(tasks, compilations, strict=True):
+        if compilation.status in (Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.COMPILE_OOM):
+            failures[_location(kernel, task, compilation, report)].append(task)
+    for (file, line, problem), failed in failures.items():
+        others = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        report.at(file, line, f"{problem} ({failed[0]}{others})")
+    results = list(zip(tasks, compilations, strict=True))
+    for subject in chosen:
+        _check_fit(kernel, subject, results, report)
+    calls = [call for task, compilation in results for call in _calls(kernel, task, compilation)]
+    check_signatures(kernel, calls, workers, report)
+    gpus = ", ".join(dict.fromkeys(f"sm_{task.request.gpu.cc}" for task in tasks))
+    report.done.append(f"{len(tasks)} compilations for {gpus}")
+
+
+def _reference_tasks(kernel: KernelSpec, sampling: Sampling) -> list[_Task]:
+    if kernel.reference.cuda is None or sampling.configurations == 0:
+        return []
+    none = Configuration("", ())
+    return [
+        _Task(
+            REFERENCE,
+            (kernel.reference.cuda,),
+            RenderRequest(kernel.file, kernel.problem(), gpu, none, reference=True),
+        )
+        for gpu in sampling.gpus
+    ]
+
+
+def _tasks(kernel: KernelSpec, subject: Subject) -> list[_Task]:
+    tasks = []
+    for gpu in subject.gpus:
+        for configuration in subject.configurations:
+            try:
+                launches = kernel.launches(subject.problem, gpu, configuration)
+            except TunerError:
+                continue  # its plan says so
+            request = RenderRequest(kernel.file, subject.problem, gpu, configuration)
+            key = ("variants", subject.variant.name, "launches", 0)
+            tasks.append(_Task(key, launches, request, subject))
+    return tasks
+
+
+def _compile(pool: CompilePool, tasks: Sequence[_Task]) -> list[Compilation]:
+    results = _Collected()
+
+    def take(number: int, compilation: Compilation) -> None:
+        results.compilations[number] = compilation
+        if len(results.compilations) == len(tasks):
+            results.complete.set()
+
+    for number, task in enumerate(tasks):
+        pool.submit(task.request, functools.partial(take, number))
+    results.complete.wait()
+    return [results.compilations[number] for number in range(len(tasks))]
+
+
+def _location(
+    kernel: KernelSpec, task: _Task, compilation: Compilation, report: Report
+) -> tuple[Path, int, str]:
+    """Return file, line and text of the first error: in a template where the compiler says so, else of the launch."""
+    number = max(0, min(len(compilation.sources), len(task.launches)) - 1)
+    launch = task.launches[number]
+    key = task.key if task.request.reference else (*task.key[:-1], _index(kernel, task, launch))
+    pattern = _COMPILER_ERROR if compilation.log else _TEMPLATE_ERROR
+    for line in (compilation.log or compilation.error).splitlines():
+        if match := pattern.match(line):
+            file = _file(kernel, launch, match["file"])
+            if file is not None:
+                return file, int(match["line"]), match["text"]
+            text = f"line {match['line']} of the rendered {launch.template.name}: {match['text']}"
+            return report.file, report.lines.line(key), text
+    return report.file, report.lines.line(key), compilation.error.removeprefix("error: ")
+
+
+def _index(kernel: KernelSpec, task: _Task, launch: LaunchSpec) -> int:
+    all_launches = kernel.variants[task.request.configuration.variant].launches
+    return next(number for number, one in enumerate(all_launches) if one is launch)
+
+
+def _file(kernel: KernelSpec, launch: LaunchSpec, name: str) -> Path | None:
+    """Return the file that a compiler or template engine means."""
+    folders = (launch.template.parent, kernel.folder, paths.templates(), *kernel.include)
+    for candidate in (launch.template, *(folder / name for folder in folders)):
+        if candidate.is_file() and (candidate.name == Path(name).name):
+            return candidate
+    return None
+
+
+def _check_fit(
+    kernel: KernelSpec, subject: Subject, results: Sequence[tuple[_Task, Compilation]], report: Report
+) -> None:
+    """Report a variant of which nothing fits on an SM, or whose constraints on the compiler's report exclude all."""
+    mine = [(task, compilation) for task, compilation in results if task.subject is subject]
+    key = ("variants", subject.variant.name)
+    unfit = [compilation for _, compilation in mine if compilation.status is Status.LAUNCH_ERROR]
+    if unfit and len(unfit) == len(mine):
+        report.add((*key, "launches", 0), unfit[0].error, "ask for fewer registers or less shared memory")
+    named = [
+        {
+            **kernel.environment(subject.problem, task.request.gpu),
+            **task.request.configuration.values,
+            **vars(Resources.of(compilation.resources)),
+        }
+        for task, compilation in mine
+        if compilation.status is Status.OK
+    ]
+    for reason, condition in subject.variant.constraints_after:
+        if named and not any(condition.holds(names) for names in named):
+            problem = f"none of {len(named)} compiled configurations meets {condition.text}"
+            report.add((*key, "constraints", reason), problem, "correct the constraint, or add values")
+
+
+def _calls(kernel: KernelSpec, task: _Task, compilation: Compilation) -> list[PlannedCall]:
+    """Return the launches of what was compiled, with their sources."""
+    if compilation.status is not Status.OK:
+        return []
+    if task.request.reference:
+        try:
+            reference = reference_launch(kernel, task.request.problem, task.request.gpu)
+        except TunerError:
+            return []
+        planned: tuple[Launch, ...] = (reference,) if reference is not None else ()
+    else:
+        planned = compilation.plan.launches if compilation.plan else ()
+    return [
+        PlannedCall(
+            task.key if task.request.reference else (*task.key[:-1], _index(kernel, task, spec)),
+            spec,
+            launch,
+            source,
+            task.request,
+        )
+        for spec, launch, source in zip(task.launches, planned, compilation.sources, strict=False)
+    ]

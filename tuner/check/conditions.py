@@ -1,0 +1,100 @@
+"""Whether the expressions of a kernel's file have values, and constraints are conditions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+
+from tuner.check.findings import Report
+from tuner.check.subjects import Sampling, Subject, problems, report_launch
+from tuner.errors import DivisionByZeroError, TunerError
+from tuner.expressions.arithmetic import Expression
+from tuner.kernel.plan import UnlaunchableError, make_plan, scalars_of, tensors_of
+from tuner.kernel.reference import settle_reference
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.tolerance import tolerance
+from tuner.kernel.variant_spec import VariantSpec
+from tuner.model import Configuration, Gpu, Problem
+
+COMBINATIONS = 64
+"""Combinations of parameter values, valid or not, for which constraints are evaluated."""
+
+
+def check_values(kernel: KernelSpec, sampling: Sampling, report: Report) -> None:
+    """Report shapes, scalars, work and tolerances without a value, for the default problem and all presets."""
+    gpu = sampling.gpus[0]
+    for key, problem in problems(kernel).items():
+        for check in (tensors_of, scalars_of, _check_work, _check_reference):
+            try:
+                check(kernel, problem, gpu)
+            except TunerError as error:
+                report.error(error, ("reference", "reduction") if check is _check_reference else key)
+
+
+def _check_work(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
+    names = kernel.environment(problem, gpu)
+    for expression, minimum in ((kernel.work.flops, 0.0), (kernel.work.bytes, 1.0)):
+        if (value := expression.number(names)) < minimum:
+            raise TunerError(
+                f"{expression.where}: {expression.text} = {value:g}", f"it is at least {minimum:g}"
+            )
+
+
+def _check_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
+    settled = settle_reference(kernel, problem, gpu)
+    for tensor in tensors_of(kernel, problem, gpu):
+        if tensor.role != "input":
+            tolerance(settled.reduction, settled.accumulate, tensor.dtype, settled.tolerance)
+
+
+def check_conditions(kernel: KernelSpec, subject: Subject, report: Report) -> None:
+    """Report conditions whose value is neither true nor false, or that fail for another reason than a division."""
+    variant = subject.variant
+    for gpu in subject.gpus[:1]:
+        environment = kernel.environment(subject.problem, gpu)
+        conditions = [
+            *((("constraints", reason), condition) for reason, condition in variant.constraints_before),
+            *((("worthwhile", reason), condition) for reason, condition in variant.pruning_rules),
+        ]
+        for key, condition in conditions:
+            for values in _combinations(variant, subject.configurations):
+                problem = _wrong_condition(condition, {**environment, **values})
+                if problem:
+                    report.add(("variants", variant.name, *key), problem, "write a comparison")
+                    break
+
+
+def _combinations(variant: VariantSpec, valid: Iterable[Configuration]) -> Iterable[Mapping[str, object]]:
+    draw = random.Random(0)
+    yield from (dict(configuration.values) for configuration in list(valid)[:COMBINATIONS])
+    for _ in range(COMBINATIONS):
+        yield {name: draw.choice(parameter.values) for name, parameter in variant.parameters.items()}
+
+
+def _wrong_condition(condition: Expression, names: Mapping[str, object]) -> str:
+    """Return what is wrong with a condition's value; empty if it is true or false."""
+    try:
+        value = condition.evaluate(names)
+    except DivisionByZeroError:
+        return ""
+    except TunerError as error:
+        return error.problem.removeprefix(f"{condition.where}: ")
+    if isinstance(value, str) or value not in (0, 1):
+        return f"{condition.text!r} is no condition: its value is {value!r}"
+    return ""
+
+
+def check_plans(kernel: KernelSpec, subject: Subject, report: Report) -> None:
+    """Report launches that have no plan: a grid of 0, an argument that is text. Beyond the GPU's limits is no fault."""
+    gpu = subject.gpus[0]
+    unlaunchable = 0
+    for configuration in subject.configurations:
+        try:
+            make_plan(kernel, subject.problem, gpu, configuration)
+        except UnlaunchableError:
+            unlaunchable += 1
+        except TunerError:
+            report_launch(kernel, subject.problem, gpu, configuration, report)
+    if unlaunchable and unlaunchable == len(subject.configurations):
+        what = f"none of {unlaunchable} configurations can be launched: "
+        report_launch(kernel, subject.problem, gpu, subject.configurations[-1], report, what)

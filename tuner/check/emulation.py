@@ -1,0 +1,212 @@
+"""Evaluate references and run plain kernels on the CPU, each in a child that can be killed."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tuner.check.findings import Report
+from tuner.check.subjects import Subject
+from tuner.emulator.host import COMPILER, machine
+from tuner.errors import TunerError
+from tuner.kernel.plan import make_plan, tensors_of
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Gpu, Problem
+from tuner.processes import Child, ChildDied, UnsendableError
+from tuner.protocol.host_runs import HOST_RUNS, HostRequest, HostResult
+from tuner.space.edge_sizes import tile_edge_problems
+from tuner.space.validity import invalid_reason
+
+CONFIGURATIONS = 3
+"""Of each variant that are run on the CPU: the default and others of the sample."""
+PROBLEMS = 4
+"""For each of them; half a second or so each, most of it the C++ compiler's."""
+MAX_ELEMENTS = 1 << 17
+MAX_FLOPS = 1 << 24
+MAX_THREADS = 1 << 17
+"""Of all launches together: that many take a second."""
+FEW_SMS = 3
+"""So that persistent blocks have several tiles."""
+DEADLINE_S = 180.0
+"""For one result: its CPU time has a limit of its own, and other programs may want the processors."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a child is asked, and the key of the file that its faults belong to."""
+
+    key: tuple[str | int, ...]
+    what: str
+    request: HostRequest
+
+
+def check_references(kernel: KernelSpec, gpu: Gpu, report: Report) -> None:
+    """Report a NumPy or Python reference that has no value, for each dtype and option."""
+    if not kernel.reference.numpy and kernel.reference.python is None:
+        return
+    request = HostRequest(kernel.file, gpu, tuple(_choices(kernel)), Path(), reference_only=True)
+    table = "numpy" if kernel.reference.numpy else "python"
+    run = _Run(("reference", table), "the reference", request)
+    _report(run, _ask(run), report, set())
+
+
+def _choices(kernel: KernelSpec) -> Iterator[Problem]:
+    """Return the default problem in each dtype of each role, and with each value of each option."""
+    yield kernel.problem()
+    for role, choices in kernel.dtypes.items():
+        for dtype in choices[1:] if isinstance(choices, tuple) else ():
+            yield kernel.problem(dtypes={role: dtype})
+    for option, values in kernel.options.items():
+        for value in values[1:]:
+            yield kernel.problem(options={option: value})
+
+
+def check_on_host(
+    kernel: KernelSpec, chosen: Sequence[Subject], gpu: Gpu, jobs: int | None, report: Report
+) -> None:
+    """Report what goes wrong where kernels run on the CPU: wrong results, accesses beside arrays, endless waits."""
+    if COMPILER is None:
+        report.note("nothing was run on the CPU: there is no g++")
+        return
+    with tempfile.TemporaryDirectory(prefix="kernel-tune-") as name:
+        folder = Path(name)
+        machine()  # or each child would build it
+        runs = [*_reference_runs(kernel, gpu, folder)]
+        for subject in chosen:
+            runs += _runs(kernel, subject, folder / subject.variant.name)
+        jobs = jobs or len(os.sched_getaffinity(0))
+        with ThreadPoolExecutor(jobs) as threads:
+            outcomes = list(threads.map(lambda run: _ask(run, jobs), runs))
+    reported: set[tuple[str | int, ...]] = set()
+    for run, outcome in zip(runs, outcomes, strict=True):
+        _report(run, outcome, report, reported)
+    sizes = [outcome.count for outcome in outcomes if outcome.count]
+    report.done.append(f"{len(sizes)} kernels run on the CPU at {sum(sizes)} sizes in all")
+
+
+def _reference_runs(kernel: KernelSpec, gpu: Gpu, folder: Path) -> Iterator[_Run]:
+    """Return the run of a CUDA reference: at primes, and at lengths that are multiples of 64."""
+    if kernel.reference.cuda is None:
+        return
+    problems = [
+        problem
+        for lengths in ((1,) * len(kernel.sizes), (7, 11, 13, 17, 19, 23), (64, 128, 192, 256, 320, 384))
+        for problem in [kernel.problem(dict(zip(kernel.sizes, lengths, strict=False)))]
+        if _is_small(kernel, problem, gpu)
+    ]
+    request = HostRequest(kernel.file, gpu, tuple(problems), folder / "reference")
+    yield _Run(("reference", "cuda"), "the CUDA reference", request)
+
+
+def _runs(kernel: KernelSpec, subject: Subject, folder: Path) -> Iterator[_Run]:
+    gpu = subject.gpus[0]
+    step = max(1, (len(subject.configurations) - 1) // max(1, CONFIGURATIONS - 1))
+    for number, configuration in enumerate(subject.configurations[::step][:CONFIGURATIONS]):
+        smaller = replace(gpu, sm_count=FEW_SMS)
+        for one in (smaller, gpu):
+            candidates = tile_edge_problems(subject.problem, configuration)
+            small = [
+                problem
+                for problem in candidates
+                if _is_small(kernel, problem, one, configuration)
+                and not invalid_reason(kernel, problem, one, configuration)
+            ]
+            if small:
+                # Spread over the list: it begins with sizes of 1, and multiples of 8 are at its end.
+                problems = tuple(small[:: max(1, len(small) // PROBLEMS)][:PROBLEMS])
+                request = HostRequest(
+                    kernel.file, one, problems, folder / str(number), configuration=configuration
+                )
+                yield _Run(("variants", subject.variant.name), str(configuration), request)
+                break
+
+
+def _is_small(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration | None = None
+) -> bool:
+    """Return whether a problem is soon computed on a CPU; False also where the configuration is not for it."""
+    try:
+        if configuration is not None:
+            launches = make_plan(kernel, problem, gpu, configuration).launches
+            if sum(launch.threads * math.prod(launch.grid) for launch in launches) > MAX_THREADS:
+                return False
+        elements = sum(tensor.count for tensor in tensors_of(kernel, problem, gpu))
+        flops = kernel.work.flops.number(kernel.environment(problem, gpu))
+    except TunerError:
+        return False
+    return elements <= MAX_ELEMENTS and flops <= MAX_FLOPS
+
+
+@dataclass
+class _Outcome:
+    """What a child has said."""
+
+    count: int = 0
+    """Problems that were right."""
+    faults: list[TunerError] = field(default_factory=list)
+    note: str = ""
+
+
+def _ask(run: _Run, children: int = 1) -> _Outcome:
+    """Ask a child, and return what it says until it stops or is stopped."""
+    outcome = _Outcome()
+    child = Child("tuner.check.host_worker", HOST_RUNS, [str(children)])
+    try:
+        child.send(run.request)
+        for problem in run.request.problems:
+            result = child.receive(DEADLINE_S)
+            if result is None:
+                outcome.note = f"{run.what} gave no answer after {DEADLINE_S:g} s on the CPU, at {problem}"
+                break
+            if result.unsuitable:
+                outcome.note = f"{_variant(run)} was not run on the CPU: {_reason(result.unsuitable)}"
+                break
+            if result.fault:
+                outcome.faults.append(_fault(run, result))
+                if not run.request.reference_only:
+                    break
+            else:
+                outcome.count += 1
+    except ChildDied as death:
+        late = "SIGXCPU" in death.reason
+        how = "does not end" if late else f"died ({death.reason})"
+        sizes = " ".join(f"{n}={v}" for n, v in run.request.problems[outcome.count].sizes.items())
+        remedy = "look for an endless loop" if late else ""
+        outcome.faults.append(TunerError(f"{run.what} {how} on the CPU, at {sizes}", remedy))
+    except UnsendableError as error:
+        outcome.note = str(error)
+    finally:
+        child.kill()
+    return outcome
+
+
+def _report(run: _Run, outcome: _Outcome, report: Report, reported: set[tuple[str | int, ...]]) -> None:
+    """Report what a child has said; of a variant's configurations the first that is wrong."""
+    if outcome.note:
+        report.note(outcome.note)
+    if run.key in reported:
+        return
+    for fault in outcome.faults:
+        report.error(fault, run.key)
+        reported.add(run.key)
+
+
+def _fault(run: _Run, result: HostResult) -> TunerError:
+    as_ = f", as {run.what} runs on the CPU" if run.request.configuration is not None else ""
+    return TunerError(f"{result.fault}{as_}", result.remedy)
+
+
+def _variant(run: _Run) -> str:
+    return str(run.key[-1]) if run.key[0] == "variants" else run.what
+
+
+def _reason(text: str) -> str:
+    """Return the first error of a C++ compiler, or another reason."""
+    error = re.search(r"(?:fatal )?error: (.*)", text)
+    return f"the emulator lacks what it needs ({error[1]})" if error else text.splitlines()[0]

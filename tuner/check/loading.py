@@ -1,0 +1,65 @@
+"""Load a kernel's file and find as many of its errors as can be told apart, not only the first."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+from tuner.check.findings import Report
+from tuner.check.toml_lines import TomlLines
+from tuner.errors import KernelError
+from tuner.kernel.load import kernel_of, read_data
+from tuner.kernel.spec import KernelSpec
+
+MOST_ERRORS = 20
+"""Errors looked for: each costs another reading of the file."""
+REMOVABLE = ("variants", "ladder", "seeds", "baselines", "heuristics")
+"""Tables without whose parts the rest of a file still makes sense."""
+
+
+def load(file: Path) -> tuple[KernelSpec | None, Report]:
+    """Return a kernel, or None where its file has errors, and a report with those.
+
+    After an error in a part that the rest can do without, the file is read again without that part.
+    """
+    try:
+        data = read_data(file)
+    except KernelError as error:
+        report = Report(file, TomlLines("", {}))
+        line = re.search(r"\(at line (\d+)", error.problem)
+        report.at(file, int(line[1]) if line else 1, error.problem.removeprefix(f"{file}: "), error.remedy)
+        return None, report
+    report = Report(file, TomlLines(file.read_text(), data))
+    left = copy.deepcopy(data)
+    for _ in range(MOST_ERRORS):
+        try:
+            kernel = kernel_of(file, left)
+            break
+        except KernelError as error:
+            report.error(error)
+            if not _without(left, error.problem):
+                return None, report
+    else:
+        return None, report
+    return (None if report.findings else kernel), report
+
+
+def _without(data: MutableMapping[str, Any], problem: str) -> bool:
+    """Remove the part of a file that an error names, and what refers to it; False if it is needed."""
+    table, _, rest = problem.partition(".toml: ")[2].partition(": ")
+    table, name = re.sub(r"\[\d+\]$", "", table), rest.partition(": ")[0]
+    if table not in REMOVABLE or table not in data:
+        return False
+    if table != "variants":
+        del data[table]
+        return True
+    variants = data["variants"]
+    if name not in variants or len(variants) == 1:
+        return False
+    del variants[name]
+    for other in ("ladder", "seeds", "heuristics"):
+        data.pop(other, None)
+    return True

@@ -1,0 +1,72 @@
+"""``tune check``: mistakes of a kernel's file, one line each."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from tuner.check.check import Checks, check_kernel
+from tuner.check.findings import Report
+from tuner.check.subjects import Sampling
+from tuner.errors import UsageError
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import find_kernel
+from tuner.report.tables import say, show_json
+
+MISTAKES = 1
+"""Exit status where something is wrong with the kernel."""
+
+
+def check(
+    kernel_name: str,
+    ccs: tuple[int, ...],
+    configurations: str,
+    cpu: bool,
+    jobs: int | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Check a kernel and print what is count."""
+    began = time.monotonic()
+    for cc in ccs:
+        if cc not in ARCHITECTURES:
+            choices = ", ".join(map(str, ARCHITECTURES))
+            raise UsageError(f"no compute capability {cc}", f"choose from: {choices}")
+    gpus = tuple(ARCHITECTURES[cc] for cc in dict.fromkeys(ccs))
+    sampling = Sampling(gpus, _count(configurations), seed)
+    report = check_kernel(find_kernel(kernel_name), Checks(sampling, jobs, cpu))
+    if as_json:
+        show_json(_as_json(report))
+    else:
+        for finding in report.sorted:
+            click.echo(str(finding))
+        for note in report.notes:
+            say(f"note: {note}")
+        count = f"{len(report.findings)} finding{'' if len(report.findings) == 1 else 's'}"
+        say(f"{count} in {'; '.join([*report.done, f'{time.monotonic() - began:.0f} s'])}")
+    if report.findings:
+        sys.exit(MISTAKES)
+
+
+def _count(text: str) -> int | None:
+    """Return a number of configurations; None for all."""
+    if text == "all":
+        return None
+    if not text.isdecimal() or len(text) > 9:
+        raise UsageError(f"--configurations {text!r}", "give a number, or all")
+    return int(text)
+
+
+def _as_json(report: Report) -> dict[str, Any]:
+    return {
+        "file": str(report.file),
+        "findings": [
+            {"file": str(one.file), "line": one.line, "problem": one.problem, "remedy": one.remedy}
+            for one in report.sorted
+        ],
+        "notes": report.notes,
+        "done": report.done,
+    }
