@@ -145,8 +145,8 @@ class Queries(EarlierRuns):
         done, size = 0, limit if limit > 0 else -1
         while True:
             with self.explained():
-                found = self.connection.execute(statement, (*values, size, done))
-                numbers = array.array("q", (row[0] for row in found))
+                result = self.connection.execute(statement, (*values, size, done))
+                numbers = array.array("q", (row[0] for row in result))
             yield from numbers
             if size < 0 or len(numbers) < size:
                 return
@@ -178,14 +178,14 @@ class Queries(EarlierRuns):
             current: tells whether a winner's kernel is still what it was: such a one goes before the others.
         """
         where, values = filters.where()
-        found = self.select(
+        keys = self.select(
             "SELECT t.id, t.problem_key, t.gpu_name, t.mode, t.regime, "
             "CASE r.computation WHEN '' THEN r.kernel_digest ELSE r.computation END AS computed "
             f"FROM runs r CROSS JOIN winners t ON t.run_id = r.id WHERE {where} ORDER BY {_WINNERS_ORDER}",
             *values,
         )
         groups: dict[tuple[str, ...], list[int]] = {}
-        for number, *key in (tuple(row.values()) for row in found):
+        for number, *key in (tuple(row.values()) for row in keys):
             groups.setdefault(tuple(key), []).append(number)
         damaged: list[str] = []
         best = (self._best_of(numbers, current, damaged) for numbers in groups.values())
