@@ -6,13 +6,19 @@ import json
 import os
 import re
 import sqlite3
+import subprocess
+import sys
 import time
+import tracemalloc
+import zlib
 from contextlib import closing
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tests.stored import PROBLEM, filled
+from tests.stored import PROBLEM, filled, make_run, make_trial
 from tests.test_database_files import refused
 from tuner.database import cells
 from tuner.database.database import Database
@@ -171,3 +177,87 @@ def test_a_cell_of_another_type_is_a_finding(path: Path, table: str, column: str
     reseal(path, table, 1, **{column: text})
     with Database.open(path, write=False) as database:
         assert any(re.search("[1a] cannot be read", problem) for problem in database.check().problems)
+
+
+def resealed(path: Path, table: str, **changes: object) -> None:
+    """Change cells of all rows of a table, and give each the digest that fits."""
+    filled(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        for row in [dict(row) for row in connection.execute(f"SELECT * FROM {table}")]:
+            row |= changes
+            row["digest"] = cells.row_digest(table, row)
+            names = ", ".join(f"{name} = ?" for name in row)
+            connection.execute(f"UPDATE {table} SET {names} WHERE id = ?", (*row.values(), row["id"]))
+        connection.commit()
+
+
+def test_more_samples_than_any_timing_takes_are_not_decoded(path: Path) -> None:
+    count = 1 << 24
+    resealed(path, "trials", samples=zlib.compress(bytes(4 * count)), sample_count=count)
+    tracemalloc.start()
+    with Database.open(path, write=False) as database:
+        selection = database.query()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (selection.rows, len(selection.damaged)) == ([], 3)
+    assert peak < 20e6
+
+
+@pytest.mark.parametrize("column", ["configuration", "tags", "error", "verification"])
+def test_a_cell_longer_than_what_is_written_is_damage(path: Path, column: str) -> None:
+    resealed(path, "trials", **{column: '{"a": "' + "a" * (1 << 21) + '"}'})
+    with Database.open(path, write=False) as database:
+        selection = database.query()
+        assert (selection.rows, len(selection.damaged)) == ([], 3)
+
+
+def test_what_a_reader_would_refuse_is_not_written(path: Path) -> None:
+    filled(path)
+    run = make_run("b" * 32)
+    with Database.open(path) as database:
+        database.start_run(run)
+        for changes in ({"samples_ns": (1.0,) * 100_000}, {"tags": ("a" * (1 << 19),)}):
+            with pytest.raises(DatabaseError, match="too many"):
+                database.record(run.id, replace(make_trial(0), **changes))
+        database.record(run.id, replace(make_trial(0), error="a" * (1 << 21)))  # is cut off
+        assert database.check().problems == []
+
+
+def test_pages_that_are_each_others_children_do_not_hang_a_reader(path: Path) -> None:
+    """An interior page whose children are all one page has more rows with each level: here 100 ** 8 and more."""
+    filled(path)
+    with closing(sqlite3.connect(path)) as connection:
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'attempts'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    data = bytearray(path.read_bytes())
+    levels, children = 8, 100
+    chain = [root, *range(pages + 1, pages + levels + 1)]
+    data += bytes(size * levels)
+    for page, child in pairwise(chain):
+        cell = child.to_bytes(4, "big") + b"\x01"
+        ends = [size - len(cell) * (i + 1) for i in range(children)]
+        header = b"\x05\0\0" + children.to_bytes(2, "big") + ends[-1].to_bytes(2, "big") + b"\0"
+        pointers = b"".join(end.to_bytes(2, "big") for end in ends)
+        start = (page - 1) * size
+        front = header + child.to_bytes(4, "big") + pointers
+        data[start : start + size] = front + bytes(size - len(front) - len(cell) * children) + cell * children
+    leaf = (chain[-1] - 1) * size
+    record = bytes([8, 0, 0, 0, 0, 0, 0, 0])  # its header alone: every column is NULL
+    cell = bytes([len(record), 1]) + record
+    front = (
+        b"\x0d\0\0\0\x01"
+        + (size - len(cell)).to_bytes(2, "big")
+        + b"\0"
+        + (size - len(cell)).to_bytes(2, "big")
+    )
+    data[leaf : leaf + size] = front + bytes(size - len(front) - len(cell)) + cell
+    data[28:32] = (pages + levels).to_bytes(4, "big")
+    path.write_bytes(data)
+    code = "import sys; from tuner.database.database import Database\n"
+    code += "with Database.open(sys.argv[1], write=False) as d: d.select('SELECT count(number) FROM attempts NOT INDEXED')"
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60)
+    assert "DatabaseError" in done.stderr
+    with pytest.raises(DatabaseError, match="damaged"):
+        Database.open(path)

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from tuner.database.database import Database
-from tuner.database.records import Filters
 from tuner.errors import DatabaseError, UsageError
 from tuner.report.terminal import printable
 
@@ -19,9 +18,9 @@ def check(db: Path) -> None:
     click.echo(", ".join(f"{count} {table}" for table, count in result.rows.items()))
     for problem in result.problems:
         click.echo(printable(problem))
-    if result.problems:
+    if count := len(result.problems):
         raise DatabaseError(
-            f"{len(result.problems)} problems in {db}",
+            f"{count} problem{'s' if count > 1 else ''} in {db}",
             "best and export leave damaged rows out; restore a backup",
         )
     click.echo("no problems")
@@ -55,12 +54,11 @@ MIN_PREFIX = 4
 
 
 def _run_text(database: Database, run_id: str) -> str:
-    trials = database.query(Filters(run=run_id))
     try:
         problem = printable(database.run(run_id).problem)
     except DatabaseError:
         problem = "damaged"
-    return f"{problem}, {len(trials.rows) + len(trials.damaged)} trials"
+    return f"{problem}, {database.tables['trials'].count_where('run_id = ?', [run_id])} trials"
 
 
 def delete(run_id: str, yes: bool, db: Path) -> None:

@@ -15,7 +15,7 @@ STEPS = 1000
 """Instructions between two looks: some 20 us, against half a microsecond for the look."""
 SCHEMA_STEPS = 10_000
 """To read the schema and the version; ours takes 500."""
-LEAST_STEPS = 200_000_000
+LEAST_STEPS = 50_000_000
 STEPS_PER_BYTE = 10
 """Of a statement: a check of every row takes 1 for each byte of the file. Pages that name each other as children hold
 more rows than there are atoms, and are read for ever."""

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from tuner.conditions import Calibration, Conditions, Mode, Regime
+from tuner.errors import DatabaseError
 from tuner.model import Configuration, Value, Verification, canonical_json, digest
 from tuner.stats import outlier_count
 
@@ -23,6 +24,7 @@ MAX_SAMPLES = 1 << 16
 """More than any timing takes: a search takes 100, a benchmark some thousands. A hostile row holds no more."""
 MAX_CELL = 1 << 18
 """Characters of any other cell, and bytes: a configuration takes 1 KB, a GPU's limits 2 KB."""
+TOO_LONG = "store less"
 _LONG = {
     **dict.fromkeys(("error", "compile_log", "reason", "text"), MAX_TEXT),
     "samples": 4 * MAX_SAMPLES + 1024,  # what zlib makes of noise
@@ -66,10 +68,10 @@ def sealed(table: str, /, **row: Any) -> dict[str, Any]:
     """Return the row with its digest.
 
     Raises:
-        OverflowError: a cell is longer than a reader accepts.
+        DatabaseError: a cell is longer than a reader accepts.
     """
     if name := too_long(row):
-        raise OverflowError(f"{len(row[name])} characters are too many for the column {name}")
+        raise DatabaseError(f"{len(row[name])} characters are too many for the column {name}", TOO_LONG)
     return {**row, "digest": row_digest(table, row)}
 
 
@@ -142,10 +144,10 @@ def encode_samples(samples: Sequence[float]) -> bytes:
     """Return zlib of little-endian float32.
 
     Raises:
-        OverflowError: more than :data:`MAX_SAMPLES`.
+        DatabaseError: more than :data:`MAX_SAMPLES`.
     """
     if len(samples) > MAX_SAMPLES:
-        raise OverflowError(f"{len(samples)} samples are too many")
+        raise DatabaseError(f"{len(samples)} samples are too many", TOO_LONG)
     return zlib.compress(_swapped(array.array("f", samples)).tobytes())
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.database import cells, rows, schema
+from tuner.database import rows, schema
 from tuner.database.cells import Damaged
 from tuner.database.records import SUSPECT, CheckReport
+from tuner.database.trial_check import MAX_PROBLEMS, check_trials
 from tuner.errors import DatabaseError
 from tuner.files import whole_file
 from tuner.model import digest
@@ -31,6 +32,12 @@ def check(database: Database) -> CheckReport:
         references = database.connection.execute("PRAGMA foreign_key_check")
         problems += [f"{row[0]} row {row[1]} refers to a missing row of {row[2]}" for row in references]
         for table in schema.TABLES:
+            if table == "trials":
+                trials = check_trials(database)
+                counts[table] = trials.trials
+                problems += trials.problems
+                problems += _lacking_sources(database)
+                continue
             counts[table] = 0
             for row in database.connection.execute(f"SELECT * FROM {table}"):
                 counts[table] += 1
@@ -39,6 +46,17 @@ def check(database: Database) -> CheckReport:
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         problems.append(f"structure: {error}")
     return CheckReport(counts, problems)
+
+
+def _lacking_sources(database: Database) -> Iterator[str]:
+    """Return which sources of trials are not there; those of a damaged trial are reported with it."""
+    for row in database.connection.execute(
+        "SELECT t.id, j.value FROM trials t NOT INDEXED, json_each(CASE WHEN json_valid(t.source_digests) "
+        "AND json_type(t.source_digests) = 'array' THEN t.source_digests ELSE '[]' END) j "
+        "WHERE NOT EXISTS (SELECT 1 FROM sources s WHERE s.digest = j.value) LIMIT ?",
+        (MAX_PROBLEMS,),
+    ):
+        yield f"source {row['value']} of trial {row['id']} is missing"
 
 
 def _doubled(database: Database) -> Iterator[str]:
@@ -62,11 +80,6 @@ def _problems_of(database: Database, table: str, row: dict[str, Any]) -> list[st
     try:
         if table == "runs":
             rows.decode_run(row)
-        elif table == "trials":
-            rows.decode_trial(row, database.run(row["run_id"]))
-            for key in cells.decode_source_digests(row):
-                if not database.select("SELECT 1 FROM sources WHERE digest = ?", key):
-                    return [f"source {key} of trial {row['id']} is missing"]
         elif table == "winners":
             trial = database.trial(row["trial_id"])
             rows.decode_winner(row, trial)
@@ -84,12 +97,14 @@ def _problems_of(database: Database, table: str, row: dict[str, Any]) -> list[st
 def backup(database: Database, to: Path) -> None:
     """Copy with VACUUM INTO beside the target, then move it there when it is complete and on the disk.
 
+    What a killed backup to this target has left is removed.
+
     Raises:
         DatabaseError: there is something of that name, or it cannot be written.
     """
     if to.exists() or to.is_symlink():
         raise DatabaseError(f"{to} exists already", "name a new file for the backup")
-    with schema.explained(to), whole_file(to) as partial:
+    with schema.explained(to, database.connection, copying=True), whole_file(to) as partial:
         database.connection.execute("PRAGMA query_only = OFF")  # it counts the copy as a write
         database.connection.execute("VACUUM INTO ?", (str(partial),))
         database.connection.execute(f"PRAGMA query_only = {int(not database.write)}")
