@@ -256,7 +256,8 @@ def test_pages_that_are_each_others_children_do_not_hang_a_reader(path: Path) ->
     data[28:32] = (pages + levels).to_bytes(4, "big")
     path.write_bytes(data)
     code = "import sys; from tuner.database.database import Database\n"
-    code += "with Database.open(sys.argv[1], write=False) as d: d.select('SELECT count(number) FROM attempts NOT INDEXED')"
+    code += "with Database.open(sys.argv[1], write=False) as database:\n"
+    code += "    database.select('SELECT count(number) FROM attempts NOT INDEXED')"
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60)
     assert "DatabaseError" in done.stderr
     with pytest.raises(DatabaseError, match="damaged"):

@@ -34,7 +34,17 @@ class Amount(click.FloatRange):
 
 Option = Callable[[Command], Command]
 
-FILE = click.Path(path_type=Path)
+
+class _File(click.Path):
+    """A path that is not empty: Path would take that for the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("an empty text names no file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(path_type=Path)
 MODES = click.Choice(["cold", "rotating", "warm"])
 REGIMES = click.Choice(["rested", "sustained"])
 

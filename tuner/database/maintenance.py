@@ -28,7 +28,8 @@ def check(database: Database) -> CheckReport:
     counts: dict[str, int] = {}
     try:
         structure = database.connection.execute(f"PRAGMA integrity_check({MAX_FAULTS})")
-        problems += [f"structure: {row[0]}" for row in structure if row[0] != "ok"]
+        faults = [line for row in structure if row[0] != "ok" for line in row[0].splitlines()]
+        problems += [f"structure: {line}" for line in faults if not line.startswith("***")]
         references = database.connection.execute("PRAGMA foreign_key_check")
         problems += [f"{row[0]} row {row[1]} refers to a missing row of {row[2]}" for row in references]
         for table in schema.TABLES:
