@@ -112,6 +112,17 @@ def test_a_journal_that_names_a_file_to_delete_is_refused(path: Path, tmp_path: 
     assert victim.exists()
 
 
+def test_a_journal_of_a_longer_file_is_refused(path: Path) -> None:
+    """SQLite makes the database as long as a hot journal says that it was, up to eight terabytes."""
+    filled(path)
+    size = path.stat().st_size
+    numbers = (0, 1, 2**31 - 1, 512, 4096)
+    header = bytes.fromhex("d9d505f920a163d7") + b"".join(number.to_bytes(4, "big") for number in numbers)
+    path.with_name("tuning.db-journal").write_bytes(header.ljust(512, b"\0"))
+    refused(path, "a longer one", write=False)
+    assert path.stat().st_size == size
+
+
 def test_a_pipe_in_the_place_of_a_journal_is_not_waited_for(path: Path) -> None:
     filled(path)
     journal = path.with_name("tuning.db-journal")
@@ -166,6 +177,8 @@ OF_OTHER_TYPES = [
     ("trials", "tags", '{"a": 1}'),
     ("trials", "verification", '{"passed": "yes", "worst_ratio": 0, "norm_error": 0}'),
     ("trials", "created_at", "yesterday"),
+    ("trials", "configuration", '{"block": [1]}'),
+    ("trials", "configuration", f'{{"block": {10**400}}}'),
     ("winners", "race", "[]"),
     ("winners", "created_at", ""),
 ]

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from tuner.errors import DatabaseError
 
-_SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
-"""The end of a journal that names another file."""
+_MAGIC = bytes.fromhex("d9d505f920a163d7")
+"""The beginning of a journal, and the end of one that names another file."""
+LONGER = 2
+"""A transaction of ours makes a file longer, never shorter: what was before it cannot be twice as long."""
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 
 Step = Callable[[sqlite3.Connection], None]
@@ -22,7 +24,8 @@ def refuse_neighbours(path: Path, remedy: str) -> None:
     """Refuse a journal that would do more than undo what a killed tuner began.
 
     A journal can name a second one, which SQLite deletes after it has undone the transaction: any file of yours. No
-    transaction of ours has two journals. A pipe in the place of a journal would be waited for.
+    transaction of ours has two journals. It can also name a length of terabytes, which SQLite gives to the database. A
+    pipe in the place of a journal would be waited for.
 
     Raises:
         DatabaseError: there is such a file.
@@ -36,8 +39,18 @@ def refuse_neighbours(path: Path, remedy: str) -> None:
             continue
         if not stat.S_ISREG(mode):
             raise DatabaseError(f"{beside} is not a file", remedy)
-        if ending == "-journal" and _ending(beside, len(_SUPER_JOURNAL)) == _SUPER_JOURNAL:
+        if ending == "-journal" and _ending(beside, len(_MAGIC)) == _MAGIC:
             raise DatabaseError(f"{beside} is not of kernel-tune: it names another file to delete", remedy)
+        if ending == "-journal" and path.exists() and _length_before(beside) > LONGER * path.stat().st_size:
+            raise DatabaseError(f"{beside} belongs to another file, a longer one", remedy)
+
+
+def _length_before(journal: Path) -> int:
+    """Return how long a journal says that its database was; 0 for one that is not to be undone."""
+    with journal.open("rb") as file:
+        head = file.read(28)
+    pages, page_bytes = int.from_bytes(head[16:20], "big"), int.from_bytes(head[24:28], "big")
+    return pages * page_bytes if head.startswith(_MAGIC) else 0
 
 
 def _ending(path: Path, length: int) -> bytes:
