@@ -13,7 +13,12 @@ import pytest
 from tests.test_search import best_cost, build, cost, single, time_of, union
 from tuner.model import Configuration, Resources
 from tuner.search import resource_features
-from tuner.search.expected_improvement import GPEISampler, GPEISettings, expected_improvement
+from tuner.search.expected_improvement import (
+    GPEISampler,
+    GPEISettings,
+    expected_improvement,
+    log_expected_improvement,
+)
 from tuner.search.features import Features
 from tuner.search.gaussian_process import GaussianProcess
 from tuner.search.observations import standardise
@@ -127,6 +132,20 @@ def test_slow_results_are_compressed_and_failures_count_as_the_slowest():
 def test_expected_improvement():
     improvement = expected_improvement(np.array([0.0, -1.0, 5.0]), np.array([1.0, 1e-5, 1e-5]), 0.0)
     assert improvement == pytest.approx([0.39894, 1.0, 0.0], abs=1e-4)
+
+
+def test_the_expected_improvement_ranks_hopeless_candidates_and_is_never_negative():
+    z = np.append(np.linspace(3.0, -5.0, 60), [-9.0, -10.0, -20.0, -40.0, -1e6])
+    one = np.ones(len(z))
+    logarithm = log_expected_improvement(-z, one, 0.0)
+    exact = {-1.0: -2.485121, -5.0: -16.744301, -20.0: -206.917838, -40.0: -808.298568}
+    values = log_expected_improvement(-np.array(list(exact)), np.ones(len(exact)), 0.0)
+    assert values == pytest.approx(list(exact.values()), abs=1e-5)
+    assert (np.diff(logarithm) < 0).all()
+    assert (expected_improvement(-z, one, 0.0) >= 0.0).all()
+    assert expected_improvement(-z[:5], one[:5], 0.0) == pytest.approx(np.exp(logarithm[:5]))
+    nearer, surer = log_expected_improvement(np.array([9.0, 10.0]), np.array([1.0, 0.5]), 0.0)
+    assert nearer > surer
 
 
 # -- what is still to be gained

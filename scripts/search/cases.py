@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,12 +11,11 @@ from statistics import median
 
 import numpy as np
 
+from tuner.errors import RecordingError
 from tuner.formats.as_kernel import read_results
 from tuner.formats.foreign_recording import VARIANT, read_json
-from tuner.formats.kernel_tuner_cache import is_cache
 from tuner.formats.recording import read_recording, recorded_kernel
 from tuner.formats.t1 import read_t1
-from tuner.formats.t4 import is_t4
 from tuner.kernel.load import load_kernel
 from tuner.model import Configuration
 from tuner.search.kernel_initial import settle
@@ -48,7 +48,7 @@ class Case:
         """The kernel, dtype and options: a case can teach others with the same."""
         name, _, problem = self.name.partition(":")
         return name.split("-")[0] + ",".join(
-            part for part in problem.split(",") if not part[-1].isdigit() or "=" not in part
+            part for part in problem.split(",") if not part[-1:].isdigit() or "=" not in part
         )
 
     @property
@@ -71,12 +71,14 @@ def case_of(
 
 
 def cases_of(path: Path) -> list[Case]:
-    """Return the cases of a file; none if it is no recording."""
+    """Return the cases of a file.
+
+    Raises:
+        RecordingError: it is no recording, or one in a format that is not read.
+    """
     data = read_json(path)
     if isinstance(data, dict) and "format" in data:
         return _own_cases(path)
-    if not is_cache(data) and not is_t4(data):
-        return []
     foreign = read_results(path)
     defaults = {}
     for other in sorted(path.parent.glob("*.T1.json")):
@@ -113,6 +115,10 @@ def read_cases(paths: list[Path], only: list[str]) -> list[Case]:
             stem = path.name.split(".json")[0]
             if stem.endswith("_T4") and stem.removesuffix("_T4") in cases:
                 continue  # the same measurements in another format
-            if not only or any(word in stem for word in only):
+            if only and not any(word in stem for word in only):
+                continue
+            try:
                 cases |= {case.name: case for case in cases_of(path)}
+            except RecordingError as error:
+                print(f"left out: {error.problem}", file=sys.stderr)
     return list(cases.values())

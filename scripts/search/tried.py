@@ -23,7 +23,7 @@ import numpy as np
 from cases import NEAR, Case, read_cases
 
 from tuner.search.base import Location
-from tuner.search.expected_improvement import GPEISampler, GPEISettings, expected_improvement
+from tuner.search.expected_improvement import GPEISampler, GPEISettings
 from tuner.search.features import Floats
 from tuner.search.gaussian_process import GaussianProcess, Posterior
 from tuner.search.observations import Observations, observe
@@ -55,8 +55,8 @@ class Both(GPEISampler):
         if self._pending:
             other.fantasize(np.stack(list(self._pending.values())))
         seen = other.posterior([posterior.codes])
-        more = expected_improvement(seen.mean, seen.deviation, best - self.settings.margin / unit)
-        return super()._improvement(posterior, best, unit) + more
+        more = log_expected_improvement(seen.mean, seen.deviation, best - self.settings.margin / unit)
+        return np.logaddexp(super()._improvement(posterior, best, unit), more)
 
 
 class Vote(GPEISampler):
@@ -72,7 +72,7 @@ class Vote(GPEISampler):
         for j, distances in enumerate(self.features.distances):
             apart += np.minimum(1.0, distances[np.ix_(posterior.codes[:, j], codes[:, j])] / REACH)
         near = np.exp(-(apart**2))
-        return np.asarray(improvement * (near @ ok + 1.0) / (near.sum(axis=1) + 1.0))
+        return np.asarray(improvement + np.log((near @ ok + 1.0) / (near.sum(axis=1) + 1.0)))
 
 
 class Middle(GPEISampler):

@@ -59,6 +59,10 @@ class GPEISettings:
     prior: Prior = field(default_factory=Prior)
 
 
+TAIL = -2.0
+"""Deviations below the best where the expected improvement is computed as a tail."""
+TERMS = 20
+"""Of the tail's continued fraction: eleven digits at :data:`TAIL`, more beyond."""
 CORRELATIONS = (1.0, 0.95, 0.8, 0.5, 0.0)
 """Of another task with this one, as shares of what its distance allows; the results of this run decide."""
 MAX_TASKS = 3
@@ -225,9 +229,9 @@ class GPEISampler(SpaceSampler):
         return [(int(numbers[i]), int(rows[i])) for i in chosen]
 
     def _improvement(self, posterior: Posterior, best: float, unit: float) -> Floats:
-        """Return the expected improvement of each beyond the margin, and note the greatest without the margin."""
+        """Return the log expected improvement of each beyond the margin; note the greatest improvement without it."""
         deviation = posterior.deviation
-        improvement = expected_improvement(posterior.mean, deviation, best - self.settings.margin / unit)
+        improvement = log_expected_improvement(posterior.mean, deviation, best - self.settings.margin / unit)
         # Targets are in proportion to log2 of the time up to the knee, and so for what is better than the best.
         self.expected_improvement = float(expected_improvement(posterior.mean, deviation, best).max()) * unit
         return improvement
@@ -343,10 +347,35 @@ class GPEISampler(SpaceSampler):
 
 
 def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
-    """Return by how much each is expected to be below the best (Jones et al., 1998, equation 15)."""
-    z = (best - mean) / deviation
-    density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
-    return np.asarray(deviation * (z * _normal_cdf(z) + density))
+    """Return by how much each is expected to be below the best (Jones et al., 1998, equation 15); never negative."""
+    return np.asarray(deviation * np.exp(_log_standard((best - mean) / deviation)))
+
+
+def log_expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
+    """Return the logarithm of :func:`expected_improvement`, which still ranks candidates whose own is 0 in floats.
+
+    Ament, Daulton, Eriksson, Balandat and Bakshy, "Unexpected Improvements to Expected Improvement for Bayesian
+    Optimization", NeurIPS 2023.
+    """
+    return np.asarray(np.log(deviation) + _log_standard((best - mean) / deviation))
+
+
+def _log_standard(z: Floats) -> Floats:
+    """Return the logarithm of ``z * cdf(z) + density(z)``, for a normal distribution.
+
+    Far below the mean the two terms cancel. There Laplace's continued fraction of the ratio of tail and density,
+    ``1 / (x + k)`` with ``k = 1 / (x + 2 / (x + 3 / ...))``, turns it into ``density * k / (x + k)``.
+    """
+    near = np.maximum(z, TAIL)
+    density = np.exp(-0.5 * near * near) / np.sqrt(2 * np.pi)
+    values = np.log(near * _normal_cdf(near) + density)
+    if len(far := np.flatnonzero(z < TAIL)):
+        x = -z[far]
+        rest = np.zeros_like(x)
+        for term in range(TERMS, 0, -1):
+            rest = term / (x + rest)
+        values[far] = -0.5 * x * x - 0.5 * np.log(2 * np.pi) + np.log(rest) - np.log(x + rest)
+    return np.asarray(values)
 
 
 def _normal_cdf(z: Floats) -> Floats:
