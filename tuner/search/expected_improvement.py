@@ -40,7 +40,7 @@ class GPEISettings:
     margin: float = 0.05
     """An improvement below this, in log2 of the time, is not worth a trial."""
     steps: int = 6
-    """BFGS steps for each proposal."""
+    """BFGS steps of each fit."""
     refit: float = 0.15
     """Share by which the results have grown when hyperparameters are fitted again."""
     fitted: int = 120
@@ -284,9 +284,9 @@ class GPEISampler(SpaceSampler):
         if len(observations.targets) > self.settings.fitted:
             order = np.argsort(observations.targets + 10.0 * ~observations.own, kind="stable")
             observations = observations.subset(self._best_and_random(order, self.settings.fitted))
-        # With many results a fit costs more, and the one before it is nearer.
-        steps = self.settings.steps if len(observations.targets) <= 60 else self.settings.steps // 3
-        self.model.fit(observations.codes, observations.targets, steps, observations.between_tasks)
+        self.model.fit(
+            observations.codes, observations.targets, self.settings.steps, observations.between_tasks
+        )
         if count >= 3:  # fewer results cannot tell how tasks are correlated
             self._fit_correlations(observations)
 
