@@ -323,3 +323,18 @@ def test_lines_of_every_key_of_built_in_kernels() -> None:
                     assert name in line.replace('\\"', '"'), (file.name, variant, name)
                     checked += 1
     assert checked > 100
+
+
+def test_show_says_what_makes_a_kernel_useless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    right = planted(tmp_path / "right")
+    assert "reference  none" not in (shown := said_by(capsys, "show", str(right)).out)
+    assert "not valid here" not in shown
+    wrong = planted(tmp_path / "wrong", Fault("default", TOML, CONSTRAINT, "items == 4", "", ""))
+    reference = re.compile(r"^\[reference\]\n.*?(?=^\[work\])", re.DOTALL | re.MULTILINE)
+    wrong.write_text(reference.sub("", wrong.read_text()))
+    shown = said_by(capsys, "show", str(wrong)).out
+    assert "reference  none" in shown
+    assert "the default is not valid here: a block is at most a row" in shown
+    code, lines = findings(capsys, str(wrong), *FILE_ALONE)
+    assert code == 1
+    assert any("nothing says what out must be" in line for line in lines)

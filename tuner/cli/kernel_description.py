@@ -13,11 +13,12 @@ from tuner.expressions.arithmetic import Expression
 from tuner.kernel.rules import excluded
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.model import Gpu, Problem
+from tuner.model import Configuration, Gpu, Problem
 from tuner.report.tables import picked
 from tuner.search.kernel_initial import settle
 from tuner.space.enumeration import enumerate_valid
 from tuner.space.space import SearchSpace
+from tuner.space.validity import invalid_reason
 
 
 def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str]) -> dict[str, Any]:
@@ -46,10 +47,17 @@ def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str
         "options": {name: list(values) for name, values in kernel.options.items()},
         "elements": {name: list(of) for name, of in kernel.elements.items()},
         "tensors": _tensors(kernel, problem),
+        "references": _references(kernel),
         "presets": {name: dict(values) for name, values in kernel.presets.items()},
         "ladder": [picked(step, "name variant parameters dtypes options doc") for step in kernel.ladder],
         "seeds": _initial(kernel, problem, gpu),
-        "variants": [_variant(variant, sizes[variant.name]) for variant in kernel.variants.values()],
+        "variants": [
+            {
+                **_variant(variant, sizes[variant.name]),
+                "default_refused": _default_refused(kernel, problem, gpu, variant),
+            }
+            for variant in kernel.variants.values()
+        ],
         "space": space,
     }
 
@@ -76,6 +84,23 @@ def _space_sizes(
             size |= {"excluded_by_rules": dict(by_rules.by), "left_by_rules": by_rules.left}
         sizes[variant.name] = size
     return sizes
+
+
+def _references(kernel: KernelSpec) -> list[str]:
+    """Return the kinds of reference that say what is right."""
+    reference = kernel.reference
+    kinds = {
+        "numpy": bool(reference.numpy),
+        "python": reference.python is not None,
+        "cuda": reference.cuda is not None,
+        "golden": bool(reference.golden),
+    }
+    return [kind for kind, is_there in kinds.items() if is_there]
+
+
+def _default_refused(kernel: KernelSpec, problem: Problem, gpu: Gpu, variant: VariantSpec) -> str:
+    """Return why a variant's default configuration cannot be run; empty if it can."""
+    return invalid_reason(kernel, problem, gpu, Configuration.of(variant.name, variant.defaults))
 
 
 def _tensors(kernel: KernelSpec, problem: Problem) -> list[dict[str, Any]]:
@@ -121,10 +146,11 @@ def _conditions(pairs: Iterable[tuple[str, Expression]]) -> list[dict[str, str]]
     return [{"reason": reason, "condition": condition.text} for reason, condition in pairs]
 
 
-def _variant(variant: VariantSpec, size: dict[str, Any]) -> dict[str, Any]:
+def _variant(variant: VariantSpec, size: dict[str, Any], default_refused: str) -> dict[str, Any]:
     return {
         "name": variant.name,
         "summary": variant.summary,
+        "default_refused": default_refused,
         "requires": variant.requires.text if variant.requires else "",
         "parameters": [
             {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc}

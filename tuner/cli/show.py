@@ -79,6 +79,8 @@ def _problem_lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
         lines.append(f"  option   {name}: {data['options'][name][0]}, or any expression of {', '.join(of)}")
     if absent := [tensor["name"] for tensor in data["tensors"] if not tensor["present"]]:
         lines.append(f"  absent   {', '.join(absent)}: this problem has no such tensor")
+    if not data["references"]:
+        lines.append("  reference  none: no result can be verified, so nothing is ever best; add [reference]")
     for name, values in data["presets"].items():
         lines.append(f"  preset   {name}: " + ", ".join(f"{k}={v}" for k, v in values.items()))
     lines += [f"  ladder   {_step_line(i, step)}" for i, step in enumerate(data["ladder"], 1)]
@@ -96,6 +98,8 @@ def _variant_lines(variant: dict[str, Any]) -> list[str]:
         f"  {p['name']:<{width}}  {_choices(p['values'])}  (default {p['default']})  {p['doc']}".rstrip()
         for p in variant["parameters"]
     ]
+    if variant["default_refused"] and "valid" in variant["space"]:
+        lines.append(f"  the default is not valid here: {variant['default_refused']}")
     lines += [f"  - {c['reason']}:  {c['condition']}" for c in variant["constraints"]]
     lines += [f"  - tried only where: {c['reason']}:  {c['condition']}" for c in variant["worthwhile"]]
     excluded = variant["space"].get("excluded_by_rules", {})

@@ -9,12 +9,14 @@ such as a missing fence. Inputs are of float32, float16 and bfloat16.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import mmap
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ import numpy.typing as npt
 
 from tuner import paths
 from tuner.emulator.source import for_host
+from tuner.files import make_private, refusal
 from tuner.kernel.launches import Launch, Plan
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
@@ -33,6 +36,7 @@ from tuner.model import Configuration, Gpu, Problem, Value, digest
 
 FILES = ("cuda.hpp", "intrinsics.hpp", "machine.cpp", "include")
 COMPILER = shutil.which("g++")
+STALE_S = 86400.0
 FLAGS = (
     *("-std=c++17", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique"),
     *("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"),
@@ -264,15 +268,23 @@ def machine() -> Path:
     version = subprocess.run([str(COMPILER), "--version"], capture_output=True, text=True, check=False).stdout
     files = sorted(path for path in Path(__file__).parent.rglob("*.[hc]*") if path.is_file())
     kept = paths.emulator() / digest([version, *FLAGS, *(path.read_text() for path in files)])
-    if (kept / "machine.o").is_file():
-        return kept
-    try:
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        built = _build_machine(Path(tempfile.mkdtemp(prefix="new-", dir=kept.parent)))
-    except OSError:  # a full or read-only disk
-        folder = Path(tempfile.mkdtemp(prefix="emulator-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return _build_machine(folder)
+    if not refusal(kept.parent):
+        if (kept / "machine.o").is_file():
+            return kept
+        with contextlib.suppress(OSError):  # a full or read-only disk
+            return _build_and_keep(kept)
+    folder = Path(tempfile.mkdtemp(prefix="emulator-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return _build_machine(folder)
+
+
+def _build_and_keep(kept: Path) -> Path:
+    """Build it whole or not at all, and delete what is a day old: of other versions, or half built."""
+    make_private(kept.parent.parent, kept.parent)
+    for other in kept.parent.iterdir():
+        if time.time() - other.stat().st_mtime > STALE_S:
+            shutil.rmtree(other, ignore_errors=True)
+    built = _build_machine(Path(tempfile.mkdtemp(prefix="new-", dir=kept.parent)))
     try:
         return built.rename(kept)
     except OSError:  # another process was faster
