@@ -13,6 +13,8 @@ from tuner.check.loading import load
 from tuner.check.references import check_reference
 from tuner.check.subjects import Sampling, check_problems, subjects
 from tuner.check.uses import check_uses
+from tuner.compile.nvrtc import nvrtc_version
+from tuner.errors import CompileError
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,12 @@ def check_kernel(file: Path, checks: Checks) -> Report:
     for subject in chosen:
         check_conditions(kernel, subject, report)
         check_plans(kernel, subject, report)
-    check_compiling(kernel, chosen, sampling, checks.jobs, report)
+    try:
+        nvrtc_version()
+    except CompileError as error:
+        report.note(f"nothing was compiled: {error}")
+    else:
+        check_compiling(kernel, chosen, sampling, checks.jobs, report)
     if checks.on_host:
         check_on_host(kernel, chosen, sampling.gpus[0], checks.jobs, report)
     return report

@@ -36,6 +36,8 @@ FEW_SMS = 3
 DEADLINE_S = 180.0
 """For one result: its CPU time has a limit of its own, and other programs may want the processors."""
 
+HostChild = Child[HostRequest, HostResult]
+
 
 @dataclass(frozen=True)
 class _Run:
@@ -53,7 +55,8 @@ def check_references(kernel: KernelSpec, gpu: Gpu, report: Report) -> None:
     request = HostRequest(kernel.file, gpu, tuple(_choices(kernel)), Path(), reference_only=True)
     table = "numpy" if kernel.reference.numpy else "python"
     run = _Run(("reference", table), "the reference", request)
-    _report(run, _ask(run), report, set())
+    [outcome] = _ask_all([run], 1)
+    _report(run, outcome, report, set())
 
 
 def _choices(kernel: KernelSpec) -> Iterator[Problem]:
@@ -79,10 +82,12 @@ def check_on_host(
         machine()  # or each child would build it
         runs = [*_reference_runs(kernel, gpu, folder)]
         for subject in chosen:
-            runs += _runs(kernel, subject, folder / subject.variant.name)
-        jobs = jobs or len(os.sched_getaffinity(0))
-        with ThreadPoolExecutor(jobs) as threads:
-            outcomes = list(threads.map(lambda run: _ask(run, jobs), runs))
+            own = list(_runs(kernel, subject, folder / subject.variant.name))
+            if subject.configurations and not own:
+                why = "no small problem is valid for it"
+                report.note(f"{subject.variant.name} was not run on the CPU: {why}")
+            runs += own
+        outcomes = _ask_all(runs, jobs or len(os.sched_getaffinity(0)))
     reported: set[tuple[str | int, ...]] = set()
     for run, outcome in zip(runs, outcomes, strict=True):
         _report(run, outcome, report, reported)
@@ -153,10 +158,25 @@ class _Outcome:
     note: str = ""
 
 
-def _ask(run: _Run, children: int = 1) -> _Outcome:
+def _ask_all(runs: Sequence[_Run], jobs: int) -> list[_Outcome]:
+    """Ask a child for each run, some at a time; whatever ends this, such as Ctrl-C, ends them."""
+    children: set[HostChild] = set()
+    with ThreadPoolExecutor(jobs) as threads:
+        asked = [threads.submit(_ask, run, jobs, children) for run in runs]
+        try:
+            return [one.result() for one in asked]
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            for child in list(children):
+                child.stop()
+            raise
+
+
+def _ask(run: _Run, jobs: int, children: set[HostChild]) -> _Outcome:
     """Ask a child, and return what it says until it stops or is stopped."""
     outcome = _Outcome()
-    child = Child("tuner.check.host_worker", HOST_RUNS, [str(children)])
+    child = Child("tuner.check.host_worker", HOST_RUNS, [str(jobs)])
+    children.add(child)
     try:
         child.send(run.request)
         for problem in run.request.problems:
@@ -182,14 +202,16 @@ def _ask(run: _Run, children: int = 1) -> _Outcome:
     except UnsendableError as error:
         outcome.note = str(error)
     finally:
+        children.discard(child)
         child.kill()
     return outcome
 
 
 def _report(run: _Run, outcome: _Outcome, report: Report, reported: set[tuple[str | int, ...]]) -> None:
-    """Report what a child has said; of a variant's configurations the first that is wrong."""
-    if outcome.note:
+    """Report what a child has said; of a variant's configurations the first that is wrong or unsuitable."""
+    if outcome.note and (*run.key, "note") not in reported:
         report.note(outcome.note)
+        reported.add((*run.key, "note"))
     if run.key in reported:
         return
     for fault in outcome.faults:

@@ -52,10 +52,7 @@ def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str
         "ladder": [picked(step, "name variant parameters dtypes options doc") for step in kernel.ladder],
         "seeds": _initial(kernel, problem, gpu),
         "variants": [
-            {
-                **_variant(variant, sizes[variant.name]),
-                "default_refused": _default_refused(kernel, problem, gpu, variant),
-            }
+            _variant(variant, sizes[variant.name], _default_refused(kernel, problem, gpu, variant))
             for variant in kernel.variants.values()
         ],
         "space": space,
