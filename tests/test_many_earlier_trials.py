@@ -52,7 +52,7 @@ def test_a_bounded_number_of_earlier_trials_is_read(
     later = replace(state.run, id="later")
     known = [trial.configuration for trial in database.earlier_trials(later)]
     assert known == sorted(sequence(database, state.run.id), key=time_of)
-    for name, limit in zip(("NEWEST_READ", "FASTEST_READ", "KNOWN"), limits, strict=True):
+    for name, limit in zip(("NEWEST_READ", "FASTEST_READ", "MAX_CONFIGURATIONS"), limits, strict=True):
         monkeypatch.setattr(earlier, name, limit)
     some = [trial.configuration for trial in database.earlier_trials(later)]
     assert 4 <= len(some) <= most

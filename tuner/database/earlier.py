@@ -20,7 +20,7 @@ NEWEST_READ = 50_000
 """Trials of a problem that are read from its newest run back."""
 FASTEST_READ = 2_000
 """Trials of a problem that are read beside these, the fastest first."""
-KNOWN = 10_000
+MAX_CONFIGURATIONS = 10_000
 """Configurations that are remembered: to find one in a space takes 45 us."""
 _TIMED = (Status.OK, Status.SLOW, Status.INACCURATE)
 _COLUMNS = "t.id, t.variant, t.configuration, t.status, t.time_ns, t.verification"
@@ -42,13 +42,13 @@ class EarlierRuns(Reader):
     def earlier_trials(self, run: Run, mark: Mark | None = None) -> list[KnownTrial]:
         """Return the trials of other runs of this kernel text, problem, GPU and conditions, best first, failures last.
 
-        Of each configuration there is the best trial, and of at most :data:`KNOWN` configurations: those of the
-        fastest trials, and those tried last. Suspect times are left out.
+        Of each configuration there is the best trial, and of at most :data:`MAX_CONFIGURATIONS` configurations: those
+        of the fastest trials, and those tried last. Suspect times are left out.
         """
         best: dict[tuple[str, str], dict[str, Any]] = {}
         for row in self._fastest_and_newest(run, mark or self.mark()):
             key = row["variant"], row["configuration"]
-            if key not in best and len(best) == KNOWN:
+            if key not in best and len(best) == MAX_CONFIGURATIONS:
                 break
             best[key] = min(best.get(key, row), row, key=_order)
         return _decoded(sorted(best.values(), key=_order))

@@ -61,7 +61,7 @@ class GPEISettings:
 
 TAIL = -2.0
 """Deviations below the best where the expected improvement is computed as a tail."""
-TERMS = 20
+FRACTION_DEPTH = 20
 """Of the tail's continued fraction: eleven digits at :data:`TAIL`, more beyond."""
 CORRELATIONS = (1.0, 0.95, 0.8, 0.5, 0.0)
 """Of another task with this one, as shares of what its distance allows; the results of this run decide."""
@@ -372,7 +372,7 @@ def _log_standard(z: Floats) -> Floats:
     if len(far := np.flatnonzero(z < TAIL)):
         x = -z[far]
         rest = np.zeros_like(x)
-        for term in range(TERMS, 0, -1):
+        for term in range(FRACTION_DEPTH, 0, -1):
             rest = term / (x + rest)
         values[far] = -0.5 * x * x - 0.5 * np.log(2 * np.pi) + np.log(rest) - np.log(x + rest)
     return np.asarray(values)
