@@ -67,11 +67,12 @@ def main() -> None:
         make(path, options.trials)
         print(f"made in {time.monotonic() - began:.0f} s", file=sys.stderr)
     print(f"{options.trials} trials, {path.stat().st_size / 1e9:.2f} GB, {machine()}")
-    print(f"{'command':<60}{'seconds':>9}{'MB':>7}  exit")
+    print("seconds: until it ended; of a processor: its own and its children's; MB: the largest process")
+    print(f"{'command':<60}{'seconds':>9}{'of a processor':>16}{'MB':>7}  exit")
     for name, arguments in COMMANDS.items():
         if options.only in name:
-            seconds, rss, status = timed(options.folder, arguments)
-            print(f"{name:<60}{seconds:>9.2f}{rss / 1e6:>7.0f}  {status}", flush=True)
+            seconds, busy, rss, status = timed(options.folder, arguments)
+            print(f"{name:<60}{seconds:>9.2f}{busy:>16.2f}{rss / 1e6:>7.0f}  {status}", flush=True)
 
 
 def machine() -> str:
@@ -83,8 +84,8 @@ def machine() -> str:
     return f"{os.cpu_count()} cores ({model}), Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
 
 
-def timed(folder: Path, arguments: list[str]) -> tuple[float, int, int]:
-    """Return seconds, peak memory in bytes, and the exit status of a command of ``tune``."""
+def timed(folder: Path, arguments: list[str]) -> tuple[float, float, int, int]:
+    """Return a command's seconds, those of a processor, the peak memory in bytes, and the exit status."""
     for name in ("OUT.json", "OUT2.json", "OUT.db"):
         (folder / name).unlink(missing_ok=True)
     command = [sys.executable, "-m", "tuner", *arguments, "--db", "tuning.db"]
@@ -94,7 +95,8 @@ def timed(folder: Path, arguments: list[str]) -> tuple[float, int, int]:
     ) as process:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    return time.monotonic() - began, usage.ru_maxrss * 1024, process.returncode
+    busy = usage.ru_utime + usage.ru_stime
+    return time.monotonic() - began, busy, usage.ru_maxrss * 1024, process.returncode
 
 
 def environment() -> dict[str, str]:
@@ -171,7 +173,7 @@ def made_up(run: Run, chance: random.Random) -> Iterator[dict[str, Any]]:
             samples = tuple(time_ns * (1 + 0.01 * chance.gauss(0, 1)) for _ in range(60))
             trial = Trial(
                 number, configuration, Status.OK, time_ns, time_ns * 0.99, time_ns * 1.01, samples,
-                Resources(32, 1024, 0, 8, 4, 2), Verification(True, 0, 0.25, 1e-4),
+                Resources(32, 1024, 0, 8, 4, 2), Verification(True, mismatches=0, worst_ratio=0.25, norm_error=1e-4),
                 compile_log="ptxas info    : 0 bytes gmem\nptxas info    : Used 32 registers\n" * 3,
                 compile_s=0.7, measure_s=0.2, sm_clock_hz=1.7e9,
             )  # fmt: skip

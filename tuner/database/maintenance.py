@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,9 @@ def backup(database: Database, to: Path) -> None:
     if to.exists() or to.is_symlink():
         raise DatabaseError(f"{to} exists already", "name a new file for the backup")
     with schema.explained(to, database.connection, copying=True), whole_file(to) as partial:
+        for journal in to.parent.glob(f".{glob.escape(to.name)}.*.partial-journal"):
+            if not journal.with_name(journal.name.removesuffix("-journal")).exists():  # removed by whole_file
+                journal.unlink(missing_ok=True)
         database.connection.execute("PRAGMA query_only = OFF")  # it counts the copy as a write
         database.connection.execute("VACUUM INTO ?", (str(partial),))
         database.connection.execute(f"PRAGMA query_only = {int(not database.write)}")
