@@ -36,31 +36,47 @@ class Report:
     doubled: int = 0
     left_behind: int = 0
     slowest_end_s: float = 0.0
+    longest_s: float = 0.0
+    """From a signal to the end of the tuner."""
     statuses: dict[str, int] = field(default_factory=dict)
+    outcomes: dict[str, int] = field(default_factory=dict)
+    """Of what was done to the tuner, where they differ."""
     problems: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        statuses = ", ".join(f"{count} {status}" for status, count in sorted(self.statuses.items()))
-        return (
-            f"{self.what}: {self.kills} kills, {self.trials} trials ({statuses}), "
-            f"{self.acknowledged} acknowledged, "
-            f"{self.missing} missing, {self.doubled} doubled, {self.left_behind} processes left behind after "
-            f"{GONE_WITHIN_S:g} s (the last was gone after {self.slowest_end_s:.2f} s)"
-        )
+        parts = [
+            f"{self.kills} {self.what}",
+            *(f"{n} {outcome}" for outcome, n in sorted(self.outcomes.items())),
+        ]
+        if self.trials:
+            statuses = ", ".join(f"{count} {status}" for status, count in sorted(self.statuses.items()))
+            parts.append(f"{self.trials} trials ({statuses})")
+        if self.acknowledged:
+            parts.append(f"{self.acknowledged} acknowledged")
+        parts += [f"{self.missing} lost", f"{self.doubled} doubled"]
+        if self.longest_s:
+            parts.append(f"the longest end took {self.longest_s:.1f} s")
+        alive = f"{self.left_behind} left behind"
+        if self.slowest_end_s:
+            alive += f" {GONE_WITHIN_S:g} s later (the last was gone after {self.slowest_end_s:.2f} s)"
+        return ", ".join([*parts, alive])
 
     def add(self, other: Report) -> Report:
         """Return this with another one of the same kind."""
         for name in ("kills", "trials", "acknowledged", "missing", "doubled", "left_behind"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.slowest_end_s = max(self.slowest_end_s, other.slowest_end_s)
-        for status, count in other.statuses.items():
-            self.statuses[status] = self.statuses.get(status, 0) + count
+        self.longest_s = max(self.longest_s, other.longest_s)
+        for mine, theirs in ((self.statuses, other.statuses), (self.outcomes, other.outcomes)):
+            for name, count in theirs.items():
+                mine[name] = mine.get(name, 0) + count
         self.problems += other.problems
         return self
 
     @property
     def clean(self) -> bool:
-        return not (self.missing or self.doubled or self.left_behind or self.problems)
+        crashed = self.statuses.get("crashed", 0)
+        return not (self.missing or self.doubled or self.left_behind or self.problems or crashed)
 
 
 class Process(Protocol):
