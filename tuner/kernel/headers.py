@@ -11,7 +11,7 @@ from pathlib import Path
 from tuner.errors import KernelError
 
 MAX_HEADER_BYTES = 16 << 20
-"""A longer file is no header: the largest single-header libraries have about a megabyte."""
+"""A longer file is no header and no template: the largest single-header libraries have about a megabyte."""
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\S))', re.MULTILINE)
 
@@ -34,7 +34,7 @@ def own_headers(sources: Iterable[str], folders: Sequence[Path]) -> list[Path]:
             path = _first_file(quoted or angled, searched)
             if path is not None and path not in headers:
                 headers.add(path)
-                pending.append((_text(path), (path.parent, *folders)))
+                pending.append((read_source(path), (path.parent, *folders)))
     return sorted(headers)
 
 
@@ -48,11 +48,16 @@ def _first_file(name: str, folders: Sequence[Path]) -> Path | None:
     return None
 
 
-def _text(path: Path) -> str:
+def read_source(path: Path) -> str:
+    """Return the text of a header or a template.
+
+    Raises:
+        KernelError: it is too large.
+    """
     with path.open("rb") as file:
         data = file.read(MAX_HEADER_BYTES + 1)
     if len(data) > MAX_HEADER_BYTES:
-        raise KernelError(f"{path} is too large for a header", f"the limit is {MAX_HEADER_BYTES} bytes")
+        raise KernelError(f"{path} is too large for a source", f"the limit is {MAX_HEADER_BYTES} bytes")
     return data.decode(errors="replace")
 
 
@@ -63,7 +68,7 @@ def headers_digest(source: str, folders: Sequence[Path]) -> str | None:
         KernelError: a header is too large.
     """
     paths = own_headers([source], folders)
-    texts = [source, *map(_text, paths)]
+    texts = [source, *map(read_source, paths)]
     if any(macro for text in texts for _, _, macro in _INCLUDE.findall(text)):
         return None
     content = hashlib.sha256()

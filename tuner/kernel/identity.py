@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from tuner import paths
 from tuner.errors import TunerError
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
-from tuner.kernel.headers import own_headers
+from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.render import render, source_digest
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Run, Trial, digest
@@ -94,7 +95,7 @@ class KernelIdentity:
         templates = {launch.template for variant in kernel.variants.values() for launch in variant.launches}
         folders = {template.parent for template in templates} | {paths.templates() / "common"}
         templates |= {path for folder in folders for path in folder.glob("*.j2")}
-        texts = [path.read_text(errors="replace") for path in templates]
+        texts = [read_source(path) for path in templates]
         files = sorted({*templates, *own_headers(texts, [*sorted(folders), *kernel.include])})
         return digest([kernel.digest, *(digest(path.read_bytes()) for path in files)])
 
@@ -151,7 +152,7 @@ class KernelIdentity:
         folders = sorted({launch.template.parent for launch in launches})
         texts = [text for launch in launches for text in _texts(self.kernel.folder, launch.template)]
         headers = own_headers(texts, [*folders, *self.kernel.include])
-        return sorted(source_digest(path.read_text(errors="replace")) for path in headers)
+        return sorted(source_digest(read_source(path)) for path in headers)
 
     def _reference(self) -> Any:
         """Return what the reference says, without the CUDA one where another defines the result: that is checked."""
@@ -196,8 +197,10 @@ def _default(item: Field[Any]) -> Any:
 def _content(path: Path) -> str:
     """Return the digest of a file of a reference: of Python its code, of anything else its bytes."""
     try:
-        data = path.read_bytes()
-        return digest(ast.unparse(ast.parse(data)) if path.suffix == ".py" else data)
+        if path.suffix == ".py":
+            return digest(ast.unparse(ast.parse(read_source(path))))
+        with path.open("rb") as file:  # a tensor may be larger than memory
+            return hashlib.file_digest(file, "sha256").hexdigest()[:32]
     except (OSError, ValueError, SyntaxError, RecursionError) as error:
         return type(error).__name__
 
@@ -219,7 +222,7 @@ def _texts(folder: Path, template: Path) -> Iterator[str]:
     """
     seen, pending = {template}, [template]
     while pending:
-        text = pending.pop(0).read_text(errors="replace")
+        text = read_source(pending.pop(0))
         yield text
         for match in _INCLUDE.finditer(_JINJA_COMMENT.sub("", text)):
             name = match[1] or match[2]
