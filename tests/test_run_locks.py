@@ -34,7 +34,7 @@ def resumed(tmp_path: Path, *arguments: str, sleep_s: float = 0.0) -> Fake:
 @needs_containers
 def test_another_container_does_not_take_a_living_run_over(tmp_path: Path, database: Path) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
-    command = ("--kernel", str(kernel), "--trials", "60")
+    command = ("--kernel", str(kernel), "--trials", "30")
     ours = Fake(tmp_path, *command, before=inside("ours"), sleep_s=0.05)
     ours.wait_for_trials(database, 3)
     said = resumed(tmp_path, *command).ends()
@@ -45,13 +45,13 @@ def test_another_container_does_not_take_a_living_run_over(tmp_path: Path, datab
     assert said.code == 0, said.err
     with Database.open(database, write=False) as opened:
         assert opened.check().problems == []
-    assert trials_in(database) == 60
+    assert trials_in(database) == 30
 
 
 @needs_containers
 def test_another_container_goes_on_with_what_was_killed(tmp_path: Path, database: Path) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
-    command = ("--kernel", str(kernel), "--trials", "40")
+    command = ("--kernel", str(kernel), "--trials", "16")
     ours = Fake(tmp_path, *command, before=inside("ours"))
     ours.wait_for_trials(database, 3)
     ours.process.send_signal(signal.SIGKILL)
@@ -59,7 +59,7 @@ def test_another_container_goes_on_with_what_was_killed(tmp_path: Path, database
     time.sleep(0.5)  # unshare was killed, and takes the rest along
     said = resumed(tmp_path, *command).ends()
     assert said.code == 0, said.err
-    assert trials_in(database) == 40
+    assert trials_in(database) == 16
 
 
 def test_a_lock_ends_with_its_database(database: Path) -> None:
