@@ -71,7 +71,7 @@ def send_signals(times: int, folder: Path, seed: int) -> Report:
         report.longest_s = max(report.longest_s, took_s)
         if took_s > EXIT_S:
             report.problems.append(f"it took {took_s:.1f} s to end after {number}")
-        # -number: before the first line of ours. -SIGINT: in a module that was being imported, whose exec() tells Python.
+        # -number: before the first line of ours. -SIGINT: in the import of a module, whose exec() tells Python.
         early = code in (-number, -signal.SIGINT)
         said = tuner.log.read_text()
         if not early and (code not in (0, 130) or "Traceback" in said):
