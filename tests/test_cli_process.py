@@ -60,7 +60,7 @@ def test_ctrl_c_twice_is_immediate(tmp_path: Path) -> None:
     began = time.monotonic()
     fake.interrupt()
     said = fake.ends()
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 5.0
     assert said.code == 130, said.err
     assert "Traceback" not in said.err
     assert_no_process_left(fake.mark)

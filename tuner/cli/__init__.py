@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
@@ -147,7 +148,8 @@ def _status_of(arguments: list[str] | None) -> Any:
             status = cli.main(args=arguments, prog_name="tune", standalone_mode=False)
             sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
-        signals.note("tune: stopped")
+        with contextlib.suppress(OSError):  # of a terminal that is gone
+            click.echo("tune: stopped", err=True)
         status = 130
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()

@@ -346,21 +346,17 @@ class Database(Queries):
         Raises:
             DatabaseError: something is missing: the file was cut off, overwritten or replaced meanwhile.
         """
-        rows = [("trials", row) for row in trials] + [
-            ("winners", row) for row in (winner,) if row is not None
-        ]
-        missing = 0
-        with schema.explained(self.path), closing(schema.reading(self.path)) as fresh:
-            fresh.patience_s = self.connection.patience_s
-            for table, row in rows:
-                # By the row's number, which is looked up among the rows themselves and not in an index.
-                query = f"SELECT * FROM {table} NOT INDEXED WHERE id = ? AND run_id = ?"
-                kept = fresh.execute(query, (row, run_id)).fetchone()
-                missing += kept is None or not cells.intact(table, dict(kept))
-        if missing:
+        with closing(Database(self.path, schema.reading(self.path), write=False)) as fresh:
+            fresh.connection.patience_s = self.connection.patience_s
+            kept = {trial.id for trial in fresh.trials(run_id)}
+            lost = [row for row in trials if row not in kept]
+            for row in () if winner is None else (winner,):
+                stored = fresh.rows_where("winners", "id = ? AND run_id = ?", row, run_id)
+                lost += [] if any(cells.intact("winners", one) for one in stored) else [row]
+        if lost:
             raise DatabaseError(
-                f"{self.path} has lost {missing} of the {len(rows)} rows that were recorded in it: it was cut off, "
-                "overwritten or replaced during the run",
+                f"{self.path} has lost {len(lost)} of the rows that this run has recorded in it: it was cut off, "
+                "overwritten or replaced meanwhile",
                 "leave the file to kernel-tune while it runs, and tune again",
             )
 

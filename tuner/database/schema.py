@@ -100,17 +100,24 @@ def connect(path: Path, *, write: bool, create: bool = True) -> PatientConnectio
         return connection
 
 
-def reading(path: Path) -> PatientConnection:
+def reading(path: Path) -> Connection:
     """Return another connection to a file that is open already, to read what it holds by now.
 
-    Nothing is looked at before: closing a file in a process ends the locks that SQLite has on it there.
+    Its header is not looked at before: closing a file in a process ends the locks that SQLite has on it there.
+
+    Raises:
+        DatabaseError: it cannot be read, or is damaged.
     """
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=SLICE_S, factory=PatientConnection
-    )
-    connection.row_factory = sqlite3.Row
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")
-    return connection
+    with explained(path):
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=SLICE_S, factory=Connection
+        )
+        try:
+            _prepare(connection, path, migrate=False)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 def _prepare(connection: Connection, path: Path, *, migrate: bool) -> None:
