@@ -91,6 +91,7 @@ OF_VARIANTS = [
     Fault("entry", TOML, 'entry = "blend"', 'entry = "blemd"', "launches]]", "blemd"),
     Fault("code", PLAIN, "const int column =", "const int colunm =", "column < columns", "column"),
     Fault("source", STAGED, "to_float(bias[column])", "to_flaot(bias[column])", "to_flaot", "to_flaot"),
+    Fault("half", PLAIN, "float(bias[column])", "bias[column] + 0.5", "0.5", r"operator.*float16"),
     Fault("jinja", STAGED, "{{ width }} - 1", "{{ wdith }} - 1", "wdith", "wdith"),
 ]
 """Found by compiling."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import threading
 from collections import defaultdict
@@ -14,7 +15,7 @@ from pathlib import Path
 from tuner import paths
 from tuner.check.findings import Report
 from tuner.check.signatures import PlannedCall, check_signatures
-from tuner.check.subjects import Sampling, Subject
+from tuner.check.subjects import Sampling, Subject, alternatives
 from tuner.compile.pool import CompilePool
 from tuner.errors import TunerError
 from tuner.kernel.launches import Launch
@@ -23,6 +24,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Resources, Status
 from tuner.protocol.compilation import Compilation, RenderRequest
+from tuner.space.validity import invalid_reason
 
 _COMPILER_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?:catastrophic )?error: (?P<text>.*)")
 _TEMPLATE_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?P<text>.*)")
@@ -40,7 +42,8 @@ class _Task:
 
     def __str__(self) -> str:
         what = "the CUDA reference" if self.request.reference else str(self.request.configuration)
-        return f"{what} on sm_{self.request.gpu.cc}"
+        dtypes = ", ".join(dict.fromkeys(self.request.problem.dtypes.values()))
+        return f"{what}, {dtypes}, on sm_{self.request.gpu.cc}"
 
 
 @dataclass
@@ -92,16 +95,25 @@ def _reference_tasks(kernel: KernelSpec, sampling: Sampling) -> list[_Task]:
 
 
 def _tasks(kernel: KernelSpec, subject: Subject) -> list[_Task]:
+    """Return the sample for each GPU, and its first configuration that is valid in each other dtype and option."""
+    wanted = [
+        (subject.problem, gpu, configuration)
+        for gpu in subject.gpus
+        for configuration in subject.configurations
+    ]
+    gpu = subject.gpus[-1]
+    for problem in alternatives(kernel, subject.problem):
+        valid = (one for one in subject.configurations if not invalid_reason(kernel, problem, gpu, one))
+        wanted += [(problem, gpu, configuration) for configuration in itertools.islice(valid, 1)]
     tasks = []
-    for gpu in subject.gpus:
-        for configuration in subject.configurations:
-            try:
-                launches = kernel.launches(subject.problem, gpu, configuration)
-            except TunerError:
-                continue  # its plan says so
-            request = RenderRequest(kernel.file, subject.problem, gpu, configuration)
-            key = ("variants", subject.variant.name, "launches", 0)
-            tasks.append(_Task(key, launches, request, subject))
+    for problem, gpu, configuration in wanted:
+        try:
+            launches = kernel.launches(problem, gpu, configuration)
+        except TunerError:
+            continue  # its plan says so
+        request = RenderRequest(kernel.file, problem, gpu, configuration)
+        key = ("variants", subject.variant.name, "launches", 0)
+        tasks.append(_Task(key, launches, request, subject))
     return tasks
 
 
@@ -162,7 +174,7 @@ def _check_fit(
         report.add((*key, "launches", 0), unfit[0].error, "ask for fewer registers or less shared memory")
     named = [
         {
-            **kernel.environment(subject.problem, task.request.gpu),
+            **kernel.environment(task.request.problem, task.request.gpu),
             **task.request.configuration.values,
             **vars(Resources.of(compilation.resources)),
         }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.check.findings import Report
-from tuner.check.subjects import Subject
+from tuner.check.subjects import Subject, alternatives
 from tuner.emulator.host import COMPILER, machine
 from tuner.errors import TunerError
 from tuner.kernel.plan import make_plan, tensors_of
@@ -52,22 +52,17 @@ def check_references(kernel: KernelSpec, gpu: Gpu, report: Report) -> None:
     """Report a NumPy or Python reference that has no value, for each dtype and option."""
     if not kernel.reference.numpy and kernel.reference.python is None:
         return
-    request = HostRequest(kernel.file, gpu, tuple(_choices(kernel)), Path(), reference_only=True)
+    request = HostRequest(
+        kernel.file,
+        gpu,
+        (kernel.problem(), *alternatives(kernel, kernel.problem())),
+        Path(),
+        reference_only=True,
+    )
     table = "numpy" if kernel.reference.numpy else "python"
     run = _Run(("reference", table), "the reference", request)
     [outcome] = _ask_all([run], 1)
     _report(run, outcome, report, set())
-
-
-def _choices(kernel: KernelSpec) -> Iterator[Problem]:
-    """Return the default problem in each dtype of each role, and with each value of each option."""
-    yield kernel.problem()
-    for role, choices in kernel.dtypes.items():
-        for dtype in choices[1:] if isinstance(choices, tuple) else ():
-            yield kernel.problem(dtypes={role: dtype})
-    for option, values in kernel.options.items():
-        for value in values[1:]:
-            yield kernel.problem(options={option: value})
 
 
 def check_on_host(

@@ -55,6 +55,20 @@ def problems(kernel: KernelSpec) -> dict[tuple[str, ...], Problem]:
     return named
 
 
+def alternatives(kernel: KernelSpec, problem: Problem) -> Iterator[Problem]:
+    """Return a problem with each other dtype of a role, and with each other value of an option."""
+    roles = {role: choices for role, choices in kernel.dtypes.items() if isinstance(choices, tuple)}
+    dtypes = {role: problem.dtypes[role] for role in roles}
+    for role, choices in roles.items():
+        for dtype in choices:
+            if dtype != dtypes[role]:
+                yield kernel.problem(problem.sizes, {**dtypes, role: dtype}, problem.options)
+    for option, values in kernel.options.items():
+        for value in values:
+            if value != problem.options[option]:
+                yield kernel.problem(problem.sizes, dtypes, {**problem.options, option: value})
+
+
 def subjects(kernel: KernelSpec, sampling: Sampling, report: Report) -> list[Subject]:
     """Return a subject for each variant that has one, and report the others."""
     chosen = []
