@@ -129,7 +129,7 @@ def test_what_is_not_in_the_file_any_more_is_noticed(database: Path) -> None:
         opened.confirm(run.id, rows)
         with closing(sqlite3.connect(database)) as other, other:
             other.execute("DELETE FROM trials WHERE id = ?", (rows[1],))
-        with pytest.raises(DatabaseError, match="lost 1 of the rows"):
+        with pytest.raises(DatabaseError, match="lacks 1 of the rows"):
             opened.confirm(run.id, rows)
 
 

@@ -349,13 +349,13 @@ class Database(Queries):
         with closing(Database(self.path, schema.reading(self.path), write=False)) as fresh:
             fresh.connection.patience_s = self.connection.patience_s
             kept = {trial.id for trial in fresh.trials(run_id)}
-            lost = [row for row in trials if row not in kept]
+            missing = [row for row in trials if row not in kept]
             for row in () if winner is None else (winner,):
                 stored = fresh.rows_where("winners", "id = ? AND run_id = ?", row, run_id)
-                lost += [] if any(cells.intact("winners", one) for one in stored) else [row]
-        if lost:
+                missing += [] if any(cells.intact("winners", one) for one in stored) else [row]
+        if missing:
             raise DatabaseError(
-                f"{self.path} has lost {len(lost)} of the rows that this run has recorded in it: it was cut off, "
+                f"{self.path} lacks {len(missing)} of the rows that this run has recorded in it: it was cut off, "
                 "overwritten or replaced meanwhile",
                 "leave the file to kernel-tune while it runs, and tune again",
             )
