@@ -92,6 +92,75 @@ def test_the_same_source_launched_otherwise_is_another_implementation(path: Path
     assert implementation(path) != done
 
 
+def test_what_jinja_divides_counts(path: Path) -> None:
+    edit(path.with_name("scale.cu.j2"), "{\n", "{\n{% set half = items // 2 %}\n")
+    before = identity(path).text
+    edit(path.with_name("scale.cu.j2"), "items // 2", "items // 4")
+    assert identity(path).text != before
+
+
+@pytest.mark.parametrize(
+    "tag", ['{% include "parts/" ~ fault ~ ".j2" %}', '{% include "a.j2" if items == 1 else "b.j2" %}']
+)
+def test_templates_that_may_be_included_count(path: Path, tag: str) -> None:
+    for name in ("a.j2", "b.j2"):
+        path.with_name(name).write_text("// nothing\n")
+    with path.with_name("scale.cu.j2").open("a") as file:
+        file.write(tag)
+    before = identity(path).text
+    edit(path.with_name("b.j2"), "// nothing", "int something;")
+    assert identity(path).text != before
+
+
+@pytest.mark.parametrize("name", ["own.cuh", "{{ fault }}_own.cuh"])
+def test_headers_count_where_they_are_included(path: Path, name: str) -> None:
+    for header in ("own.cuh", "ok_own.cuh", "unused.cuh"):
+        path.with_name(header).write_text('#include "deeper.cuh"\n')
+    path.with_name("deeper.cuh").write_text("#define DEEP 1\n")
+    edit(path.with_name("scale.cu.j2"), "extern", f'#include "{name}"\nextern')
+    before, done = identity(path).text, implementation(path)
+    edit(path.with_name("unused.cuh"), "#include", "int unused;\n#include")
+    edit(path.with_name("deeper.cuh"), "#define", "// how deep\n#define")
+    assert (identity(path).text, implementation(path)) == (before, done)
+    edit(path.with_name("deeper.cuh"), "DEEP 1", "DEEP 2")
+    assert identity(path).text != before
+    assert implementation(path) != done
+
+
+def test_the_name_of_a_source_does_not_count(path: Path) -> None:
+    path.with_name("scale.cu.j2").rename(path.with_name("scale.cu"))
+    edit(path, "scale.cu.j2", "scale.cu")
+    before, done = identity(path).text, implementation(path)
+    path.with_name("scale.cu").rename(path.with_name("times_two.cu"))
+    edit(path, "scale.cu", "times_two.cu")
+    assert (identity(path).text, implementation(path)) == (before, done)
+
+
+PYTHON = "import helper\n\ndef expected(x):\n    return helper.factor * x\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "same"),
+    [
+        (
+            "reference.py",
+            '"""What is right."""\n' + PYTHON.replace("    return", '    "Twice."\n    return'),
+            True,
+        ),
+        ("reference.py", PYTHON.replace("* x", "* x * 1"), False),
+        ("helper.py", "factor = 2  # twice\n", True),
+        ("helper.py", "factor = 3\n", False),
+    ],
+)
+def test_a_python_reference_counts_with_what_it_imports(path: Path, file: str, text: str, same: bool) -> None:
+    path.with_name("reference.py").write_text(PYTHON)
+    path.with_name("helper.py").write_text("factor = 2\n")
+    edit(path, 'numpy = "2 * x"', 'python = "reference.py:expected"')
+    before = identity(path).computation
+    path.with_name(file).write_text(text)
+    assert (identity(path).computation == before) is same
+
+
 def test_built_in_kernels_compute_different_things() -> None:
     kernels = builtin_kernels()
     assert len({KernelIdentity(load_kernel(name)).computation for name in kernels}) == len(kernels)

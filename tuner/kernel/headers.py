@@ -12,16 +12,19 @@ from tuner.errors import KernelError
 
 MAX_HEADER_BYTES = 16 << 20
 """A longer file is no header and no template: the largest single-header libraries have about a megabyte."""
+HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".cuh", ".inc", ".inl", ".cu")
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\S))', re.MULTILINE)
+_FILLED_IN = re.compile(r"\{\{.*?\}\}")
 
 
-def own_headers(sources: Iterable[str], folders: Sequence[Path]) -> list[Path]:
+def own_headers(sources: Iterable[str], folders: Sequence[Path], *, templates: bool = False) -> list[Path]:
     """Return all files that sources include, directly or through each other, in any branch of the preprocessor.
 
     Args:
-        sources: CUDA C++, or templates of it; names that a template fills in are not followed.
+        sources: CUDA C++, or templates of it.
         folders: include folders, without CUDA's. A header's own folder comes before them.
+        templates: whether a name of which a template fills in a part means all headers that fit, instead of none.
 
     Raises:
         KernelError: a header is too large.
@@ -31,11 +34,27 @@ def own_headers(sources: Iterable[str], folders: Sequence[Path]) -> list[Path]:
     while pending:
         text, searched = pending.pop()
         for quoted, angled, _ in _INCLUDE.findall(text):
-            path = _first_file(quoted or angled, searched)
-            if path is not None and path not in headers:
-                headers.add(path)
-                pending.append((read_source(path), (path.parent, *folders)))
+            name = quoted or angled
+            pattern = _FILLED_IN.sub("*", name)
+            fitting = _fitting(pattern, searched) if templates and pattern != name else [name]
+            for path in (_first_file(one, searched) for one in fitting):
+                if path is not None and path not in headers:
+                    headers.add(path)
+                    pending.append((read_source(path), (path.parent, *folders)))
     return sorted(headers)
+
+
+def _fitting(pattern: str, folders: Sequence[Path]) -> list[str]:
+    """Return the names of headers that fit a pattern."""
+    try:
+        return [
+            str(path.relative_to(folder))
+            for folder in folders
+            for path in folder.glob(pattern)
+            if path.suffix in HEADER_SUFFIXES
+        ]
+    except (OSError, ValueError, NotImplementedError):  # too long, with a zero byte, or absolute
+        return []
 
 
 def _first_file(name: str, folders: Sequence[Path]) -> Path | None:

@@ -6,12 +6,9 @@ that the files lie in. So an edit of the wording orphans no result, and a copy o
 
 from __future__ import annotations
 
-import ast
-import functools
-import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +18,7 @@ from tuner import paths
 from tuner.errors import TunerError
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
+from tuner.kernel.contents import file_digest, template_digest, template_texts
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.render import render, source_digest
 from tuner.kernel.spec import KernelSpec
@@ -28,8 +26,8 @@ from tuner.model import Run, Trial, digest
 
 WORDING = frozenset(("doc", "summary"))
 """Fields that only readers see."""
-_JINJA_COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
-_INCLUDE = re.compile(r"\{%[-+]?\s*(?:include|import|from|extends)\s+(?:\"([^\"]+)\"|'([^']+)'|\S)")
+_LINE = re.compile(r"^[ \t]*#[ \t]*line\b.*", re.MULTILINE)
+"""What only messages and debuggers read, with a file's name."""
 
 
 class KernelIdentity:
@@ -37,7 +35,6 @@ class KernelIdentity:
 
     def __init__(self, kernel: KernelSpec) -> None:
         self.kernel = kernel
-        self._parts: dict[str, str] = {}
 
     @cached_property
     def parts(self) -> Mapping[str, str]:
@@ -76,17 +73,18 @@ class KernelIdentity:
         if any(variant.listed is not None for variant in kernel.variants.values()):
             return kernel.digest  # another tool's space
         choices = {"dtypes": kernel.dtypes, "options": kernel.options}
-        variants = {}
+        variants: dict[str, Any] = {}
         for name, variant in kernel.variants.items():
             parameters = [
                 [key, parameter.values, parameter.default] for key, parameter in variant.parameters.items()
             ]
             constraints = [condition for _, condition in variant.constraints]
-            templates = [_template(kernel.folder, launch.template) for launch in variant.launches]
-            variants[name] = [variant.requires, parameters, constraints, templates, self._statics[name]]
-        return digest(
-            json.dumps([self.computation, _canonical(choices), _canonical(variants)], sort_keys=True)
-        )
+            files = [launch.template for launch in variant.launches]
+            templates = [template_digest(kernel.folder, file) for file in files]
+            texts = [text for file in files for text in template_texts(kernel.folder, file)]
+            done = [templates, self._launching(name, texts, templates=True)]
+            variants[name] = _canonical([variant.requires, parameters, constraints, done])
+        return digest(json.dumps([self.computation, _canonical(choices), variants], sort_keys=True))
 
     @cached_property
     def legacy(self) -> str:
@@ -111,7 +109,8 @@ class KernelIdentity:
             variant: the configuration's.
             sources: rendered, one a launch.
         """
-        return digest([self._statics[variant], *map(source_digest, sources)])
+        bare = [source_digest(_LINE.sub("", source)) for source in sources]
+        return digest([self._launching(variant, sources), *bare])
 
     def computes_like(self, run: Run) -> bool:
         """Return whether a run computed the same."""
@@ -130,29 +129,33 @@ class KernelIdentity:
             return False
         try:
             rendered = render(self.kernel, run.problem, run.gpu, trial.configuration)
+            done = self.implementation(trial.configuration.variant, [source for source, _ in rendered])
         except TunerError:
             return False
-        sources = [source for source, _ in rendered]
-        return self.implementation(trial.configuration.variant, sources) == trial.implementation
+        return done == trial.implementation
 
-    @cached_property
-    def _statics(self) -> dict[str, str]:
-        """For each variant the digest of what decides its launches beside the rendered sources."""
-        kernel, statics = self.kernel, {}
-        for name, variant in kernel.variants.items():
-            launches = _canonical(variant.launches, WORDING | {"template"})
-            whole = [launches, _canonical(variant.scratch), kernel.compile_options, self._headers]
-            statics[name] = digest(json.dumps(whole, sort_keys=True))
-        return statics
+    def _launching(self, variant: str, sources: Iterable[str], *, templates: bool = False) -> str:
+        """Return the digest of what decides a variant's launches beside its sources, with the headers of these."""
+        files = [launch.template for launch in self.kernel.variants[variant].launches]
+        headers = self._header_digests(sources, files, templates=templates)
+        return digest(json.dumps([*self._statics[variant], headers], sort_keys=True))
 
-    @cached_property
-    def _headers(self) -> list[str]:
-        """The digests of the kernel's own headers."""
-        launches = [launch for variant in self.kernel.variants.values() for launch in variant.launches]
-        folders = sorted({launch.template.parent for launch in launches})
-        texts = [text for launch in launches for text in _texts(self.kernel.folder, launch.template)]
-        headers = own_headers(texts, [*folders, *self.kernel.include])
+    def _header_digests(self, sources: Iterable[str], files: Iterable[Path], *, templates: bool) -> list[str]:
+        """Return the digests of the kernel's own headers that sources include, which are rendered from files."""
+        folders = [*sorted({file.parent for file in files}), *self.kernel.include]
+        headers = own_headers(sources, folders, templates=templates)
         return sorted(source_digest(read_source(path)) for path in headers)
+
+    @cached_property
+    def _statics(self) -> dict[str, list[Any]]:
+        """For each variant its launches, scratch and compile options."""
+        options = self.kernel.compile_options
+        return {
+            name: [
+                _canonical(variant.launches, WORDING | {"template"}), _canonical(variant.scratch), options
+            ]
+            for name, variant in self.kernel.variants.items()
+        }  # fmt: skip
 
     def _reference(self) -> Any:
         """Return what the reference says, without the CUDA one where another defines the result: that is checked."""
@@ -160,8 +163,12 @@ class KernelIdentity:
         data = _canonical(reference, WORDING | {"cuda"})
         if reference.cuda is None or reference.numpy or reference.python or reference.golden:
             return data
-        template = _template(self.kernel.folder, reference.cuda.template)
-        return {**data, "cuda": [template, _canonical(reference.cuda, WORDING | {"template"})]}
+        template = reference.cuda.template
+        headers = self._header_digests(
+            template_texts(self.kernel.folder, template), [template], templates=True
+        )
+        launch = _canonical(reference.cuda, WORDING | {"template"})
+        return {**data, "cuda": [template_digest(self.kernel.folder, template), headers, launch]}
 
 
 def _canonical(value: Any, ignored: Collection[str] = WORDING) -> Any:
@@ -172,7 +179,7 @@ def _canonical(value: Any, ignored: Collection[str] = WORDING) -> Any:
     if isinstance(value, (Expression, ArrayExpression)):
         return value.canonical
     if isinstance(value, Path):
-        return _content(value)
+        return file_digest(value)
     if isinstance(value, Mapping):
         return {str(key): _canonical(item, ignored) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
@@ -192,45 +199,3 @@ def _default(item: Field[Any]) -> Any:
     if item.default_factory is not MISSING:
         return item.default_factory()
     return item.default
-
-
-def _content(path: Path) -> str:
-    """Return the digest of a file of a reference: of Python its code, of anything else its bytes."""
-    try:
-        if path.suffix == ".py":
-            return digest(ast.unparse(ast.parse(read_source(path))))
-        with path.open("rb") as file:  # a tensor may be larger than memory
-            return hashlib.file_digest(file, "sha256").hexdigest()[:32]
-    except (OSError, ValueError, SyntaxError, RecursionError) as error:
-        return type(error).__name__
-
-
-def _template(folder: Path, template: Path) -> str:
-    """Return the digest of a template with all that it includes, without comments."""
-    return digest([_code_digest(text) for text in _texts(folder, template)])
-
-
-@functools.lru_cache(maxsize=512)
-def _code_digest(text: str) -> str:
-    return source_digest(_JINJA_COMMENT.sub("", text))
-
-
-def _texts(folder: Path, template: Path) -> Iterator[str]:
-    """Yield the text of a template, and of each template that it includes, directly or not.
-
-    Where an expression names the included file, all templates of the kernel's folder count as included.
-    """
-    seen, pending = {template}, [template]
-    while pending:
-        text = read_source(pending.pop(0))
-        yield text
-        for match in _INCLUDE.finditer(_JINJA_COMMENT.sub("", text)):
-            name = match[1] or match[2]
-            named = (
-                [folder / name, paths.templates() / name] if name else sorted(template.parent.glob("*.j2"))
-            )
-            files = [path for path in named if path.is_file()]
-            for path in files[:1] if name else files:
-                if path not in seen:
-                    seen.add(path)
-                    pending.append(path)
