@@ -623,3 +623,17 @@ def test_a_study_in_the_dashboard(tune: Tune, ours: Path, tmp_path: Path) -> Non
         best = min(trial["values"][0] for trial in study["trials"] if trial["state"] == "Complete")
         assert [trial["values"] for trial in study["best_trials"]] == [[best]]
         assert json.loads(get(f"/api/studies/{listed['study_id']}/param_importances"))["param_importances"]
+
+
+@pytest.mark.parametrize("time", [5e-324, 1e-300, 1e-10])
+def test_a_time_that_no_clock_tells_is_a_failure(tune: Tune, tmp_path: Path, time: float) -> None:
+    recorded = cache()
+    recorded["cache"]["16,1,1"].update(time=time, times=[time])
+    path = tmp_path / "short.json"
+    path.write_text(json.dumps(recorded))
+    status, out, err = tune(
+        "--device", f"replay:{path}", "--trials", "50", "--sampler", "random", "--json", "-q"
+    )
+    assert status == 0, err
+    (run,) = json.loads(out)
+    assert run["winner"]["time_ns"] >= 1e5

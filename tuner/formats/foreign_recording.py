@@ -20,6 +20,8 @@ MAX_VALUES = 10_000
 """Values of one parameter; with more it is a measurement or a name, not a parameter."""
 MAX_TEXT = 200
 """Characters of a value; longer texts are messages."""
+LEAST_TIME_MS = 1e-9
+"""No clock tells less: a shorter time is none."""
 NO_TIME_MS = 1e15
 """Times from here on (11 days are 1e9 ms) mean a failure: some tools write 1e20 or the largest float."""
 VARIANT = "kernel"
@@ -203,7 +205,7 @@ def milliseconds(value: object) -> float | None:
     """Return milliseconds in nanoseconds; None for a failure, which is anything but a positive number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) * 1e6 if 0 < value < NO_TIME_MS else None
+    return float(value) * 1e6 if LEAST_TIME_MS <= value < NO_TIME_MS else None
 
 
 def objective_in(path: Path, names: Sequence[object]) -> str:
