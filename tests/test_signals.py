@@ -39,8 +39,9 @@ def command(kernel: Path) -> list[str]:
 
 
 def attempts_in(database: Path) -> int:
-    with closing(sqlite3.connect(database)) as connection:
+    with closing(sqlite3.connect(database)) as connection, suppress(sqlite3.OperationalError):
         return int(connection.execute("SELECT count(*) FROM attempts").fetchone()[0])
+    return 0  # the tables are not made yet
 
 
 @contextmanager
