@@ -270,3 +270,38 @@ def test_runs_of_the_schema_before_keep_their_meaning(path: Path, tmp_path: Path
         assert known == (configuration(), 100.0)
         database.adopt_runs(run.problem.kernel, lambda: "another text", "c", "t")
         assert [trial.time_ns for trial in database.earlier_trials(now)] == [100.0]
+
+
+def test_a_merged_run_of_the_schema_before_is_of_the_same_kernel(
+    capsys: pytest.CaptureFixture[str], path: Path, tmp_path: Path
+) -> None:
+    old, new, header = tmp_path / "old.db", tmp_path / "new.db", tmp_path / "tuned.hpp"
+    with Database.open(old) as database:
+        remember(database, path, "a" * 32, 100.0, legacy=True)
+    with Database.open(new) as database:
+        remember(database, path, "b" * 32, 200.0)
+    assert said_by(capsys, "db", "merge", str(old), "--db", str(new)).code == 0
+    with Database.open(new) as database:
+        (best,) = best_winners(database, Filters()).rows
+    assert best.stored.run.id == "a" * 32
+    assert said_by(capsys, "export", "--db", str(new), "-o", str(header)).code == 0
+    assert "a" * 32 in header.read_text()
+
+
+@pytest.mark.parametrize("adopted_first", [True, False])
+def test_a_run_is_the_same_before_and_after_it_is_identified(
+    path: Path, tmp_path: Path, adopted_first: bool
+) -> None:
+    paths = [tmp_path / name for name in ("identified.db", "before.db")]
+    own = identity(path)
+    with Database.open(paths[1]) as database:
+        remember(database, path, "a" * 32, 100.0, legacy=True)
+        database.backup(paths[0])
+    with Database.open(paths[0]) as database:
+        database.adopt_runs("scale", lambda: own.legacy, own.computation, own.text)
+    into, other = paths if adopted_first else paths[::-1]
+    with Database.open(into) as database:
+        merged = database.merge(other)
+        assert (merged.runs, merged.trials, merged.refused) == (0, 0, [])
+        assert database.run("a" * 32).computation == own.computation
+        assert database.check().problems == []

@@ -59,7 +59,7 @@ def export(
         ours = [(stored, tuned.state(stored)) for stored in winners.rows if not stored.run.foreign]
         changed = [stored for stored, state in ours if state is KernelState.CHANGED]
         exportable = [stored for stored, state in ours if state is not KernelState.CHANGED]
-        refuse_namesakes(exportable)
+        refuse_namesakes(exportable, tuned)
         chosen, several = latest_mode(exportable)
         fallbacks = {stored.run.problem.kernel: default_of(database, stored) for stored in reversed(chosen)}
         defaults = {stored.id: default for stored in chosen if (default := _tuned_against(database, stored))}

@@ -16,7 +16,6 @@ from tuner.database.records import Benchmark, CheckReport, Merged, Metrics, Winn
 from tuner.errors import DatabaseError
 from tuner.model import Configuration, Problem, Run, Status, Trial, digest
 
-_ADOPTED = ("computation", "kernel_digest", "digest")
 HURRY_S = 1.0
 STATES = ("running", "finished", "interrupted", "failed")
 
@@ -228,7 +227,7 @@ class Database(Queries):
                 if cells.intact("runs", row):
                     row.update(computation=computation, kernel_digest=text)
                     row["digest"] = cells.row_digest("runs", row)
-                    self.tables["runs"].update(row["id"], {name: row[name] for name in _ADOPTED})
+                    self.tables["runs"].update(row["id"], {name: row[name] for name in merge.ADOPTED})
             self.forget_runs()
 
     # -- attempts and trials

@@ -10,6 +10,9 @@ from tuner.database.records import Merged
 from tuner.errors import DatabaseError, UsageError
 from tuner.model import Run
 
+ADOPTED = ("computation", "kernel_digest", "digest")
+"""Columns of a run of schema 2 that change when it is identified (``Database.adopt_runs``)."""
+
 if TYPE_CHECKING:
     from tuner.database.database import Database
 
@@ -39,14 +42,26 @@ def merge(database: Database, source: Database) -> Merged:
 
 def _merge_run(database: Database, row: dict[str, Any]) -> int:
     for ours in database.rows_where("runs", "id = ?", row["id"]):
-        if ours["digest"] != row["digest"]:
-            raise Damaged(f"run {row['id']} is another run in {database.path}")
+        if _as_identified(row, ours)["digest"] != ours["digest"]:
+            adopted = _as_identified(ours, row)
+            if adopted["digest"] != row["digest"]:
+                raise Damaged(f"run {row['id']} is another run in {database.path}")
+            database.update_run(row["id"], **{name: adopted[name] for name in ADOPTED})
+            database.forget_runs()
         if row["state"] == "finished" and ours["state"] != "finished":
             columns = {name: row[name] for name in ("state", "ended_at", "stats")}
             database.update_run(row["id"], **columns)
         return 0
     database.insert("runs", row)
     return 1
+
+
+def _as_identified(row: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Return a run of schema 2 as it is once it is adopted, if the other row is so; any other run as it is."""
+    if row["computation"] or not other["computation"]:
+        return row
+    adopted = {**row, "computation": other["computation"], "kernel_digest": other["kernel_digest"]}
+    return {**adopted, "digest": cells.row_digest("runs", adopted)}
 
 
 def _merge_trials(database: Database, source: Database, run: Run, refused: list[str]) -> int:

@@ -58,19 +58,28 @@ class Kernels:
 
     def state(self, stored: StoredWinner | StoredTrial) -> KernelState:
         """Return whether a configuration still computes the same in the same way, or why that is not known."""
-        run = stored.run
-        if run.foreign:  # another tool's file has no kernel that could have changed
+        if stored.run.foreign:  # another tool's file has no kernel that could have changed
             return KernelState.CURRENT
+        identity = self._identity(stored.run)
+        if identity is None:
+            return KernelState.GONE
+        return KernelState.CURRENT if identity.current(stored.run, stored.trial) else KernelState.CHANGED
+
+    def computation(self, run: Run) -> str:
+        """Return the digest of what a run computed; of one of schema 2 whose text is no longer there, that text's."""
+        if run.computation:
+            return run.computation
+        identity = None if run.foreign else self._identity(run)
+        return identity.computation if identity and identity.same_text(run) else run.kernel_digest
+
+    def _identity(self, run: Run) -> KernelIdentity | None:
         key = run.problem.kernel, run.kernel_file
         if key not in self._identities:
             try:
                 self._identities[key] = KernelIdentity(kernel_of(run))
             except TunerError:
                 self._identities[key] = None
-        identity = self._identities[key]
-        if identity is None:
-            return KernelState.GONE
-        return KernelState.CURRENT if identity.current(run, stored.trial) else KernelState.CHANGED
+        return self._identities[key]
 
 
 def best_winners(database: Database, filters: Filters) -> Selection[BestWinner]:
@@ -81,7 +90,11 @@ def best_winners(database: Database, filters: Filters) -> Selection[BestWinner]:
     """
     kernels = Kernels()
     selection = database.best(filters, lambda stored: kernels.state(stored) is KernelState.CURRENT)
-    best = [BestWinner(stored, kernels.state(stored)) for stored in selection.rows]
+    of_computation: defaultdict[tuple[object, ...], list[BestWinner]] = defaultdict(list)
+    for stored in selection.rows:
+        key = kernels.computation(stored.run), *_same_problem(stored)
+        of_computation[key].append(BestWinner(stored, kernels.state(stored)))
+    best = [min(winners, key=_order) for winners in of_computation.values()]
     states: defaultdict[tuple[str, str, Conditions], set[KernelState]] = defaultdict(set)
     for winner in best:
         states[_same_problem(winner.stored)].add(winner.state)
@@ -94,7 +107,13 @@ def best_winners(database: Database, filters: Filters) -> Selection[BestWinner]:
     return Selection(kept, selection.damaged)
 
 
-def refuse_namesakes(winners: Sequence[StoredWinner]) -> None:
+def _order(winner: BestWinner) -> tuple[bool, bool, bool, float]:
+    stored = winner.stored
+    changed = winner.state is not KernelState.CURRENT
+    return changed, stored.run.replayed, not stored.winner.exportable, stored.winner.time_ns
+
+
+def refuse_namesakes(winners: Sequence[StoredWinner], kernels: Kernels) -> None:
     """Refuse winners of two kernels that have one name and compute different things.
 
     Raises:
@@ -104,7 +123,7 @@ def refuse_namesakes(winners: Sequence[StoredWinner]) -> None:
     for stored in winners:
         run = stored.run
         of_name = files.setdefault(run.problem.kernel, {})
-        of_name[run.computation or run.kernel_digest] = run.kernel_file
+        of_name[kernels.computation(run)] = run.kernel_file
         if len(of_name) > 1:
             raise DatabaseError(
                 f"two kernels named {run.problem.kernel} compute different things: {' and '.join(of_name.values())}",
