@@ -115,7 +115,11 @@ def _toml_commands(_folder: Path) -> list[Command]:
         ),
     ]
     if "check" in COMMANDS:
-        commands.append(_command("check", "check", "f.toml", compiles=True))
+        commands.append(
+            _command(
+                "check", "check", "f.toml", "--configurations", "1", "--cc", "90", "--no-cpu", compiles=True
+            )
+        )
     return commands
 
 
