@@ -305,3 +305,25 @@ def test_a_run_is_the_same_before_and_after_it_is_identified(
         assert (merged.runs, merged.trials, merged.refused) == (0, 0, [])
         assert database.run("a" * 32).computation == own.computation
         assert database.check().problems == []
+
+
+def test_a_run_goes_on_whatever_another_kernel_of_its_name_has_left(
+    capsys: pytest.CaptureFixture[str], path: Path, tmp_path: Path
+) -> None:
+    other = write_kernel(tmp_path / "other").resolve()
+    edit(other, "2 * x", "3 * x")
+    kernel, db = read_kernel(path), tmp_path / "tuning.db"
+    recording = write_synthetic_recording(tmp_path / "scale-H200.json.gz", kernel, [kernel.problem()])
+    with Database.open(db) as database:
+        for run_id, own in (("a" * 32, identity(path)), ("b" * 32, identity(other))):
+            run = Run(
+                run_id, kernel.problem(), GPU, "replay:scale-H200", 0, "random", 5, 1,
+                kernel_file=str(own.kernel.file), kernel_digest=own.text, computation=own.computation,
+            )  # fmt: skip
+            database.start_run(run)
+            database.finish_run(run_id, "interrupted")
+    command = ("--kernel", str(path), "--device", f"replay:{recording}", "--db", str(db), "--resume", "-q")
+    assert said_by(capsys, *command).code == 0
+    with Database.open(db) as database:
+        assert database.run_state("a" * 32)["state"] == "finished"
+        assert database.run_state("b" * 32)["state"] == "interrupted"

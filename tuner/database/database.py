@@ -156,13 +156,22 @@ class Database(Queries):
         except NotFoundError:
             raise DatabaseError(f"there is no run {run_id!r} in {self.path}", "start it first") from None
 
-    def latest_unfinished(self, problem: Problem, device: str) -> Run | None:
-        """Return the last run of this problem on this device that did not finish and has no living process."""
+    def latest_unfinished(
+        self, problem: Problem, device: str, wanted: Callable[[Run], bool] = lambda _: True
+    ) -> Run | None:
+        """Return the last wanted run of this problem on this device that did not finish and has no living process.
+
+        If none is wanted, it is the last of all: kernels of one name may compute different things.
+        """
+        last = None
         for row in self._unfinished(problem, device):
             ours = row["state"] == "running" and row["owner"] == owners.this_process()
             if not ours and not self._going_on(row):
-                return self.run(row["id"])
-        return None
+                run = self.run(row["id"])
+                if wanted(run):
+                    return run
+                last = last or run
+        return last
 
     def refuse_going_on(self, problem: Problem, device: str) -> None:
         """Say which process works on this problem on this device, if one does.

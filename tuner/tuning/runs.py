@@ -57,8 +57,8 @@ def interrupted_run(database: Database, request: Request, device: str) -> Run:
     Raises:
         TunerError: there is none, its kernel has changed, or it began with another bound or other rules.
     """
-    problem = request.problem
-    run = database.latest_unfinished(problem, device)
+    problem, identity = request.problem, KernelIdentity(request.kernel)
+    run = database.latest_unfinished(problem, device, identity.same_text)
     if run is None:
         database.refuse_going_on(problem, device)
         raise TunerError(f"there is no interrupted run of {problem} on {device}", "leave out --resume")
@@ -68,7 +68,7 @@ def interrupted_run(database: Database, request: Request, device: str) -> Run:
         raise TunerError(
             f"the interrupted run of {problem} began {began}", "say the same, or leave out --resume"
         )
-    if not KernelIdentity(request.kernel).same_text(run):
+    if not identity.same_text(run):
         raise TunerError(f"{run.problem.kernel} has changed since its interrupted run", "leave out --resume")
     bound = run.options.max_error
     if request.options.max_error not in (None, bound):
