@@ -17,7 +17,7 @@ from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
 from tuner.kernel.render import render
-from tuner.model import Run, Status, Trial, Verification
+from tuner.model import Configuration, Run, Status, Trial, Verification
 from tuner.winners.current import KernelState, best_winners
 
 GPU = ARCHITECTURES[90]
@@ -327,3 +327,23 @@ def test_a_run_goes_on_whatever_another_kernel_of_its_name_has_left(
     with Database.open(db) as database:
         assert database.run_state("a" * 32)["state"] == "finished"
         assert database.run_state("b" * 32)["state"] == "interrupted"
+
+
+def test_a_kernel_with_the_name_of_a_built_in_one_falls_back_on_its_own_default(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    own, db, header = tmp_path / "saxpy.toml", tmp_path / "tuning.db", tmp_path / "tuned.hpp"
+    shutil.copy(load_kernel("saxpy").file, own)
+    values = "block_size = { values = [64, 128, 256, 512, 1024], default ="
+    edit(own, f"{values} 256", f"{values} 64")
+    kernel = read_kernel(own)
+    configuration = Configuration.of("vectorized", kernel.variants["vectorized"].defaults)
+    with Database.open(db) as database:
+        run = Run("a" * 32, kernel.problem(), GPU, "cuda:0", 0, "random", 1, 1, kernel_file=str(own),
+                  kernel_digest=identity(own).text, computation=identity(own).computation)  # fmt: skip
+        database.start_run(run)
+        trial = Trial(0, configuration, Status.OK, 9.0, 9.0, 9.0, (9.0,), verification=Verification(True))
+        row = database.record(run.id, trial)
+        database.record_winner(run.id, Winner(row, configuration, 9.0, row, 9.0, exportable=True))
+    assert said_by(capsys, "export", "--db", str(db), "-o", str(header)).code == 0
+    assert "fallback{Variant::vectorized, 64," in header.read_text()

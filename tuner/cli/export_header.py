@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +11,14 @@ import click
 from tuner.cli.filters import kernel_filters
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredWinner
-from tuner.errors import DatabaseError, UsageError
+from tuner.errors import DatabaseError, TunerError, UsageError
 from tuner.export.cpp import identifier
 from tuner.export.header import render_header
 from tuner.export.needs import KernelFiles
 from tuner.formats.files import new_file
-from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.model import Configuration
+from tuner.kernel.load import builtin_kernels
+from tuner.kernel.variant_spec import VariantSpec
+from tuner.model import Configuration, Run
 from tuner.report.terminal import printable
 from tuner.winners.current import Kernels, KernelState, kernel_of, refuse_namesakes
 
@@ -61,7 +62,8 @@ def export(
         exportable = [stored for stored, state in ours if state is not KernelState.CHANGED]
         refuse_namesakes(exportable, tuned)
         chosen, several = latest_mode(exportable)
-        fallbacks = {stored.run.problem.kernel: default_of(database, stored) for stored in reversed(chosen)}
+        first = {stored.run.problem.kernel: stored for stored in reversed(chosen)}
+        fallbacks = {name: default_of(database, stored) for name, stored in first.items()}
         defaults = {stored.id: default for stored in chosen if (default := _tuned_against(database, stored))}
         otherwise = [] if chosen else database.winners(replace(filters, mode="", regime="")).rows
     for line in winners.damaged:
@@ -136,7 +138,7 @@ def default_of(database: Database, stored: StoredWinner) -> Configuration:
     """
     kernel = stored.run.problem.kernel
     if kernel in builtin_kernels():
-        variants = load_kernel(kernel).variants
+        variants = _variants(stored.run)
         ours = variants.get(stored.winner.configuration.variant)
         if ours is not None and set(ours.parameters) == set(stored.winner.configuration.values):
             variant = next(
@@ -149,3 +151,11 @@ def default_of(database: Database, stored: StoredWinner) -> Configuration:
         f"run {stored.run.id} of {kernel} has no default configuration to fall back on",
         "tune it again, without --fix",
     )
+
+
+def _variants(run: Run) -> Mapping[str, VariantSpec]:
+    """Return the variants of a run's own kernel, which may have the name of a built-in one."""
+    try:
+        return kernel_of(run).variants
+    except TunerError:
+        return {}
