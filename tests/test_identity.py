@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -347,3 +348,20 @@ def test_a_kernel_with_the_name_of_a_built_in_one_falls_back_on_its_own_default(
         database.record_winner(run.id, Winner(row, configuration, 9.0, row, 9.0, exportable=True))
     assert said_by(capsys, "export", "--db", str(db), "-o", str(header)).code == 0
     assert "fallback{Variant::vectorized, 64," in header.read_text()
+
+
+def test_a_kernel_that_was_moved_is_known_by_its_new_file(
+    capsys: pytest.CaptureFixture[str], path: Path, tmp_path: Path
+) -> None:
+    db, header = tmp_path / "tuning.db", tmp_path / "tuned.hpp"
+    with Database.open(db) as database:
+        remember(database, path, "a" * 32, 100.0)
+    moved = path.parent.rename(tmp_path / "moved") / path.name
+    arguments = ("--db", str(db), "--kernel", str(moved))
+    assert said_by(capsys, "export", *arguments, "-o", str(header)).code == 0
+    assert "is gone" not in header.read_text()
+    (best,) = json.loads(said_by(capsys, "best", *arguments, "--json").out)
+    assert best["kernel_state"] == "current"
+    edit(moved.with_name("scale.cu.j2"), "2.0f * x[i]", "x[i] + x[i]")
+    (best,) = json.loads(said_by(capsys, "best", *arguments, "--json").out)
+    assert best["kernel_state"] == "changed"

@@ -67,7 +67,7 @@ def stored_winners(database: Database, gpu: Gpu, kernel: KernelSpec | None = Non
         kernel=kernel.name if kernel else "", gpu=gpu.name, exportable=True, replayed=False,
         computations=KernelIdentity(kernel).computations if kernel else (),
     )  # fmt: skip
-    winners = best_winners(database, filters)
+    winners = best_winners(database, filters, kernel)
     here = [w.stored for w in winners.rows if w.stored.run.gpu.name == gpu.name]
     return Selection(here, winners.damaged)
 

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.filters import origin, parse_filters, print_records, refuse_unknown, report_damage
+from tuner.cli.filters import (
+    named_kernel,
+    origin,
+    parse_filters,
+    print_records,
+    refuse_unknown,
+    report_damage,
+)
 from tuner.database.database import Database
 from tuner.database.records import Filters, Winner
 from tuner.errors import DatabaseError, suggestion
@@ -28,7 +35,7 @@ def best(db: Path, replayed: bool, **options: Any) -> None:
     """
     filters = parse_filters(options, replayed=None if replayed else False)
     with Database.open(db, write=False) as database:
-        winners = best_winners(database, filters)
+        winners = best_winners(database, filters, named_kernel(options["kernel"]))
         every = winners.rows if winners.rows else best_winners(database, Filters()).rows
         if not winners.rows:
             refuse_unknown(database, filters)

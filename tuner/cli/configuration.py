@@ -233,7 +233,7 @@ def _winner(
         replayed=replayed,
     )
     with Database.open(given.db, write=False) as database:
-        winners = [winner.stored for winner in best_winners(database, filters).rows]
+        winners = [winner.stored for winner in best_winners(database, filters, kernel).rows]
     fitting = [stored for stored in winners if gpu is None or stored.run.gpu.name == gpu.name]
     return max(fitting, key=lambda stored: stored.created_at, default=None)
 

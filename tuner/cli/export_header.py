@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tuner.cli.filters import kernel_filters
+from tuner.cli.filters import kernel_filters, named_kernel
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredWinner
 from tuner.errors import DatabaseError, TunerError, UsageError
@@ -20,7 +20,7 @@ from tuner.kernel.load import builtin_kernels
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Run
 from tuner.report.terminal import printable
-from tuner.winners.current import Kernels, KernelState, kernel_of, refuse_namesakes
+from tuner.winners.current import Kernels, KernelState, refuse_namesakes
 
 
 def export(
@@ -55,7 +55,7 @@ def export(
         mode=mode or "", regime=regime,
     )  # fmt: skip
     with Database.open(db, write=False) as database:
-        winners, tuned = database.winners(filters), Kernels()
+        winners, tuned = database.winners(filters), Kernels(named_kernel(kernel))
         # Another tool's recording has no kernel of ours that a program could launch.
         ours = [(stored, tuned.state(stored)) for stored in winners.rows if not stored.run.foreign]
         changed = [stored for stored, state in ours if state is KernelState.CHANGED]
@@ -63,7 +63,7 @@ def export(
         refuse_namesakes(exportable, tuned)
         chosen, several = latest_mode(exportable)
         first = {stored.run.problem.kernel: stored for stored in reversed(chosen)}
-        fallbacks = {name: default_of(database, stored) for name, stored in first.items()}
+        fallbacks = {name: default_of(database, stored, tuned) for name, stored in first.items()}
         defaults = {stored.id: default for stored in chosen if (default := _tuned_against(database, stored))}
         otherwise = [] if chosen else database.winners(replace(filters, mode="", regime="")).rows
     for line in winners.damaged:
@@ -79,7 +79,7 @@ def export(
             f"{several} of {len(chosen)} problems were tuned in several modes: took the last; --mode names one",
             err=True,
         )
-    text = render_header(chosen, fallbacks, namespace, KernelFiles(kernel_of), defaults)
+    text = render_header(chosen, fallbacks, namespace, KernelFiles(tuned.kernel), defaults)
     if str(output) == "-":
         click.echo(text, nl=False)
         return
@@ -130,7 +130,7 @@ def _tuned_against(database: Database, stored: StoredWinner) -> Configuration | 
     return None if trial_id is None else database.trial(trial_id).trial.configuration
 
 
-def default_of(database: Database, stored: StoredWinner) -> Configuration:
+def default_of(database: Database, stored: StoredWinner, kernels: Kernels) -> Configuration:
     """Return the configuration for what nothing fits: a built-in kernel's, or the run's own.
 
     Raises:
@@ -138,7 +138,7 @@ def default_of(database: Database, stored: StoredWinner) -> Configuration:
     """
     kernel = stored.run.problem.kernel
     if kernel in builtin_kernels():
-        variants = _variants(stored.run)
+        variants = _variants(kernels, stored.run)
         ours = variants.get(stored.winner.configuration.variant)
         if ours is not None and set(ours.parameters) == set(stored.winner.configuration.values):
             variant = next(
@@ -153,9 +153,9 @@ def default_of(database: Database, stored: StoredWinner) -> Configuration:
     )
 
 
-def _variants(run: Run) -> Mapping[str, VariantSpec]:
+def _variants(kernels: Kernels, run: Run) -> Mapping[str, VariantSpec]:
     """Return the variants of a run's own kernel, which may have the name of a built-in one."""
     try:
-        return kernel_of(run).variants
+        return kernels.kernel(run).variants
     except TunerError:
         return {}

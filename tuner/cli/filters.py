@@ -16,6 +16,7 @@ from tuner.errors import UsageError, suggestion
 from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.report import tables
 from tuner.report.terminal import printable
 
@@ -99,10 +100,20 @@ def kernel_filters(kernel: str) -> dict[str, Any]:
     Raises:
         TunerError: the file cannot be read.
     """
-    if not (kernel.endswith(".toml") or "/" in kernel):
+    spec = named_kernel(kernel)
+    if spec is None:
         return {"kernel": kernel or ""}
-    spec = load_kernel(kernel)
     return {"kernel": spec.name, "computations": KernelIdentity(spec).computations}
+
+
+def named_kernel(kernel: str | None) -> KernelSpec | None:
+    """Return the kernel whose file ``--kernel`` names; None where it is a name, or nothing.
+
+    Raises:
+        TunerError: the file cannot be read.
+    """
+    is_file = kernel and (kernel.endswith(".toml") or "/" in kernel)
+    return load_kernel(kernel) if kernel and is_file else None
 
 
 def refuse_unknown(database: Database, filters: Filters) -> None:

@@ -51,9 +51,14 @@ def kernel_of(run: Run) -> KernelSpec:
 
 
 class Kernels:
-    """The kernels of stored runs, each read once."""
+    """The kernels of stored runs, each read once.
 
-    def __init__(self) -> None:
+    Args:
+        named: by the user; it stands for a kernel whose file is gone, if it computes the same.
+    """
+
+    def __init__(self, named: KernelSpec | None = None) -> None:
+        self._named = None if named is None else KernelIdentity(named)
         self._identities: dict[tuple[str, str], KernelIdentity | None] = {}
 
     def state(self, stored: StoredWinner | StoredTrial) -> KernelState:
@@ -72,7 +77,22 @@ class Kernels:
         identity = None if run.foreign else self._identity(run)
         return identity.computation if identity and identity.same_text(run) else run.kernel_digest
 
+    def kernel(self, run: Run) -> KernelSpec:
+        """Return a run's kernel.
+
+        Raises:
+            TunerError: its file is gone, or cannot be read.
+        """
+        identity = self._identity(run)
+        return kernel_of(run) if identity is None else identity.kernel
+
     def _identity(self, run: Run) -> KernelIdentity | None:
+        own, named = self._own(run), self._named
+        if own is None and named is not None and named.kernel.name == run.problem.kernel:
+            return named if named.computes_like(run) else None
+        return own
+
+    def _own(self, run: Run) -> KernelIdentity | None:
         key = run.problem.kernel, run.kernel_file
         if key not in self._identities:
             try:
@@ -82,13 +102,20 @@ class Kernels:
         return self._identities[key]
 
 
-def best_winners(database: Database, filters: Filters) -> Selection[BestWinner]:
+def best_winners(
+    database: Database, filters: Filters, named: KernelSpec | None = None
+) -> Selection[BestWinner]:
     """Return the best winner of each computation, problem, GPU and conditions.
 
     One whose kernel has changed is there only where no winner has the same problem, GPU and conditions and its kernel
     has not changed.
+
+    Args:
+        database: has them.
+        filters: which count.
+        named: the kernel that the user named, as for :class:`Kernels`.
     """
-    kernels = Kernels()
+    kernels = Kernels(named)
     selection = database.best(filters, lambda stored: kernels.state(stored) is KernelState.CURRENT)
     of_computation: defaultdict[tuple[object, ...], list[BestWinner]] = defaultdict(list)
     for stored in selection.rows:
