@@ -43,6 +43,8 @@ FIGURES: dict[str, Callable[..., str]] = {
     "gemm-seconds": gemm.search_seconds,
     "gemm-shapes": gemm.shapes,
     "gemm-summary": gemm.summary,
+    "gpu-faults": faults.gpu_faults,
+    "hostile": faults.hostile,
     "ladder": ladders.ladder,
     "step": ladders.figure,
     "step-ratio": ladders.ratio,
