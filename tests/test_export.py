@@ -236,6 +236,25 @@ int main() {{
 
 
 @needs_gpp
+def test_its_arithmetic_says_where_a_result_does_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "tuned.hpp").write_text(render_header([make({"n": 8}, 64)], {"gemm": DEFAULT}))
+    checks = "".join(
+        f"""static_assert([] {{ bool fine = true; const long long value = {call}; return {expected}; }}());
+"""
+        for call, expected in (
+            ("mul(-1, least, fine)", "!fine && value == 0"), ("mul(least, 2, fine)", "!fine && value == 0"),
+            ("mul(most, -1, fine)", "fine && value == -most"), ("mul(0, least, fine)", "fine && value == 0"),
+            ("floor_div(least, -1, fine)", "!fine && value == 0"), ("floor_div(-7, 2, fine)", "fine && value == -4"),
+            ("mod(-7, 2, fine)", "fine && value == 1"), ("ceil_div(7, 0, fine)", "!fine && value == 0"),
+        )
+    )  # fmt: skip
+    (tmp_path / "use.cpp").write_text(
+        f'#include "tuned.hpp"\nusing namespace kernel_tune::gemm::detail;\n{checks}int main() {{}}\n'
+    )
+    subprocess.run(["g++", *FLAGS, "-o", str(tmp_path / "use"), str(tmp_path / "use.cpp")], check=True)
+
+
+@needs_gpp
 def test_it_compiles_alone_and_beside_another(tmp_path: Path) -> None:
     (tmp_path / "alone.hpp").write_text(render_header(WINNERS[:1], FALLBACKS))
     (tmp_path / "other.hpp").write_text(render_header(WINNERS[-1:], FALLBACKS))
