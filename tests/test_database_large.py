@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
 import tracemalloc
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,11 @@ from tests.stored import filled, make_run, make_trial
 from tuner.database.database import Database
 from tuner.database.records import SORTS, Filters
 from tuner.database.schema import TABLES
+from tuner.errors import DatabaseError
+from tuner.formats.files import write_text
+from tuner.formats.kernel_tuner_cache import cache_of
+from tuner.formats.results import Results, results_of
+from tuner.formats.t4 import t4_of
 from tuner.model import Status
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -89,6 +97,48 @@ def test_all_trials_are_printed_as_json_and_csv(large: Path) -> None:
         text = subprocess.run([*command, option], capture_output=True, text=True, check=True, cwd=ROOT).stdout
         lines = json.loads(text) if option == "--json" else text.splitlines()[1:]
         assert len(lines) == RUNS * TRIALS + 3
+
+
+@pytest.mark.parametrize("content", [t4_of, cache_of])
+def test_an_export_holds_one_trial_at_a_time(
+    large: Path, content: Callable[[Results], Iterator[str]]
+) -> None:
+    with Database.open(large, write=False) as database:
+        tracemalloc.start()
+        results = results_of(database, Filters())
+        size = sum(map(len, content(results)))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert size > 100 * TRIALS
+    assert peak < 3e6
+
+
+@pytest.mark.parametrize("content", [t4_of, cache_of])
+def test_an_export_has_the_newest_trial_of_each_configuration_where_it_was_first_tried(
+    path: Path, content: Callable[[Results], Iterator[str]]
+) -> None:
+    filled(path, make_run("a" * 32))
+    with Database.open(path) as database:
+        later = make_run("b" * 32)
+        database.start_run(later)
+        for number, like in ((0, 1), (1, 5), (2, 0), (3, 1)):
+            trial = make_trial(like, 2e6 + number)
+            database.record(later.id, replace(trial, number=number))
+        text = "".join(content(results_of(database, Filters())))
+    assert text == json.dumps(json.loads(text), indent=1) + "\n"
+    found = re.findall(r'"z_block": (\d+).*?"(?:value|time)": ([\d.]+)', text, re.DOTALL)
+    expected = {64: 2.000002, 65: 2.000003, 66: 0.001002, 69: 2.000001}
+    assert [(int(block), float(time_ms)) for block, time_ms in found] == list(expected.items())
+
+
+def test_a_trial_that_is_deleted_while_it_is_exported_leaves_no_file(path: Path, tmp_path: Path) -> None:
+    filled(path)
+    with Database.open(path) as database:
+        pieces = t4_of(results_of(database, Filters()))
+        database.delete_run("a" * 32)
+        with pytest.raises(DatabaseError):
+            write_text(tmp_path / "out.json.gz", pieces, force=False)
+    assert not [file for file in tmp_path.iterdir() if "out" in file.name]
 
 
 def test_damaged_rows_do_not_count_towards_a_limit(path: Path) -> None:

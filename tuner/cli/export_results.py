@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,14 @@ from tuner.cli.resume import given_options
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.errors import TunerError, UsageError
-from tuner.formats.files import json_text, write_json
+from tuner.formats.files import json_text, write_text
 from tuner.formats.kernel_tuner_cache import cache_of
 from tuner.formats.optuna_storage import write_study
 from tuner.formats.results import Results, results_of
 from tuner.formats.t1 import t1_of
 from tuner.formats.t4 import t4_of
 from tuner.kernel.identity import KernelIdentity
-from tuner.report.tables import say
+from tuner.report.tables import say, show_pieces
 from tuner.report.terminal import printable
 from tuner.winners.current import kernel_of
 
@@ -56,7 +57,10 @@ def export(
     with Database.open(db, write=False) as database:
         if filters.run:
             filters = replace(filters, run=database.run_id(filters.run))
-        results = results_of(database, filters)
+        _write(kind, results_of(database, filters), output, force=force)
+
+
+def _write(kind: str, results: Results, output: Path, *, force: bool) -> None:
     for line in results.damaged:
         click.echo(f"left out: {printable(line)}", err=True)
     what = f"{printable(results.run.problem)} on {printable(results.run.gpu.name)}"
@@ -64,23 +68,23 @@ def export(
         if str(output) == "-":
             raise UsageError("a study is no text", "name a file with -o")
         write_study(output, results, say, force=force)
-        click.echo(f"wrote a study of {len(results.trials)} trials of {what} to {output}")
+        click.echo(f"wrote a study of {len(results.numbers)} trials of {what} to {output}")
         return
-    data = _content(kind, results)
+    pieces = _content(kind, results)
     if str(output) == "-":
-        click.echo(json_text(data), nl=False)
+        show_pieces(pieces)
         return
-    write_json(output, data, force=force)
-    written = "the search space" if kind == "t1" else f"{len(results.trials)} trials"
+    write_text(output, pieces, force=force)
+    written = "the search space" if kind == "t1" else f"{len(results.numbers)} trials"
     click.echo(f"wrote {written} of {what} to {output}")
 
 
-def _content(kind: str, results: Results) -> dict[str, Any]:
+def _content(kind: str, results: Results) -> Iterable[str]:
     if kind == "t4":
         return t4_of(results)
     if kind == "kernel-tuner-cache":
         return cache_of(results)
-    return _space(results)
+    return [json_text(_space(results))]
 
 
 def _space(results: Results) -> dict[str, Any]:

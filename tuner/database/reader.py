@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -141,6 +141,16 @@ class Reader:
         run = self.run(run_id)
         stored = self.rows_where("trials", "run_id = ?", run_id, order_by="number")
         return [self._or_damaged(partial(rows.decode_trial, row, run)).trial for row in stored]
+
+    def numbered_trials(self, numbers: Iterable[int]) -> Iterator[StoredTrial]:
+        """Return the trials of these rows one after the other, sources not.
+
+        Raises:
+            DatabaseError: one is missing or damaged.
+        """
+        for number in numbers:
+            row = self.trial_row(number)
+            yield self._or_damaged(partial(rows.decode_trial, row, self.run(row["run_id"])))
 
     def trial(self, trial_id: int) -> StoredTrial:
         """Return one trial with its sources.

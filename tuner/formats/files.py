@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,16 +61,39 @@ def new_file(path: Path, *, force: bool) -> Iterator[Path]:
 
 
 def json_text(data: Any) -> str:
-    """Return JSON with a line for each result, so that text tools can work with it."""
+    """Return JSON with a line for each value, so that text tools can work with it."""
     return ascii_json(data, indent=1) + "\n"
 
 
-def write_json(path: Path, data: Any, *, force: bool) -> None:
-    """Write JSON, compressed if the name ends in ``.gz``; ``force`` replaces a file that is there.
+def json_with_entries(data: Mapping[str, Any], entries: Iterable[str]) -> Iterator[str]:
+    """Yield :func:`json_text` of an object in pieces, one for each entry of its last value.
+
+    Args:
+        data: the object; its last value is an empty list or dictionary.
+        entries: JSON of each of a list's values, or of a dictionary's names and values; at least one.
+    """
+    text = json_text(data)
+    end = len("]\n}\n")
+    yield text[:-end]
+    before = "\n  "
+    for entry in entries:
+        yield before + entry.replace("\n", "\n  ")
+        before = ",\n  "
+    yield "\n " + text[-end:]
+
+
+def write_text(path: Path, pieces: Iterable[str], *, force: bool) -> None:
+    """Write text, compressed if the name ends in ``.gz``; ``force`` replaces a file that is there.
 
     Raises:
         DatabaseError: there is something of that name, or it cannot be written.
     """
-    text = json_text(data).encode()
-    with new_file(path, force=force) as partial:
-        partial.write_bytes(gzip.compress(text, 9, mtime=0) if path.suffix == ".gz" else text)
+    data = (piece.encode() for piece in pieces)
+    with new_file(path, force=force) as partial, partial.open("wb") as file:
+        file.writelines(_packed(data) if path.suffix == ".gz" else data)
+
+
+def _packed(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    packer = zlib.compressobj(9, wbits=31)
+    yield from map(packer.compress, pieces)
+    yield packer.flush()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tuner.database.records import StoredTrial
+from tuner.formats.files import json_with_entries
 from tuner.formats.foreign_recording import (
     ForeignRecording,
     ForeignRow,
@@ -21,7 +22,7 @@ from tuner.formats.foreign_recording import (
 )
 from tuner.formats.results import Results
 from tuner.formats.t4 import failure, invalidity
-from tuner.model import Status
+from tuner.model import Status, Value, ascii_json
 
 FORMAT = "Kernel Tuner cache"
 AXES = ("x", "y", "z")
@@ -78,22 +79,24 @@ def _sizes(problem_size: object) -> dict[str, int]:
     return dict(zip(AXES, sizes, strict=False))
 
 
-def cache_of(results: Results) -> dict[str, Any]:
-    """Return the content of a cache file; times are in milliseconds."""
+def cache_of(results: Results) -> Iterator[str]:
+    """Yield the text of a cache file in pieces; times are in milliseconds."""
     run, parameters = results.run, results.parameters
-    rows = {}
-    for stored in results.trials:
-        flat = results.flat(stored)
-        rows[",".join(str(value) for value in flat.values())] = {**flat, **_measured(stored)}
-    return {
+    head = {
         "device_name": run.gpu.name,
         "kernel_name": run.problem.kernel,
         "problem_size": list(run.problem.sizes.values()),
         "tune_params_keys": list(parameters),
         "tune_params": parameters,
         "objective": "time",
-        "cache": rows,
+        "cache": {},
     }
+    return json_with_entries(head, (_entry(results.flat(stored), stored) for stored in results.trials()))
+
+
+def _entry(flat: Mapping[str, Value], stored: StoredTrial) -> str:
+    key = ",".join(str(value) for value in flat.values())
+    return f"{ascii_json(key, indent=1)}: {ascii_json({**flat, **_measured(stored)}, indent=1)}"
 
 
 def _measured(stored: StoredTrial) -> dict[str, Any]:

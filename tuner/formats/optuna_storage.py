@@ -54,10 +54,10 @@ def write_study(
         for key, value in _about(results).items():
             storage.set_study_user_attr(study, key, value)
         distributions = _distributions(results)
-        for number, stored in enumerate(results.trials):
+        for number, stored in enumerate(results.trials()):
             storage.create_new_trial(study, _trial(results, stored, number, distributions))
             if (number + 1) % EVERY == 0:
-                say(f"{number + 1} of {len(results.trials)} trials written")
+                say(f"{number + 1} of {len(results.numbers)} trials written")
         if isinstance(storage, RDBStorage):
             storage.remove_session()
             storage.engine.dispose()
@@ -91,7 +91,7 @@ def _distributions(results: Results) -> dict[str, BaseDistribution]:
     """Return each parameter's values that occur; for Optuna, they must be the same in all trials."""
     return {
         name: CategoricalDistribution(sorted(values, key=lambda v: (isinstance(v, str), v)))
-        for name, values in results.occurring().items()
+        for name, values in results.occurring.items()
     }
 
 

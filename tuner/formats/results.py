@@ -2,18 +2,24 @@
 
 Other formats have one list of parameters. The variant becomes one of them, and a parameter that a variant does not
 have is :data:`NONE`; of a kernel with one variant only that variant's name is lost.
+
+The database is read twice: for what a file says about all trials, and for each of them when it is written. So a million
+trials need no more than 24 bytes each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import array
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+
+import numpy as np
 
 from tuner.database.database import Database
 from tuner.database.records import SUSPECT, Filters, StoredTrial
 from tuner.errors import DatabaseError
-from tuner.model import Run, Value
+from tuner.model import Run, Value, digest
 
 VARIANT = "variant"
 NONE = "none"
@@ -24,37 +30,43 @@ class Results:
     """The newest trial of each configuration, in the order in which they were tried.
 
     Args:
+        database: an open one.
         run: the newest of the runs; all have kernel text, problem, GPU and conditions in common.
-        trials: at least one.
+        runs: their ids.
+        numbers: the rows of the trials, at least one.
+        variants: those that were tried.
+        occurring: the values of each parameter, in the order in which they were tried.
+        lacking: the parameters that some of the trials do not have.
         damaged: what was left out.
     """
 
+    database: Database
     run: Run
-    trials: Sequence[StoredTrial]
-    damaged: Sequence[str] = ()
-
-    @cached_property
-    def variants(self) -> list[str]:
-        """The variants that were tried."""
-        return list(dict.fromkeys(stored.trial.configuration.variant for stored in self.trials))
+    runs: Collection[str]
+    numbers: Sequence[int]
+    variants: Sequence[str]
+    occurring: Mapping[str, Sequence[Value]]
+    lacking: frozenset[str]
+    damaged: Sequence[str]
 
     @cached_property
     def parameters(self) -> dict[str, list[Value]]:
         """The names of the flat table, each with the values that occur; numbers in order."""
-        occurring = self.occurring()
-        several = len(self.variants) > 1
-        for name, values in occurring.items():
-            if several and name != VARIANT and any(name not in self.flat(t, pad=False) for t in self.trials):
-                values[NONE] = None
-        return {name: _ordered(list(values)) for name, values in occurring.items()}
+        return {
+            name: _ordered([*values, NONE] if name in self.lacking and NONE not in values else values)
+            for name, values in self.occurring.items()
+        }
 
-    def occurring(self) -> dict[str, dict[Value, None]]:
-        """Return the values of each parameter, in the order in which they were tried."""
-        occurring: dict[str, dict[Value, None]] = {}
-        for stored in self.trials:
-            for name, value in self.flat(stored, pad=False).items():
-                occurring.setdefault(name, {})[value] = None
-        return occurring
+    def trials(self) -> Iterator[StoredTrial]:
+        """Return the trials one after the other.
+
+        Raises:
+            DatabaseError: one was deleted meanwhile.
+        """
+        for stored in self.database.numbered_trials(self.numbers):
+            if stored.run.id not in self.runs:  # a later trial was given the number of a deleted one
+                raise DatabaseError(f"trial {stored.trial.id} was deleted meanwhile", "export again")
+            yield stored
 
     def flat(self, stored: StoredTrial, *, pad: bool = True) -> dict[str, Value]:
         """Return a configuration as a row of the table.
@@ -70,7 +82,7 @@ class Results:
         return {name: values.get(name, NONE) for name in self.parameters} if pad else values
 
 
-def _ordered(values: list[Value]) -> list[Value]:
+def _ordered(values: Sequence[Value]) -> list[Value]:
     numbers = sorted((v for v in values if not isinstance(v, str)), key=float)
     return [*numbers, *(v for v in values if isinstance(v, str))]
 
@@ -93,15 +105,42 @@ def results_of(database: Database, filters: Filters) -> Results:
             filters, kernel=run.problem.kernel, problem_key=run.problem.key, replayed=run.replayed,
             mode=str(run.conditions.mode), regime=str(run.conditions.regime),
         )  # fmt: skip
-    selection = database.query(filters)
-    same = [
-        stored
-        for stored in selection.rows
-        if (stored.run.kernel_digest, stored.run.gpu.name, stored.run.foreign)
-        == (run.kernel_digest, run.gpu.name, run.foreign)
-        and SUSPECT not in stored.trial.tags
-    ]
-    last = {stored.trial.configuration: stored for stored in same}
-    if not last:
+    damaged: list[str] = []
+    numbers, digests = array.array("q"), bytearray()
+    runs: set[str] = set()
+    variants: dict[Value, None] = {}
+    occurring: dict[str, dict[Value, None]] = {}
+    signatures: set[frozenset[str]] = set()
+    for stored in database.each_trial(damaged, filters):
+        if not _alike(stored.run, run) or SUSPECT in stored.trial.tags:
+            continue
+        configuration = stored.trial.configuration
+        numbers.append(stored.trial.id or 0)
+        digests += bytes.fromhex(digest(configuration.key))
+        runs.add(stored.run.id)
+        variants[configuration.variant] = None
+        signatures.add(frozenset(configuration.values))
+        for name, value in configuration.parameters:
+            occurring.setdefault(name, {})[value] = None
+    if not numbers:
         raise DatabaseError(f"all trials of run {run.id} are suspect", "tune it again")
-    return Results(run, list(last.values()), selection.damaged)
+    lacking = frozenset(occurring) - frozenset.intersection(*signatures)
+    if len(variants) > 1:
+        occurring = {VARIANT: variants, **occurring}
+    values = {name: list(values) for name, values in occurring.items()}
+    names = [str(name) for name in variants]
+    return Results(database, run, runs, _newest(numbers, digests), names, values, lacking, damaged)
+
+
+def _alike(run: Run, other: Run) -> bool:
+    ours = run.kernel_digest, run.gpu.name, run.foreign
+    return ours == (other.kernel_digest, other.gpu.name, other.foreign)
+
+
+def _newest(numbers: array.array[int], digests: bytearray) -> array.array[int]:
+    """Return the last of the numbers with each digest, in the order in which the digests first appear."""
+    each = np.frombuffer(digests, f"S{len(digests) // len(numbers)}")
+    _, first, which = np.unique(each, return_index=True, return_inverse=True)
+    last = np.zeros(len(first), np.int64)
+    last[which] = numbers  # of several for one place, NumPy keeps the last
+    return array.array("q", last[np.argsort(first)].tobytes())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tuner import __version__
 from tuner.database.records import StoredTrial
 from tuner.errors import RecordingError
+from tuner.formats.files import json_with_entries
 from tuner.formats.foreign_recording import (
     FAILURES,
     ForeignRecording,
@@ -23,7 +24,7 @@ from tuner.formats.foreign_recording import (
     stem,
 )
 from tuner.formats.results import Results
-from tuner.model import Status, Value
+from tuner.model import Status, Value, ascii_json
 
 FORMAT = "T4"
 SCHEMA_VERSION = "1.0.0"
@@ -125,10 +126,10 @@ def _row(result: Mapping[str, Any], objective: str) -> ForeignRow:
     return ForeignRow(Status.OK, time_ns, runtimes, compile_s, measure_s, objective=of_rate_ns)
 
 
-def t4_of(results: Results) -> dict[str, Any]:
-    """Return the content of a T4 file; times are in milliseconds."""
+def t4_of(results: Results) -> Iterator[str]:
+    """Yield the text of a T4 file in pieces; times are in milliseconds."""
     run = results.run
-    return {
+    head = {
         "schema_version": SCHEMA_VERSION,
         "metadata": {
             "timeunit": "milliseconds",
@@ -139,8 +140,10 @@ def t4_of(results: Results) -> dict[str, Any]:
             "mode": str(run.conditions.mode),
             "regime": str(run.conditions.regime),
         },
-        "results": [_result(results, stored) for stored in results.trials],
+        "results": [],
     }
+    entries = (ascii_json(_result(results, stored), indent=1) for stored in results.trials())
+    return json_with_entries(head, entries)
 
 
 def invalidity(status: Status) -> str:

@@ -133,7 +133,7 @@ def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
 
 def show_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print CSV with a heading; text that a spreadsheet would take for a formula begins with an apostrophe."""
-    _print_lines(_csv_lines(columns, rows))
+    show_pieces(_csv_lines(columns, rows))
 
 
 def _csv_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
@@ -146,13 +146,13 @@ def _csv_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iter
         text.truncate()
 
 
-def _print_lines(lines: Iterable[str]) -> None:
-    """Print lines, many at once, and without holding all of them."""
+def show_pieces(pieces: Iterable[str]) -> None:
+    """Print text, many pieces at once, and without holding all of them."""
     waiting: list[str] = []
     size = 0
-    for line in lines:
-        waiting.append(line)
-        size += len(line)
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
         if size > PRINTED_AT_ONCE:
             click.echo("".join(waiting), nl=False)
             waiting, size = [], 0
@@ -175,7 +175,7 @@ def show_json(value: object) -> None:
 
 def show_records(records: Iterable[Mapping[str, Any]]) -> None:
     """Print a JSON list, a record a line, each as soon as it is known; otherwise as :func:`show_json`."""
-    _print_lines(_record_lines(records))
+    show_pieces(_record_lines(records))
 
 
 def _record_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
