@@ -42,6 +42,23 @@ NUMPY = '"scale * x + bias"'
 ROWS = 'shape = ["rows"], dtype = "input"'
 OF_THE_FILE = [
     Fault("no TOML", TOML, "[work]", "[work", "[work", "TOML"),
+    Fault("a misspelled table", TOML, "[problem]", "[problm]", "[problm]", "unknown key 'problm'"),
+    Fault(
+        "no array",
+        TOML,
+        "[[variants.plain.launches]]",
+        "[variants.plain.launches]",
+        "plain.launches",
+        r"\[\[",
+    ),
+    Fault(
+        "misspelled parameters",
+        TOML,
+        "plain.parameters]",
+        "plain.paramters]",
+        "plain.paramters",
+        "unknown key 'paramters'",
+    ),
     Fault("unknown key", TOML, 'summary = "one', 'sumary = "one', "sumary", "unknown key 'sumary'"),
     Fault("a text as constraint", TOML, '"width <= columns"', "\"'yes'\"", "a block is at most as", "yes"),
     Fault("a constant constraint", TOML, '"width <= columns"', '"2"', "a block is at most as", "2"),
@@ -232,6 +249,23 @@ def test_faults_of_references(fault: Fault, tmp_path: Path, capsys: pytest.Captu
     code, lines = findings(capsys, str(kernel), "--configurations", "1", "--cc", "80", "-j", "2", *more)
     assert code == 1
     assert finds(lines, tmp_path / (fault.found_in or fault.file), fault), lines
+
+
+@pytest.mark.parametrize("name", ["jinja", "entry", "count"])
+def test_what_does_not_compile_or_fit_is_said_once(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (fault,) = (fault for fault in OF_VARIANTS if fault.name == name)
+    said = said_by(capsys, "check", str(planted(tmp_path, fault)), "--configurations", "1", "--cc", "80")
+    (line,) = said.out.splitlines()
+    assert re.search(fault.says, line)
+    assert "emulator" not in said.err
+
+
+def test_a_reference_that_fails_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (fault,) = (fault for fault in OF_THE_FILE if fault.name == "not a number")
+    _, lines = findings(capsys, str(planted(tmp_path, fault)), "--configurations", "1", "--cc", "80")
+    assert len(lines) == 1
 
 
 def test_the_right_kernel_has_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,8 @@ from tests.faults.command_line import Fake, assert_no_process_left, trials_in
 from tests.faults.kernels import write_kernel
 from tests.faults.killing import marked
 
+ROOT = Path(__file__).parent.parent
+
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_once(tmp_path: Path, kind: signal.Signals) -> None:
@@ -149,3 +151,25 @@ def test_closed_streams_are_nothing_to_write_to(closed: str, words: list[str], t
     assert "Traceback" not in found.stderr + found.stdout
     assert found.returncode == (0 if words == ["list"] else 1)
     assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["explain", "vector_add", "--size", "n=1024"],
+        ["check", str(ROOT / "tests/planted/blend.toml"), "--configurations", "1", "--cc", "80"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_children_live_with_less_memory_than_they_would_ask_for(command: list[str], tmp_path: Path) -> None:
+    """As after ``ulimit -v``, which batch systems set."""
+    limit = f"import resource as r; r.setrlimit(r.RLIMIT_AS, ({4 << 30},) * 2); from tuner.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", limit, *command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "died" not in done.stderr

@@ -45,6 +45,14 @@ def exact_sources(*, kernel: str = "gemm", variant: str = "mma_sync_split_k", cc
     return [source for source, _ in render(spec, spec.problem(), ARCHITECTURES[cc], chosen)]
 
 
+def test_a_template_that_takes_all_memory_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doubling = "{% set t = namespace(s='x') %}{% for i in range(32) %}{% set t.s = t.s ~ t.s %}{% endfor %}"
+    kernel = write_kernel(tmp_path / "greedy", source=doubling)
+    assert_refused(said_by(capsys, "render", str(kernel)), 2, "out of memory")
+
+
 def test_source_comes_after_its_launch_and_names_its_lines(
     kernel_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -190,6 +190,16 @@ def test_a_backup_that_is_stopped_leaves_nothing_for_the_next_one(
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_a_backup_that_finds_no_space_leaves_nothing(large: Path, tmp_path: Path) -> None:
+    limit = "import resource as r, signal as s; s.signal(s.SIGXFSZ, s.SIG_IGN); "
+    limit += "r.setrlimit(r.RLIMIT_FSIZE, (300_000, 300_000)); from tuner.cli import main; main()"
+    command = [sys.executable, "-c", limit, "db", "backup", str(tmp_path / "copy.db"), "--db", str(large)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_with_damaged_pages_is_not_written_to(large: Path, tmp_path: Path) -> None:
     path = tmp_path / "damaged.db"
     data = bytearray(large.read_bytes())

@@ -395,8 +395,12 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
         '"input", inti = "ones" }\ny',
         ("tensors: x", "did you mean init"),
     ),
-    "unknown table": ("[work]", "[works]", ("work", "'bytes' is missing")),
-    "unknown table at the end": ("[scalars]", "[scalers]", ("alpha",)),
+    "unknown table": ("[work]", "[works]", ("unknown key 'works'", "did you mean work?")),
+    "unknown table at the end": (
+        "[scalars]",
+        "[scalers]",
+        ("unknown key 'scalers'", "did you mean scalars?"),
+    ),
     "unknown key in a launch": (
         "grid =",
         "gird =",

@@ -212,6 +212,16 @@ def test_operators_stay_within_the_limit(text: str, tmp_path: Path) -> None:
     assert "limit" in refusal(tmp_path, text)
 
 
+def test_memory_that_a_template_takes_is_bounded(tmp_path: Path) -> None:
+    """In a process without a limit of its own, which has none again afterwards."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    assert before[0] == resource.RLIM_INFINITY
+    doubling = "{% set t = namespace(s='x') %}{% for i in range(32) %}{% set t.s = t.s ~ t.s %}{% endfor %}"
+    with pytest.raises(MemoryError):
+        rendered(kernel_with(tmp_path, doubling))
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
 def test_a_kernel_with_a_huge_entry_is_read_at_once(tmp_path: Path) -> None:
     """Jinja's compiler computes constants; reading a file must not."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

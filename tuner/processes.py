@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
@@ -28,6 +30,7 @@ MAX_MESSAGE_BYTES = 1 << 30
 EXIT_S = 2.0
 """How long a child that has closed its pipe may take to end by itself."""
 _PR_SET_PDEATHSIG = 1
+_BOUNDED = threading.Lock()
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -340,6 +343,31 @@ class ParentPipe(Generic[Request, Reply]):
         """
         self._out.write(_framed(self._channel.replies.encode(message)))
         self._out.flush()
+
+
+def limit_memory(limit_bytes: int) -> None:
+    """Limit this process's address space for good, unless it has less already, and let it leave no core file."""
+    there = [limit for limit in resource.getrlimit(resource.RLIMIT_AS) if limit != resource.RLIM_INFINITY]
+    lowest = min(limit_bytes, *there) if there else limit_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (lowest, lowest))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+@contextlib.contextmanager
+def bounded_memory(more_bytes: int) -> Iterator[None]:
+    """Let this process's address space grow by so much at most; a limit that is there already stays instead."""
+    with _BOUNDED:
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            yield
+            return
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        bound = pages * resource.getpagesize() + more_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (bound, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _die_with_parent() -> None:

@@ -46,19 +46,23 @@ def check_kernel(file: Path, checks: Checks) -> Report:
     sampling = checks.sampling
     check_values(kernel, sampling, report)
     check_reference(kernel, sampling.gpus[0], report)
+    before = len(report.findings)
     check_references(kernel, sampling.gpus[0], report)
+    comparable = len(report.findings) == before
     check_uses(kernel, report)
     chosen = subjects(kernel, sampling, report)
     check_problems(kernel, sampling, chosen, report)
     for subject in chosen:
         check_conditions(kernel, subject, report)
         check_plans(kernel, subject, report)
+    broken: set[str] = set()
     try:
         nvrtc_version()
     except CompileError as error:
         report.note(f"nothing was compiled: {error}")
     else:
-        check_compiling(kernel, chosen, sampling, checks.jobs, report)
-    if checks.on_host:
-        check_on_host(kernel, chosen, sampling.gpus[0], checks.jobs, report)
+        broken = check_compiling(kernel, chosen, sampling, checks.jobs, report)
+    if checks.on_host and comparable:
+        sound = [subject for subject in chosen if subject.variant.name not in broken]
+        check_on_host(kernel, sound, sampling.gpus[0], checks.jobs, report)
     return report

@@ -40,6 +40,11 @@ class _Task:
     request: RenderRequest
     subject: Subject | None = None
 
+    @property
+    def variant(self) -> str:
+        """The configuration's; empty for the CUDA reference."""
+        return self.request.configuration.variant
+
     def __str__(self) -> str:
         what = "the CUDA reference" if self.request.reference else str(self.request.configuration)
         dtypes = ", ".join(dict.fromkeys(self.request.problem.dtypes.values()))
@@ -56,11 +61,15 @@ class _Collected:
 
 def check_compiling(
     kernel: KernelSpec, chosen: Sequence[Subject], sampling: Sampling, jobs: int | None, report: Report
-) -> None:
-    """Report what does not compile, what fits on no SM, and arguments that do not fit parameters."""
+) -> set[str]:
+    """Report what does not compile, what fits on no SM, and arguments that do not fit parameters.
+
+    Returns:
+        The variants of which nothing can be launched, or whose arguments do not fit: running them shows no more.
+    """
     tasks = [*_reference_tasks(kernel, sampling), *(task for one in chosen for task in _tasks(kernel, one))]
     if not tasks:
-        return
+        return set()
     with closing(CompilePool(jobs, paths.cubins())) as pool:
         compilations = _compile(pool, tasks)
         workers = pool.jobs
@@ -75,9 +84,11 @@ def check_compiling(
     for subject in chosen:
         _check_fit(kernel, subject, results, report)
     calls = [call for task, compilation in results for call in _calls(kernel, task, compilation)]
-    check_signatures(kernel, calls, workers, report)
+    unfit = check_signatures(kernel, calls, workers, report)
     gpus = ", ".join(dict.fromkeys(f"sm_{task.request.gpu.cc}" for task in tasks))
     report.done.append(f"{len(tasks)} compilations for {gpus}")
+    compiled = {task.variant for task, compilation in results if compilation.status is Status.OK}
+    return ({task.variant for task in tasks} - compiled) | unfit
 
 
 def _reference_tasks(kernel: KernelSpec, sampling: Sampling) -> list[_Task]:

@@ -27,7 +27,7 @@ from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Problem
-from tuner.processes import ParentPipe
+from tuner.processes import ParentPipe, limit_memory
 from tuner.protocol.host_runs import HOST_RUNS, HostRequest, HostResult
 
 CPU_S = 20
@@ -186,8 +186,7 @@ def main() -> None:
     """Answer one request. Argument: the number of such children at a time."""
     pipe = ParentPipe(HOST_RUNS)
     limit = max(LEAST_BYTES, memory_limit(int(sys.argv[1])))
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_memory(limit)
     request = pipe.receive()
     if request is None:
         return

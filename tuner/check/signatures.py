@@ -40,8 +40,8 @@ class PlannedCall:
         return tuple((kind, name) for kind, name, _ in self.launch.arguments)
 
 
-def check_signatures(kernel: KernelSpec, calls: Sequence[PlannedCall], jobs: int, report: Report) -> None:
-    """Report arguments that do not fit their parameters.
+def check_signatures(kernel: KernelSpec, calls: Sequence[PlannedCall], jobs: int, report: Report) -> set[str]:
+    """Report arguments that do not fit their parameters, and return the variants whose they are.
 
     Args:
         kernel: whose launches they are.
@@ -53,6 +53,7 @@ def check_signatures(kernel: KernelSpec, calls: Sequence[PlannedCall], jobs: int
     shares = [share for number in range(jobs) if (share := chosen[number::jobs])]
     with ThreadPoolExecutor(max(1, len(shares))) as threads:
         answers = threads.map(lambda share: _ask(kernel, share, len(shares)), shares)
+    unfit: set[str] = set()
     for share, answer in zip(shares, answers, strict=True):
         if isinstance(answer, str):
             report.note(f"parameters were not compared with arguments: {answer}")
@@ -62,7 +63,11 @@ def check_signatures(kernel: KernelSpec, calls: Sequence[PlannedCall], jobs: int
                 name = call.spec.template.name
                 report.note(f"{name}: parameters were not compared: its entry stands for several kernels")
             else:
+                before = len(report.findings)
                 _compare(kernel, call, parameters, report)
+                if len(report.findings) > before:
+                    unfit.add(call.request.configuration.variant)
+    return unfit
 
 
 def _ask(kernel: KernelSpec, calls: Sequence[PlannedCall], children: int) -> Signatures | str:

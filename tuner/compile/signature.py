@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import resource
 import struct
 import sys
 
 from tuner.compile.memory import memory_limit
 from tuner.compile.nvrtc import compile_source
 from tuner.errors import CompileError
-from tuner.processes import ParentPipe
+from tuner.processes import ParentPipe, limit_memory
 from tuner.protocol.signatures import SIGNATURES, KernelSource, Parameter, Signatures
 
 # Four numbers for each parameter: its kind and size, and those of what it points to. The table is no constant, or the
@@ -73,8 +72,7 @@ def main() -> None:
     """Answer one request. Argument: the number of such children at a time."""
     pipe = ParentPipe(SIGNATURES)
     limit = memory_limit(int(sys.argv[1]))
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_memory(limit)
     request = pipe.receive()
     if request is not None:
         pipe.send(Signatures(tuple(signature(source) for source in request.sources)))

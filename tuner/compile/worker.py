@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -33,7 +32,7 @@ from tuner.kernel.plan import make_plan
 from tuner.kernel.render import read_templates_once, render_launch
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Status
-from tuner.processes import ParentPipe
+from tuner.processes import ParentPipe, limit_memory
 from tuner.protocol.compilation import COMPILING, Compilation, CompileRequest, SourceRequest
 
 CHANGED = "have changed since the run began"
@@ -168,8 +167,7 @@ def main() -> None:
     compiler = Compiler(None if folder == "-" else CubinCache(Path(folder)))
     with contextlib.suppress(CompileError):  # the first request says it with a status
         nvrtc()
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_memory(limit)
     while (request := pipe.receive()) is not None:
         pipe.send(compiler.answer(request))
 

@@ -111,5 +111,11 @@ def backup(database: Database, to: Path) -> None:
             if not journal.with_name(journal.name.removesuffix("-journal")).exists():  # removed by whole_file
                 journal.unlink(missing_ok=True)
         database.connection.execute("PRAGMA query_only = OFF")  # it counts the copy as a write
-        database.connection.execute("VACUUM INTO ?", (str(partial),))
+        try:
+            database.connection.execute("VACUUM INTO ?", (str(partial),))
+        except BaseException:
+            partial.with_name(f"{partial.name}-journal").unlink(
+                missing_ok=True
+            )  # SQLite leaves it on a full disk
+            raise
         database.connection.execute(f"PRAGMA query_only = {int(not database.write)}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tuner.processes import Channel, ParentPipe
+from tuner.processes import Channel, ParentPipe, limit_memory
 
 MAX_ROWS = 100_000
 MAX_BYTES = 64 << 20
@@ -95,9 +95,8 @@ def _fetch(connection: sqlite3.Connection, text: str) -> SelectedRows | Refused:
 def main() -> None:
     """Answer one question."""
     pipe = ParentPipe(ANSWERS)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    limit_memory(MEMORY_BYTES)
     resource.setrlimit(resource.RLIMIT_FSIZE, (SORTING_BYTES, SORTING_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     question = pipe.receive()
     if question is not None:
         pipe.send(answer(question))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import tempfile
 from pathlib import Path
@@ -13,7 +12,7 @@ from tuner.compile.nvrtc import Cubin, SourceRejected, compile_source
 from tuner.errors import CompileError, KernelError
 from tuner.kernel.load import read_kernel
 from tuner.kernel.render import render_launch
-from tuner.processes import ParentPipe
+from tuner.processes import ParentPipe, limit_memory
 from tuner.protocol.code import LISTING, LaunchListing, ListingRefused, ListingRequest, Listings
 
 DISASSEMBLY_S = 30.0
@@ -71,8 +70,7 @@ def main() -> None:
     """Answer one request."""
     pipe = ParentPipe(LISTING)
     limit = memory_limit(1)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_memory(limit)
     request = pipe.receive()
     if request is None:
         return

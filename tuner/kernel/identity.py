@@ -130,7 +130,7 @@ class KernelIdentity:
         try:
             rendered = render(self.kernel, run.problem, run.gpu, trial.configuration)
             done = self.implementation(trial.configuration.variant, [source for source, _ in rendered])
-        except TunerError:
+        except (TunerError, MemoryError):
             return False
         return done == trial.implementation
 

@@ -41,6 +41,10 @@ COMPILE_OPTIONS = (
 )  # fmt: skip
 """NVRTC's options that change only the code; others write files, or change the target."""
 MAX_FILE_BYTES = 1 << 20
+TABLES = (
+    "kernel", "problem", "tensors", "scalars", "reference", "terms", "work", "baselines", "compile", "variants",
+    "ladder", "seeds", "heuristics",
+)  # fmt: skip
 WITHOUT_RESULTS = ("baselines", "ladder", "seeds", "heuristics")
 """Tables that change no result, and are left out of the digest: results from before and after an edit are
 compatible."""
@@ -131,6 +135,7 @@ def _without_pruning_rules(variant: Any) -> Any:
 
 
 def _kernel(path: Path, top: Table, file_digest: str) -> KernelSpec:
+    top.only(*TABLES)
     name, summary = _head(top.table("kernel"))
     problem = read_problem(top, path.parent)
     names = read_definitions(top, problem.names)

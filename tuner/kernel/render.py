@@ -3,7 +3,7 @@
 A template sees its parameters, the dtype roles, the options, ``cc`` and ``problem`` (the sizes). Its filters are
 ``c_type`` (the type's name in the common header, ``templates/common/types.cuh.j2``) and ``itemsize``; for an option
 that is an element expression ``cuda``, ``cuda_double``, ``cuda_magnitude``, ``uses`` and ``operations``. The sandbox
-denies templates access to Python, but does not bound their output: render untrusted templates in a child process.
+denies templates access to Python; their output and the memory that they take are bounded, their time is not.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tuner.kernel.line_map import MARKS_FACTOR, LineMap, LineMarks, after_define
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Gpu, Problem, Value, digest
+from tuner.processes import bounded_memory
 
 C_TYPES = {
     "float64": "double",
@@ -46,6 +47,8 @@ C_TYPES = {
 CUDA_HEADER_TYPES = {**C_TYPES, "float16": "__half", "bfloat16": "__nv_bfloat16"}
 MAX_SOURCE_BYTES = 4 << 20
 MAX_ENTRY_BYTES = 4 << 10
+MEMORY_BYTES = 1 << 30
+"""What rendering may take in a process that has no limit: many times as much as sources of 4 MiB need."""
 _READ_ONCE = threading.Event()
 
 
@@ -215,11 +218,12 @@ def render_entry(kernel: KernelSpec, launch: LaunchSpec, names: Mapping[str, Any
 def _joined(pieces: Iterable[str], bound: int) -> str | None:
     """Return the text of all pieces; None as soon as it is longer than the bound, without asking for the rest."""
     text, length = io.StringIO(), 0
-    for piece in pieces:
-        length += len(piece)
-        if length > bound:
-            return None
-        text.write(piece)
+    with bounded_memory(MEMORY_BYTES):
+        for piece in pieces:
+            length += len(piece)
+            if length > bound:
+                return None
+            text.write(piece)
     return text.getvalue()
 
 

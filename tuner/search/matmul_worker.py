@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import resource
 from typing import Any
 
-from tuner.processes import ParentPipe
+from tuner.processes import ParentPipe, limit_memory
 from tuner.protocol.heuristics import PROPOSING, Proposal, ProposalRequest, Proposals, ProposalsFailed
 
 MEMORY_LIMIT_BYTES = 4 << 30
@@ -44,8 +43,7 @@ def _proposal(kernel: Any) -> Proposal:
 def main() -> None:
     """Answer one request."""
     pipe = ParentPipe(PROPOSING)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_memory(MEMORY_LIMIT_BYTES)
     if (request := pipe.receive()) is None:
         return
     try:

@@ -43,7 +43,12 @@ class Table:
         kinds = kind if isinstance(kind, tuple) else (kind,)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             names = " or ".join(_TOML_NAMES[k] for k in kinds)
-            self.fail(f"{key} = {value!r} is not {names}")
+            remedy = (
+                f"write [[...{key}]] for a table of it"
+                if kinds == (list,) and isinstance(value, dict)
+                else ""
+            )
+            self.fail(f"{key} = {value!r} is not {names}", remedy)
         return value
 
     def has(self, key: str) -> bool:
@@ -65,6 +70,12 @@ class Table:
     def children(self) -> dict[str, Table]:
         """Return the tables below this one by key, for tables whose keys are names."""
         return {name: self.table(name) for name in list(self.data)}
+
+    def only(self, *keys: str) -> None:
+        """Raise an error for the first key that is none of these: before a table that is misspelled seems missing."""
+        for key in self.data:
+            if key not in keys:
+                self.fail(f"unknown key {key!r}", suggestion(key, keys))
 
     def require(self, value: Any, choices: Collection[Any], problem: str) -> None:
         """Raise an error with this problem and the choices unless the value is one of them."""
