@@ -304,7 +304,7 @@ def test_show_says_how_large_the_space_is(tune: Tune, tmp_path: Path) -> None:
     ("folder", "state", "detail"),
     [
         ("new/folder", "ok", "new/folder/kernel-tune"),
-        ("file", "note", "file/kernel-tune cannot be written (Not a directory): nothing"),
+        ("file", "note", "file/kernel-tune: Not a directory: nothing"),
         ("/proc/x", "note", "/proc/x/kernel-tune cannot be written (No such file or directory)"),
     ],
 )

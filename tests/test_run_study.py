@@ -19,6 +19,7 @@ from tests.commands import said_by
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import only_run, replay, run, sequence
 from tests.test_search import single
+from tuner.database import cells
 from tuner.database.database import Database
 from tuner.errors import Interrupted, UsageError
 from tuner.kernel.spec import KernelSpec
@@ -252,14 +253,15 @@ def test_the_former_name_of_the_default_sampler(
     assert {database.run(run_id).sampler for run_id in ids} == {"gp-ei"}
 
 
-def test_a_stored_run_of_the_former_name_is_resumed(
-    database: Database, kernel: KernelSpec, tmp_path: Path
-) -> None:
+def test_a_stored_run_of_the_former_name_is_resumed(database: Database, kernel: KernelSpec) -> None:
     watcher = Watcher()
     with pytest.raises(Interrupted):
         run(kernel, database, StubDevice(), watcher, sampler="gp-ei", trials=20, stop=stop_after(watcher, 6))
-    with sqlite3.connect(tmp_path / "tuning.db") as connection:
-        connection.execute("UPDATE runs SET sampler = 'kriging'")
+    with database.transaction():
+        (row,) = database.rows_where("runs")
+        row["sampler"] = "kriging"
+        row["digest"] = cells.row_digest("runs", row)
+        database.update_run(row["id"], sampler=row["sampler"], digest=row["digest"])
     device = StubDevice()
     result = run(kernel, database, device, sampler="random", resume=True)
     assert len(result.state.trials) == len({t.configuration for t in result.state.trials}) == 20

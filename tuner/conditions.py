@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -115,6 +115,8 @@ class Calibration:
         """Rebuild what :meth:`to_json` returned.
 
         Raises:
-            ValueError: a value of another type, or no noise.
+            ValueError: a value of another type, a name of another version, no noise or no notes.
         """
+        if not {"notes"} <= data.keys() <= {item.name for item in fields(cls)}:
+            raise ValueError("a calibration of another version")
         return msgspec.convert(data, cls)

@@ -157,9 +157,9 @@ def _ask_all(runs: Sequence[_Run], jobs: int) -> list[_Outcome]:
     """Ask a child for each run, some at a time; whatever ends this, such as Ctrl-C, ends them."""
     children: set[HostChild] = set()
     with ThreadPoolExecutor(jobs) as threads:
-        asked = [threads.submit(_ask, run, jobs, children) for run in runs]
+        submitted = [threads.submit(_ask, run, jobs, children) for run in runs]
         try:
-            return [one.result() for one in asked]
+            return [one.result() for one in submitted]
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             for child in list(children):

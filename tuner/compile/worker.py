@@ -64,9 +64,9 @@ class Compiler:
         gpu = request.gpu
         try:
             identity = self._identity(request.kernel_file)
-            changed = bool(request.text) and identity.text != request.text
+            changed = bool(request.code) and identity.code != request.code
         except KernelError as error:
-            return Compilation(Status.COMPILE_ERROR, str(error), changed=bool(request.text))
+            return Compilation(Status.COMPILE_ERROR, str(error), changed=bool(request.code))
         if changed:
             name = identity.kernel.file.name
             return Compilation(Status.COMPILE_ERROR, f"{name} or its templates {CHANGED}", changed=True)

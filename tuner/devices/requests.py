@@ -40,7 +40,7 @@ class Requests:
 
     def __init__(self, kernel: KernelSpec, gpu: Gpu, pool: CompilePool) -> None:
         self._kernel, self._gpu, self._pool = kernel, gpu, pool
-        self._text = KernelIdentity(kernel).text
+        self._code = KernelIdentity(kernel).code
 
     def setup(
         self,
@@ -101,7 +101,7 @@ class Requests:
 
     def rendering(self, problem: Problem, configuration: Configuration) -> RenderRequest:
         """Ask for a configuration to be rendered and compiled from the text that the kernel has now."""
-        return RenderRequest(self._kernel.file, problem, self._gpu, configuration, text=self._text)
+        return RenderRequest(self._kernel.file, problem, self._gpu, configuration, code=self._code)
 
     def compile(self, problem: Problem, configuration: Configuration) -> tuple[Candidate | None, Compilation]:
         """Compile a configuration for a problem; None in place of what does not compile, or cannot be launched."""

@@ -79,12 +79,24 @@ class KernelIdentity:
                 [key, parameter.values, parameter.default] for key, parameter in variant.parameters.items()
             ]
             constraints = [condition for _, condition in variant.constraints]
-            files = [launch.template for launch in variant.launches]
-            templates = [template_digest(kernel.folder, file) for file in files]
-            texts = [text for file in files for text in template_texts(kernel.folder, file)]
-            done = [templates, self._launching(name, texts, templates=True)]
+            done = self._variant_code[name]
             variants[name] = _canonical([variant.requires, parameters, constraints, done])
         return digest(json.dumps([self.computation, _canonical(choices), variants], sort_keys=True))
+
+    @cached_property
+    def code(self) -> str:
+        """The digest of what is compiled and launched; rules of thumb, which add constraints, do not change it."""
+        return digest([self.computation, self._variant_code])
+
+    @cached_property
+    def _variant_code(self) -> dict[str, list[Any]]:
+        folder, code = self.kernel.folder, {}
+        for name, variant in self.kernel.variants.items():
+            files = [launch.template for launch in variant.launches]
+            templates = [template_digest(folder, file) for file in files]
+            texts = [text for file in files for text in template_texts(folder, file)]
+            code[name] = [templates, self._launching(name, texts, templates=True)]
+        return code
 
     @cached_property
     def legacy(self) -> str:

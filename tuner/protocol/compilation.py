@@ -18,8 +18,8 @@ class RenderRequest(Message, frozen=True):
     gpu: Gpu
     configuration: Configuration
     reference: bool = False
-    text: str = ""
-    """Digest of the kernel's text as the head read it (:mod:`tuner.kernel.identity`); empty to take it as it is."""
+    code: str = ""
+    """Digest of the kernel's code as the head read it (:mod:`tuner.kernel.identity`); empty to take it as it is."""
 
 
 class SourceRequest(Message, frozen=True):
