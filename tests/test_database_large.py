@@ -19,7 +19,7 @@ import pytest
 
 from tests.stored import filled, make_run, make_trial
 from tuner.database.database import Database
-from tuner.database.records import SORTS, Filters
+from tuner.database.records import SORTS, Filters, StoredWinner
 from tuner.database.schema import TABLES
 from tuner.errors import DatabaseError
 from tuner.formats.files import write_text
@@ -139,6 +139,22 @@ def test_a_trial_that_is_deleted_while_it_is_exported_leaves_no_file(path: Path,
         with pytest.raises(DatabaseError):
             write_text(tmp_path / "out.json.gz", pieces, force=False)
     assert not [file for file in tmp_path.iterdir() if "out" in file.name]
+
+
+def test_of_winners_that_cannot_be_current_one_is_read_and_the_current_one_is_found(path: Path) -> None:
+    for index in range(6):
+        text = "new" if index == 5 else "old"
+        filled(path, replace(make_run(f"{index:032x}"), kernel_digest=text))
+    read: list[str] = []
+
+    def current(stored: StoredWinner) -> bool | None:
+        read.append(stored.run.kernel_digest)
+        return True if stored.run.kernel_digest == "new" else None
+
+    with Database.open(path, write=False) as database:
+        (best,) = database.best(current=current).rows
+    assert best.run.id == f"{5:032x}"
+    assert read == ["old", "new"]
 
 
 def test_damaged_rows_do_not_count_towards_a_limit(path: Path) -> None:

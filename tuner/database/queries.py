@@ -169,42 +169,53 @@ class Queries(EarlierRuns):
     def best(
         self,
         filters: Filters = Filters(),  # noqa: B008
-        current: Callable[[StoredWinner], bool] | None = None,
+        current: Callable[[StoredWinner], bool | None] | None = None,
     ) -> Selection[StoredWinner]:
         """Return the best winner of each computation, problem, GPU and conditions.
 
         Args:
             filters: which count.
-            current: tells whether a winner's kernel is still what it was: such a one goes before the others.
+            current: tells whether a winner's kernel is still what it was: such a one goes before the others. None where
+                that is so for no winner of this kernel file, text and computation: of these one is read a group.
         """
         where, values = filters.where()
         keys = self.select(
             "SELECT t.id, t.problem_key, t.gpu_name, t.mode, t.regime, "
-            "CASE r.computation WHEN '' THEN r.kernel_digest ELSE r.computation END AS computed "
+            "CASE r.computation WHEN '' THEN r.kernel_digest ELSE r.computation END AS computed, "
+            "r.kernel || char(10) || r.kernel_file || char(10) || r.kernel_digest AS text "
             f"FROM runs r CROSS JOIN winners t ON t.run_id = r.id WHERE {where} ORDER BY {_WINNERS_ORDER}",
             *values,
         )
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for number, *key in (tuple(row.values()) for row in keys):
-            groups.setdefault(tuple(key), []).append(number)
+        groups: dict[tuple[str, ...], list[tuple[int, str]]] = {}
+        for number, *key, text in (tuple(row.values()) for row in keys):
+            groups.setdefault(tuple(key), []).append((number, text))
         damaged: list[str] = []
         best = (self._best_of(numbers, current, damaged) for numbers in groups.values())
         return Selection([stored for stored in best if stored], damaged)
 
     def _best_of(
-        self, numbers: list[int], current: Callable[[StoredWinner], bool] | None, damaged: list[str]
+        self,
+        winners: list[tuple[int, str]],
+        current: Callable[[StoredWinner], bool | None] | None,
+        damaged: list[str],
     ) -> StoredWinner | None:
         """Return the first winner, read only as far as needed: of a problem there may be thousands."""
         first = None
-        for number in numbers:
+        outdated = set()
+        for number, text in winners:
+            if text in outdated:
+                continue
             for row in self.select("SELECT * FROM winners WHERE id = ?", number):
                 try:
                     stored = self._winner(row)
                 except (Damaged, DatabaseError) as error:
                     report(damaged, error)
                     continue
-                if current is None or current(stored):
+                state = current is None or current(stored)
+                if state:
                     return stored
+                if state is None:
+                    outdated.add(text)
                 first = first or stored
         return first
 

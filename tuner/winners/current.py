@@ -70,6 +70,13 @@ class Kernels:
             return KernelState.GONE
         return KernelState.CURRENT if identity.current(stored.run, stored.trial) else KernelState.CHANGED
 
+    def current(self, stored: StoredWinner) -> bool | None:
+        """Return whether it is :attr:`KernelState.CURRENT`; None where no trial of its kernel's text can be."""
+        if self.state(stored) is KernelState.CURRENT:
+            return True
+        identity = self._identity(stored.run)
+        return False if identity and identity.computes_like(stored.run) else None
+
     def computation(self, run: Run) -> str:
         """Return the digest of what a run computed; of one of schema 2 whose text is no longer there, that text's."""
         if run.computation:
@@ -116,7 +123,7 @@ def best_winners(
         named: the kernel that the user named, as for :class:`Kernels`.
     """
     kernels = Kernels(named)
-    selection = database.best(filters, lambda stored: kernels.state(stored) is KernelState.CURRENT)
+    selection = database.best(filters, kernels.current)
     of_computation: defaultdict[tuple[object, ...], list[BestWinner]] = defaultdict(list)
     for stored in selection.rows:
         key = kernels.computation(stored.run), *_same_problem(stored)
