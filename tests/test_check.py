@@ -59,6 +59,18 @@ OF_THE_FILE = [
         "plain.paramters",
         "unknown key 'paramters'",
     ),
+    Fault(
+        "C++ operators", TOML, '"width <= columns"', '"width <= columns && rows > 1"', "&&", "write and, or"
+    ),
+    Fault(
+        "a function",
+        TOML,
+        '"ceil_div(columns, width)"',
+        '"ceildiv(columns, width)"',
+        "ceildiv",
+        "mean ceil_div",
+    ),
+    Fault("a reference's function", TOML, NUMPY, '"scale * sume(x, 1)"', "sume", "mean sum"),
     Fault("unknown key", TOML, 'summary = "one', 'sumary = "one', "sumary", "unknown key 'sumary'"),
     Fault("a text as constraint", TOML, '"width <= columns"', "\"'yes'\"", "a block is at most as", "yes"),
     Fault("a constant constraint", TOML, '"width <= columns"', '"2"', "a block is at most as", "2"),
@@ -266,6 +278,16 @@ def test_a_reference_that_fails_is_said_once(tmp_path: Path, capsys: pytest.Capt
     (fault,) = (fault for fault in OF_THE_FILE if fault.name == "not a number")
     _, lines = findings(capsys, str(planted(tmp_path, fault)), "--configurations", "1", "--cc", "80")
     assert len(lines) == 1
+
+
+def test_a_variant_that_no_small_problem_suits_is_said_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right, wrong = 'grid = ["ceil_div(columns, width)"', 'grid = ["columns / 2048"'
+    file = planted(tmp_path, Fault("grid", TOML, right, wrong, "", ""))
+    said = said_by(capsys, "check", str(file), "--configurations", "1", "--cc", "80")
+    notes = [line for line in said.err.splitlines() if "was not run" in line]
+    assert any("columns / 2048" in note for note in notes), said.err
 
 
 def test_the_right_kernel_has_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

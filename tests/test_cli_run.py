@@ -460,7 +460,7 @@ def test_missing_csv(tune: Tune, tmp_path: Path) -> None:
         (('entry = "', 'entri = "'), ("entr",)),
         (('template = "scale.cu.j2"', 'template = "missing.cu"'), ("missing.cu",)),
         (("ceil_div(n, block_size * items)", "ceil_div(n, blok)"), ("blok", "block_size")),
-        (('numpy = "2 * x"', 'numpy = "__import__(1)"'), ("not allowed",)),
+        (('numpy = "2 * x"', 'numpy = "__import__(1)"'), ("no function '__import__'",)),
         (('role = "output"', 'role = "outptu"'), ("outptu", "output")),
         (("values = [32, 64, 128, 256]", "values = []"), ("values",)),
     ],

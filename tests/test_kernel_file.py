@@ -492,7 +492,7 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "compiler's report in a grid": ("ceil_div(n, block_size)", "registers", ("grid", "'registers'")),
     "forbidden syntax": ("block_size <= n", "n.bit_length() > 1", ("not allowed", "use arithmetic")),
-    "forbidden call": ("block_size <= n", "open('x')", ("not allowed",)),
+    "forbidden call": ("block_size <= n", "open('x')", ("no function 'open'",)),
     "no expression": ("block_size <= n", "block_size <=", ("cannot parse",)),
     "nested too deeply": ("block_size <= n", "-" * 1500 + "1", ("too deeply",)),
     "default not among the values": ("default = 128", "default = 100", ("default = 100", "[64, 128, 256]")),

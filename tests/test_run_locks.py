@@ -121,6 +121,17 @@ def test_a_file_that_was_exchanged_during_the_run_is_noticed(tmp_path: Path, dat
     assert "replaced while it was open" in said.err
 
 
+def test_a_file_that_was_deleted_during_the_run_is_noticed(tmp_path: Path, database: Path) -> None:
+    kernel = write_kernel(tmp_path / "own", items=range(1, 30))
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "30")
+    fake.wait_for_trials(database, 5)
+    database.unlink()
+    said = fake.ends()
+    assert said.code == 1
+    assert "deleted" in said.err.splitlines()[-1]
+    assert "are safe" not in said.err
+
+
 def test_what_is_not_in_the_file_any_more_is_noticed(database: Path) -> None:
     run = make_run()
     with Database.open(database) as opened:

@@ -79,8 +79,7 @@ def check_on_host(
         for subject in chosen:
             own = list(_runs(kernel, subject, folder / subject.variant.name))
             if subject.configurations and not own:
-                why = "no small problem is valid for it"
-                report.note(f"{subject.variant.name} was not run on the CPU: {why}")
+                report.note(f"{subject.variant.name} was not run on the CPU: {_no_run(kernel, subject)}")
             runs += own
         outcomes = _ask_all(runs, jobs or len(os.sched_getaffinity(0)))
     reported: set[tuple[str | int, ...]] = set()
@@ -125,6 +124,15 @@ def _runs(kernel: KernelSpec, subject: Subject, folder: Path) -> Iterator[_Run]:
                 )
                 yield _Run(("variants", subject.variant.name), str(configuration), request)
                 break
+
+
+def _no_run(kernel: KernelSpec, subject: Subject) -> str:
+    """Return why no small problem is valid for a variant's first configuration."""
+    gpu, configuration = subject.gpus[0], subject.configurations[0]
+    problem = tile_edge_problems(subject.problem, configuration)[-1]
+    sizes = " ".join(f"{name}={value}" for name, value in problem.sizes.items())
+    why = invalid_reason(kernel, problem, gpu, configuration)
+    return f"no small problem is valid for it; {sizes}, for one: {why or 'too much work for a CPU'}"
 
 
 def _is_small(

@@ -334,6 +334,8 @@ def explained(
         if code == sqlite3.SQLITE_INTERRUPT and not getattr(connection, "exhausted", False):
             raise KeyboardInterrupt from None  # SQLite swallowed it
         cause, remedy = _CAUSES.get(code) or _CAUSES.get(code & 0xFF, (str(error), CHECK))
+        if code & 0xFF == sqlite3.SQLITE_IOERR and not opening and not copying and not path.exists():
+            cause, remedy = _CAUSES[sqlite3.SQLITE_READONLY_DBMOVED]
         if copying and code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             remedy = "free some space, or name a file on another disk"
         unopened = opening and CHECK in remedy

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import DivisionByZeroError, ExpressionError
+from tuner.errors import DivisionByZeroError, ExpressionError, suggestion
 from tuner.expressions.evaluation import BINARY, COMPARE, FUNCTION_NAMES, Vectorized, evaluate
 from tuner.expressions.parsing import parse_tree
 
 MAX_LENGTH = 2000
+OPERATORS = "write and, or, not, ==, !=, <=, //, %, and A if condition else B"
 _ELEMENT_FUNCTIONS = ("uses", "operations")
 """Functions whose first argument is the name of an option that is an element expression."""
 
@@ -40,7 +41,7 @@ class Expression:
             raise ExpressionError(f"expression of {len(text)} characters", f"keep it under {MAX_LENGTH}")
         self.text = text.strip()
         self.where = " ".join(where.split())
-        self._body = parse_tree(text)
+        self._body = parse_tree(text, remedy=OPERATORS)
         names: set[str] = set()
         _check(self._body, names, self.text)
         self.names: frozenset[str] = frozenset(names)
@@ -167,6 +168,9 @@ def _check(node: ast.AST, names: set[str], text: str) -> None:
             children = list(node.args)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in FUNCTION_NAMES and node.args:
             children = list(node.args)
+        case ast.Call(func=ast.Name(id=name)) if name not in FUNCTION_NAMES:
+            remedy = suggestion(name, sorted(FUNCTION_NAMES))
+            raise ExpressionError(f"there is no function {name!r} for {text!r}", remedy)
         case _:
             part = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
             raise ExpressionError(

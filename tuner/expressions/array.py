@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import ExpressionError
+from tuner.errors import ExpressionError, suggestion
 from tuner.expressions import elementwise, magnitudes
 from tuner.expressions.arithmetic import parse
 from tuner.expressions.array_evaluation import Evaluation, Number, Plain, WithMagnitudes
@@ -154,6 +154,9 @@ class ArrayExpression:
                 bound = function.bound(node, self.text)
                 kinds = (function.parameters[parameter] for parameter in bound)
                 return set().union(*map(self._check_argument, bound.values(), kinds))
+            case ast.Call(func=ast.Name(id=name)) if name not in FUNCTION_NAMES:
+                what = f"there is no function {name!r} for the reference {shown(self.text)}"
+                raise ExpressionError(what, suggestion(name, FUNCTION_NAMES))
         raise self._refusal(
             node,
             f"use + - * / @, ** with a number, comparisons, x[1:-1], A if option == 'text' else B, and "
