@@ -28,8 +28,9 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         remove_unlocked(left)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    locked = open_locked(partial)
-    try:
+    locked = -1
+    try:  # also if Ctrl-C comes when the file has just been made
+        locked = open_locked(partial)
         yield partial
         _sync(partial)
         if replace:
@@ -39,7 +40,8 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
-        os.close(locked)
+        if locked >= 0:
+            os.close(locked)
 
 
 def _sync(path: Path) -> None:
