@@ -16,6 +16,7 @@ from tuner.conditions import Mode
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.errors import Interrupted, TooInaccurateError, TunerError, UsageError
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem, Status
 from tuner.report.pareto import front_as_json, plot_front, show_front, title
@@ -137,7 +138,7 @@ def refuse_recording(device: Device, max_error: float | None) -> None:
         )
 
 
-def resume_jobs(jobs: Sequence[TuningJob], database: Database, device: Device) -> None:
+def resume_jobs(jobs: Sequence[TuningJob], kernel: KernelSpec, database: Database, device: Device) -> None:
     """Keep of each job what earlier runs have not done; their results enter the comparison of dtypes.
 
     Raises:
@@ -145,7 +146,8 @@ def resume_jobs(jobs: Sequence[TuningJob], database: Database, device: Device) -
     """
     problems = [problem for job in jobs for problem in job.choices]
     bound = jobs[0].comparison.max_error if jobs[0].comparison else None
-    left = left_to_do(problems, database, device.name, bound)
+    computations = KernelIdentity(kernel).computations
+    left = left_to_do(problems, database, device.name, bound, computations)
     if any(going_on and database.latest_unfinished(problem, device.name) for problem, going_on in left):
         say_what_is_kept()
     keys = {problem.key for problem, _ in left}
@@ -156,7 +158,7 @@ def resume_jobs(jobs: Sequence[TuningJob], database: Database, device: Device) -
             continue
         for problem in job.choices:
             if problem.key not in keys:
-                run = completed_run(problem, database, device.name, job.comparison.max_error)
+                run = completed_run(problem, database, device.name, job.comparison.max_error, computations)
                 if run is not None:
                     job.comparison.add(*run)
 

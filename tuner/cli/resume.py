@@ -58,12 +58,16 @@ def say_what_counts(conditions: Conditions) -> None:
 
 
 def left_to_do(
-    problems: Sequence[Problem], database: Database, device: str, max_error: float | None
+    problems: Sequence[Problem],
+    database: Database,
+    device: str,
+    max_error: float | None,
+    computations: tuple[str, ...],
 ) -> list[tuple[Problem, bool]]:
     """Return the problems that are left, each with whether it goes on with an interrupted run.
 
     Of several problems those that ended before the first interrupted one are done; one that never began is begun. With
-    a bound on the error, only a run under the same bound counts as ended.
+    a bound on the error, only a run under the same bound counts as ended. Runs of another computation count for nothing.
 
     Raises:
         TunerError: nothing is left.
@@ -75,7 +79,7 @@ def left_to_do(
     for problem in problems:
         interrupted = database.latest_unfinished(problem, device) is not None
         any_interrupted |= interrupted
-        if any_interrupted or not _done(problem, database, device, max_error):
+        if any_interrupted or not _done(problem, database, device, max_error, computations):
             left.append((problem, interrupted))
     if not left:
         raise TunerError(
@@ -85,18 +89,26 @@ def left_to_do(
     return left
 
 
-def _done(problem: Problem, database: Database, device: str, max_error: float | None) -> bool:
+def _done(
+    problem: Problem,
+    database: Database,
+    device: str,
+    max_error: float | None,
+    computations: tuple[str, ...],
+) -> bool:
     if max_error is not None:
-        return completed_run(problem, database, device, max_error) is not None
-    trials = database.query(Filters(problem_key=problem.key)).rows
-    return any(stored.run.device == device for stored in trials)
+        return completed_run(problem, database, device, max_error, computations) is not None
+    return database.has_finished(problem, device, computations)
 
 
 def completed_run(
-    problem: Problem, database: Database, device: str, max_error: float
+    problem: Problem, database: Database, device: str, max_error: float, computations: tuple[str, ...]
 ) -> tuple[Run, list[Trial], Best] | None:
     """Return the newest run of a problem on a device that ended with a winner under the same bound on the error."""
-    for stored in sorted(database.winners(Filters(problem_key=problem.key)).rows, key=lambda w: -w.id):
+    for stored in sorted(
+        database.winners(Filters(problem_key=problem.key, computations=computations)).rows,
+        key=lambda w: -w.id,
+    ):
         run = stored.run
         if run.device == device and run.options.max_error == max_error:
             return run, database.trials(run.id), Best.stored(stored)

@@ -106,7 +106,7 @@ def run(
             _introduce(device, rule_names, changed, quiet=quiet)
             with Database.open(db) as database:
                 if resume:
-                    batch.resume_jobs(jobs_to_do, database, device)
+                    batch.resume_jobs(jobs_to_do, kernel, database, device)
                 failed = batch.run_jobs(
                     jobs_to_do, request, device, database, stopped, quiet=quiet, as_json=as_json, plot=plot
                 )

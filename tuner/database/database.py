@@ -173,6 +173,16 @@ class Database(Queries):
                 last = last or run
         return last
 
+    def has_finished(self, problem: Problem, device: str, computations: Sequence[str]) -> bool:
+        """Return whether a run of one of these computations has ended with trials of this problem on this device."""
+        marks = ", ".join("?" * len(computations))
+        finished = (
+            "problem_key = ? AND device = ? AND state = 'finished' "
+            f"AND CASE computation WHEN '' THEN kernel_digest ELSE computation END IN ({marks}) "
+            "AND EXISTS (SELECT 1 FROM trials WHERE run_id = runs.id)"
+        )
+        return bool(self.rows_where("runs", finished, problem.key, device, *computations, columns="id"))
+
     def refuse_going_on(self, problem: Problem, device: str) -> None:
         """Say which process works on this problem on this device, if one does.
 
