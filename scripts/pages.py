@@ -60,6 +60,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "tools": measuring.tools,
     "twins": measuring.twins,
     "worst-claim": measuring.worst_claim,
+    "resumed": faults.resumed,
     "search-chosen": search.chosen,
     "search-median": search.median,
     "search-others": search.others,

@@ -1,4 +1,5 @@
-"""What became of the tuner when it was broken on purpose: ``chaos.txt``, ``gpu-faults.txt``, ``hostile.txt``."""
+"""What became of the tuner when it was broken on purpose: ``chaos.txt``, ``gpu-faults.txt``, ``hostile.txt``,
+``resume.txt``."""
 
 from __future__ import annotations
 
@@ -33,3 +34,8 @@ def gpu_faults(section: str) -> str:
 def hostile() -> str:
     """Return how many commands read hostile input, and how many ended as they must not."""
     return re.sub(r" in \d+ s with \d+ jobs", "", text("hostile.txt").splitlines()[-2])
+
+
+def resumed() -> str:
+    """Return of how many interrupted runs sequence and winner are those of the unbroken run."""
+    return text("resume.txt").splitlines()[-2]

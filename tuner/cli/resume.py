@@ -67,7 +67,7 @@ def left_to_do(
     """Return the problems that are left, each with whether it goes on with an interrupted run.
 
     Of several problems those that ended before the first interrupted one are done; one that never began is begun. With
-    a bound on the error, only a run under the same bound counts as ended. Runs of another computation count for nothing.
+    a bound on the error, only a run under the same bound counts as ended. Runs of another computation do not count.
 
     Raises:
         TunerError: nothing is left.
@@ -105,10 +105,8 @@ def completed_run(
     problem: Problem, database: Database, device: str, max_error: float, computations: tuple[str, ...]
 ) -> tuple[Run, list[Trial], Best] | None:
     """Return the newest run of a problem on a device that ended with a winner under the same bound on the error."""
-    for stored in sorted(
-        database.winners(Filters(problem_key=problem.key, computations=computations)).rows,
-        key=lambda w: -w.id,
-    ):
+    winners = database.winners(Filters(problem_key=problem.key, computations=computations)).rows
+    for stored in sorted(winners, key=lambda winner: -winner.id):
         run = stored.run
         if run.device == device and run.options.max_error == max_error:
             return run, database.trials(run.id), Best.stored(stored)
