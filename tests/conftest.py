@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # a shell starts what it puts into the background like this
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")

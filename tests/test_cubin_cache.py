@@ -114,7 +114,7 @@ def test_what_a_killed_process_was_writing_goes_at_the_next_start(tmp_path: Path
     """
     root = Path(__file__).resolve().parents[1]
     left = 0
-    for seed in range(6):
+    for seed in range(60):  # most of the time the first is killed while it writes
         command = [sys.executable, "-c", code, str(folder)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as process:
             assert process.stdout is not None
@@ -124,6 +124,8 @@ def test_what_a_killed_process_was_writing_goes_at_the_next_start(tmp_path: Path
             cache.sweep()  # another tuner starts, which leaves alone what is being written
             process.kill()
         left += len(list(folder.glob(".new-*")))
+        if left > 2:
+            break
     assert left, "no process was killed while it was writing"
     CompilePool(1, folder).close()
     assert not [path for path in folder.rglob("*") if path.name.startswith(".new-")]

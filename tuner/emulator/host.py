@@ -266,7 +266,8 @@ def machine() -> Path:
     It takes three seconds, which is longer than any kernel does.
     """
     version = subprocess.run([str(COMPILER), "--version"], capture_output=True, text=True, check=False).stdout
-    files = sorted(path for path in Path(__file__).parent.rglob("*.[hc]*") if path.is_file())
+    folder = Path(__file__).parent
+    files = [path for ending in ("hpp", "cpp", "h") for path in sorted(folder.rglob(f"*.{ending}"))]
     kept = paths.emulator() / digest([version, *FLAGS, *(path.read_text() for path in files)])
     if not refusal(kept.parent):
         if (kept / "machine.o").is_file():
