@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -198,6 +199,21 @@ def test_a_winner_of_an_earlier_text_is_no_longer_the_best(path: Path, tmp_path:
         edit(path.with_name("scale.cu.j2"), "{\n", "{  // a comment\n")
         (best,) = best_winners(database, Filters()).rows
         assert (best.stored.run.id, best.state) == ("b" * 32, KernelState.CURRENT)
+
+
+def test_a_template_that_never_ends_is_a_kernel_that_has_changed(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database names the file: it must not stop a program that looks at it."""
+    with Database.open(tmp_path / "tuning.db") as database:
+        remember(database, path, "a" * 32, 100.0)
+        monkeypatch.setattr("tuner.kernel.identity.RENDER_S", 0.2)
+        loops = "{% for i in range(99999) %}" * 4 + "{% endfor %}" * 4
+        edit(path.with_name("scale.cu.j2"), "{\n", "{\n" + loops)
+        began = time.monotonic()
+        (only,) = best_winners(database, Filters()).rows
+        assert only.state is KernelState.CHANGED
+        assert time.monotonic() - began < 5
 
 
 def test_a_header_leaves_out_what_has_changed(

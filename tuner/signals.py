@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, the wish of a scheduler, and a terminal or a connection that was closed."""
@@ -34,6 +34,29 @@ def handled(handler: Handler, *also: int) -> Iterator[None]:
     finally:
         for number, former in before.items():
             signal.signal(number, former)
+
+
+class OutOfTimeError(BaseException):
+    """What was to take a limited time takes longer; no ``except Exception`` of a user's code stops it."""
+
+
+@contextmanager
+def time_limit(limit_s: float) -> Iterator[None]:
+    """Raise :class:`OutOfTimeError` where a block takes longer; only in the main thread, which signals interrupt."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> NoReturn:
+        raise OutOfTimeError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def ignore() -> None:

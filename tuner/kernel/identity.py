@@ -23,7 +23,10 @@ from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.render import render, source_digest
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Run, Trial, digest
+from tuner.signals import OutOfTimeError, time_limit
 
+RENDER_S = 2.0
+"""For rendering a stored configuration once more; built-in kernels take 3 ms."""
 WORDING = frozenset(("doc", "summary"))
 """Fields that only readers see."""
 _LINE = re.compile(r"^[ \t]*#[ \t]*line\b.*", re.MULTILINE)
@@ -140,9 +143,10 @@ class KernelIdentity:
         if not comparable or not self.computes_like(run):
             return False
         try:
-            rendered = render(self.kernel, run.problem, run.gpu, trial.configuration)
+            with time_limit(RENDER_S):  # a database may name any file
+                rendered = render(self.kernel, run.problem, run.gpu, trial.configuration)
             done = self.implementation(trial.configuration.variant, [source for source, _ in rendered])
-        except (TunerError, MemoryError):
+        except (TunerError, MemoryError, OutOfTimeError):
             return False
         return done == trial.implementation
 

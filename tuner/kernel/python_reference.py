@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -26,6 +24,7 @@ from tuner.kernel.launches import Buffer
 from tuner.kernel.reference import Expected
 from tuner.kernel.tolerance import UNIT_ROUNDOFF
 from tuner.model import Value
+from tuner.signals import OutOfTimeError, time_limit
 
 LIMIT_S = 240.0
 """For all calls together. The setup of a problem may take 600 s, and with a wider dtype beside it computes two."""
@@ -34,10 +33,6 @@ PROBES = 8
 100,000 (chi-squared with 8 degrees of freedom), and the allowed error has more room than that."""
 REPEATABLE = 1e-9
 """Two calls with the same inputs may differ by so much of the largest result: libraries add up in any order."""
-
-
-class _OutOfTimeError(BaseException):
-    """Not an Exception, so that a function does not catch it."""
 
 
 def run_function(
@@ -198,22 +193,11 @@ def _rounded(array: Any, dtype: str, random: np.random.Generator) -> Any:
 @contextmanager
 def _limited(function: PythonFunction, limit_s: float) -> Iterator[None]:
     """Stop a function that takes too long; only in a main thread, elsewhere the process's own deadline stops it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> NoReturn:
-        raise _OutOfTimeError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
-        yield
-    except _OutOfTimeError as error:
+        with time_limit(limit_s):
+            yield
+    except OutOfTimeError as error:
         raise TunerError(
             f"{location(error, function.file)}: {function.name} has no result after {math.ceil(limit_s)} s",
             "use smaller sizes, or a CUDA reference",
         ) from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
