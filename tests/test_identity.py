@@ -213,7 +213,7 @@ def test_a_template_that_never_ends_is_a_kernel_that_has_changed(
         began = time.monotonic()
         (only,) = best_winners(database, Filters()).rows
         assert only.state is KernelState.CHANGED
-        assert time.monotonic() - began < 5
+        assert 0.2 <= time.monotonic() - began < 5
 
 
 def test_a_header_leaves_out_what_has_changed(
