@@ -280,7 +280,7 @@ RENDERED = (
     ("gemm", "--dtype float32 --option layout=nt", 8),
     ("gemm", "--dtype bfloat16 --size m=1000,n=1000,k=504 --option layout=nt", 4),
     ("gemm", "--size m=250,n=501,k=503 --variant mma_sync_padded --variant wgmma_padded", 20),
-    ("gemm", "--size m=256,n=512,k=512 --variant wgmma_few_rows --variant wgmma_split_k", 14),
+    ("gemm", "--size m=256,n=512,k=512 --variant wgmma_skinny_m --variant wgmma_split_k", 14),
     ("gemm", "--size m=4,n=512,k=512 --variant gemv_columns", 20),
     ("gemm", "--size m=4,n=512,k=512 --option layout=nt --variant gemv_dots", 20),
     ("mean_matvec", "--preset small", 10),

@@ -31,7 +31,7 @@ from tuner.model import Configuration, Run
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
-DEEP = {"block_m": 128, "block_n": 128, "grid_k": 8, "cluster_m": 2, "stages": 6, "consumers": 2}
+DEEP = {"block_m": 128, "block_n": 128, "split_k": 8, "cluster_m": 2, "stages": 6, "consumers": 2}
 H200 = [*range(8, 12), *[*range(2, 8), 0, 1] * 4, *[*range(2, 8), 1] * 4]
 """Groups of the 64 first pairs of blocks, as one H200 gave them: pairs of their own first, then all groups in turn."""
 
@@ -79,16 +79,16 @@ def plan_of(n: int = 512, **parameters: object) -> Plan:
 
 
 def test_a_launch_says_how_many_share() -> None:
-    (launch,) = plan_of(gathered=True).launches
+    (launch,) = plan_of(gpc_locality=True).launches
     assert ("places", "uint8", 8) in launch.arguments
-    (launch,) = plan_of(gathered=False).launches
+    (launch,) = plan_of(gpc_locality=False).launches
     assert "places" not in {kind for kind, _, _ in launch.arguments}
 
 
 def test_too_many_clusters_are_refused_where_they_are_to_be_placed() -> None:
-    assert plan_of(n=1 << 14, gathered=False)
+    assert plan_of(n=1 << 14, gpc_locality=False)
     with pytest.raises(UnlaunchableError, match=f"has {MAX_CLUSTERS}"):
-        plan_of(n=1 << 14, gathered=True)
+        plan_of(n=1 << 14, gpc_locality=True)
 
 
 def test_without_a_gpu_that_says_more_clusters_are_numbered_in_order() -> None:
@@ -107,7 +107,7 @@ def test_t1_names_what_comes_behind_a_table_that_is_not_passed() -> None:
 
 def test_t1_has_no_word_for_a_table() -> None:
     variant = GEMM.variants["wgmma_split_k"]
-    values = {**DEEP, "gathered": True}
+    values = {**DEEP, "gpc_locality": True}
     parameters = {n: replace(p, default=values.get(n, p.default)) for n, p in variant.parameters.items()}
     variant = replace(variant, parameters=parameters)
     kernel = replace(GEMM, variants={variant.name: variant})
@@ -116,25 +116,25 @@ def test_t1_has_no_word_for_a_table() -> None:
         t1_of(kernel, variant, problem, HOPPER)
 
 
-@pytest.mark.parametrize("gathered", [False, True])
-def test_the_export_tells_of_the_table(gathered: bool) -> None:
+@pytest.mark.parametrize("gpc_locality", [False, True])
+def test_the_export_tells_of_the_table(gpc_locality: bool) -> None:
     problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
     run = cast(Run, SimpleNamespace(problem=problem, gpu=HOPPER, kernel_file=""))
-    values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "gathered": gathered}
+    values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "gpc_locality": gpc_locality}
     needs = KernelFiles(lambda run: GEMM).needs(run, Configuration.of("wgmma_split_k", values))
-    assert needs.exact and needs.ordered_clusters == (64 if gathered else 0)
-    assert any("numbers 64 clusters" in line for line in _needs_lines(needs)) == gathered
+    assert needs.exact and needs.ordered_clusters == (64 if gpc_locality else 0)
+    assert any("numbers 64 clusters" in line for line in _needs_lines(needs)) == gpc_locality
     assert any("clusters of 2 blocks" in line for line in _needs_lines(needs))
 
 
-@pytest.mark.parametrize("grid_k", [1, 8])
-def test_and_of_blocks_that_wait_for_each_other(grid_k: int) -> None:
+@pytest.mark.parametrize("split_k", [1, 8])
+def test_and_of_blocks_that_wait_for_each_other(split_k: int) -> None:
     problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
     run = cast(Run, SimpleNamespace(problem=problem, gpu=HOPPER, kernel_file=""))
-    values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "grid_k": grid_k}
+    values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "split_k": split_k}
     needs = KernelFiles(lambda run: GEMM).needs(run, Configuration.of("wgmma_split_k", values))
-    assert needs.resident == (128 if grid_k > 1 else 0)
-    assert any("its 128 blocks wait for each other" in line for line in _needs_lines(needs)) == (grid_k > 1)
+    assert needs.resident == (128 if split_k > 1 else 0)
+    assert any("its 128 blocks wait for each other" in line for line in _needs_lines(needs)) == (split_k > 1)
 
 
 class FakeContext:
@@ -212,9 +212,9 @@ def test_a_gpu_without_clusters_is_not_asked() -> None:
     assert not order.launched
 
 
-@pytest.mark.parametrize("gathered", [False, True])
-def test_the_table_is_read_only_where_it_counts(gathered: bool) -> None:
+@pytest.mark.parametrize("gpc_locality", [False, True])
+def test_the_table_is_read_only_where_it_counts(gpc_locality: bool) -> None:
     problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
-    values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "gathered": gathered}
+    values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "gpc_locality": gpc_locality}
     ((source, _),) = render(GEMM, problem, HOPPER, Configuration.of("wgmma_split_k", values))
-    assert ("places.of[" in source) == gathered == ("Places places" in source)
+    assert ("places.of[" in source) == gpc_locality == ("Places places" in source)

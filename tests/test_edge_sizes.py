@@ -74,7 +74,7 @@ def test_no_case_is_large() -> None:
 
 @pytest.mark.parametrize(
     ("variant", "layout", "fewest"),
-    [("gemv_columns", "nn", 1), ("gemv_dots", "nt", 1), ("wgmma_few_rows", "nn", 8)],
+    [("gemv_columns", "nn", 1), ("gemv_dots", "nt", 1), ("wgmma_skinny_m", "nn", 8)],
 )
 def test_what_is_for_one_row_is_verified_with_one_row(variant: str, layout: str, fewest: int) -> None:
     of = product(1, 8192, 8192, layout)
@@ -87,10 +87,10 @@ def test_what_is_for_one_row_is_verified_with_one_row(variant: str, layout: str,
 
 
 WALKED_IN_GROUPS = {
-    **{"block_m": 192, "block_n": 256, "left_side": "b", "block_k": 64, "stages": 3, "consumers": 2},
-    **{"epilogue": "at_once", "store_buffers": 2, "mma_inflight": 1, "raster": "along_n", "group": 8},
+    **{"block_m": 192, "block_n": 256, "swap_ab": True, "block_k": 64, "stages": 3, "consumers": 2},
+    **{"epilogue": "serial", "store_buffers": 2, "mma_inflight": 1, "raster": "along_n", "raster_group": 8},
 }
-MANY_PARTS = {"block_m": 128, "block_n": 256, "grid_k": 16, "cluster_n": 2, "stages": 4, "consumers": 2}
+MANY_PARTS = {"block_m": 128, "block_n": 256, "split_k": 16, "cluster_n": 2, "stages": 4, "consumers": 2}
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_what_small_sizes_do_not_suit_is_verified_at_others(
     assert sum(not invalid_reason(GEMM, p, HOPPER, one) for p in both(of, one)) >= VERIFIED_PROBLEMS // 2
 
 
-@pytest.mark.parametrize("epilogue", ["behind", "at_once"])
+@pytest.mark.parametrize("epilogue", ["overlapped", "serial"])
 @pytest.mark.parametrize("sizes", [(4096, 11008, 4096), (3000, 3000, 3000)])
 def test_what_needs_many_tiles_is_verified_beside_its_own_size(
     sizes: tuple[int, int, int], epilogue: str
 ) -> None:
     of = product(*sizes)
-    fixed = {"split_last": [True], "epilogue": [epilogue]}
+    fixed = {"stream_k": [True], "epilogue": [epilogue]}
     (space,) = SearchSpace.from_kernel(GEMM, of, HOPPER, ["wgmma"], fixed).variants
     for row in random.Random(1).sample(range(len(space)), 10):
         one = space.configuration(row)

@@ -21,7 +21,7 @@ import timeline
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
-DEEP: dict[str, Value] = {"block_m": 128, "block_n": 128, "grid_k": 8, "stages": 6, "gathered": True}
+DEEP: dict[str, Value] = {"block_m": 128, "block_n": 128, "split_k": 8, "stages": 6, "gpc_locality": True}
 
 
 def source_of(variant: str, sizes: dict[str, int], **values: Value) -> tuple[str, str]:
@@ -49,7 +49,7 @@ def test_marks_are_in_the_order_of_the_kernel_and_compile(consumers: int) -> Non
 
 
 def test_few_rows_have_marks_too() -> None:
-    marked, names = timeline.with_marks(source_of("wgmma_few_rows", {"m": 16, "n": 8192, "k": 8192})[0], 128)
+    marked, names = timeline.with_marks(source_of("wgmma_skinny_m", {"m": 16, "n": 8192, "k": 8192})[0], 128)
     assert names == ["begin", "first load", "first bytes", "products over", "end"]
     assert marked.count("mark(0);") == 1
 
@@ -81,7 +81,7 @@ class Here:
     ("words", "said"),
     [
         (
-            ["--size", "m=512,n=1024,k=65536", "--config", "wgmma_split_k block_n=128 grid_k=8 stages=6"],
+            ["--size", "m=512,n=1024,k=65536", "--config", "wgmma_split_k block_n=128 split_k=8 stages=6"],
             "clusters that wait for each other are on the GPU at once",
         ),
         (["--size", "m=64,n=64,k=512", "--config", "mma_sync_split_k"], "2 launches"),

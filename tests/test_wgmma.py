@@ -29,7 +29,7 @@ from tuner.space.validity import invalid_reason
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
-VARIANTS = ("wgmma", "wgmma_split_k", "wgmma_few_rows", "wgmma_padded")
+VARIANTS = ("wgmma", "wgmma_split_k", "wgmma_skinny_m", "wgmma_padded")
 ALIGNED = VARIANTS[:3]
 SAMPLES = 4
 SERIALISED = ("C7510", "C7511", "C7517", "C7519", "C7508", "C7504")
@@ -38,7 +38,7 @@ SERIALISED = ("C7510", "C7511", "C7517", "C7519", "C7508", "C7504")
 
 def problem(name: str, dtype: str = "bfloat16", layout: str = "nn", **sizes: int) -> Problem:
     odd = 1 if name == "wgmma_padded" else 0
-    usual = {"m": 16 if name == "wgmma_few_rows" else 4096, "n": 4096 + odd, "k": 4096 - odd}
+    usual = {"m": 16 if name == "wgmma_skinny_m" else 4096, "n": 4096 + odd, "k": 4096 - odd}
     return GEMM.problem({**usual, **sizes}, {"": dtype}, {"layout": layout})
 
 
@@ -83,7 +83,7 @@ def test_only_on_hopper_and_only_for_rows_of_whole_16_bytes() -> None:
         assert names & set(VARIANTS) == {"wgmma_padded"}
     single = problem("wgmma", dtype="float32")
     assert not {v.name for v in GEMM.usable_variants(single, HOPPER)[0]} & set(VARIANTS)
-    assert "wgmma_few_rows" not in {v.name for v in GEMM.usable_variants(problem("wgmma", m=1025), HOPPER)[0]}
+    assert "wgmma_skinny_m" not in {v.name for v in GEMM.usable_variants(problem("wgmma", m=1025), HOPPER)[0]}
 
 
 def stage_bytes(values: dict[str, Any], layout: str) -> int:
@@ -124,7 +124,7 @@ def test_a_stage_is_what_its_boxes_bring(layout: str) -> None:
                 r"(multicast|load)_box\((to_left|to_right) .*&map_(\w), ", part
             ):
                 assert (how == "multicast") == (members[name] > 1 and not alone)
-                assert (side == "to_left") == (name == values["left_side"])
+                assert (side == "to_left") == ((name == "a") != values["swap_ab"])
                 box, blocks = boxes[name], members[name] if how == "multicast" else 1
                 brought += box.box_rows * box.box_columns * 2 * slabs[name] * blocks
             assert brought == stage_bytes(values, layout), configuration
@@ -134,8 +134,8 @@ def test_a_stage_is_what_its_boxes_bring(layout: str) -> None:
         assert room == values["stages"] * brought + values["consumers"] * values["store_buffers"] * 8192
         # A part of C is 64 x 64, or what the wider side leaves over.
         assert (c.box_rows, c.box_columns, c.swizzle) == (64, 64, 128)
-        over = values["block_n" if values["left_side"] == "a" else "block_m"] % 64 or 64
-        assert (rest.box_rows, rest.box_columns) == ((64, over) if values["left_side"] == "a" else (over, 64))
+        over = values["block_n" if not values["swap_ab"] else "block_m"] % 64 or 64
+        assert (rest.box_rows, rest.box_columns) == ((64, over) if not values["swap_ab"] else (over, 64))
 
 
 def test_maps_survive_json_and_name_their_matrix() -> None:

@@ -98,7 +98,7 @@ def drawn(name: str, of: Problem) -> list[Configuration]:
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt"])
-@pytest.mark.parametrize("name", ["wgmma", "wgmma_padded", "wgmma_split_k", "wgmma_few_rows"])
+@pytest.mark.parametrize("name", ["wgmma", "wgmma_padded", "wgmma_split_k", "wgmma_skinny_m"])
 def test_alone_as_together(name: str, layout: str) -> None:
     sizes = (1001, 1047, 4103) if name == "wgmma_padded" else (100, 1048, 4104)
     of = GEMM.problem(dict(zip("mnk", sizes, strict=True)), {"": "bfloat16"}, {"layout": layout})
@@ -112,7 +112,7 @@ def test_alone_as_together(name: str, layout: str) -> None:
         names = constants(source)
         alone, together = (
             received(text, configuration, names, maps)
-            for text in loads_of(source, one_tile=name in ("wgmma_split_k", "wgmma_few_rows"))
+            for text in loads_of(source, one_tile=name in ("wgmma_split_k", "wgmma_skinny_m"))
         )
         assert alone == together
         assert {len(rows) * 128 for rows in alone.values()} == {names["STAGE_BYTES"]}

@@ -22,7 +22,7 @@ from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
-VARIANTS = ("wgmma_split_k", "wgmma_few_rows")
+VARIANTS = ("wgmma_split_k", "wgmma_skinny_m")
 SAMPLES = 60
 
 
@@ -74,13 +74,13 @@ def test_grid_clusters_and_memory_are_what_the_template_counts_on(name: str, m: 
     of = problem(m=m)
     for configuration in drawn(name, of):
         values, launch = configuration.values, launch_of(of, configuration)
-        split, grid_k = values["split_k"], values.get("grid_k", 1)
+        split, split_k = values["cluster_k"], values.get("split_k", 1)
         members = values["cluster_m"] * values["cluster_n"]
         assert launch.cluster == ((split * members, 1, 1) if split * members > 1 else None)
-        assert launch.grid[0] % (split * members * grid_k) == 0
+        assert launch.grid[0] % (split * members * split_k) == 0
         tiles_m = ceil(m / values["block_m"] / values["cluster_m"])
         tiles_n = ceil(1048 / values["block_n"] / values["cluster_n"])
-        assert launch.grid[0] == tiles_m * tiles_n * split * members * grid_k
+        assert launch.grid[0] == tiles_m * tiles_n * split * members * split_k
         stage = 2 * values["block_k"] * (values["block_m"] + values["block_n"])
         others = (split - 1) * values["block_m"] * values["block_n"] * 4 // split
         beside = launch.shared_bytes - 1024 - values["stages"] * (stage + 16) - 32
@@ -94,10 +94,10 @@ def test_grid_clusters_and_memory_are_what_the_template_counts_on(name: str, m: 
         if split > 1:
             assert f"expect_bytes(received, {others});" in source
         scratch = {buffer.name: buffer for buffer in make_plan(GEMM, of, HOPPER, configuration).scratch}
-        if grid_k > 1:
+        if split_k > 1:
             tile = values["block_m"] * values["block_n"]
             assert scratch["partials"].count == launch.grid[0] // split * tile
-            assert scratch["counters"].count == launch.grid[0] // grid_k and scratch["counters"].zeroed_once
+            assert scratch["counters"].count == launch.grid[0] // split_k and scratch["counters"].zeroed_once
         elif scratch:
             assert scratch["partials"].count == scratch["counters"].count == 1
 
@@ -124,7 +124,7 @@ def test_parts_that_exchange_sums_multiply_without_a_pause() -> None:
     """Sums that leave while the matrix unit works on others must not make the compiler wait for it every time."""
     of = problem(m=512, n=512, k=65536)
     space = SearchSpace.from_kernel(GEMM, of, HOPPER, ["wgmma_split_k"])
-    parts = [one for one in space.configurations() if int(one.values["grid_k"]) > 1]
+    parts = [one for one in space.configurations() if int(one.values["split_k"]) > 1]
     for configuration in random.Random(0).sample(parts, 12):
         [(source, entry)] = render(GEMM, of, HOPPER, configuration)
         result = compile_source(source, entry, HOPPER.arch)
@@ -135,7 +135,7 @@ def test_parts_that_exchange_sums_multiply_without_a_pause() -> None:
 def test_each_run_of_sums_is_kept_by_the_part_that_adds_it_up() -> None:
     """`keeper` of a run, as the source has it, against the stretch from `first_run` to the next part's."""
     of = problem(m=512, n=512, k=65536)
-    chosen = {"block_m": 128, "block_n": 128, "grid_k": 8, "stages": 6}
+    chosen = {"block_m": 128, "block_n": 128, "split_k": 8, "stages": 6}
     defaults = GEMM.variants["wgmma_split_k"].defaults
     [(source, _)] = render(GEMM, of, HOPPER, Configuration.of("wgmma_split_k", {**defaults, **chosen}))
 
@@ -154,7 +154,7 @@ def test_each_run_of_sums_is_kept_by_the_part_that_adds_it_up() -> None:
 
 
 def test_few_rows_take_the_narrow_side_of_the_instruction() -> None:
-    for configuration in drawn("wgmma_few_rows", problem(m=3), 10):
+    for configuration in drawn("wgmma_skinny_m", problem(m=3), 10):
         assert configuration.values["block_m"] == 8
         [(source, _)] = render(GEMM, problem(m=3), HOPPER, configuration)
         assert "wgmma.mma_async.sync.aligned.m64n8k16" in source

@@ -28,9 +28,9 @@ from tuner.tools.small import small_problems
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
-DIVIDED: dict[str, Value] = {"split_last": True, "block_k": 64, "spare_sms": 0, "group": 4}
-BEHIND: dict[str, Value] = {**DIVIDED, "epilogue": "behind"}
-AT_ONCE: dict[str, Value] = {**DIVIDED, "epilogue": "at_once"}
+DIVIDED: dict[str, Value] = {"stream_k": True, "block_k": 64, "sm_margin": 0, "raster_group": 4}
+BEHIND: dict[str, Value] = {**DIVIDED, "epilogue": "overlapped"}
+AT_ONCE: dict[str, Value] = {**DIVIDED, "epilogue": "serial"}
 TURNS: dict[str, Value] = {**AT_ONCE, "schedule": "pingpong", "block_m": 128, "block_n": 128, "stages": 5}
 
 
@@ -69,7 +69,7 @@ def tiles_of(of: Problem, names: dict[str, int]) -> tuple[int, int]:
 def test_blocks_that_wait_for_each_other_are_in_clusters_that_find_every_sm() -> None:
     of, values = (
         problem(4096, 11008, 4096),
-        {**BEHIND, "block_m": 256, "block_n": 128, "left_side": "b", "stages": 3},
+        {**BEHIND, "block_m": 256, "block_n": 128, "swap_ab": True, "stages": 3},
     )
     for rows, columns in ((1, 1), (2, 1), (1, 2)):
         assert not invalid_reason(
@@ -78,7 +78,7 @@ def test_blocks_that_wait_for_each_other_are_in_clusters_that_find_every_sm() ->
     for rows, columns in ((4, 1), (2, 2), (1, 4)):
         four: dict[str, Value] = {**values, "cluster_m": rows, "cluster_n": columns}
         assert "clusters find every SM" in invalid_reason(GEMM, of, HOPPER, chosen("wgmma", four))
-        assert not invalid_reason(GEMM, of, HOPPER, chosen("wgmma", {**four, "split_last": False}))
+        assert not invalid_reason(GEMM, of, HOPPER, chosen("wgmma", {**four, "stream_k": False}))
 
 
 def test_clusters_of_four_are_tried_where_they_fit_and_pay() -> None:
@@ -129,7 +129,7 @@ def divided(rng: random.Random) -> tuple[int, int, int, int]:
 def test_every_step_of_every_tile_is_somebodys(tmp_path: Path) -> None:
     """The template's own lines, for far more shapes than a launch could be made for."""
     of = problem(3000, 3000, 3000)
-    source = source_of(of, drawn(of, "split_last", 1)[0])
+    source = source_of(of, drawn(of, "stream_k", 1)[0])
     work = between(source, "    const int last_round =", "    int ahead = 0;")
     [mine] = re.findall(r"const int mine = .*;", source)
     host = HostKernel(SHARES.replace("@WORK@", work).replace("@MINE@", mine), "shares", tmp_path)
@@ -216,14 +216,14 @@ PIECES = """
 @WALK@
 """
 EXCHANGES: dict[str, dict[str, Value]] = {
-    "behind": {**BEHIND, "block_m": 128, "block_n": 256, "stages": 3},
-    "behind, B on the left": {**BEHIND, "left_side": "b", "block_m": 208, "block_n": 128, "stages": 4},
+    "overlapped": {**BEHIND, "block_m": 128, "block_n": 256, "stages": 3},
+    "behind, B on the left": {**BEHIND, "swap_ab": True, "block_m": 208, "block_n": 128, "stages": 4},
     "three multiply": {**BEHIND, "block_m": 192, "block_n": 128, "stages": 4, "consumers": 3},
     "pairs along m": {**AT_ONCE, "block_m": 128, "block_n": 208, "stages": 4, "cluster_m": 2},
-    "pairs along n": {**AT_ONCE, "left_side": "b", "block_m": 176, "block_n": 128, "stages": 4, "cluster_n": 2},
+    "pairs along n": {**AT_ONCE, "swap_ab": True, "block_m": 176, "block_n": 128, "stages": 4, "cluster_n": 2},
     "two instructions wide": {**AT_ONCE, "block_m": 64, "block_n": 320, "stages": 3, "consumers": 1},
     "taking turns": TURNS,
-    "taking turns, pairs": {**TURNS, "left_side": "b", "block_m": 160, "cluster_n": 2, "raster": "along_n"},
+    "taking turns, pairs": {**TURNS, "swap_ab": True, "block_m": 160, "cluster_n": 2, "raster": "along_n"},
 }  # fmt: skip
 
 
@@ -244,7 +244,12 @@ def holds(of: Problem, configuration: Configuration, sm_count: int) -> bool:
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize(
     ("name", "padded"),
-    [(name, padded) for name in EXCHANGES for padded in (False, True) if (name, padded) != ("behind", True)],
+    [
+        (name, padded)
+        for name in EXCHANGES
+        for padded in (False, True)
+        if (name, padded) != ("overlapped", True)
+    ],
 )
 def test_parts_are_added_up_once(name: str, padded: bool, tmp_path: Path) -> None:
     """The exchange of sums, in orders drawn from a seed: C is whole, and the counters are zero again.
@@ -263,7 +268,7 @@ def test_parts_are_added_up_once(name: str, padded: bool, tmp_path: Path) -> Non
     assert [" ".join(one.replace("item", "worker").split()) for one in others] == [
         " ".join(first.split())
     ] * 2
-    swap = "true" if configuration.values["left_side"] == "b" else "false"
+    swap = "true" if configuration.values["swap_ab"] else "false"
     shared = between(kernel, "constexpr int PIECES", "break;")
     parts = {"WORK": work, "ITEM": others[-1], "SHARED": shared, "SWAP": swap}
     text = EXCHANGE
@@ -391,12 +396,12 @@ def test_only_where_a_block_has_one_tile() -> None:
 # -- turns, constraints, and what the compiler says
 
 
-@pytest.mark.parametrize("split_last", [False, True])
+@pytest.mark.parametrize("stream_k", [False, True])
 @pytest.mark.parametrize("inflight", [0, 1])
-def test_hands_change_while_the_last_products_are_made(inflight: int, split_last: bool) -> None:
+def test_hands_change_while_the_last_products_are_made(inflight: int, stream_k: bool) -> None:
     """Behind the products' commit, so that the other's are queued behind them, and before they are waited for."""
     of = problem(3000, 3000, 3000)
-    values = {**TURNS, "mma_inflight": inflight, "split_last": split_last}
+    values = {**TURNS, "mma_inflight": inflight, "stream_k": stream_k}
     source = source_of(of, chosen("wgmma", values))
     loop = source[source.index("begin_multiplying();\n") :]
     assert loop.count("let_go(8 + (group ^ 1), 256);") == 1
@@ -428,7 +433,7 @@ def test_two_parts_of_c_at_least(sizes: tuple[int, int, int]) -> None:
     A product of steps and parts is an int: of steps, the deepest matrix that sizes of 32 bits allow has 2^25.
     """
     of = problem(*sizes)
-    for configuration in drawn(of, "split_last", 40):
+    for configuration in drawn(of, "stream_k", 40):
         assert 2 <= constants(source_of(of, configuration))["PARTS"] < 64, configuration
 
 
@@ -446,7 +451,7 @@ def test_no_spills_and_no_serialised_instructions(name: str, dtype: str, layout:
     spilled: list[Configuration] = []
     for sizes in SHAPES[name]:
         of = problem(*sizes, layout, dtype)
-        for configuration in drawn(of, "split_last", 2):
+        for configuration in drawn(of, "stream_k", 2):
             spilled += compiled(of, configuration)
     odd = int(name == "wgmma_padded")
     of = problem(1024, 1000 + odd, 1544 + odd, layout, dtype)
@@ -468,7 +473,7 @@ def compiled(of: Problem, configuration: Configuration) -> list[Configuration]:
 def test_a_sanitizer_sees_a_divided_round_of_a_short_product() -> None:
     """No size around its tile has a last round to divide; its own size would take a sanitizer minutes."""
     own = problem(4096, 11008, 4096)
-    winner = chosen("wgmma", {**BEHIND, "block_m": 256, "block_n": 128, "left_side": "b", "block_k": 128})
+    winner = chosen("wgmma", {**BEHIND, "block_m": 256, "block_n": 128, "swap_ab": True, "block_k": 128})
     found = small_problems(own, winner, lambda one: not invalid_reason(GEMM, one, HOPPER, winner), 2)
     assert len(found) == 2
     for one in found:

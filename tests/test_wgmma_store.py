@@ -17,11 +17,11 @@ from tuner.space.validity import invalid_reason
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
-BASE = {"left_side": "a", "block_k": 64, "spare_sms": 0, "group": 4, "cluster_m": 1, "cluster_n": 1}
-BEHIND = {**BASE, "epilogue": "behind", "store_buffers": 1}
-AT_ONCE = {**BASE, "epilogue": "at_once"}
+BASE = {"swap_ab": False, "block_k": 64, "sm_margin": 0, "raster_group": 4, "cluster_m": 1, "cluster_n": 1}
+BEHIND = {**BASE, "epilogue": "overlapped", "store_buffers": 1}
+AT_ONCE = {**BASE, "epilogue": "serial"}
 TILES = {
-    "behind": {**BEHIND, "block_m": 128, "block_n": 256, "stages": 3},
+    "overlapped": {**BEHIND, "block_m": 128, "block_n": 256, "stages": 3},
     "behind, half a run left": {**BEHIND, "block_m": 192, "block_n": 176, "stages": 3, "consumers": 3},
     "at once": {**AT_ONCE, "block_m": 128, "block_n": 208, "stages": 4},
     "taking turns": {**AT_ONCE, "block_m": 128, "block_n": 128, "stages": 5, "schedule": "pingpong"},

@@ -38,7 +38,7 @@ GRIDS = [(1, 1), (1, 9), (9, 1), (4, 4), (16, 16), (32, 43), (43, 32), (17, 21),
 @pytest.mark.parametrize("raster", ["along_n", "along_m", "hilbert"])
 def test_each_tile_once_and_near_the_one_before(raster: str, group: int, tmp_path: Path) -> None:
     """A curve's steps are of one tile within a band of whole squares; the walks along lines begin each line anew."""
-    source = source_of(problem(8192, 8192, 8192), chosen("wgmma", {"raster": raster, "group": group}))
+    source = source_of(problem(8192, 8192, 8192), chosen("wgmma", {"raster": raster, "raster_group": group}))
     host = HostKernel(WALK.replace("@TILE_OF@", definition(source, "tile_of")), "walk", tmp_path)
     for tiles_m, tiles_n in GRIDS:
         out = HostArray(2 * tiles_m * tiles_n, "int32")
@@ -62,7 +62,7 @@ def is_searched(of: Problem, configuration: Configuration) -> bool:
 def test_what_is_kept_is_tried_where_the_l2_does_not_hold_all(length: int, searched: bool) -> None:
     of = problem(length, length, length)
     for kept in ("a", "b"):
-        assert is_searched(of, chosen("wgmma", {"kept": kept})) == searched
+        assert is_searched(of, chosen("wgmma", {"l2_evict_last": kept})) == searched
 
 
 @pytest.mark.parametrize(
@@ -70,20 +70,20 @@ def test_what_is_kept_is_tried_where_the_l2_does_not_hold_all(length: int, searc
 )
 def test_so_is_a_curve_in_large_squares(length: int, group: int, searched: bool) -> None:
     of = problem(length, length, length)
-    assert is_searched(of, chosen("wgmma", {"raster": "hilbert", "group": group})) == searched
+    assert is_searched(of, chosen("wgmma", {"raster": "hilbert", "raster_group": group})) == searched
 
 
 @pytest.mark.parametrize(("length", "searched"), [(4096, True), (1024, False)])
 def test_sms_are_left_idle_where_there_is_work_for_them(length: int, searched: bool) -> None:
     of = problem(length, length, length)
-    assert is_searched(of, chosen("wgmma", {"spare_sms": 4})) == searched
+    assert is_searched(of, chosen("wgmma", {"sm_margin": 4})) == searched
 
 
 @pytest.mark.parametrize(
     ("kept", "a", "b"), [("none", "", ""), ("a", "last", "first"), ("b", "first", "last")]
 )
 def test_loads_name_their_policy(kept: str, a: str, b: str) -> None:
-    source = source_of(problem(8192, 8192, 8192), chosen("wgmma", {"kept": kept, "cluster_m": 2}))
+    source = source_of(problem(8192, 8192, 8192), chosen("wgmma", {"l2_evict_last": kept, "cluster_m": 2}))
     for name, policy in (("a", a), ("b", b)):
         loads = [line for line in source.splitlines() if "_box(to_" in line and f"&map_{name}," in line]
         found = {re.findall(r"keep_(\w+)_out", line)[0] if "keep_" in line else "" for line in loads}

@@ -1,7 +1,7 @@
 """Where the time of one launch goes: when each block of it comes by the marks in its source.
 
     scripts/run python scripts/measuring/timeline.py --size m=512,n=512,k=65536 --dtype bfloat16 --config \\
-        'wgmma_split_k block_m=128 block_n=128 grid_k=8 stages=6 gathered=True k_order=interleaved'
+        'wgmma_split_k block_m=128 block_n=128 split_k=8 stages=6 gpc_locality=True k_order=interleaved'
 
 A template marks positions by comments, ``// mark: NAME``, or ``// mark: NAME if (CONDITION)``, which cost nothing. This
 script turns them into code that notes the SM's clock, in the first thread of the block and in the first of its last

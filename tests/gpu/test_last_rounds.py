@@ -31,7 +31,7 @@ DIVIDED = [  # one off tiles of 128 each way, or beside all of them
     (1153, 2049, 1031), (1151, 2047, 1100), (2100, 1807, 1088),
 ]  # fmt: skip
 SHORT = [(129, 520, 1544), (383, 1032, 2056), (640, 769, 1025), (255, 1000, 1031)]
-KINDS = ("schedule", "epilogue", "left_side", "cluster_m", "cluster_n")
+KINDS = ("schedule", "epilogue", "swap_ab", "cluster_m", "cluster_n")
 DRAWN = 3000
 """Rows among which there is one of each kind."""
 PREFETCHING = 12
@@ -66,7 +66,7 @@ def drawn(of: Problem, gpu: Gpu, parameter: str, seed: int = 0) -> Iterator[Conf
 def each_kind(of: Problem, gpu: Gpu) -> list[Configuration]:
     """Return one with a divided last round of each way to write C, with each side on the left, and for each cluster."""
     found: dict[tuple[object, ...], Configuration] = {}
-    for one in drawn(of, gpu, "split_last"):
+    for one in drawn(of, gpu, "stream_k"):
         found.setdefault(tuple(one.values[name] for name in KINDS), one)
     return list(found.values())
 
