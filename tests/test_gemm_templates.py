@@ -20,7 +20,7 @@ from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 DTYPES = ("float16", "bfloat16", "float32")
-LAYOUTS = ("nn", "nt")
+LAYOUTS = ("nn", "nt", "tn", "tt")
 ELSEWHERE = ("wgmma", "gemv", "mma_sync_padded")
 EVERYWHERE = [name for name in GEMM.variants if not name.startswith(ELSEWHERE)]
 """Variants of every architecture and size. The others have tests of their own, as in test_wgmma.py and test_gemv.py."""
@@ -34,9 +34,9 @@ def problem(dtype: str, layout: str = "nn", size: int = 4096) -> Problem:
     return GEMM.problem(sizes=dict.fromkeys("mnk", size), dtypes={"": dtype}, options={"layout": layout})
 
 
-def usable(variant: VariantSpec, dtype: str, device: Gpu) -> bool:
+def usable(variant: VariantSpec, dtype: str, layout: str, device: Gpu) -> bool:
     return variant.requires is None or bool(
-        variant.requires.evaluate(GEMM.environment(problem(dtype), device))
+        variant.requires.evaluate(GEMM.environment(problem(dtype, layout), device))
     )
 
 
@@ -108,7 +108,9 @@ def default_cases() -> Iterator[Any]:
             yield pytest.param(name, most, "nn", cc, id=f"{name}-{most}-nn-{cc}")
         for dtype in DTYPES:
             for layout in LAYOUTS:
-                if (dtype, layout) != (most, "nn") and usable(GEMM.variants[name], dtype, ARCHITECTURES[90]):
+                if (dtype, layout) != (most, "nn") and usable(
+                    GEMM.variants[name], dtype, layout, ARCHITECTURES[90]
+                ):
                     yield pytest.param(name, dtype, layout, 90, id=f"{name}-{dtype}-{layout}-90")
 
 
@@ -124,12 +126,12 @@ def test_defaults_compile_without_spills(name: str, dtype: str, layout: str, cc:
 def test_defaults_are_valid_everywhere(cc: int) -> None:
     for variant in map(GEMM.variants.__getitem__, EVERYWHERE):
         for dtype in DTYPES:
-            if not usable(variant, dtype, ARCHITECTURES[cc]):
+            if not usable(variant, dtype, "nn", ARCHITECTURES[cc]):
                 assert variant.name.startswith("mma_sync") and (
                     dtype == "float32" or (cc, dtype) == (75, "bfloat16")
                 )
                 continue
-            for layout in LAYOUTS:
+            for layout in [one for one in LAYOUTS if usable(variant, dtype, one, ARCHITECTURES[cc])]:
                 for size in (1, 4096):
                     of = problem(dtype, layout, size)
                     assert not broken(variant, defaults(variant, cc), of, ARCHITECTURES[cc])
@@ -140,10 +142,12 @@ def test_defaults_are_valid_everywhere(cc: int) -> None:
 def test_samples_compile(name: str, dtype: str) -> None:
     variant = GEMM.variants[name]
     rng = random.Random(f"{name} {dtype}")
-    devices = [device for device in ARCHITECTURES.values() if usable(variant, dtype, device)]
+    devices = [device for device in ARCHITECTURES.values() if usable(variant, dtype, "nn", device)]
     if not devices:
         pytest.skip(f"{name} has no {dtype}")
-    for layout, device in zip(LAYOUTS * SAMPLES, rng.sample(devices, SAMPLES), strict=False):
+    for layout, device in zip(rng.sample(LAYOUTS, SAMPLES), rng.sample(devices, SAMPLES), strict=True):
+        if not usable(variant, dtype, layout, device):
+            continue
         of = problem(dtype, layout)
         parameters = sample(variant, of, device, rng)
         spilled = compiled(variant, parameters, of, device).resources.spill_bytes
