@@ -120,7 +120,7 @@ def test_what_is_not_valid_alone_comes_with_the_smallest_change_of_another(
 def test_what_a_search_leaves_out_is_timed_and_marked(
     tmp_path: Path, device: BenchDevice, command: Callable[..., Said]
 ) -> None:
-    limit = '[variants.plain.worthwhile]\n"short blocks are for much" = "block_size > 32 or n > 4096"\n'
+    limit = '[variants.plain.pruning]\n"short blocks are for much" = "block_size > 32 or n > 4096"\n'
     kernel = scale_kernel(tmp_path, extra=limit)
     small, large = kernel.problem({"n": 1024}), kernel.problem({"n": 8192})
     for problem, reason in ((small, "short blocks are for much"), (large, "")):

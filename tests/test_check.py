@@ -14,7 +14,8 @@ import pytest
 from tests.commands import said_by
 from tuner.check.toml_lines import TomlLines
 from tuner.emulator.host import COMPILER
-from tuner.kernel.load import builtin_kernels, read_data
+from tuner.kernel.load import builtin_kernels
+from tuner.kernel.toml.file import read_file
 
 ROOT = Path(__file__).parent.parent
 PLANTED = ROOT / "tests" / "planted"
@@ -371,7 +372,7 @@ def test_lines_of_every_key_of_built_in_kernels() -> None:
     """A line that is given for a key has the key's name in it."""
     checked = 0
     for file in (ROOT / "search_spaces").glob("*.toml"):
-        text, data = file.read_text(), read_data(file)
+        text, data = file.read_text(), read_file(file).data
         lines = TomlLines(text, data)
         for variant, table in data["variants"].items():
             for kind in ("parameters", "constraints"):

@@ -80,9 +80,9 @@ def plan_of(n: int = 512, **parameters: object) -> Plan:
 
 def test_a_launch_says_how_many_share() -> None:
     (launch,) = plan_of(gpc_locality=True).launches
-    assert ("places", "uint8", 8) in launch.arguments
+    assert ("cluster_order", "uint8", 8) in launch.arguments
     (launch,) = plan_of(gpc_locality=False).launches
-    assert "places" not in {kind for kind, _, _ in launch.arguments}
+    assert "cluster_order" not in {kind for kind, _, _ in launch.arguments}
 
 
 def test_too_many_clusters_are_refused_where_they_are_to_be_placed() -> None:

@@ -34,17 +34,17 @@ from tuner.tuning.state import Result
 
 H200 = ARCHITECTURES[90]
 INITIAL = """
-[[seeds]]
+[[initial]]
 variant = "plain"
 when = "n >= 1024"
 parameters = { block_size = 128, items = "4 if n > sm_count * block_size else 2" }
 doc = "large"
 
-[[seeds]]
+[[initial]]
 variant = "plain"
 parameters = { items = "ceil_div(n, 1024)", block_size = 64 }
 
-[[seeds]]
+[[initial]]
 variant = "plain"
 when = "order == 'down' or input == 'float16'"
 parameters = { block_size = 256 }
@@ -93,45 +93,48 @@ def test_initial_configurations_do_not_separate_results(tmp_path: Path) -> None:
         ("when = 'block_sizes > 2'", ("when", "did you mean block_size")),
         ("when = 'registers < 32'", ("when", "registers")),
         ("wehn = 'n > 2'", ("wehn",)),
-        ("parameters = { items = [1, 2] }", ("several values", "least")),
-        ("parameters = { items = 2 }\nleast = 'items'", ("several values", "least")),
-        ("parameters = { items = [] }\nleast = 'items'", ("items", "empty")),
-        ("parameters = { items = [1, 5] }\nleast = 'items'", ("items = 5", "never")),
-        ("parameters = { items = [1, 'n'] }\nleast = 'items'", ("items = 'n'", "never")),
-        ("parameters = { items = [1, 2] }\nleast = 'item'", ("least", "did you mean items")),
+        ("parameters = { items = [1, 2] }", ("several values", "minimize")),
+        ("parameters = { items = 2 }\nminimize = 'items'", ("several values", "minimize")),
+        ("parameters = { items = [] }\nminimize = 'items'", ("items", "empty")),
+        ("parameters = { items = [1, 5] }\nminimize = 'items'", ("items = 5", "never")),
+        ("parameters = { items = [1, 'n'] }\nminimize = 'items'", ("items = 'n'", "never")),
+        ("parameters = { items = [1, 2] }\nminimize = 'item'", ("minimize", "did you mean items")),
         ("parameters = [1]", ("parameters",)),
     ],
 )
 def test_what_is_wrong_is_refused(tmp_path: Path, line: str, words: tuple[str, ...]) -> None:
-    path = write_kernel(tmp_path, extra=f'[[seeds]]\nvariant = "plain"\n{line}\n')
+    path = write_kernel(tmp_path, extra=f'[[initial]]\nvariant = "plain"\n{line}\n')
     with pytest.raises(KernelError) as caught:
         read_kernel(path)
     message = str(caught.value)
-    assert message.startswith("scale.toml: seeds[0]")
+    assert message.startswith("scale.toml: initial[0]")
     assert "\n" not in message
     for word in words:
         assert word in message
 
 
 def test_an_unknown_variant_is_refused(tmp_path: Path) -> None:
-    path = write_kernel(tmp_path, extra='[[seeds]]\nvariant = "plan"\n')
+    path = write_kernel(tmp_path, extra='[[initial]]\nvariant = "plan"\n')
     with pytest.raises(KernelError, match="did you mean plain"):
         read_kernel(path)
 
 
 def test_at_most_so_many_choices(tmp_path: Path) -> None:
-    text = f'[[seeds]]\nvariant = "plain"\nparameters = {{ items = {list(range(300))} }}\nleast = "items"\n'
+    text = (
+        f'[[initial]]\nvariant = "plain"\nparameters = {{ items = {list(range(300))} }}\nminimize = "items"\n'
+    )
     with pytest.raises(KernelError, match="300 choices"):
         read_kernel(write_kernel(tmp_path, extra=text, items=range(300)))
 
 
 def test_one_rule_for_several_variants(tmp_path: Path) -> None:
     path = write_kernel(
-        tmp_path, extra='[[seeds]]\nvariant = ["plain", "other"]\nparameters = { items = 2 }\n'
+        tmp_path, extra='[[initial]]\nvariant = ["plain", "other"]\nparameters = { items = 2 }\n'
     )
     text = path.read_text()
     copied = (
-        text[text.index("[variants.plain") : text.index("[[seeds]]")] + text[text.index("[[variants.plain") :]
+        text[text.index("[variants.plain") : text.index("[[initial]]")]
+        + text[text.index("[[variants.plain") :]
     )
     path.write_text(text + copied.replace("variants.plain", "variants.other"))
     assert [(seed.variant, seed.parameters) for seed in read_kernel(path).initial] == [
@@ -139,12 +142,12 @@ def test_one_rule_for_several_variants(tmp_path: Path) -> None:
         ("other", {"items": 2}),
     ]
     path.write_text(path.read_text().replace('"plain", "other"', '"plain", "others"'))
-    with pytest.raises(KernelError, match=r"seeds\[0\].*did you mean other"):
+    with pytest.raises(KernelError, match=r"initial\[0\].*did you mean other"):
         read_kernel(path)
 
 
 def test_a_constant_expression_is_a_value(tmp_path: Path) -> None:
-    text = '[[seeds]]\nvariant = "plain"\nparameters = { block_size = "2 ** 6", fault = "ok" }\n'
+    text = '[[initial]]\nvariant = "plain"\nparameters = { block_size = "2 ** 6", fault = "ok" }\n'
     assert with_initial(tmp_path, text).initial[0].parameters == {"block_size": 64, "fault": "ok"}
 
 
@@ -170,7 +173,7 @@ def test_what_holds_becomes_a_configuration(tmp_path: Path) -> None:
 
 def test_conditions_know_the_parameters(tmp_path: Path) -> None:
     text = """
-    [[seeds]]
+    [[initial]]
     variant = "plain"
     when = "ceil_div(n, block_size * items) >= sm_count"
     parameters = { block_size = "256 if n > 5000 else 64" }
@@ -182,11 +185,11 @@ def test_conditions_know_the_parameters(tmp_path: Path) -> None:
 
 
 CHOICE = """
-[[seeds]]
+[[initial]]
 variant = "plain"
 when = "block_size * items <= n"
 parameters = { block_size = [32, 64, 128, 256], items = [1, 2, 4] }
-least = "ceil_div(ceil_div(n, block_size * items), sm_count) * (block_size * items + 100)"
+minimize = "ceil_div(ceil_div(n, block_size * items), sm_count) * (block_size * items + 100)"
 """
 
 
@@ -219,7 +222,7 @@ def test_a_choice_that_is_not_valid_makes_room(tmp_path: Path) -> None:
 
 
 def test_equal_choices_go_by_their_order(tmp_path: Path) -> None:
-    text = CHOICE.replace("[32, 64, 128, 256]", "[128, 32]").replace("least = ", 'least = "0"  # ')
+    text = CHOICE.replace("[32, 64, 128, 256]", "[128, 32]").replace("minimize = ", 'minimize = "0"  # ')
     assert settled(with_initial(tmp_path, text)) == [configuration(block_size=128)]
 
 
@@ -233,16 +236,16 @@ def test_the_gpu_decides_too(tmp_path: Path) -> None:
 def test_what_cannot_be_tried_says_why(tmp_path: Path) -> None:
     rules = '[variants.plain.constraints]\n"at most 256 a block" = "block_size * items <= 256"\n'
     text = """
-    [[seeds]]
+    [[initial]]
     variant = "plain"
     parameters = { block_size = 128, items = 4 }
-    [[seeds]]
+    [[initial]]
     variant = "plain"
     parameters = { block_size = 128, items = 2 }
-    [[seeds]]
+    [[initial]]
     variant = "plain"
     parameters = { block_size = "64 * 2", items = "n // 512" }
-    [[seeds]]
+    [[initial]]
     variant = "plain"
     parameters = { items = "n // (n - 1024)" }
     """
@@ -269,7 +272,7 @@ def test_a_variant_that_the_gpu_lacks(tmp_path: Path) -> None:
 
 def test_at_most_a_few(tmp_path: Path) -> None:
     items = range(1, 17)
-    text = "".join(f'[[seeds]]\nvariant = "plain"\nparameters = {{ items = {i} }}\n' for i in items)
+    text = "".join(f'[[initial]]\nvariant = "plain"\nparameters = {{ items = {i} }}\n' for i in items)
     entries = settled(with_initial(tmp_path, text, items=list(items)))
     assert [isinstance(one, Configuration) for one in entries] == [True] * MAX_INITIAL + [False] * 8
     assert entries[-1] == f"beyond the first {MAX_INITIAL}"

@@ -289,7 +289,7 @@ def run(kernel: KernelSpec, database: Database, **changes: Any) -> Result:
 
 def test_they_come_after_the_kernels_own(tmp_path: Path, database: Database, answer: Answer) -> None:
     answer([[1.0, {"cta_tile_m": 128, "stages": 4}], [2.0, {"cta_tile_m": 256, "stages": 2}]])
-    own = '[[seeds]]\nvariant = "plain"\nparameters = { block_size = 128, items = 4 }\n'
+    own = '[[initial]]\nvariant = "plain"\nparameters = { block_size = 128, items = 4 }\n'
     kernel = scale_kernel(tmp_path / "kernel", extra=own + HEURISTICS)
     source = matmul_heuristics.source()
     result = run(kernel, database)

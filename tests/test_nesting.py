@@ -43,7 +43,7 @@ def launch_of_the_command_line(text: str, folder: Path) -> None:
 
 
 def definition(text: str, folder: Path) -> None:
-    load_kernel(str(write(folder, GOOD + f'[terms]\ndeep = """{text}"""\n')))
+    load_kernel(str(write(folder, GOOD + f'[definitions]\ndeep = """{text}"""\n')))
 
 
 DOORS: dict[str, Callable[[str, Path], object]] = {

@@ -75,9 +75,7 @@ def test_the_valid_set_is_what_one_by_one_evaluation_gives():
 
 
 def test_what_pruning_rules_exclude_is_valid_and_not_searched(tmp_path):
-    extra = (
-        '[variants.plain.worthwhile]\n"there is work for large blocks" = "n >= 1000 or block_size <= 64"\n'
-    )
+    extra = '[variants.plain.pruning]\n"there is work for large blocks" = "n >= 1000 or block_size <= 64"\n'
     kernel = scale_kernel(tmp_path, extra=extra)
     large, small = kernel.problem({"n": 1000}), kernel.problem({"n": 999})
     block, few = one_of_scale(block_size=256), one_of_scale(block_size=64)

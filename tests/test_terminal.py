@@ -56,7 +56,7 @@ name = "one"
 variant = "plain"
 doc = "a step {NASTY!r}"
 
-[[seeds]]
+[[initial]]
 variant = "plain"
 parameters = {{ block_size = 64 }}
 doc = "a seed {NASTY!r}"

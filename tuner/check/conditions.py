@@ -54,7 +54,7 @@ def check_conditions(kernel: KernelSpec, subject: Subject, report: Report) -> No
         environment = kernel.environment(subject.problem, gpu)
         conditions = [
             *((("constraints", reason), condition) for reason, condition in variant.constraints_before),
-            *((("worthwhile", reason), condition) for reason, condition in variant.pruning_rules),
+            *((("pruning", reason), condition) for reason, condition in variant.pruning_rules),
         ]
         for key, condition in conditions:
             for values in _combinations(variant, subject.configurations):

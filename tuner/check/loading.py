@@ -5,18 +5,20 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import MutableMapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuner.check.findings import Report
 from tuner.check.toml_lines import TomlLines
 from tuner.errors import KernelError
-from tuner.kernel.load import kernel_of, read_data
+from tuner.kernel.load import kernel_of
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.toml.file import read_file
 
 MOST_ERRORS = 20
 """Errors looked for: each costs another reading of the file."""
-REMOVABLE = ("variants", "ladder", "seeds", "baselines", "heuristics")
+REMOVABLE = ("variants", "ladder", "initial", "baselines", "heuristics")
 """Tables without whose parts the rest of a file still makes sense."""
 
 
@@ -26,21 +28,23 @@ def load(file: Path) -> tuple[KernelSpec | None, Report]:
     After an error in a part that the rest can do without, the file is read again without that part.
     """
     try:
-        data = read_data(file)
+        read = read_file(file)
     except KernelError as error:
         report = Report(file, TomlLines("", {}))
         line = re.search(r"\(at line (\d+)", error.problem)
         report.at(file, int(line[1]) if line else 1, error.problem.removeprefix(f"{file}: "), error.remedy)
         return None, report
-    report = Report(file, TomlLines(file.read_text(), data))
-    left = copy.deepcopy(data)
+    report = Report(file, TomlLines(file.read_text(), read.data))
+    for note in read.old_keys:
+        report.note(note)
+    left = replace(read, data=copy.deepcopy(read.data))
     for _ in range(MOST_ERRORS):
         try:
-            kernel = kernel_of(file, left)
+            kernel = kernel_of(left)
             break
         except KernelError as error:
             report.error(error)
-            if not _without(left, error.problem):
+            if not _without(left.data, error.problem):
                 return None, report
     else:
         return None, report
@@ -60,6 +64,6 @@ def _without(data: MutableMapping[str, Any], problem: str) -> bool:
     if name not in variants or len(variants) == 1:
         return False
     del variants[name]
-    for other in ("ladder", "seeds", "heuristics"):
+    for other in ("ladder", "initial", "heuristics"):
         data.pop(other, None)
     return True

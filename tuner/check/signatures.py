@@ -131,7 +131,7 @@ def _misfit(argument: tuple[str, str, Value], parameter: Parameter, dtypes: dict
     if kind == "map":
         fits = parameter.kind == "other" and parameter.size_bytes == TENSOR_MAP_BYTES
         return "" if fits else f"a tensor map of {name}, of {TENSOR_MAP_BYTES} bytes"
-    if kind == "places":
+    if kind == "cluster_order":
         return "" if parameter.kind == "other" else "a table of places"
     wanted = "float" if name in FLOATS else "integer" if "int" in name else "other"
     fits = parameter.kind == wanted and parameter.size_bytes == ITEMSIZE[name]

@@ -110,7 +110,7 @@ def _subject(kernel: KernelSpec, variant: VariantSpec, sampling: Sampling, repor
         )
     else:
         culprit = next((reason for reason, _ in variant.search_conditions if repr(reason) in excluded), "")
-        table = "constraints" if culprit in dict(variant.constraints) else "worthwhile"
+        table = "constraints" if culprit in dict(variant.constraints) else "pruning"
         report.add(
             (*key, table, culprit),
             f"variant {variant.name} has no valid configuration, for any preset: {excluded}",

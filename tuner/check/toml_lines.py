@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.kernel.toml.old_keys import today
+
 Key = tuple[str | int, ...]
 
 _PART = r"""(?:"((?:\\.|[^"\\])*)"|'([^']*)'|([A-Za-z0-9_-]+))"""
@@ -26,7 +28,7 @@ class TomlLines:
 
     Args:
         text: the file.
-        data: what is in it.
+        data: what is in it, with today's keys.
     """
 
     def __init__(self, text: str, data: Mapping[str, Any]) -> None:
@@ -92,6 +94,7 @@ class TomlLines:
         return key
 
     def _enter(self, key: Key, number: int) -> None:
+        key = today(key)
         for length in range(1, len(key) + 1):
             self._lines.setdefault(key[:length], number)
 

@@ -18,6 +18,7 @@ from tuner.devices.foreign_replay import open_foreign
 from tuner.errors import UsageError
 from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import RULES, parse_rules, with_rules
+from tuner.kernel.spec import KernelSpec
 from tuner.model import RunOptions
 from tuner.report.tables import say, show_json
 from tuner.search import initial as initial_configurations
@@ -103,7 +104,7 @@ def run(
         ):
             batch.refuse_recording(device, max_error)
             changed = kernel.name if wanted != str(kernel_name) else ""
-            _introduce(device, rule_names, changed, quiet=quiet)
+            _introduce(device, kernel, rule_names, changed, quiet=quiet)
             with Database.open(db) as database:
                 if resume:
                     batch.resume_jobs(jobs_to_do, kernel, database, device)
@@ -121,11 +122,14 @@ def run(
         sys.exit(1)
 
 
-def _introduce(device: Device, rule_names: Sequence[str], changed: str, *, quiet: bool) -> None:
+def _introduce(
+    device: Device, kernel: KernelSpec, rule_names: Sequence[str], changed: str, *, quiet: bool
+) -> None:
     """Say what holds for all runs on a device.
 
     Args:
         device: where the runs are.
+        kernel: what is tuned.
         rule_names: rules of thumb that narrow the space.
         changed: the kernel's name, if the recording has another text of it than there is now; else empty.
         quiet: say only what the answer depends on.
@@ -135,8 +139,9 @@ def _introduce(device: Device, rule_names: Sequence[str], changed: str, *, quiet
         say(f"a recording compiles nothing: the rule of thumb {', '.join(unknown)} is not applied")
     if quiet:
         return
-    if device.note:
-        say(device.note)
+    for note in (*kernel.old_keys, device.note):
+        if note:
+            say(note)
     if changed:
         say(f"{changed} has changed since: this is the kernel as it was recorded")
 

@@ -212,7 +212,7 @@ def _arguments(
                 "Type": TYPES.get(name, name),
             }
             described |= {"MemoryType": "Scalar", "FillType": "Constant", "FillValue": value}
-        elif kind == "places":
+        elif kind == "cluster_order":
             raise DatabaseError(
                 "the format has no word for a table of cluster numbers",
                 "export a variant whose default takes none",

@@ -65,7 +65,7 @@ class Kernel:
             check(cu.cuFuncSetAttribute(self.function, attribute, 1))
         self._values = [
             _table(cluster_order(launch, int(value)))
-            if kind == "places"
+            if kind == "cluster_order"
             else _argument(kind, name, value, addresses)
             for kind, name, value in launch.arguments
         ]

@@ -67,8 +67,8 @@ class Launch:
     arguments: tuple[tuple[str, str, Value], ...]
     """Triples (kind, name or dtype, value): ``("buffer", "a", 0)`` or ``("scalar", "int64", 4096)``. A tensor that the
     problem lacks is a null pointer, ``("scalar", "int64", 0)``. A tensor map is ``("map", "a", text)`` with the JSON of
-    a :class:`TensorMap`. A table of cluster numbers (``tuner.kernel.cluster_order``) is ``("places", "uint8", 8)`` if 8
-    clusters read the same data."""
+    a :class:`TensorMap`. A table of cluster numbers (``tuner.kernel.cluster_order``) is
+    ``("cluster_order", "uint8", 8)`` if 8 clusters read the same data."""
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False
     carveout: int | None = None
@@ -90,7 +90,7 @@ class Launch:
     @property
     def needs_cluster_order(self) -> bool:
         """Whether an argument is a table of cluster numbers."""
-        return any(kind == "places" for kind, _, _ in self.arguments)
+        return any(kind == "cluster_order" for kind, _, _ in self.arguments)
 
 
 @dataclass(frozen=True)

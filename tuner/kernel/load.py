@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tuner.errors import KernelError, UsageError, suggestion
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import KernelSpec, WorkSpec
 from tuner.kernel.toml.baselines import read_baselines
+from tuner.kernel.toml.file import KernelFile, read_file
 from tuner.kernel.toml.initial import read_initial, read_matmul
 from tuner.kernel.toml.ladder import read_ladder
 from tuner.kernel.toml.problem import read_problem
@@ -40,12 +40,11 @@ COMPILE_OPTIONS = (
     "Ofast-compile", "split-compile", "define-macro", "undefine-macro",
 )  # fmt: skip
 """NVRTC's options that change only the code; others write files, or change the target."""
-MAX_FILE_BYTES = 1 << 20
 TABLES = (
-    "kernel", "problem", "tensors", "scalars", "reference", "terms", "work", "baselines", "compile", "variants",
-    "ladder", "seeds", "heuristics",
+    "kernel", "problem", "tensors", "scalars", "reference", "definitions", "work", "baselines", "compile", "variants",
+    "ladder", "initial", "heuristics",
 )  # fmt: skip
-WITHOUT_RESULTS = ("baselines", "ladder", "seeds", "heuristics")
+WITHOUT_RESULTS = ("baselines", "ladder", "initial", "heuristics")
 """Tables that change no result, and are left out of the digest: results from before and after an edit are
 compatible."""
 
@@ -89,34 +88,16 @@ def read_kernel(path: Path) -> KernelSpec:
     Raises:
         KernelError: the file cannot be read, or is wrong.
     """
-    return kernel_of(path, read_data(path))
+    return kernel_of(read_file(path))
 
 
-def read_data(path: Path) -> dict[str, Any]:
-    """Return what a TOML file holds.
-
-    Raises:
-        KernelError: the file cannot be read, or is no TOML.
-    """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-        if len(raw) > MAX_FILE_BYTES:
-            raise KernelError(f"{path}: too large", f"a kernel file has at most {MAX_FILE_BYTES} bytes")
-        return tomllib.loads(raw.decode())
-    except OSError as error:
-        raise KernelError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or a number of thousands of digits
-        raise KernelError(f"{path}: not valid TOML: {error}") from None
-
-
-def kernel_of(path: Path, data: Mapping[str, Any]) -> KernelSpec:
-    """Return the kernel that a file's data describes.
+def kernel_of(file: KernelFile) -> KernelSpec:
+    """Return the kernel that a file describes.
 
     Raises:
         KernelError: it is wrong.
     """
-    return _kernel(path, Table(data, path.name), _digest(data))
+    return _kernel(file, Table(file.data, file.path.name))
 
 
 def _digest(data: Mapping[str, Any]) -> str:
@@ -131,24 +112,25 @@ def _without_pruning_rules(variant: Any) -> Any:
     """Return a variant without its pruning rules, which decide only what is tried."""
     if not isinstance(variant, dict):
         return variant
-    return {key: value for key, value in variant.items() if key != "worthwhile"}
+    return {key: value for key, value in variant.items() if key != "pruning"}
 
 
-def _kernel(path: Path, top: Table, file_digest: str) -> KernelSpec:
+def _kernel(file: KernelFile, top: Table) -> KernelSpec:
+    folder = file.path.parent
     top.only(*TABLES)
     name, summary = _head(top.table("kernel"))
-    problem = read_problem(top, path.parent)
+    problem = read_problem(top, folder)
     names = read_definitions(top, problem.names)
     work = _work(top.table("work"), names)
     baselines = read_baselines(top.table("baselines"), problem.tensors, names)
-    compile_options, include = _compile(top.table("compile"), path.parent)
-    variants = read_variants(top, path.parent, names)
+    compile_options, include = _compile(top.table("compile"), folder)
+    variants = read_variants(top, folder, names)
     check_definitions(top, names, {name for variant in variants.values() for name in variant.parameters})
     kernel = KernelSpec(
         name=name,
         summary=summary,
-        file=path,
-        digest=file_digest,
+        file=file.path,
+        digest=_digest(file.data),
         sizes=names.sizes,
         dtypes=names.dtypes,
         options=names.options,
@@ -165,6 +147,7 @@ def _kernel(path: Path, top: Table, file_digest: str) -> KernelSpec:
         ladder=read_ladder(top, names, variants),
         initial=read_initial(top, names, variants),
         matmul=read_matmul(top, names, variants),
+        old_keys=file.old_keys,
     )
     top.done(kernel)
     for preset in (None, *problem.presets):

@@ -201,8 +201,8 @@ def _arguments(
             number = _fits(argument.value.evaluate(names), argument.dtype, argument.value.text)
             arguments.append(("scalar", argument.dtype, number))
         elif argument.cluster_order is not None:
-            size = _whole(argument.cluster_order, names, "places")
-            arguments += [("places", "uint8", size)] if size else []
+            size = _whole(argument.cluster_order, names, "cluster_order")
+            arguments += [("cluster_order", "uint8", size)] if size else []
         elif argument.map is not None:
             arguments.append(("map", *_map(argument, names, matrices, gpu)))
         elif argument.name in buffers:
@@ -234,11 +234,11 @@ def _map(
         raise KernelError(what, f"maps are of matrices of {', '.join(MAP_DTYPES)}")
     box_rows, box_columns = (_whole(side, names, f"box of the {what}", minimum=1) for side in spec.box)
     swizzle = _whole(spec.swizzle, names, f"swizzle of the {what}")
-    promotion = _whole(spec.promotion, names, f"promotion of the {what}")
+    promotion = _whole(spec.promotion, names, f"l2_promotion of the {what}")
     if swizzle not in (0, 32, 64, 128) or promotion not in (0, 64, 128, 256):
         raise KernelError(
-            f"{what}: swizzle {swizzle}, promotion {promotion}",
-            "swizzle is 0, 32, 64 or 128 bytes, promotion 0, 64, 128 or 256",
+            f"{what}: swizzle {swizzle}, l2_promotion {promotion}",
+            "swizzle is 0, 32, 64 or 128 bytes, l2_promotion 0, 64, 128 or 256",
         )
     width = box_columns * ITEMSIZE[matrix.dtype]
     if max(box_rows, box_columns) > 256 or width % 16 or (swizzle and width > swizzle):

@@ -142,6 +142,8 @@ class KernelSpec:
     """Configurations that a search tries first."""
     matmul: MatmulSpec | None = None
     """For matrix products: how a library's proposals become initial configurations, too."""
+    old_keys: tuple[str, ...] = ()
+    """Keys of the file that have another name today, each as a sentence for the user."""
 
     @property
     def folder(self) -> Path:

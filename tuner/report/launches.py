@@ -55,7 +55,7 @@ def _argument(kind: str, name: str, value: Value) -> str:
         return name
     if kind == "map":
         return f"tensor map of {name}"
-    return f"order of clusters, by {value}" if kind == "places" else f"{name} {value}"
+    return f"order of clusters, by {value}" if kind == "cluster_order" else f"{name} {value}"
 
 
 def _argument_record(kind: str, name: str, value: Value) -> dict[str, Any]:
@@ -63,6 +63,6 @@ def _argument_record(kind: str, name: str, value: Value) -> dict[str, Any]:
         return {"kind": kind, "name": name}
     if kind == "map":
         return {"kind": kind, "name": name, "map": json.loads(str(value))}
-    if kind == "places":
+    if kind == "cluster_order":
         return {"kind": "cluster_order", "size": value}
     return {"kind": kind, "dtype": name, "value": value}

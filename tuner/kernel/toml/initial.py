@@ -1,4 +1,4 @@
-"""Read ``[[seeds]]`` and ``[heuristics]`` of a kernel's file: the configurations that a search tries first."""
+"""Read ``[[initial]]`` and ``[heuristics]`` of a kernel's file: the configurations that a search tries first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROPOSAL_NAMES = (
 
 
 def read_initial(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> tuple[InitialSpec, ...]:
-    """Return the initial configurations of ``[[seeds]]``, one for each variant that a table names.
+    """Return the initial configurations of ``[[initial]]``, one for each variant that a table names.
 
     Args:
         top: the whole file.
@@ -36,7 +36,7 @@ def read_initial(top: Table, names: Names, variants: Mapping[str, VariantSpec]) 
     """
     return tuple(
         _initial(one, names, variants)
-        for table in top.tables("seeds")
+        for table in top.tables("initial")
         for one in _by_variant(table, variants)
     )
 
@@ -66,14 +66,14 @@ def _initial(table: Table, names: Names, variants: Mapping[str, VariantSpec]) ->
         variant.name,
         parameters,
         optional(table, "when", everything),
-        optional(table, "least", everything),
+        optional(table, "minimize", everything),
         " ".join(table.get("doc", str, "").split()),
     )
     choices = [given for given in parameters.values() if isinstance(given, tuple)]
     if bool(choices) != (initial.minimize is not None):
         table.fail(
-            "parameters with several values and 'least' belong together",
-            'give least = "expression": the choice that minimizes it is taken',
+            "parameters with several values and 'minimize' belong together",
+            'give minimize = "expression": the choice that minimizes it is taken',
         )
     if math.prod(map(len, choices)) > MAX_CHOICES:
         table.fail(f"{math.prod(map(len, choices))} choices", f"give at most {MAX_CHOICES} in all")

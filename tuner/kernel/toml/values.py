@@ -182,8 +182,7 @@ def checked(
 
 
 def read_definitions(top: Table, names: Names) -> Names:
-    """Return the names with the definitions of ``[terms]``: parts of expressions, each of which may use those before
-    it.
+    """Return the names with those of ``[definitions]``: parts of expressions, each of which may use those before it.
 
     Whether a definition's other names are known is checked where it is used: several variants' parameters may occur.
 
@@ -191,7 +190,7 @@ def read_definitions(top: Table, names: Names) -> Names:
         top: the whole file.
         names: those of the problem's tables.
     """
-    table = top.table("terms")
+    table = top.table("definitions")
     unique(table, table.data, names.usable | names.arguments | set(RESERVED))
     definitions: dict[str, str] = {}
     for name in table.data:
@@ -218,7 +217,7 @@ def check_definitions(top: Table, names: Names, parameters: Iterable[str]) -> No
     for name, text in names.definitions.items():
         if unknown := parse(text).names - usable:
             missing = min(unknown)
-            top.table("terms").fail(
+            top.table("definitions").fail(
                 f"{name} uses unknown name {missing!r}", suggestion(missing, sorted(usable))
             )
 

@@ -57,7 +57,7 @@ def read_variants(top: Table, folder: Path, names: Names) -> dict[str, VariantSp
 
 
 def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec:
-    table.only("summary", "requires", "parameters", "scratch", "constraints", "worthwhile", "launches")
+    table.only("summary", "requires", "parameters", "scratch", "constraints", "pruning", "launches")
     summary = table.get("summary", str, "")
     requires = optional(table, "requires", names)
     parameters = {
@@ -72,7 +72,7 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
     reasons = table.table("constraints")
     compiled = replace(inner, extra=inner.extra | set(RESOURCE_NAMES))
     constraints = tuple((reason, condition(reasons, reason, compiled)) for reason in list(reasons.data))
-    reasons = table.table("worthwhile")
+    reasons = table.table("pruning")
     pruning_rules = tuple((reason, condition(reasons, reason, inner)) for reason in list(reasons.data))
     inner = replace(inner, arguments=names.arguments | set(scratch) | set(parameters))
     launches = tuple(read_launch(launch, folder, inner) for launch in table.tables("launches"))
@@ -169,8 +169,8 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
     inner = Table(item, f"{table.where}: arguments")
     if "tensor_map" in item:
         return _map(inner, names, arguments)
-    if "places" in item:
-        return inner.done(ArgumentSpec(cluster_order=expression(inner, "places", names)))
+    if "cluster_order" in item:
+        return inner.done(ArgumentSpec(cluster_order=expression(inner, "cluster_order", names)))
     value = expression(inner, "value", names)
     return inner.done(ArgumentSpec(value=value, dtype=choice(inner, "dtype", tuple(ITEMSIZE), "int32")))
 
@@ -186,7 +186,7 @@ def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentSpec:
     spec = MapSpec(
         expressions(table, "box", names),
         expression(table, "swizzle", names, "0"),
-        expression(table, "promotion", names, "0"),
+        expression(table, "l2_promotion", names, "0"),
         tuple(wanted[1:]),
     )
     if len(spec.box) != 2:
