@@ -44,6 +44,8 @@ class Shape:
         return f"m={self.m},n={self.n},k={self.k}"
 
 
+LAYOUTS = ("nn", "nt", "tn", "tt")
+"""First A's, then B's: n for rows one after the other, t for columns."""
 SHAPES = tuple(
     Shape.parse(text)
     for text in (

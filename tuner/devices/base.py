@@ -47,6 +47,8 @@ class Contestant:
     time_ns: float = 0.0
     """Estimate of its time; 0 for none."""
     baseline: Baseline | None = None
+    kernel: KernelSpec | None = None
+    """Whose configuration it is; None for the prepared one. Another version of that has the same tensors."""
 
 
 @dataclass(frozen=True)

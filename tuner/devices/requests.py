@@ -117,7 +117,9 @@ class Requests:
             TunerError: it does not compile, or cannot be launched.
         """
         if contestant.configuration is not None:
-            candidate, compilation = self.compile(problem, contestant.configuration)
+            other = contestant.kernel
+            requests = Requests(other, self._gpu, self._pool) if other is not None else self
+            candidate, compilation = requests.compile(problem, contestant.configuration)
             if candidate is None:
                 raise CompileError(compilation.error)
             return CandidateContestant(candidate, contestant.time_ns, required=True)
