@@ -59,7 +59,10 @@ def test_rows_are_copied_to_multiples_of_16_bytes(
     for buffer in plan.scratch:
         memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 16)
     launch = plan.launches[0]
-    arguments = [memory[name] if kind == "buffer" else np.uint64(0) for kind, name, _ in launch.arguments]
+    arguments = [
+        memory[name] if kind == "buffer" else np.dtype(name).type(value)
+        for kind, name, value in launch.arguments
+    ]
     HostKernel(source, entry, tmp_path)(launch.grid[0], launch.threads, 0, Schedule(seed=m), *arguments)
     for name, (rows, columns) in shapes.items():
         assert (f"{name}_padded" in memory) == (columns % 8 != 0)
@@ -85,4 +88,7 @@ def test_only_what_a_problem_needs_is_copied() -> None:
         if scratch:
             absent = {"a_padded", "b_padded"} - set(scratch)
             pad = plan.launches[0]
-            assert [value for kind, _, value in pad.arguments if kind == "scalar"] == [0] * len(absent)
+            sizes = [4095, n, k]
+            assert [value for kind, _, value in pad.arguments if kind == "scalar"] == [0] * len(
+                absent
+            ) + sizes
