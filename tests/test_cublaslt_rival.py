@@ -147,23 +147,22 @@ def rival(library: HostLibrary, monkeypatch: pytest.MonkeyPatch) -> Any:
         cached.cache_clear()
 
 
-def matrices(
-    m: int, k: int, n: int, *, transposed: bool = False
-) -> tuple[HostTensor, HostTensor, HostTensor]:
+def matrices(m: int, k: int, n: int, layout: str = "nn") -> tuple[HostTensor, HostTensor, HostTensor]:
     draw = np.random.default_rng(0)
-    a = draw.normal(size=(m, k)).astype(np.float32)
-    b = draw.normal(size=(n, k) if transposed else (k, n)).astype(np.float32)
-    c = np.full((m, n), np.nan, np.float32)
-    return HostTensor(a), HostTensor(b.T if transposed else b), HostTensor(c)
+    operands = []
+    for (rows, columns), lies in zip(((m, k), (k, n)), layout, strict=True):
+        stored = draw.normal(size=(rows, columns) if lies == "n" else (columns, rows)).astype(np.float32)
+        operands.append(HostTensor(stored if lies == "n" else stored.T))
+    return *operands, HostTensor(np.full((m, n), np.nan, np.float32))  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("shape", [(3, 5, 7), (1, 8, 16), (16, 4, 1), (6, 1, 2)])
 def test_rows_or_columns_the_product_is_right(
-    shape: tuple[int, int, int], transposed: bool, rival: Any, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, int, int], layout: str, rival: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rival, "fastest", lambda product, *others: product.algorithms()[0])
-    a, b, c = matrices(*shape, transposed=transposed)
+    a, b, c = matrices(*shape, layout)
     rival.cublaslt(a, b, c, 77)
     np.testing.assert_allclose(c.array, a.array @ b.array, rtol=1e-5, atol=1e-5)
 
@@ -180,10 +179,11 @@ def test_the_choice_is_made_once_for_a_shape(
     monkeypatch.setattr(rival, "fastest", second)
     for _ in range(3):
         rival.cublaslt(*matrices(3, 5, 7), 77)
-    rival.cublaslt(*matrices(3, 5, 7, transposed=True), 77)
-    assert len(chosen) == 2
+    for layout in ("nt", "tn", "tt"):
+        rival.cublaslt(*matrices(3, 5, 7, layout), 77)
+    assert len(chosen) == 4
     # The second of the list is one that the heuristic says cannot be run: what it lists behind that counts.
-    assert library.ran == [2, 2, 2, 2]
+    assert library.ran == [2] * 6
     assert library.asked == {
         1: 64 << 20,
         3: 2,
@@ -236,7 +236,7 @@ def test_copies_are_larger_than_the_l2_together(rival: Any) -> None:
     sets = rival._copies(*small)
     assert sets[0] == small
     assert len(sets) == 256  # so many, and no more: each is a call of a graph
-    sets = rival._copies(*matrices(1024, 1024, 1024, transposed=True))
+    sets = rival._copies(*matrices(1024, 1024, 1024, "nt"))
     assert sum(tensor.array.nbytes for tensor in sets[1]) * len(sets) >= rival.L2_BYTES_GONE_BY
     assert rival._lies_transposed(sets[-1][1])
 

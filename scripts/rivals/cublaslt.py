@@ -69,7 +69,7 @@ def cublaslt(a: Any, b: Any, c: Any, stream: int) -> None:
     """C = A B by the fastest algorithm of the list."""
     if not hasattr(c, "data_ptr"):
         raise RivalError("cuBLASLt is called through torch, which is not installed")
-    product = _product(*a.shape, b.shape[1], _dtype(c), _lies_transposed(b))
+    product = _product(*a.shape, b.shape[1], _dtype(c), _lies_transposed(a), _lies_transposed(b))
     if product.algorithm is None:
         product.algorithm = fastest(product, a, b, c, stream)
     product.run(product.algorithm, a, b, c, stream)
@@ -79,9 +79,9 @@ def _dtype(tensor: Any) -> str:
     return str(tensor.dtype).rpartition(".")[2]
 
 
-def _lies_transposed(b: Any) -> bool:
-    """Whether memory has B's columns one after the other (``layout=nt``)."""
-    return not b.is_contiguous()
+def _lies_transposed(matrix: Any) -> bool:
+    """Whether memory has its columns one after the other: A's in ``layout=tn``, B's in ``layout=nt``, both in ``tt``."""
+    return not matrix.is_contiguous()
 
 
 # -- a product, and what can compute it
@@ -96,13 +96,14 @@ class Product:
     Args:
         m, k, n: A is m x k, B is k x n.
         dtype: of all three.
-        transposed: whether memory has B^T, n x k.
+        a_transposed: whether memory has A^T, k x m.
+        b_transposed: whether memory has B^T, n x k.
 
     Raises:
         RivalError: the library is missing, or has no algorithm for this.
     """
 
-    def __init__(self, m: int, k: int, n: int, dtype: str, *, transposed: bool) -> None:
+    def __init__(self, m: int, k: int, n: int, dtype: str, *, a_transposed: bool, b_transposed: bool) -> None:
         if dtype not in DATA_TYPES:
             raise RivalError(f"cuBLASLt is not asked for products of {dtype}")
         self.algorithm: Heuristic | None = None
@@ -112,18 +113,15 @@ class Product:
         self._handle = _handle()
         self._description = ctypes.c_void_p()
         _check(library.cublasLtMatmulDescCreate(ctypes.byref(self._description), COMPUTE_32F, SCALE_32F))
-        for attribute, value in (
-            (DESC_TRANSA, TRANSPOSED if transposed else NOT_TRANSPOSED),
-            (DESC_TRANSB, NOT_TRANSPOSED),
-        ):
-            setting = ctypes.c_int32(value)
+        for attribute, transposed in ((DESC_TRANSA, b_transposed), (DESC_TRANSB, a_transposed)):
+            setting = ctypes.c_int32(TRANSPOSED if transposed else NOT_TRANSPOSED)
             _check(
                 library.cublasLtMatmulDescSetAttribute(
                     self._description, attribute, ctypes.byref(setting), ctypes.c_size_t(4)
                 )
             )
-        self._first = _matrix(library, kind, *((k, n) if transposed else (n, k)))
-        self._second = _matrix(library, kind, k, m)
+        self._first = _matrix(library, kind, *((k, n) if b_transposed else (n, k)))
+        self._second = _matrix(library, kind, *((m, k) if a_transposed else (k, m)))
         self._result = _matrix(library, kind, n, m)
         self._one, self._zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
 
@@ -195,8 +193,8 @@ class Product:
 
 
 @functools.cache
-def _product(m: int, k: int, n: int, dtype: str, transposed: bool) -> Product:
-    return Product(m, k, n, dtype, transposed=transposed)
+def _product(m: int, k: int, n: int, dtype: str, a_transposed: bool, b_transposed: bool) -> Product:
+    return Product(m, k, n, dtype, a_transposed=a_transposed, b_transposed=b_transposed)
 
 
 def _matrix(library: Any, kind: int, rows: int, columns: int) -> ctypes.c_void_p:
@@ -262,7 +260,7 @@ def _copies(a: Any, b: Any, c: Any) -> list[tuple[Any, Any, Any]]:
     """Return enough sets of matrices that none is in the L2 when its turn comes; the first is the one given."""
     size = sum(tensor.numel() * tensor.element_size() for tensor in (a, b, c))
     more = -(-L2_BYTES_GONE_BY // size) if size < L2_BYTES_GONE_BY else 0
-    # clone() keeps the strides of a transposed B.
+    # clone() keeps the strides of a transposed matrix.
     return [(a, b, c), *((a.clone(), b.clone(), c.clone()) for _ in range(min(more, 255)))]
 
 
