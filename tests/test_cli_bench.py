@@ -125,6 +125,20 @@ def test_every_tuned_problem_without_sizes(bench: Bench, kernel: KernelSpec, dev
     assert_refused(bench("--dtype", "output=float16"), 1, "no confirmed winner")
 
 
+def test_several_modes_in_one_process(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
+    know(kernel)
+    found = json.loads(bench("--json", "-q", "--mode", "auto", "--mode", "warm").out)
+    assert [one["mode"] for one in found] == ["cold", "warm"]
+    assert [len(field) for field in device.fields] == [4, 4]
+    assert found[1]["contestants"][0]["contestant"] == "best"
+    assert "it was tuned cold, rested" in found[1]["notes"]
+    assert len(json.loads(bench("--json", "-q", "--mode", "auto", "--mode", "cold").out)) == 1
+    know(kernel, conditions=Conditions(Mode.WARM))
+    assert len(json.loads(bench("--json", "-q", "--mode", "auto", "--mode", "warm").out)) == 2
+    assert len(json.loads(bench("--history", "--mode", "warm", "--json").out)) == 8
+    assert_refused(bench("--history", "--mode", "cold", "--mode", "warm"), 2, "one --mode")
+
+
 def test_size_that_was_not_tuned(bench: Bench, kernel: KernelSpec) -> None:
     know(kernel)
     said = bench("-k", str(kernel.file), "--size", "n=1000", "-q")

@@ -80,7 +80,7 @@ def _dtype(tensor: Any) -> str:
 
 
 def _lies_transposed(matrix: Any) -> bool:
-    """Whether memory has its columns one after the other: A's in ``layout=tn``, B's in ``layout=nt``, both in ``tt``."""
+    """Whether memory has its columns one after the other: A in ``tn`` and ``tt``, B in ``nt`` and ``tt``."""
     return not matrix.is_contiguous()
 
 

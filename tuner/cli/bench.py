@@ -50,7 +50,7 @@ def bench(
     presets: tuple[str, ...],
     problem_texts: tuple[str, ...],
     against: tuple[str, ...],
-    mode: str | None,
+    modes: tuple[str, ...],
     regime: str | None,
     rounds: int,
     checking: bool,
@@ -74,15 +74,18 @@ def bench(
         kernel,
         problems,
         problem_filter(dtypes, options),
-        Mode(mode) if mode else None,
+        tuple(None if mode == "auto" else Mode(mode) for mode in modes or ("auto",)),
         Regime(regime) if regime else None,
     )
     if history:
         if ignored := given_options(OF_A_MEASUREMENT):
             raise UsageError("--history measures nothing", f"leave out {', '.join(ignored)}")
+        if len(wanted.modes) > 1:
+            raise UsageError("--history shows one mode, or all", "give one --mode, or none")
+        mode = wanted.modes[0] or ""
         fits = wanted.fits if problems is None else problems.__contains__
         name = kernel.name if kernel else ""
-        show_benches(db, name, mode or "", regime or "", fits, limit, as_json=as_json)
+        show_benches(db, name, mode, regime or "", fits, limit, as_json=as_json)
         return
     if given_options({"limit": "--limit"}):
         raise UsageError("--limit is about the rows of --history", "leave it out, or add --history")
@@ -139,7 +142,8 @@ class _Wanted:
     problems: list[Problem] | None
     """None for all that were tuned and that the filter lets through."""
     fits: Callable[[Problem], bool]
-    mode: Mode | None
+    modes: tuple[Mode | None, ...]
+    """None: as it was tuned."""
     regime: Regime | None
 
 
@@ -208,7 +212,12 @@ def _targets(
         with results.continuing(str(problem), len(to_do)):
             kernel = wanted.kernel or (kernel_of(stored.run) if stored else None)
             assert kernel is not None, "a problem comes with its kernel or with its winner"
-            targets += targets_of(device, kernel, problem, winners.rows, wanted.mode, wanted.regime)
+            found = [
+                target
+                for mode in wanted.modes
+                for target in targets_of(device, kernel, problem, winners.rows, mode, wanted.regime)
+            ]
+            targets += {target.conditions: target for target in found}.values()
     if checking and targets and not any(target.comparable for target in targets):
         raise UsageError(
             "there is nothing to check: no winner of such a problem was timed under these conditions",

@@ -120,9 +120,16 @@ gpu_option: Option = click.option(
 )
 
 
+regime_as_tuned: Option = click.option("--regime", type=REGIMES, help="As it was tuned, if not given.")
 as_tuned_options: Option = all_of(
-    click.option("--mode", type=MODES, help="As it was tuned, if not given."),
-    click.option("--regime", type=REGIMES, help="As it was tuned, if not given."),
+    click.option("--mode", type=MODES, help="As it was tuned, if not given."), regime_as_tuned
+)
+modes_option: Option = click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=click.Choice(["auto", *MODES.choices]),
+    help="auto: as it was tuned, like without; repeat for several.",
 )
 
 rounds_option: Option = click.option(

@@ -7,13 +7,14 @@ import click
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
-    as_tuned_options,
     database_option,
     dtypes_option,
     gpu_option,
+    modes_option,
     options_option,
     presets_option,
     problems_option,
+    regime_as_tuned,
     result_options,
     rounds_option,
     seed_option,
@@ -34,7 +35,8 @@ from tuner.cli.options import (
     metavar="WHAT",
     help="default, torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat.",
 )
-@as_tuned_options
+@modes_option
+@regime_as_tuned
 @rounds_option
 @click.option(
     "--check", "checking", is_flag=True, help="Exit status 1 if a stored best is slower than it was."
@@ -63,5 +65,6 @@ def bench() -> None:
       tune bench --kernel gemm
       tune bench --kernel gemm --size m=1000 --against torch --against default
       tune bench --check --against none
+      tune bench --kernel gemm --against torch --mode auto --mode warm
       tune bench --kernel gemm --history
     """
