@@ -15,6 +15,7 @@ from tuner.errors import KernelError
 from tuner.kernel.load import kernel_of
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.toml.file import read_file
+from tuner.kernel.toml.like import bases_of
 
 MOST_ERRORS = 20
 """Errors looked for: each costs another reading of the file."""
@@ -61,9 +62,16 @@ def _without(data: MutableMapping[str, Any], problem: str) -> bool:
         del data[table]
         return True
     variants = data["variants"]
-    if name not in variants or len(variants) == 1:
+    if name not in variants:
         return False
-    del variants[name]
+    bases = bases_of(data)
+    removed = {name}
+    while heirs := {heir for heir, base in bases.items() if base in removed} - removed:
+        removed |= heirs
+    if len(removed) == len(variants):
+        return False
+    for one in removed:
+        del variants[one]
     for other in ("ladder", "initial", "heuristics"):
         data.pop(other, None)
     return True

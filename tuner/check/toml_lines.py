@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.errors import KernelError
+from tuner.kernel.toml.like import bases_of, complete_variants
 from tuner.kernel.toml.old_keys import today
 
 Key = tuple[str | int, ...]
@@ -32,7 +34,10 @@ class TomlLines:
     """
 
     def __init__(self, text: str, data: Mapping[str, Any]) -> None:
-        self._data = data
+        try:
+            self._data, self._bases = complete_variants(data, ""), bases_of(data)
+        except KernelError:  # in the variants that others are like
+            self._data, self._bases = data, {}
         self._lines: dict[Key, int] = {}
         self._counts: dict[Key, int] = {}
         table: Key = ()
@@ -44,10 +49,20 @@ class TomlLines:
                 self._enter((*table, *_parts(key[1])), number)
 
     def line(self, key: Key) -> int:
-        """Return the line of a key, or of the innermost table or key around it that has one; 1 if there is none."""
+        """Return the line of a key, or of the innermost table or key around it that has one; 1 if there is none.
+
+        What a variant takes over stands where the variant has it that it is like.
+        """
+        best = self._nearest(key)
+        while len(best) < len(key) and key[0] == "variants" and key[1] in self._bases:
+            key = ("variants", self._bases[str(key[1])], *key[2:])
+            best = max(best, self._nearest(key), key=len)
+        return self._lines.get(best, 1)
+
+    def _nearest(self, key: Key) -> Key:
         while key and key not in self._lines:
             key = key[:-1]
-        return self._lines.get(key, 1)
+        return key
 
     def locate(self, problem: str) -> tuple[int, str]:
         """Return the line that an error of the file's readers names, and the problem without the file's name.

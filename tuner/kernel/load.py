@@ -19,6 +19,7 @@ from tuner.kernel.toml.baselines import read_baselines
 from tuner.kernel.toml.file import KernelFile, read_file
 from tuner.kernel.toml.initial import read_initial, read_matmul
 from tuner.kernel.toml.ladder import read_ladder
+from tuner.kernel.toml.like import complete_variants
 from tuner.kernel.toml.problem import read_problem
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import (
@@ -97,7 +98,7 @@ def kernel_of(file: KernelFile) -> KernelSpec:
     Raises:
         KernelError: it is wrong.
     """
-    return _kernel(file, Table(file.data, file.path.name))
+    return _kernel(file, complete_variants(file.data, file.path.name))
 
 
 def _digest(data: Mapping[str, Any]) -> str:
@@ -115,8 +116,8 @@ def _without_pruning_rules(variant: Any) -> Any:
     return {key: value for key, value in variant.items() if key != "pruning"}
 
 
-def _kernel(file: KernelFile, top: Table) -> KernelSpec:
-    folder = file.path.parent
+def _kernel(file: KernelFile, data: Mapping[str, Any]) -> KernelSpec:
+    top, folder = Table(data, file.path.name), file.path.parent
     top.only(*TABLES)
     name, summary = _head(top.table("kernel"))
     problem = read_problem(top, folder)
@@ -130,7 +131,7 @@ def _kernel(file: KernelFile, top: Table) -> KernelSpec:
         name=name,
         summary=summary,
         file=file.path,
-        digest=_digest(file.data),
+        digest=_digest(data),
         sizes=names.sizes,
         dtypes=names.dtypes,
         options=names.options,

@@ -57,7 +57,7 @@ def read_variants(top: Table, folder: Path, names: Names) -> dict[str, VariantSp
 
 
 def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec:
-    table.only("summary", "requires", "parameters", "scratch", "constraints", "pruning", "launches")
+    table.only("like", "summary", "requires", "parameters", "scratch", "constraints", "pruning", "launches")
     summary = table.get("summary", str, "")
     requires = optional(table, "requires", names)
     parameters = {

@@ -1,0 +1,168 @@
+"""Variants that are like others: what they take over, what they drop, and where mistakes in it are found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import said_by
+from tests.faults.kernels import scale_kernel, write_kernel
+from tuner.errors import KernelError
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.spec import KernelSpec
+
+BASE = """\
+[variants.plain.constraints]
+"whole warps" = "block_size % 32 == 0"
+"few items" = "items <= 4"
+
+[variants.plain.pruning]
+"there is work for it" = "block_size <= n"
+"""
+LIKE = """
+[variants.wide]
+like = "plain"
+summary = "wide blocks"
+
+[variants.wide.parameters]
+block_size = { values = [256, 512] }
+items = false
+unroll = { values = [1, 2], default = 2 }
+
+[variants.wide.constraints]
+"few items" = false
+"whole warps" = "block_size % 64 == 0"
+
+[variants.wide.pruning]
+"it is large" = "n >= 1024"
+
+[[variants.wide.launches]]
+template = "scale.cu.j2"
+entry = "wide"
+arguments = ["x", "y", "unroll"]
+grid = ["n"]
+block = ["block_size"]
+"""
+WRITTEN_OUT = """
+[variants.wide]
+summary = "wide blocks"
+
+[variants.wide.parameters]
+fault = { values = ["ok"] }
+block_size = { values = [256, 512] }
+unroll = { values = [1, 2], default = 2 }
+
+[variants.wide.constraints]
+"whole warps" = "block_size % 64 == 0"
+
+[variants.wide.pruning]
+"there is work for it" = "block_size <= n"
+"it is large" = "n >= 1024"
+""" + LIKE[LIKE.index("\n[[variants.wide.launches]]") :]
+
+
+def kernel_with(folder: Path, text: str) -> KernelSpec:
+    return scale_kernel(folder, extra=BASE + text)
+
+
+def test_a_variant_like_another_is_what_it_would_be_written_out(tmp_path: Path) -> None:
+    like, out = kernel_with(tmp_path / "like", LIKE), kernel_with(tmp_path / "out", WRITTEN_OUT)
+    assert KernelIdentity(like).text == KernelIdentity(out).text
+    one, other = like.variants["wide"], out.variants["wide"]
+    assert list(one.parameters.items()) == list(other.parameters.items())
+    assert (one.constraints, one.pruning_rules) == (other.constraints, other.pruning_rules)
+    assert len(one.launches) == 1 and one.launches[0].entry == "wide"
+    plain = like.variants["plain"]
+    assert plain == kernel_with(tmp_path / "like", "").variants["plain"]
+
+
+def test_all_is_taken_over_also_from_a_variant_further_on_in_the_file(tmp_path: Path) -> None:
+    text = '[variants.again]\nlike = "more"\n[variants.more]\nlike = "plain"\nparameters.items.default = 2\n'
+    variants = kernel_with(tmp_path, text).variants
+    assert variants["again"].parameters["items"].default == variants["more"].parameters["items"].default == 2
+    assert variants["plain"].parameters["items"].default == 1
+    assert variants["again"].parameters["items"].values == variants["plain"].parameters["items"].values
+    assert [launch.entry for launch in variants["again"].launches] == ["scale__{{ fault }}"]
+    assert [reason for reason, _ in variants["again"].constraints] == ["whole warps", "few items"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[variants.other]\nlike = "plian"', ("variants: other: like = 'plian'", "did you mean plain")),
+        ('[variants.other]\nlike = "other"', ("variants: other: like = 'other'", "plain")),
+        ('[variants.a]\nlike = "b"\n[variants.b]\nlike = "a"', ("variants: b: like = 'a' leads back to b",)),
+        ("[variants.other]\nlike = 5", ("variants: other: like = 5 is not text",)),
+        ('[variants.other]\nlike = "plain"\nconstraints."few" = false', ("'few' = false drops", "few items")),
+        ('[variants.other]\nlike = "plain"\nparameters.item = false', ("'item' = false drops", "items")),
+        (
+            '[variants.a]\nlike = "plain"\nparameters.items.default = 2\n'
+            '[variants.b]\nlike = "a"\nparameters.items.values = [1]',
+            ("variants: b: parameters: items: default = 2",),
+        ),
+        ('[variants.other]\nlike = "plain"\nparameters.items = false', ("unknown name 'items'",)),
+        (
+            '[variants.other]\nlike = "plain"\nparametres.items = false',
+            ("parametres", "did you mean parameters"),
+        ),
+        ('[variants.other]\nconstraints."few items" = false', ("few items = False is not text",)),
+    ],
+)
+def test_mistakes_are_refused_and_located(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(KernelError) as refused:
+        kernel_with(tmp_path, text)
+    message = f"{refused.value.problem}; {refused.value.remedy}"
+    assert message.startswith("scale.toml: variants: ") and "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def test_a_chain_that_makes_a_small_file_large_is_refused(tmp_path: Path) -> None:
+    reasons = "".join(f'"{i}" = "items > 0"\n' for i in range(400))
+    chain = "".join(f'[variants.v{i + 1}]\nlike = "v{i}"\n' for i in range(200))
+    text = f'[variants.v0]\nlike = "plain"\n[variants.v0.constraints]\n{reasons}{chain}'
+    with pytest.raises(KernelError, match="variants take over too many"):
+        kernel_with(tmp_path, text)
+
+
+def check(capsys: pytest.CaptureFixture[str], path: Path) -> list[str]:
+    return said_by(capsys, "check", str(path), "--configurations", "2", "--no-cpu").out.splitlines()
+
+
+def test_findings_in_what_is_taken_over_name_the_line_that_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '[variants.other]\nlike = "plain"\nparameters.block_size = { values = [96, 97], default = 97 }\n'
+    text += '[variants.fine]\nlike = "plain"\n'
+    path = write_kernel(tmp_path, extra=BASE + text)
+    lines = path.read_text().splitlines()
+    (finding,) = check(capsys, path)
+    at = next(number for number, line in enumerate(lines, 1) if line.startswith('"whole warps"'))
+    assert f"{path.name}:{at}: " in finding and "other" in finding
+    path.write_text(path.read_text().replace('like = "plain"\nparameters', 'like = "plan"\nparameters'))
+    (finding,) = check(capsys, path)
+    at = next(number for number, line in enumerate(lines, 1) if line == 'like = "plain"')
+    assert f"{path.name}:{at}: " in finding and "did you mean plain" in finding
+
+
+def test_an_error_in_a_variant_is_told_once_and_not_again_of_those_like_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '[variants.other]\nlike = "plain"\n[variants.heir]\nlike = "other"\n'
+    text += "[variants.alone]\nparameters = { items = { values = 1 } }\n"
+    path = write_kernel(tmp_path, extra=BASE.replace("items <= 4", "itms <= 4") + text)
+    found = check(capsys, path)
+    assert len(found) == 2
+    assert sum("itms" in line for line in found) == 1
+    assert sum("alone" in line for line in found) == 1
+
+
+def test_show_has_what_is_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_kernel(tmp_path, extra=BASE + LIKE)
+    shown = json.loads(said_by(capsys, "show", str(path), "--json").out)
+    plain, wide = shown["variants"]
+    assert [one["name"] for one in wide["parameters"]] == ["fault", "block_size", "unroll"]
+    assert {one["reason"] for one in wide["worthwhile"]} == {"there is work for it", "it is large"}
+    assert plain["space"]["valid"] and wide["space"]["valid"]

@@ -1,0 +1,98 @@
+"""Variants that take over what another has: ``like = "wgmma"``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.kernel.toml.table import Table
+
+BY_NAME = ("parameters", "scratch", "constraints", "pruning")
+"""Tables of a variant that are taken over entry by entry; any other key is taken over, or given, as a whole."""
+MAX_ENTRIES = 50_000
+"""Of all variants together: chains of variants would make a small file large. Those of gemm have 200."""
+
+
+def complete_variants(data: Mapping[str, Any], file: str) -> Mapping[str, Any]:
+    """Return a file's data in which variants have what they take over, and no ``like``.
+
+    Args:
+        data: what the file holds.
+        file: its name, for errors.
+
+    Raises:
+        KernelError: a variant is like one that there is not, or in the end like itself; or it drops what it does not
+            take over.
+    """
+    bases = bases_of(data)
+    if not bases:
+        return data
+    variants, complete, entries = data["variants"], {}, 0  # type: Mapping[str, Any], dict[str, Any], int
+    for name in variants:
+        for one in reversed(_chain(name, variants, complete, file)):
+            table = Table(variants[one], f"{file}: variants: {one}")
+            complete[one] = _merged(complete[bases[one]], table) if one in bases else table.data
+            entries += _entries(complete[one])
+            if entries > MAX_ENTRIES:
+                table.fail(
+                    "variants take over too many parameters and conditions", f"have at most {MAX_ENTRIES}"
+                )
+    return {**data, "variants": {name: complete[name] for name in variants}}
+
+
+def bases_of(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variants that are like another, with the other's name as it is written."""
+    variants = data.get("variants")
+    tables = variants if isinstance(variants, dict) else {}
+    return {
+        name: table["like"] for name, table in tables.items() if isinstance(table, dict) and "like" in table
+    }
+
+
+def _chain(name: str, variants: Mapping[str, Any], complete: Mapping[str, Any], file: str) -> list[str]:
+    """Return a variant, the one that it is like, and so on, up to one that is like none or complete."""
+    chain: list[str] = []
+    while name not in complete:
+        chain.append(name)
+        table = Table(variants[name], f"{file}: variants: {name}")
+        if not isinstance(table.data, dict) or not table.has("like"):
+            break
+        name = table.get("like", str)
+        table.require(name, [other for other in variants if other != chain[-1]], f"like = {name!r}")
+        if name in chain:
+            table.fail(f"like = {name!r} leads back to {chain[-1]}", "say of one of them what it has itself")
+    return chain
+
+
+def _merged(base: Any, own: Table) -> Any:
+    """Return a variant with what it takes over."""
+    if not isinstance(base, dict):
+        return own.data
+    whole = {**base, **{key: value for key, value in own.data.items() if key != "like"}}
+    for key in BY_NAME:
+        taken, given = base.get(key, {}), own.data.get(key, {})
+        if isinstance(taken, dict) and isinstance(given, dict) and (taken or given):
+            whole[key] = _by_name(taken, Table(given, f"{own.where}: {key}"))
+    return whole
+
+
+def _by_name(taken: Mapping[str, Any], given: Table) -> dict[str, Any]:
+    """Return the entries taken over, changed or dropped, and then the others; tables in them are merged key by key."""
+    entries = dict(taken)
+    for name, value in given.data.items():
+        if value is False:
+            given.require(name, taken, f"{name!r} = false drops what is not taken over")
+            del entries[name]
+        elif isinstance(value, dict) and isinstance(entries.get(name), dict):
+            entries[name] = {**entries[name], **value}
+        else:
+            entries[name] = value
+    return entries
+
+
+def _entries(variant: Any) -> int:
+    return (
+        sum(len(table) for table in variant.values() if isinstance(table, dict))
+        if isinstance(variant, dict)
+        else 0
+    )
