@@ -212,12 +212,12 @@ def _targets(
         with results.continuing(str(problem), len(to_do)):
             kernel = wanted.kernel or (kernel_of(stored.run) if stored else None)
             assert kernel is not None, "a problem comes with its kernel or with its winner"
-            found = [
+            timed = [
                 target
                 for mode in wanted.modes
                 for target in targets_of(device, kernel, problem, winners.rows, mode, wanted.regime)
             ]
-            targets += {target.conditions: target for target in found}.values()
+            targets += {target.conditions: target for target in timed}.values()
     if checking and targets and not any(target.comparable for target in targets):
         raise UsageError(
             "there is nothing to check: no winner of such a problem was timed under these conditions",
