@@ -1,25 +1,31 @@
 """Products of many shapes, each tuned from scratch, then timed in turn with cuBLAS:
 
     scripts/run python scripts/gemm_shapes.py --out results/evidence
+    scripts/run python scripts/gemm_shapes.py --layout nn,nt,tn,tt --time 8 --steps search,race,bits --seconds 540
+    scripts/run python scripts/gemm_shapes.py --random 40 --random-seed 7 --time 8 --steps search,race --work drawn
 
-For each shape and dtype: `tune --kernel gemm --trials 200 --time 20` in a new database, with the seconds that it took;
-then a race of the winner with `torch.mm` and with the best of cuBLASLt's own list (``scripts/rivals/cublaslt.py``), on
-the same buffers, in the same graphs, in shuffled rounds. Rested; products that are long enough for the power limit to
+For each shape, dtype and layout: `tune --kernel gemm --trials 200 --time 20` in a new database, with the seconds that
+it took; then a race of the winner with `torch.mm` and with the best of cuBLASLt's own list
+(``scripts/rivals/cublaslt.py``), on the same buffers, in the same graphs, in shuffled rounds: as it was tuned, cold or
+rotating, and then warm, back to back on the same buffers. Rested; products that are long enough for the power limit to
 matter run under sustained load, too. What is asked of the figures stands beside them.
 
 Every result is kept in ``--work`` as soon as it is there, and what is there is not measured again: the script can be
-stopped, and started with ``--seconds`` for one piece after the other. ``--gpus 4`` shares the problems out to four GPUs
-of the machine; what is compared is timed on one of them. Needs torch.
+stopped, and started with ``--seconds`` for one piece after the other, also on another machine with the same card: what
+it needs are the two files `gemm-shapes.*` of that folder. ``--gpus 4`` shares the problems out to four GPUs of the
+machine; what is compared is timed on one of them. Needs torch.
+
+``--random 40`` draws its problems (``shape_notes.py`` says how), by ``--random-seed``, which is kept and printed.
 
 | step | does |
 |---|---|
 | search | tunes each problem from scratch |
-| race | times the winners in turn beside both, rested |
+| race | times the winners in turn beside both, rested: as they were tuned, and back to back |
 | sustained | the same under sustained load, for the large products |
 | longer | goes on for ``--longer`` trials, and times what that finds in turn with the first winner |
 | ablate | `tune ablate`: what each choice of some winners is worth |
 | bits | runs each winner several times on the same inputs, and compares every bit (``scripts/same_bits.py``) |
-| sanitize | `tune sanitize gemm --winners` |
+| sanitize | `tune sanitize gemm --winners`, the tools at the same time |
 """
 
 from __future__ import annotations
@@ -27,17 +33,20 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from shape_notes import ABLATED, SHAPES, Notes, Problem, Shape
+from shape_gpus import on_each
+from shape_notes import ABLATED, CUBES, LAYOUTS, SHAPES, Notes, Problem, Shape
 from shape_tables import LISTED, longer, raced, raced_text, report, searched
+from shape_winners import keep_winners
 
 HERE = Path(__file__).resolve().parent
 CUBLASLT = HERE / "rivals" / "cublaslt.py"
@@ -45,10 +54,11 @@ SAME_BITS = HERE / "same_bits.py"
 EACH = ("search", "race", "sustained", "longer", "ablate")
 STEPS = (*EACH, "bits", "sanitize")
 FEWEST_ROUNDS = 6
-BATCH = 4
+TOOLS = ("memcheck", "racecheck", "synccheck")
+BATCH = 8
 """Problems that are done together: one process races them, and loads torch once."""
-COST_S, COST_S_OF_TFLOP = 25.0, 4.0
-"""Roughly what a problem takes, and more for each 10^12 operations of its product: to share problems out."""
+RACE_S, SUSTAINED_S = 8.0, 30.0
+"""Roughly what the races of one take, rested in both modes, and sustained: no more are begun than there is time for."""
 SUSTAINED_FROM_FLOP = 1e11
 """Some 150 us on an H200."""
 
@@ -79,10 +89,12 @@ class Study:
     def __init__(self, notes: Notes, problems: Sequence[Problem], given: argparse.Namespace) -> None:
         self._notes, self._problems, self._given = notes, problems, given
         self._until = time.monotonic() + (given.seconds or math.inf)
+        self._going_on = False
 
     def run(self, steps: Iterable[str]) -> None:
         """Do the steps that each problem takes for some at a time, so that those are whole, and then the others."""
         steps = list(steps)
+        self._going_on = "longer" in steps
         for group in groups(self._problems, BATCH):
             for step in steps:
                 if step in EACH:
@@ -115,35 +127,52 @@ class Study:
             if found and not self._notes.data["where"]:  # a race says more
                 self._notes.data["where"] = {"gpu": found[0]["gpu"], **versions()}
             how = " ".join(["tune --kernel gemm", *trials])
+            if database.is_file():
+                keep_winners(database, self._notes.winners)
+                if not self._going_on:  # thousands of sources, and none is looked at again
+                    database.unlink()
             self._notes.keep(problem, "search", {"command": how, "seconds": seconds, **searched(found)})
             say(problem, f"searched in {seconds:.0f} s")
-            if database.is_file():
-                tune("db", "merge", str(database), "--db", str(self._notes.winners))
 
     def _race(self, group: Sequence[Problem]) -> None:
-        self._raced("race", self._given.rounds, "rested", list(self._left("race", group)))
+        left = {*self._left("race", group), *self._left("warm", group)}
+        self._raced(
+            [one for one in group if one in left],
+            self._given.rounds,
+            RACE_S,
+            ("--mode", "auto", "--mode", "warm"),
+        )
 
     def _sustained(self, group: Sequence[Problem]) -> None:
         large = [p for p in self._left("sustained", group) if p.shape.flop >= SUSTAINED_FROM_FLOP]
-        self._raced("sustained", self._given.sustained_rounds, "sustained", large)
+        self._raced(
+            large, self._given.sustained_rounds, SUSTAINED_S, ("--regime", "sustained")
+        )  # which always rotates
 
-    def _raced(self, step: str, rounds: int, regime: str, problems: Sequence[Problem]) -> None:
+    def _raced(self, problems: Sequence[Problem], rounds: int, cost_s: float, how: Sequence[str]) -> None:
         group = [p for p in problems if self._notes.get(p, "search").get("exportable")]
-        if group and time.monotonic() < self._until:
-            # Rested they are timed as they were tuned, cold or rotating; a sustained load always rotates.
-            how = ["--regime", "sustained"] if regime == "sustained" else []
-            text, _ = tune(
-                *("bench", *group[0].kind),
-                *(word for problem in group for word in ("--problem", problem.shape.problem)),
-                *("--against", "torch", "--against", f"{CUBLASLT}:{LISTED}"),
-                *("--rounds", str(rounds), *how, "--db", str(self._notes.winners), "--json", "--quiet"),
+        left_s = self._until - time.monotonic()
+        if not group or left_s <= 0:
+            return
+        group = group[: max(1, int(min(left_s / cost_s, BATCH)))]
+        text, _ = tune(
+            *("bench", *group[0].kind),
+            *(word for problem in group for word in ("--problem", problem.shape.problem)),
+            *("--against", "torch", "--against", f"{CUBLASLT}:{LISTED}"),
+            *("--rounds", str(rounds), *how, "--db", str(self._notes.winners), "--json", "--quiet"),
+        )
+        for bench in json.loads(text or "[]"):
+            step = (
+                "sustained"
+                if bench["regime"] == "sustained"
+                else "warm"
+                if bench["mode"] == "warm"
+                else "race"
             )
-            for bench in json.loads(text or "[]"):
-                found = [p for p in group if bench["problem"]["sizes"] == vars(p.shape)]
-                for problem in found:
-                    self._notes.data["where"] = {"gpu": bench["gpu"], "driver": bench["driver"], **versions()}
-                    self._notes.keep(problem, step, raced(bench))
-                    say(problem, f"{step}: {raced_text(self._notes.get(problem, step))}")
+            for problem in (p for p in group if bench["problem"]["sizes"] == vars(p.shape)):
+                self._notes.data["where"] = {"gpu": bench["gpu"], "driver": bench["driver"], **versions()}
+                self._notes.keep(problem, step, raced(bench))
+                say(problem, f"{step}: {raced_text(self._notes.get(problem, step))}")
 
     def _longer(self, group: Sequence[Problem]) -> None:
         for problem in self._left("longer", group):
@@ -176,36 +205,50 @@ class Study:
                 self._notes.keep(problem, "ablate", {"seconds": seconds, **json.loads(text)})
                 say(problem, f"taken apart in {seconds:.0f} s")
 
-    def _bits(self) -> None:
-        if not self._notes.winners.is_file() or time.monotonic() >= self._until:
-            return
-        command = [
-            sys.executable,
-            str(SAME_BITS),
-            "--db",
-            str(self._notes.winners),
-            "--kernel",
-            "gemm",
-            "--json",
-        ]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        for row in json.loads(done.stdout or "[]"):
-            for problem in self._problems:
-                mine = {"sizes": vars(problem.shape), "dtype": problem.dtype, "layout": problem.layout}
-                if all(row[name] == value for name, value in mine.items()):
-                    self._notes.keep(
-                        problem, "bits", {name: row[name] for name in ("calls", "same", "error")}
-                    )
-
-    def _sanitize(self) -> None:
-        for dtype in dict.fromkeys(problem.dtype for problem in self._problems):
+    def _kinds(self) -> Iterator[list[Problem]]:
+        """Return problems of one dtype and layout together, until the time is over."""
+        for group in groups(self._problems, max(1, len(self._problems))):
             if time.monotonic() >= self._until:
                 return
-            words = ["sanitize", "gemm", "--winners", "--dtype", dtype, "--edges", "5"]
-            text, seconds = tune(*words, "--db", str(self._notes.winners))
-            said = f"$ tune {' '.join(words)}\n{text}[{seconds:.0f} s]\n"
-            self._notes.data["sanitized"][f"{self._notes.folder.name} {dtype}"] = said
-            self._notes.save()
+            yield group
+
+    def _bits(self) -> None:
+        for group in self._kinds():
+            if all(
+                self._notes.has(p, "bits") or not self._notes.get(p, "search").get("exportable")
+                for p in group
+            ):
+                continue
+            command = [
+                sys.executable,
+                str(SAME_BITS),
+                "--db",
+                str(self._notes.winners),
+                *group[0].kind,
+                "--json",
+            ]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+            for row in json.loads(done.stdout or "[]"):
+                for problem in (p for p in group if row["sizes"] == vars(p.shape)):
+                    found = {name: row[name] for name in ("calls", "same", "error")}
+                    self._notes.keep(problem, "bits", found)
+
+    def _sanitize(self) -> None:
+        sanitized = self._notes.data["sanitized"]
+        for group in self._kinds():
+            kind = f"{self._notes.folder.name} {group[0].dtype} {group[0].layout}"
+            tools = [tool for tool in TOOLS if f"{kind} {tool}" not in sanitized]
+            with ThreadPoolExecutor(len(TOOLS)) as pool:
+                texts = pool.map(partial(self._sanitized, group[0]), tools)
+                for tool, text in zip(tools, texts, strict=True):
+                    sanitized[f"{kind} {tool}"] = text
+                    self._notes.save()
+
+    def _sanitized(self, problem: Problem, tool: str) -> str:
+        words = ["sanitize", "gemm", "--winners", *problem.kind[2:], "--tool", tool]
+        words += ["--edges", str(self._given.edges), "--no-self-check"]
+        text, seconds = tune(*words, "--db", str(self._notes.winners))
+        return f"$ tune {' '.join(words)}\n{text}[{seconds:.0f} s]\n"
 
 
 def versions() -> dict[str, str]:
@@ -248,92 +291,43 @@ def groups(problems: Sequence[Problem], most: int) -> Iterator[list[Problem]]:
             yield alike[first : first + most]
 
 
-# -- several GPUs
-
-
-def shared_out(problems: Sequence[Problem], count: int) -> list[list[Problem]]:
-    """Share problems out so that each GPU has about as much to do; the same every time."""
-    parts: list[list[Problem]] = [[] for _ in range(count)]
-    costs = [0.0] * count
-    for problem in sorted(problems, key=lambda one: -one.shape.flop):
-        least = costs.index(min(costs))
-        parts[least].append(problem)
-        costs[least] += COST_S + COST_S_OF_TFLOP * problem.shape.flop / 1e12
-    return parts
-
-
-def on_each(given: argparse.Namespace, problems: Sequence[Problem], notes: Notes) -> None:
-    """Have a process for each GPU do its part, and gather what they found."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(given.gpus)))).split(",")
-    if len(visible) < given.gpus:
-        sys.exit(f"{len(visible)} GPUs are visible, not {given.gpus}")
-    same = (
-        "trials",
-        "time",
-        "rounds",
-        "sustained_rounds",
-        "ablation_rounds",
-        "longer",
-        "longer_time",
-        "seconds",
-    )
-    words = [word for name in same for word in (f"--{name.replace('_', '-')}", str(getattr(given, name)))]
-    jobs = given.jobs or max(1, (os.cpu_count() or 1) // given.gpus)
-    folders = [given.work / f"gpu-{number}" for number in range(given.gpus)]
-    children = []
-    for gpu, folder, part in zip(visible, folders, shared_out(problems, given.gpus), strict=False):
-        if part:
-            keys = ",".join(problem.key for problem in part)
-            command = [
-                sys.executable,
-                __file__,
-                "--work",
-                str(folder),
-                "--only",
-                keys,
-                "--steps",
-                given.steps,
-            ]
-            command += ["--jobs", str(jobs), "--shapes", given.shapes, *words]
-            environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
-            children.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment))
-    try:
-        failed = [child.args for child in children if child.wait()]
-    finally:
-        for child in children:
-            child.terminate()
-        for folder in folders:
-            if folder.is_dir():
-                notes.take(part_of := Notes(folder))
-                if part_of.winners.is_file():
-                    tune("db", "merge", str(part_of.winners), "--db", str(notes.winners))
-    if failed:
-        sys.exit(f"{len(failed)} of {len(children)} processes failed; what they found is kept")
-
-
-def problems_of(given: argparse.Namespace) -> list[Problem]:
+def problems_of(given: argparse.Namespace, notes: Notes) -> list[Problem]:
     """Settle what is to be done.
 
     Raises:
-        ValueError, argparse.ArgumentTypeError: something is no shape.
+        ValueError, argparse.ArgumentTypeError: something is no shape or layout, or was drawn in another way.
     """
     if given.only:
         return [Problem.parse(key) for key in given.only.split(",")]
-    shapes = [Shape.parse(text) for text in given.shapes.split(",") if text] or SHAPES
-    return [Problem(shape, dtype, given.layout) for dtype in given.dtypes.split(",") for shape in shapes]
+    dtypes, layouts = given.dtypes.split(","), given.layout.split(",")
+    if given.random:
+        return notes.draw(given.random, given.random_seed, dtypes)
+    if unknown := [layout for layout in layouts if layout not in LAYOUTS]:
+        raise ValueError(f"no layout {unknown[0]!r}: choose from {', '.join(LAYOUTS)}")
+    shapes = [Shape.parse(text) for text in given.shapes.split(",") if text]
+    return [
+        Problem(shape, dtype, layout)
+        for layout in layouts
+        for dtype in dtypes
+        for shape in shapes or (CUBES if layout.startswith("t") else SHAPES)
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, help="Folder for gemm-shapes.txt and gemm-shapes.json.")
+    parser.add_argument(
+        "--out", type=Path, help="Folder for gemm-shapes.txt and .json; gemm-random.* of drawn ones."
+    )
     parser.add_argument(
         "--work", type=Path, default=Path("gemm-shapes"), help="Databases and what is known so far."
     )
     parser.add_argument("--shapes", default="", help="Only these, with commas between: 4096,512x512x65536.")
     parser.add_argument("--dtypes", default="bfloat16,float16", help="With commas between.")
-    parser.add_argument("--layout", choices=("nn", "nt"), default="nn")
+    parser.add_argument("--layout", default="nn", help=f"Of {', '.join(LAYOUTS)}, with commas between.")
+    parser.add_argument("--random", type=int, default=0, help="So many problems that are drawn.")
+    parser.add_argument("--random-seed", type=int, default=0, help="What they are drawn by.")
     parser.add_argument("--steps", default="search,race,sustained", help=f"Of {', '.join(STEPS)}.")
     parser.add_argument(
         "--only", default="", help="Problems by name: bfloat16-4096x4096x4096,float16-512x512x512-nt."
@@ -347,6 +341,7 @@ def main() -> None:
     parser.add_argument("--ablation-rounds", type=rounds, default=12)
     parser.add_argument("--longer", type=int, default=1000, help="Further trials of the step longer.")
     parser.add_argument("--longer-time", type=float, default=60.0, help="Seconds of it.")
+    parser.add_argument("--edges", type=int, default=5, help="Sizes at which winners are sanitized.")
     parser.add_argument(
         "--seconds", type=float, default=0.0, help="Begin nothing new after so many; 0 for no limit."
     )
@@ -359,14 +354,14 @@ def main() -> None:
     steps = [step for step in given.steps.split(",") if step]
     if unknown := [step for step in steps if step not in STEPS]:
         parser.error(f"no step {unknown[0]!r}: choose from {', '.join(STEPS)}")
-    try:
-        problems = problems_of(given)
-    except (ValueError, argparse.ArgumentTypeError) as error:
-        parser.error(str(error))
     notes = Notes(given.work)
     try:
+        problems = problems_of(given, notes)
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        parser.error(str(error))
+    try:
         if given.gpus > 1:
-            on_each(given, problems, notes)
+            on_each(__file__, given, problems, notes)
         else:
             Study(notes, problems, given).run(steps)
     finally:

@@ -21,6 +21,7 @@ from cuda.bindings import driver as cu
 
 from tuner import paths
 from tuner.bench.targets import stored_winners
+from tuner.cli.history import problem_filter
 from tuner.compile.cache import CubinCache
 from tuner.compile.pool import CompilePool
 from tuner.database.database import Database
@@ -88,6 +89,8 @@ def main() -> None:
     )
     parser.add_argument("--db", type=Path, default=paths.DATABASE)
     parser.add_argument("--kernel", required=True, help="Built-in kernel, or a .toml file.")
+    parser.add_argument("--dtype", action="append", default=[], help="Only winners of this dtype.")
+    parser.add_argument("--option", action="append", default=[], help="Only of this option: layout=nt.")
     parser.add_argument("--calls", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="Of the inputs.")
     parser.add_argument("--json", action="store_true")
@@ -97,7 +100,8 @@ def main() -> None:
     gpu = context.describe()
     kernel = load_kernel(given.kernel)
     with Database.open(given.db, write=False) as database:
-        winners = stored_winners(database, gpu, kernel).rows
+        fits = problem_filter(given.dtype, given.option)
+        winners = [one for one in stored_winners(database, gpu, kernel).rows if fits(one.run.problem)]
     cases = [Case(stored.run.problem, stored.winner.configuration) for stored in winners]
     helpers = Helpers(context, gpu.arch, CubinCache(cache))
     rows = []

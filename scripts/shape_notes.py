@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+VECTOR = 8
+"""16-bit elements of 16 bytes."""
+LONGEST = 16384
 
 
 @dataclass(frozen=True)
@@ -34,11 +41,6 @@ class Shape:
         return 2.0 * self.m * self.n * self.k
 
     @property
-    def odd(self) -> bool:
-        """Whether rows are no whole 16 bytes of 16-bit elements."""
-        return self.n % 8 != 0 or self.k % 8 != 0
-
-    @property
     def problem(self) -> str:
         """As `tune` takes it."""
         return f"m={self.m},n={self.n},k={self.k}"
@@ -55,6 +57,8 @@ SHAPES = tuple(
         "4095x4097x4093",
     )
 )
+CUBES = tuple(Shape.parse(text) for text in ("8192", "4096", "2048"))
+"""Of layouts in which A is transposed: gradients."""
 
 ABLATED = tuple(
     Shape.parse(text)
@@ -66,6 +70,66 @@ ABLATED = tuple(
 """Whose winners are taken apart: large, of two rounds and of one, uneven, short k, few rows, deep k, odd rows."""
 
 
+@dataclass(frozen=True)
+class Problem:
+    """A shape in a dtype and a layout."""
+
+    shape: Shape
+    dtype: str
+    layout: str = "nn"
+
+    @classmethod
+    def parse(cls, key: str) -> Problem:
+        """Read a :attr:`key`."""
+        dtype, shape, *layout = key.split("-")
+        return cls(Shape.parse(shape), dtype, *layout)
+
+    @property
+    def rows(self) -> set[str]:
+        """Sizes that are the length of a row in memory, of A, B or C."""
+        return {"m" if self.layout[0] == "t" else "k", "k" if self.layout[1] == "t" else "n", "n"}
+
+    @property
+    def odd(self) -> bool:
+        """Whether rows are no whole 16 bytes of 16-bit elements."""
+        return any(getattr(self.shape, name) % VECTOR for name in self.rows)
+
+    @property
+    def key(self) -> str:
+        """Its name in files."""
+        return f"{self.dtype}-{self.shape}" + ("" if self.layout == "nn" else f"-{self.layout}")
+
+    @property
+    def words(self) -> list[str]:
+        """How `tune` is told of it."""
+        return [*self.kind, "--problem", self.shape.problem]
+
+    @property
+    def kind(self) -> list[str]:
+        """What is the same for all shapes."""
+        return ["--kernel", "gemm", "--dtype", self.dtype, "--option", f"layout={self.layout}"]
+
+
+def drawn(count: int, seed: int, dtypes: Sequence[str]) -> list[Problem]:
+    """Draw problems, all different: the same ones for a seed.
+
+    m, n and k are log-uniform in 1 to 16384; dtype and layout are drawn, too. Every third problem is odd as it was
+    drawn; of the others the lengths of rows in memory are rounded up to whole 16 bytes, and no other size is.
+    """
+    draw = random.Random(seed)
+    found: dict[Problem, None] = {}
+    while len(found) < count:
+        dtype, layout = draw.choice(dtypes), draw.choice(LAYOUTS)
+        sizes = {name: min(LONGEST, int(math.exp(draw.uniform(0, math.log(LONGEST + 1))))) for name in "mnk"}
+        problem = Problem(Shape(**sizes), dtype, layout)
+        if len(found) % 3 != 2:
+            whole = {name: -(-sizes[name] // VECTOR) * VECTOR for name in problem.rows}
+            problem = Problem(Shape(**{**sizes, **whole}), dtype, layout)
+        if problem.odd == (len(found) % 3 == 2):
+            found[problem] = None
+    return list(found)
+
+
 class Notes:
     """Results by problem, in a file that is written after each."""
 
@@ -73,7 +137,7 @@ class Notes:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._path = folder / "gemm-shapes.state.json"
-        self.data: dict[str, Any] = {"where": {}, "problems": {}, "sanitized": {}}
+        self.data: dict[str, Any] = {"where": {}, "drawn": {}, "problems": {}, "sanitized": {}}
         if self._path.is_file():
             self.data |= json.loads(self._path.read_text())
 
@@ -115,44 +179,31 @@ class Notes:
 
     def take(self, other: Notes) -> None:
         """Add what others know: what is known here stays."""
-        self.data["where"] = self.data["where"] or other.data["where"]
+        for name in ("where", "drawn"):
+            self.data[name] = self.data[name] or other.data[name]
         for key, entry in other.data["problems"].items():
             self.data["problems"][key] = {**entry, **self.data["problems"].get(key, {})}
         self.data["sanitized"] |= other.data["sanitized"]
         self.save()
+
+    def draw(self, count: int, seed: int, dtypes: Sequence[str]) -> list[Problem]:
+        """Return problems by :func:`drawn`, and write down how they were drawn.
+
+        Raises:
+            ValueError: this folder's problems were drawn in another way.
+        """
+        how = {"count": count, "seed": seed, "dtypes": list(dtypes)}
+        before = self.data["drawn"] or how
+        if how != before:
+            raise ValueError(
+                f"{self.folder} has problems drawn by {before}, not by {how}: name another --work"
+            )
+        self.data["drawn"] = how
+        self.save()
+        return drawn(count, seed, dtypes)
 
     def save(self) -> None:
         """Write everything, whole or not at all."""
         half_done = self._path.with_suffix(".new")
         half_done.write_text(json.dumps(self.data, indent=1) + "\n")
         half_done.replace(self._path)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A shape in a dtype and a layout."""
-
-    shape: Shape
-    dtype: str
-    layout: str = "nn"
-
-    @classmethod
-    def parse(cls, key: str) -> Problem:
-        """Read a :attr:`key`."""
-        dtype, shape, *layout = key.split("-")
-        return cls(Shape.parse(shape), dtype, *layout)
-
-    @property
-    def key(self) -> str:
-        """Its name in files."""
-        return f"{self.dtype}-{self.shape}" + ("" if self.layout == "nn" else f"-{self.layout}")
-
-    @property
-    def words(self) -> list[str]:
-        """How `tune` is told of it."""
-        return [*self.kind, "--problem", self.shape.problem]
-
-    @property
-    def kind(self) -> list[str]:
-        """What is the same for all shapes."""
-        return ["--kernel", "gemm", "--dtype", self.dtype, "--option", f"layout={self.layout}"]

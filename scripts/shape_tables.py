@@ -21,6 +21,10 @@ LEAST_ODD = 3.5
 LONGEST_SEARCH_S = 90.0
 WITHIN = 1.02
 """The first winner's time over that of what a longer search finds."""
+LEAST_COLD, LEAST_WARM = 1.00, 0.99
+"""Of `torch.mm`'s time over ours: no interval is to be wholly below, as it was tuned and back to back."""
+LEAST_DRAWN, LEAST_DRAWN_MEAN = 0.98, 1.04
+"""The same of problems that were drawn, in either timing; and the mean of those with whole rows, as they were tuned."""
 POWER_LIMITED = ("8192x8192x8192", "4096x4096x4096")
 """Shapes that are asked to be faster beyond the noise, not only as fast."""
 
@@ -85,6 +89,10 @@ def longer(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+TIMINGS = {"race": "as tuned", "warm": "back to back"}
+"""Steps that time rested, and what the tables call them."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One problem in the table."""
@@ -92,9 +100,12 @@ class Row:
     problem: Problem
     search: dict[str, Any]
     race: dict[str, Any]
+    warm: dict[str, Any]
     sustained: dict[str, Any]
     longer: dict[str, Any]
     bits: dict[str, Any]
+    drawn: bool = False
+    """Whether the problem was drawn, and not chosen."""
 
     @property
     def timed(self) -> bool:
@@ -107,8 +118,11 @@ class Row:
         if not self.timed:
             yield "a race" if self.search.get("exportable") else "a winner", False
             return
-        for name, one in self.race["rivals"].items():
-            if shape.odd:
+        for step in ("race", "warm"):
+            if (reached := self.reaches(step)) is not None:
+                yield f"{self.least(step):.2f} of torch, {TIMINGS[step]}", reached
+        for name, one in {} if self.drawn else self.race["rivals"].items():
+            if self.problem.odd:
                 yield f"{LEAST_ODD:g} of {name}", one["ratio"] >= LEAST_ODD
             elif str(shape) in POWER_LIMITED:
                 yield f"faster than {name}", one["verdict"] == "faster"
@@ -122,6 +136,15 @@ class Row:
         if self.bits:
             yield "the same bits", bool(self.bits["same"])
 
+    def least(self, step: str) -> float:
+        """Return what an interval is not to be wholly below."""
+        return LEAST_DRAWN if self.drawn else LEAST_COLD if step == "race" else LEAST_WARM
+
+    def reaches(self, step: str) -> bool | None:
+        """Return whether a timing's interval against torch.mm is not wholly below that; None if it was not timed."""
+        torch = getattr(self, step).get("rivals", {}).get("torch")
+        return None if torch is None else torch["ratio_high"] >= self.least(step)
+
     def to_json(self) -> dict[str, Any]:
         """Return everything for programs."""
         return {
@@ -130,6 +153,7 @@ class Row:
             "layout": self.problem.layout,
             "search": self.search,
             "race": self.race,
+            "warm": self.warm,
             "sustained": self.sustained,
             "longer": self.longer,
             "bits": self.bits,
@@ -139,16 +163,17 @@ class Row:
 
 def rows_of(notes: Notes, problems: Sequence[Problem]) -> list[Row]:
     """Return the rows of what was at least searched."""
-    steps = ("search", "race", "sustained", "longer", "bits")
-    return [Row(p, *(notes.get(p, step) for step in steps)) for p in problems if notes.has(p, "search")]
+    steps = ("search", "race", "warm", "sustained", "longer", "bits")
+    chosen = [problem for problem in problems if notes.has(problem, "search")]
+    return [Row(p, *(notes.get(p, step) for step in steps), drawn=bool(notes.data["drawn"])) for p in chosen]
 
 
-def means(rows: Sequence[Row], step: str = "race") -> dict[str, float]:
-    """Return the geometric mean of each library's ratio over the shapes with whole rows that it was timed at."""
+def means(rows: Sequence[Row], step: str = "race", *, odd: bool = False) -> dict[str, float]:
+    """Return the geometric mean of each library's ratio over the shapes with whole rows, or all, where it was timed."""
     ratios: dict[str, list[float]] = {}
     for row in rows:
         race = getattr(row, step)
-        if race and not row.problem.shape.odd:
+        if race and (odd or not row.problem.odd):
             for name, one in race["rivals"].items():
                 ratios.setdefault(name, []).append(one["ratio"])
     return {name: math.exp(sum(map(math.log, found)) / len(found)) for name, found in ratios.items()}
@@ -156,7 +181,7 @@ def means(rows: Sequence[Row], step: str = "race") -> dict[str, float]:
 
 def table(rows: Sequence[Row], where: dict[str, Any]) -> str:
     """Write the rows for people."""
-    known = [f"{name} {number}" for name, number in where.items() if name != "gpu"]
+    known = [f"{name} {number}" for name, number in where.items() if name not in ("gpu", "drawn")]
     searches = dict.fromkeys(row.search["command"] for row in rows if "command" in row.search)
     lines = [
         ", ".join([where.get("gpu", "no GPU"), *known, str(datetime.now(UTC).date())]),
@@ -164,12 +189,40 @@ def table(rows: Sequence[Row], where: dict[str, Any]) -> str:
         "",
         "Ratios are a library's time over ours, timed in turn on the same buffers, with the ends of a 95 % interval;",
         "sustained: without pauses, against both. search s: from the start of the command to the confirmed winner.",
+        "back to back: the same two ratios in the mode warm, many calls on the same buffers.",
         "edges: edge-case sizes at which the winner was verified.",
     ]
+    if drawn := where.get("drawn"):
+        lines.append("{count} problems drawn by seed {seed}, dtypes {dtypes}".format(**drawn))
     for kind in dict.fromkeys((row.problem.dtype, row.problem.layout) for row in rows):
         chosen = [row for row in rows if (row.problem.dtype, row.problem.layout) == kind]
         lines += ["", *_block(*kind, chosen)]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_all(rows)])
+
+
+def _all(rows: Sequence[Row]) -> Iterator[str]:
+    """Return what all of them come to, in both timings."""
+    for step, timing in TIMINGS.items():
+        timed = [row for row in rows if row.reaches(step) is not None]
+        below = [row.problem.key for row in timed if not row.reaches(step)]
+        if not timed:
+            continue
+        least = timed[0].least(step)
+        names = f": {', '.join(below)}" if below else ""
+        yield (
+            f"{timing}: {len(below)} of {len(timed)} intervals against torch.mm wholly below {least:.2f}{names}"
+        )
+        for whole in (True, False):
+            chosen = [row for row in timed if not (whole and row.problem.odd)]
+            said = ", ".join(
+                f"{mean:.3f} to {name}" for name, mean in means(chosen, step, odd=not whole).items()
+            )
+            which = "with whole 16-byte rows" if whole else "in all"
+            asked = ""
+            if whole and timed[0].drawn and step == "race":
+                mean = means(chosen, step).get("torch", 0.0)
+                asked = f"; asked {LEAST_DRAWN_MEAN:g}: {_met(mean >= LEAST_DRAWN_MEAN)}"
+            yield f"{timing}: geometric mean of {len(chosen)} {which}: {said}{asked}"
 
 
 def _block(dtype: str, layout: str, rows: Sequence[Row]) -> Iterator[str]:
@@ -185,15 +238,16 @@ def _block(dtype: str, layout: str, rows: Sequence[Row]) -> Iterator[str]:
 def _raced(rows: Sequence[Row]) -> Iterator[str]:
     yield (
         f"{'m x n x k':20s} {'mode':8s} {'ours us':>9s} {'TFLOP/s':>7s}  {'torch.mm us':>11s} "
-        f"{'ratio':28s} {'cuBLASLt us':>11s} {'ratio':28s} {'sustained':>15s} {'search s':>8s} {'edges':>5s}  asked"
+        f"{'ratio':28s} {'cuBLASLt us':>11s} {'ratio':28s} {'back to back us':>15s} {'torch.mm':28s} {'cuBLASLt':28s} "
+        f"{'sustained':>15s} {'search s':>8s} {'edges':>5s}  asked"
     )
     yield from map(_line, rows)
-    for step in ("race", "sustained"):
+    for step, how in (("race", "rested"), ("warm", "back to back"), ("sustained", "sustained")):
         for name, mean in means(rows, step).items():
-            whole = [row for row in rows if not row.problem.shape.odd and getattr(row, step)]
+            whole = [row for row in rows if not row.problem.odd and getattr(row, step)]
             count = sum(name in getattr(row, step)["rivals"] for row in whole)
-            rested = step == "race"
-            asked = f"; asked {LEAST_MEAN:g}: {_met(mean >= LEAST_MEAN)}" if rested else ""
+            is_asked = step == "race" and not rows[0].drawn
+            asked = f"; asked {LEAST_MEAN:g}: {_met(mean >= LEAST_MEAN)}" if is_asked else ""
             verdicts = [
                 getattr(row, step)["rivals"][name]["verdict"]
                 for row in whole
@@ -204,7 +258,6 @@ def _raced(rows: Sequence[Row]) -> Iterator[str]:
                 for one in ("faster", "same", "ambiguous", "slower")
                 if one in verdicts
             )
-            how = "rested" if rested else "sustained"
             yield f"geometric mean against {name}, {how}, {count} shapes: {mean:.3f} ({said}){asked}"
 
 
@@ -234,17 +287,24 @@ def _line(row: Row) -> str:
         else f"{'-':>11s} {row.race['failed'].get(name, '')[:28]:28s}"
         for name in ("torch", LISTED)
     ]
-    sustained = [
-        f"{row.sustained['rivals'][name]['ratio']:.3f}"
-        for name in ("torch", LISTED)
-        if row.sustained and name in row.sustained["rivals"]
-    ]
-    wrong = "" if ours["verified"] else "  NOT VERIFIED"
+    wrong = "" if ours["verified"] and row.warm.get("ours", ours)["verified"] else "  NOT VERIFIED"
     return (
         f"{shape:20s} {row.race['mode']:8s} {ours['time_ns'] / 1e3:9.2f} {ours['tflops'] or 0:7.1f}  "
-        f"{cells[0]} {cells[1]} {' / '.join(sustained):>15s} "
+        f"{cells[0]} {cells[1]} {_back_to_back(row.warm)} {_sustained(row.sustained):>15s} "
         f"{row.search['seconds']:8.1f} {row.search['edges']:5d}  {asked}{wrong}"
     ).rstrip()
+
+
+def _back_to_back(race: dict[str, Any]) -> str:
+    if not race.get("ours"):
+        return f"{'':15s} {'':28s} {'':28s}"
+    ratios = [_ratio(race["rivals"][name]) if name in race["rivals"] else "" for name in ("torch", LISTED)]
+    return f"{race['ours']['time_ns'] / 1e3:15.2f} {ratios[0]:28s} {ratios[1]:28s}"
+
+
+def _sustained(race: dict[str, Any]) -> str:
+    ratios = [race["rivals"][name]["ratio"] for name in ("torch", LISTED) if race and name in race["rivals"]]
+    return " / ".join(f"{ratio:.3f}" for ratio in ratios)
 
 
 def _ratio(one: dict[str, Any]) -> str:
@@ -306,17 +366,19 @@ def write_ablations(found: Sequence[dict[str, Any]], folder: Path) -> None:
 def report(notes: Notes, out: Path | None) -> str:
     """Write the evidence, if there is a folder for it; gives the table."""
     rows = rows_of(notes, notes.problems())
+    where = notes.data["where"] | ({"drawn": notes.data["drawn"]} if notes.data["drawn"] else {})
     if out:
-        write(rows, notes.data["where"], out)
+        write(rows, where, out)
         write_ablations(ablations(notes, notes.problems()), out)
         if notes.data["sanitized"]:
             (out / "gemm-sanitize.txt").write_text("\n".join(notes.data["sanitized"].values()))
-    return table(rows, notes.data["where"])
+    return table(rows, where)
 
 
 def write(rows: Sequence[Row], where: dict[str, Any], folder: Path) -> None:
     """Write both files of the evidence."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "gemm-shapes.txt").write_text(f"{table(rows, where)}\n{configurations(rows)}\n")
+    name = "gemm-random" if where.get("drawn") else "gemm-shapes"
+    (folder / f"{name}.txt").write_text(f"{table(rows, where)}\n{configurations(rows)}\n")
     data = {**where, "problems": [row.to_json() for row in rows]}
-    (folder / "gemm-shapes.json").write_text(json.dumps(data, indent=1) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")

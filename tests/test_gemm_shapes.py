@@ -13,12 +13,20 @@ from typing import Any
 
 import pytest
 
+from tests.faults.bench_device import GPU, remember
+from tuner.bench.targets import stored_winners
+from tuner.database.database import Database
+from tuner.kernel.load import load_kernel
+from tuner.model import Configuration
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 import gemm_shapes
+import shape_gpus
 import shape_notes
 import shape_tables
 from gemm_shapes import Study
 from shape_notes import Notes, Problem, Shape
+from shape_winners import keep_winners
 
 CUBE, FEW, ODD = Shape(4096, 4096, 4096), Shape(16, 8192, 8192), Shape(4095, 4097, 4093)
 
@@ -29,13 +37,24 @@ class Command:
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
         self.ratios = {"torch": 1.1, "cublaslt": 1.08}
+        self.warm_ratios = {"torch": 1.02, "cublaslt": 1.01}
         self.exportable = True
         self.absent: set[str] = set()
+        self.kept: list[str] = []
 
     def __call__(self, *words: str) -> tuple[str, float]:
         self.calls.append(list(words))
         if words[0] == "bench":
-            return json.dumps([self.bench(problem) for problem in self.problems(words)]), 5.0
+            modes = [after for before, after in itertools.pairwise(words) if before == "--mode"]
+            regime = "sustained" if "sustained" in words else "rested"
+            found = [
+                self.bench(problem, "cold" if mode == "auto" else mode, regime)
+                for problem in self.problems(words)
+                for mode in modes or ["auto"]
+            ]
+            return json.dumps(found), 5.0
+        if words[0] == "sanitize":
+            return f"{words[words.index('--tool') + 1]}: clean\n", 3.0
         if words[0] == "ablate":
             return json.dumps(self.ablation(words)), 9.0
         if words[0] == "--kernel":
@@ -107,7 +126,7 @@ class Command:
             found["versus_incumbent"] = {"ratio": 1.015, "low": 1.01, "high": 1.02, "verdict": "faster"}
         return found
 
-    def bench(self, sizes: dict[str, int]) -> dict[str, Any]:
+    def bench(self, sizes: dict[str, int], mode: str = "cold", regime: str = "rested") -> dict[str, Any]:
         def entry(name: str, ratio: float | None) -> dict[str, Any]:
             verdict = (
                 None if ratio is None else "faster" if ratio > 1.01 else "slower" if ratio < 0.99 else "same"
@@ -122,7 +141,7 @@ class Command:
 
         libraries = [
             entry("torch" if name == "torch" else f"cublaslt.py:{name}", ratio)
-            for name, ratio in self.ratios.items()
+            for name, ratio in (self.warm_ratios if mode == "warm" else self.ratios).items()
             if name not in self.absent
         ]
         failed = [
@@ -130,7 +149,7 @@ class Command:
         ]
         return {
             "problem": {"sizes": sizes},
-            **{"gpu": "NVIDIA H200", "driver": "13.0", "mode": "cold", "regime": "rested"},
+            **{"gpu": "NVIDIA H200", "driver": "13.0", "mode": mode, "regime": regime},
             **{
                 "noise_floor": 0.002,
                 "tags": [],
@@ -144,12 +163,13 @@ class Command:
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     command = Command()
     monkeypatch.setattr(gemm_shapes, "tune", command)
+    monkeypatch.setattr(gemm_shapes, "keep_winners", lambda own, winners: command.kept.append(own.name))
     return command
 
 
 def given(**changes: Any) -> argparse.Namespace:
     usual = {"trials": 200, "time": 20.0, "rounds": 20, "sustained_rounds": 6, "ablation_rounds": 12}
-    usual |= {"longer": 1000, "longer_time": 60.0, "seconds": 0.0, "jobs": 0}
+    usual |= {"longer": 1000, "longer_time": 60.0, "edges": 5, "seconds": 0.0, "jobs": 0}
     return argparse.Namespace(**{**usual, "shapes": "", **changes})
 
 
@@ -167,7 +187,7 @@ def study(
 
 def test_shapes_are_those_of_the_table() -> None:
     assert len(shape_notes.SHAPES) == 16 and len(set(shape_notes.SHAPES)) == 16
-    assert [shape for shape in shape_notes.SHAPES if shape.odd] == [ODD]
+    assert [one.shape for one in problems(*shape_notes.SHAPES) if one.odd] == [ODD]
     assert Shape.parse("4096") == CUBE and Shape.parse("16x8192x8192") == FEW
     for text in ("4x4", "0x1x1"):
         with pytest.raises(argparse.ArgumentTypeError):
@@ -179,10 +199,10 @@ def test_each_search_has_a_database_of_its_own(tmp_path: Path, command: Command)
     searches = [words for words in command.calls if words[0] == "--kernel"]
     assert len({words[words.index("--db") + 1] for words in searches}) == 2
     assert all(words[words.index("--trials") + 1] == "200" for words in searches)
-    merges = [words for words in command.calls if words[:2] == ["db", "merge"]]
-    assert [Path(words[2]).name for words in merges] == [
-        *("bfloat16-4096x4096x4096.db", "bfloat16-16x8192x8192.db"),
-    ]
+    assert command.kept == ["bfloat16-4096x4096x4096.db", "bfloat16-16x8192x8192.db"]
+    assert not list(tmp_path.glob("bfloat16-*"))  # what won is kept elsewhere
+    study(tmp_path / "on", CUBE, steps="search,longer")
+    assert [path.name for path in (tmp_path / "on").glob("bfloat16-*")]
 
 
 def test_nothing_is_measured_twice(tmp_path: Path, command: Command) -> None:
@@ -207,10 +227,10 @@ def test_what_was_found_before_an_end_is_kept(
 
 
 def test_one_process_races_several(tmp_path: Path, command: Command) -> None:
-    shapes = [Shape(64 * i, 64, 64) for i in range(1, 7)]
+    shapes = [Shape(64 * i, 64, 64) for i in range(1, 11)]
     study(tmp_path, *shapes)
     races = [words for words in command.calls if words[0] == "bench"]
-    assert [words.count("--problem") for words in races] == [4, 2]
+    assert [words.count("--problem") for words in races] == [8, 2]
     assert all("--regime" not in words for words in races)
     assert all(f"{gemm_shapes.CUBLASLT}:cublaslt" in words for words in races)
 
@@ -225,6 +245,8 @@ def test_only_large_products_run_under_sustained_load(tmp_path: Path, command: C
 def test_met(tmp_path: Path, command: Command) -> None:
     _, rows = study(tmp_path, CUBE, FEW, steps="search,race,longer")
     assert dict(rows[0].asked()) == {
+        "1.00 of torch, as tuned": True,
+        "0.99 of torch, back to back": True,
         "faster than torch": True,
         "faster than cublaslt": True,
         "found in 90 s": True,
@@ -354,11 +376,11 @@ def test_the_table_has_all_that_is_known(
 
 def test_problems_are_shared_out_to_gpus() -> None:
     everything = [Problem(shape, dtype) for dtype in ("bfloat16", "float16") for shape in shape_notes.SHAPES]
-    parts = gemm_shapes.shared_out(everything, 4)
+    parts = shape_gpus.shared_out(everything, 4)
     assert sorted(p.key for part in parts for p in part) == sorted(p.key for p in everything)
     costs = [sum(25 + 4 * p.shape.flop / 1e12 for p in part) for part in parts]
     assert max(costs) < 1.15 * min(costs)
-    assert parts == gemm_shapes.shared_out(everything, 4)
+    assert parts == shape_gpus.shared_out(everything, 4)
     assert all(Problem.parse(p.key) == p for p in [*everything, Problem(CUBE, "float16", "nt")])
 
 
@@ -379,7 +401,7 @@ def test_each_gpu_does_its_part(tmp_path: Path, command: Command, monkeypatch: p
 
         def terminate(self) -> None: ...
 
-    monkeypatch.setattr(gemm_shapes.subprocess, "Popen", Child)
+    monkeypatch.setattr(shape_gpus.subprocess, "Popen", Child)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     words = [
         "--work",
@@ -406,7 +428,7 @@ def test_each_gpu_does_its_part(tmp_path: Path, command: Command, monkeypatch: p
     assert sorted((one["m"], one["race"]["rivals"]["torch"]["ratio"]) for one in found) == [
         *((16, 1.1), (4095, 1.1), (4096, 1.1)),
     ]
-    assert (tmp_path / "gemm-sanitize.txt").read_text().count("$ tune sanitize gemm --winners") == 2
+    assert (tmp_path / "gemm-sanitize.txt").read_text().count("$ tune sanitize gemm --winners") == 6
     merged = [
         words
         for words in command.calls
@@ -416,6 +438,122 @@ def test_each_gpu_does_its_part(tmp_path: Path, command: Command, monkeypatch: p
 
 
 def test_some_problems_are_whole_before_the_next_begin(tmp_path: Path, command: Command) -> None:
-    study(tmp_path, *(Shape(64 * i, 64, 64) for i in range(1, 6)))
+    study(tmp_path, *(Shape(64 * i, 64, 64) for i in range(1, 10)))
     kinds = [words[0] for words in command.calls if words[0] in ("--kernel", "bench")]
-    assert kinds == ["--kernel"] * 4 + ["bench", "--kernel", "bench"]
+    assert kinds == ["--kernel"] * 8 + ["bench", "--kernel", "bench"]
+
+
+def test_no_more_races_are_begun_than_there_is_time_for(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = [Shape(64 * i, 64, 64) for i in range(1, 5)]
+    study(tmp_path, *shapes, steps="search")
+    monkeypatch.setattr(gemm_shapes.time, "monotonic", lambda: 0.0)
+    notes, _ = study(tmp_path, *shapes, steps="race", seconds=2.5 * gemm_shapes.RACE_S)
+    assert [notes.has(problem, "warm") for problem in problems(*shapes)] == [True, True, False, False]
+    study(tmp_path, *shapes, steps="race", seconds=100.0)
+    assert command.calls[-1].count("--problem") == 2
+
+
+def test_both_timings_are_raced_in_one_process_and_judged(tmp_path: Path, command: Command) -> None:
+    command.warm_ratios = {"torch": 0.98, "cublaslt": 1.2}
+    notes, rows = study(tmp_path, CUBE, FEW)
+    (race,) = (words for words in command.calls if words[0] == "bench")
+    assert [after for before, after in itertools.pairwise(race) if before == "--mode"] == ["auto", "warm"]
+    said = dict(rows[0].asked())
+    assert (said["1.00 of torch, as tuned"], said["0.99 of torch, back to back"]) == (True, False)
+    text = shape_tables.report(notes, tmp_path)
+    assert "as tuned: 0 of 2 intervals against torch.mm wholly below 1.00" in text
+    below = "back to back: 2 of 2 intervals against torch.mm wholly below 0.99"
+    assert f"{below}: bfloat16-4096x4096x4096, bfloat16-16x8192x8192" in text
+    assert "back to back: geometric mean of 2 in all: 0.980 to torch, 1.200 to cublaslt" in text
+    found = json.loads((tmp_path / "gemm-shapes.json").read_text())["problems"]
+    assert [one["warm"]["mode"] for one in found] == ["warm", "warm"]
+    command.warm_ratios = {"torch": 0.9895}  # its interval reaches beyond
+    _, rows = study(tmp_path / "again", CUBE)
+    assert dict(rows[0].asked())["0.99 of torch, back to back"]
+
+
+def test_problems_are_drawn_by_a_seed() -> None:
+    found = shape_notes.drawn(60, 7, ["bfloat16", "float16"])
+    assert found == shape_notes.drawn(60, 7, ["bfloat16", "float16"])
+    assert found != shape_notes.drawn(60, 8, ["bfloat16", "float16"])
+    assert found[:20] == shape_notes.drawn(20, 7, ["bfloat16", "float16"])
+    assert len(set(found)) == 60 and sum(problem.odd for problem in found) == 20
+    assert {problem.layout for problem in found} == set(shape_notes.LAYOUTS)
+    sizes = [size for problem in found for size in vars(problem.shape).values()]
+    assert min(sizes) < 16 and 8192 < max(sizes) <= 16384
+    assert sum(size < 128 for size in sizes) == pytest.approx(90, abs=25)  # the middle of the logarithms
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "odd"),
+    [
+        *(("nn", "5x8x8", False), ("nn", "8x8x5", True), ("nt", "5x8x8", False), ("nt", "8x5x8", True)),
+        *(("tn", "5x8x8", True), ("tn", "8x8x5", False), ("tt", "8x8x5", True), ("tt", "8x5x8", True)),
+    ],
+)
+def test_rows_that_are_no_whole_16_bytes_are_odd(layout: str, shape: str, odd: bool) -> None:
+    """Of A, B or C."""
+    assert Problem(Shape.parse(shape), "float16", layout).odd == odd
+
+
+def test_drawn_problems_have_a_table_of_their_own(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command.ratios = {"torch": 1.03}
+    words = ["--work", str(tmp_path / "work"), "--out", str(tmp_path), "--steps", "search,race"]
+    words += ["--random", "9", "--random-seed", "3"]
+    monkeypatch.setattr(sys, "argv", ["gemm_shapes.py", *words])
+    gemm_shapes.main()
+    data = json.loads((tmp_path / "gemm-random.json").read_text())
+    assert data["drawn"] == {"count": 9, "seed": 3, "dtypes": ["bfloat16", "float16"]}
+    assert len(data["problems"]) == 9
+    text = (tmp_path / "gemm-random.txt").read_text()
+    assert "9 problems drawn by seed 3" in text
+    assert "as tuned: 0 of 9 intervals against torch.mm wholly below 0.98" in text
+    assert "geometric mean of 6 with whole 16-byte rows: 1.030 to torch; asked 1.04: MISSED" in text
+    assert not (tmp_path / "gemm-shapes.txt").exists()
+    before = len(command.calls)
+    gemm_shapes.main()
+    assert len(command.calls) == before
+    monkeypatch.setattr(sys, "argv", ["gemm_shapes.py", *words, "--random-seed", "4"])
+    with pytest.raises(SystemExit):
+        gemm_shapes.main()
+
+
+def test_all_layouts(tmp_path: Path) -> None:
+    arguments = argparse.Namespace(only="", dtypes="bfloat16", layout="nn,nt,tn,tt", random=0, shapes="")
+    found = gemm_shapes.problems_of(arguments, Notes(tmp_path))
+    counts = {layout: sum(one.layout == layout for one in found) for layout in shape_notes.LAYOUTS}
+    assert counts == {"nn": 16, "nt": 16, "tn": 3, "tt": 3}
+    arguments.layout = "nx"
+    with pytest.raises(ValueError, match="nx"):
+        gemm_shapes.problems_of(arguments, Notes(tmp_path))
+
+
+def test_tools_are_run_once_for_a_dtype_and_layout(tmp_path: Path, command: Command) -> None:
+    for _ in range(2):
+        notes = Notes(tmp_path)
+        study_ = Study(notes, [Problem(CUBE, "bfloat16"), Problem(CUBE, "bfloat16", "tn")], given())
+        study_.run(["sanitize"])
+    calls = [words for words in command.calls if words[0] == "sanitize"]
+    assert len(calls) == 6
+    assert {words[words.index("--option") + 1] for words in calls} == {"layout=nn", "layout=tn"}
+    shape_tables.report(notes, tmp_path)
+    assert (tmp_path / "gemm-sanitize.txt").read_text().count(": clean") == 6
+
+
+def test_winners_are_kept_without_what_they_won_against(tmp_path: Path) -> None:
+    kernel = load_kernel("gemm")
+    own, winners = tmp_path / "own.db", tmp_path / "winners.db"
+    configuration = Configuration.of("naive", kernel.variants["naive"].defaults)
+    for m in (64, 128):
+        with Database.open(own) as database:
+            remember(database, kernel, kernel.problem({"m": m}, {"": "float16"}), configuration, 1e5)
+    assert keep_winners(own, winners, [Problem(Shape(64, 4096, 4096), "float16")]) == 1
+    with Database.open(winners, write=False) as database:
+        (stored,) = stored_winners(database, GPU, kernel).rows
+    assert (stored.winner.configuration, stored.winner.time_ns) == (configuration, 1e5)
+    assert stored.run.problem.sizes["m"] == 64
+    assert keep_winners(own, tmp_path / "all.db") == 2
