@@ -38,6 +38,8 @@ class Report:
 
     file: Path
     lines: TomlLines
+    beside: dict[str, tuple[Path, TomlLines]] = field(default_factory=dict)
+    """Other TOML files that belong to the kernel's, by name."""
     findings: set[Mistake] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     """What was not looked at, and why."""
@@ -58,9 +60,10 @@ class Report:
         if beside and (file := self.file.parent / beside["file"]).is_file():
             self.at(file, int(beside["line"]), beside["problem"], error.remedy)
             return
-        line, problem = self.lines.locate(error.problem)
+        file, lines = self.beside.get(error.problem.partition(": ")[0], (self.file, self.lines))
+        line, problem = lines.locate(error.problem)
         if line:
-            self.at(self.file, line, problem, error.remedy)
+            self.at(file, line, problem, error.remedy)
         else:
             self.add(key, error.problem, error.remedy)
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import MutableMapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tuner.check.findings import Report
 from tuner.check.toml_lines import TomlLines
 from tuner.errors import KernelError
 from tuner.kernel.load import kernel_of
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.toml.file import read_file
+from tuner.kernel.toml.file import KernelFile, read_file, read_toml
 from tuner.kernel.toml.like import bases_of
 
 MOST_ERRORS = 20
@@ -28,50 +25,64 @@ def load(file: Path) -> tuple[KernelSpec | None, Report]:
 
     After an error in a part that the rest can do without, the file is read again without that part.
     """
+    report = Report(file, TomlLines("", {}))
     try:
+        data = read_toml(file)
+        report.lines = TomlLines(file.read_text(), data)
         read = read_file(file)
     except KernelError as error:
-        report = Report(file, TomlLines("", {}))
-        line = re.search(r"\(at line (\d+)", error.problem)
-        report.at(file, int(line[1]) if line else 1, error.problem.removeprefix(f"{file}: "), error.remedy)
+        _add_unreadable(report, error)
         return None, report
-    report = Report(file, TomlLines(file.read_text(), read.data))
-    for note in read.old_keys:
+    report.lines = TomlLines(file.read_text(), read.data)
+    if read.initial is not None:
+        lines = TomlLines(read.initial.path.read_text(), read.initial.data)
+        report.beside[read.initial.path.name] = (read.initial.path, lines)
+    for note in read.all_old_keys:
         report.note(note)
-    left = replace(read, data=copy.deepcopy(read.data))
+    left: KernelFile | None = read
+    kernel = None
     for _ in range(MOST_ERRORS):
+        if left is None:
+            break
         try:
             kernel = kernel_of(left)
             break
         except KernelError as error:
             report.error(error)
-            if not _without(left.data, error.problem):
-                return None, report
-    else:
-        return None, report
+            left = _without(left, error.problem)
     return (None if report.findings else kernel), report
 
 
-def _without(data: MutableMapping[str, Any], problem: str) -> bool:
-    """Remove the part of a file that an error names, and what refers to it; False if it is needed."""
-    table, _, rest = problem.partition(".toml: ")[2].partition(": ")
+def _add_unreadable(report: Report, error: KernelError) -> None:
+    """Add an error of a file that is no TOML, which begins with its whole path, or that says what cannot be."""
+    name, _, problem = error.problem.partition(": ")
+    line = re.search(r"\(at line (\d+)", problem)
+    if Path(name).is_absolute():
+        report.at(Path(name), int(line[1]) if line else 1, problem, error.remedy)
+    else:
+        report.error(error)
+
+
+def _without(file: KernelFile, problem: str) -> KernelFile | None:
+    """Return a file without the part that an error names, and what refers to it; None if that is needed."""
+    data = dict(file.data)
+    name, _, rest = problem.partition(": ")
+    if file.initial is not None and name == file.initial.path.name:
+        del data["initial"]
+        return replace(file, data=data, initial=None)
+    table, _, rest = rest.partition(": ")
     table, name = re.sub(r"\[\d+\]$", "", table), rest.partition(": ")[0]
     if table not in REMOVABLE or table not in data:
-        return False
+        return None
     if table != "variants":
         del data[table]
-        return True
-    variants = data["variants"]
-    if name not in variants:
-        return False
-    bases = bases_of(data)
-    removed = {name}
+        return replace(file, data=data, initial=file.initial if table != "initial" else None)
+    removed, bases = {name}, bases_of(data)
     while heirs := {heir for heir, base in bases.items() if base in removed} - removed:
         removed |= heirs
-    if len(removed) == len(variants):
-        return False
-    for one in removed:
-        del variants[one]
+    data["variants"] = {one: table for one, table in data["variants"].items() if one not in removed}
+    if not data["variants"] or len(data["variants"]) == len(file.data["variants"]):
+        return None
     for other in ("ladder", "initial", "heuristics"):
         data.pop(other, None)
-    return True
+    return replace(file, data=data, initial=None)

@@ -17,7 +17,7 @@ from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import KernelSpec, WorkSpec
 from tuner.kernel.toml.baselines import read_baselines
 from tuner.kernel.toml.file import KernelFile, read_file
-from tuner.kernel.toml.initial import read_initial, read_matmul
+from tuner.kernel.toml.initial import read_first_tried
 from tuner.kernel.toml.ladder import read_ladder
 from tuner.kernel.toml.like import complete_variants
 from tuner.kernel.toml.problem import read_problem
@@ -52,7 +52,8 @@ compatible."""
 
 def builtin_kernels() -> list[str]:
     """Return the names of the kernels that come with the package."""
-    return sorted(path.stem for path in paths.search_spaces().glob("*.toml"))
+    stems = {path.stem for path in paths.search_spaces().glob("*.toml")}
+    return sorted(stem for stem in stems if "." not in stem)  # others have initial configurations
 
 
 def load_kernel(name_or_file: str) -> KernelSpec:
@@ -127,6 +128,7 @@ def _kernel(file: KernelFile, data: Mapping[str, Any]) -> KernelSpec:
     compile_options, include = _compile(top.table("compile"), folder)
     variants = read_variants(top, folder, names)
     check_definitions(top, names, {name for variant in variants.values() for name in variant.parameters})
+    first = read_first_tried(top, file.initial, names, variants)
     kernel = KernelSpec(
         name=name,
         summary=summary,
@@ -146,9 +148,9 @@ def _kernel(file: KernelFile, data: Mapping[str, Any]) -> KernelSpec:
         baselines=baselines,
         elements=names.elements,
         ladder=read_ladder(top, names, variants),
-        initial=read_initial(top, names, variants),
-        matmul=read_matmul(top, names, variants),
-        old_keys=file.old_keys,
+        initial=first.initial,
+        matmul=first.matmul,
+        old_keys=file.all_old_keys,
     )
     top.done(kernel)
     for preset in (None, *problem.presets):

@@ -1,14 +1,16 @@
-"""A kernel's TOML file as data, with today's keys."""
+"""A kernel's TOML file as data, with today's keys, and the file beside it that has its initial configurations."""
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tuner import paths
 from tuner.errors import KernelError
 from tuner.kernel.toml.old_keys import rename_old_keys
+from tuner.kernel.toml.values import exists
 
 MAX_FILE_BYTES = 1 << 20
 
@@ -21,16 +23,44 @@ class KernelFile:
     data: dict[str, Any]
     old_keys: tuple[str, ...] = ()
     """Keys in it that have another name today, each as a sentence."""
+    initial: KernelFile | None = None
+    """The file that has the initial configurations, if it names one."""
+
+    @property
+    def all_old_keys(self) -> tuple[str, ...]:
+        """The old keys of both files."""
+        return tuple(dict.fromkeys((*self.old_keys, *(self.initial.old_keys if self.initial else ()))))
 
 
 def read_file(path: Path) -> KernelFile:
-    """Return what a kernel's file holds.
+    """Return what a kernel's file holds, and what the one with its initial configurations does.
 
     Raises:
-        KernelError: it cannot be read, is no TOML, or has a key under its old name and its new one.
+        KernelError: one cannot be read, is no TOML, or has a key under its old name and its new one.
     """
+    file = _file(path)
+    name = file.data.get("initial")
+    return replace(file, initial=_file(_beside(path, name))) if isinstance(name, str) else file
+
+
+def _file(path: Path) -> KernelFile:
     data = read_toml(path)
     return KernelFile(path, data, rename_old_keys(data, path.name))
+
+
+def _beside(path: Path, name: str) -> Path:
+    """Return the file that a kernel's file names, beside it or among the tuner's own."""
+    candidates = [folder / name for folder in (path.parent, paths.search_spaces())]
+    if not name.endswith(".toml"):
+        raise KernelError(
+            f"{path.name}: initial = {name!r} is no TOML file", 'write [[initial]], or "NAME.initial.toml"'
+        )
+    for candidate in candidates:
+        if exists(candidate) and candidate.is_file():
+            return candidate.resolve()
+    raise KernelError(
+        f"{path.name}: initial = {name!r}: no such file", f"put it beside {path.name}, or correct the name"
+    )
 
 
 def read_toml(path: Path) -> dict[str, Any]:

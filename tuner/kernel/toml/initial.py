@@ -1,17 +1,29 @@
-"""Read ``[[initial]]`` and ``[heuristics]`` of a kernel's file: the configurations that a search tries first."""
+"""Read the configurations that a search tries first: ``[[initial]]`` and ``[heuristics]``.
+
+They stand in the kernel's file, or in one of their own with definitions of their own.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.errors import suggestion
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.initial_spec import InitialSpec, MatmulSpec, ProposalSpec
+from tuner.kernel.toml.file import KernelFile
 from tuner.kernel.toml.table import Table
-from tuner.kernel.toml.values import Names, checked, dtype, optional
+from tuner.kernel.toml.values import (
+    Names,
+    check_definitions,
+    checked,
+    dtype,
+    optional,
+    read_definitions,
+    unique,
+)
 from tuner.kernel.toml.variants import check_parameter, named_variant
 from tuner.kernel.values import index_of
 from tuner.kernel.variant_spec import VariantSpec
@@ -26,14 +38,42 @@ PROPOSAL_NAMES = (
 """A library's proposal for a matrix product, as names in the expressions of ``[heuristics.matmul]``."""
 
 
-def read_initial(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> tuple[InitialSpec, ...]:
-    """Return the initial configurations of ``[[initial]]``, one for each variant that a table names.
+@dataclass(frozen=True)
+class InitialTables:
+    """The content of these tables."""
+
+    initial: tuple[InitialSpec, ...]
+    matmul: MatmulSpec | None
+
+
+def read_first_tried(
+    top: Table, file: KernelFile | None, names: Names, variants: Mapping[str, VariantSpec]
+) -> InitialTables:
+    """Return what a search tries first.
 
     Args:
-        top: the whole file.
-        names: those of the problem's tables.
-        variants: of the same file.
+        top: the whole kernel's file.
+        file: the one that it names for this; None if it has the tables itself.
+        names: those of the problem's tables, with the kernel's definitions.
+        variants: of the kernel.
     """
+    if file is None:
+        return InitialTables(_read_initial(top, names, variants), _read_matmul(top, names, variants))
+    top.get("initial", str)
+    if top.has("heuristics"):
+        top.fail(f"heuristics is beside initial = {file.path.name!r}", f"put it into {file.path.name}")
+    own = Table(file.data, file.path.name)
+    own.only("definitions", "initial", "heuristics")
+    parameters = {name for variant in variants.values() for name in variant.parameters}
+    definitions = own.table("definitions")
+    unique(definitions, definitions.data, {*parameters, *PROPOSAL_NAMES})
+    names = read_definitions(own, names)
+    check_definitions(own, names, {*parameters, *PROPOSAL_NAMES})
+    return own.done(InitialTables(_read_initial(own, names, variants), _read_matmul(own, names, variants)))
+
+
+def _read_initial(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> tuple[InitialSpec, ...]:
+    """Return the initial configurations of ``[[initial]]``, one for each variant that a table names."""
     return tuple(
         _initial(one, names, variants)
         for table in top.tables("initial")
@@ -54,7 +94,7 @@ def _by_variant(table: Table, variants: Mapping[str, VariantSpec]) -> list[Table
 def _initial(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> InitialSpec:
     variant = named_variant(table, variants)
     parameters: dict[str, Value | Expression | tuple[Value, ...]] = {}
-    for name, given in table.get("parameters", dict, {}).items():
+    for name, given in _given(table).items():
         before = replace(names, extra=frozenset(parameters))
         parameters[name] = (
             _choices(table, name, given, variant)
@@ -80,13 +120,28 @@ def _initial(table: Table, names: Names, variants: Mapping[str, VariantSpec]) ->
     return table.done(initial)
 
 
+def _given(table: Table) -> dict[str, Any]:
+    """Return the values of ``parameters``, which may be one table or a list of them."""
+    given = table.get("parameters", (dict, list), {})
+    parts = given if isinstance(given, list) else [given]
+    merged: dict[str, Any] = {}
+    for part in parts:
+        if not isinstance(part, dict):
+            table.fail(f"parameters has {part!r}", "give a table of parameters, or a list of such tables")
+        for name in part:
+            if name in merged:
+                table.fail(f"parameters has {name!r} twice", "leave one of them out")
+        merged |= part
+    return merged
+
+
 def _choices(table: Table, name: str, given: list[Any], variant: VariantSpec) -> tuple[Value, ...]:
     if not given:
         table.fail(f"parameters.{name} is empty", "name values, or leave it out")
     return tuple(_value(table, name, item, variant) for item in given)
 
 
-def read_matmul(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> MatmulSpec | None:
+def _read_matmul(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> MatmulSpec | None:
     """Return ``[heuristics.matmul]``; None if it is absent."""
     outer = top.table("heuristics")
     table = outer.table("matmul")
@@ -115,8 +170,7 @@ def _proposal(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -
     variant = named_variant(table, variants)
     usable = replace(names, extra=frozenset(PROPOSAL_NAMES))
     parameters = {
-        name: _setting(table, name, given, variant, usable)
-        for name, given in table.get("parameters", dict).items()
+        name: _setting(table, name, given, variant, usable) for name, given in _given(table).items()
     }
     return table.done(ProposalSpec(variant.name, parameters, optional(table, "when", usable)))
 

@@ -188,11 +188,11 @@ def read_definitions(top: Table, names: Names) -> Names:
 
     Args:
         top: the whole file.
-        names: those of the problem's tables.
+        names: those of the problem's tables, and definitions that the file may use without having them.
     """
     table = top.table("definitions")
-    unique(table, table.data, names.usable | names.arguments | set(RESERVED))
-    definitions: dict[str, str] = {}
+    unique(table, table.data, names.definitions, names.usable | names.arguments | set(RESERVED))
+    definitions = dict(names.definitions)
     for name in table.data:
         text = str(table.get(identifier(table, name), (str, int, float)))
         parsed = _parsed(table, name, text, definitions)
@@ -214,12 +214,11 @@ def check_definitions(top: Table, names: Names, parameters: Iterable[str]) -> No
         parameters: of all variants.
     """
     usable = {*names.usable, *parameters, *RESOURCE_NAMES}
-    for name, text in names.definitions.items():
-        if unknown := parse(text).names - usable:
+    table = top.table("definitions")
+    for name in table.data:
+        if unknown := parse(names.definitions[name]).names - usable:
             missing = min(unknown)
-            top.table("definitions").fail(
-                f"{name} uses unknown name {missing!r}", suggestion(missing, sorted(usable))
-            )
+            table.fail(f"{name} uses unknown name {missing!r}", suggestion(missing, sorted(usable)))
 
 
 def _parsed(table: Table, key: str, text: str, definitions: Mapping[str, str]) -> Expression:

@@ -1,0 +1,145 @@
+"""Initial configurations in a file of their own: the same as in the kernel's, found, checked and located."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import said_by
+from tests.faults.kernels import write_kernel
+from tuner.errors import KernelError
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import read_kernel
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration
+from tuner.search.kernel_initial import settle
+from tuner.space.space import SearchSpace
+
+H200 = ARCHITECTURES[90]
+NAMED = 'initial = "scale.initial.toml"\n\n'
+SHARED = '[definitions]\nspan = "block_size * items"\n'
+INITIAL = """
+[definitions]
+waves = "ceil_div(ceil_div(n, span), sm_count)"
+cost = "waves * (span + 100)"
+
+[[initial]]
+variant = "plain"
+when = "waves > 0"
+parameters = [
+    { block_size = [128, 32] },
+    { items = [1, 2, 4] },
+]
+minimize = "cost"
+
+[[initial]]
+variant = "plain"
+parameters = { items = 3 }
+"""
+
+
+def write(folder: Path, initial: str = INITIAL, extra: str = SHARED) -> Path:
+    path = write_kernel(folder, extra=extra)
+    path.write_text(NAMED + path.read_text())
+    (folder / "scale.initial.toml").write_text(initial)
+    return path
+
+
+def written_together(folder: Path) -> Path:
+    return write_kernel(folder, extra=SHARED + INITIAL.replace("\n[definitions]\n", "", 1))
+
+
+def settled(kernel: KernelSpec, n: int) -> list[Configuration | None]:
+    problem = kernel.problem({"n": n})
+    space = SearchSpace.from_kernel(kernel, problem, H200)
+    return [one.configuration for one in settle(kernel, problem, H200, space)]
+
+
+def test_a_file_of_their_own_changes_nothing(tmp_path: Path) -> None:
+    apart, together = read_kernel(write(tmp_path / "a")), read_kernel(written_together(tmp_path / "b"))
+    for n in (100, 5000, 70_000, 1_000_000):
+        assert settled(apart, n) == settled(together, n)
+    assert len({str(settled(apart, n)) for n in (100, 1_000_000)}) == 2
+    assert KernelIdentity(apart).text == KernelIdentity(together).text
+    edited = read_kernel(write(tmp_path / "a", INITIAL.replace("items = 3", "items = 2")))
+    assert KernelIdentity(edited).text == KernelIdentity(apart).text
+    assert edited.digest == apart.digest
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (("scale.initial.toml", "other.toml"), ("scale.toml: initial = 'other.toml'", "put it beside scale.toml")),
+        (("scale.initial.toml", "scale.cu.j2"), ("scale.toml: initial = 'scale.cu.j2'", "[[initial]]")),
+        (("[work]", '[heuristics.matmul]\nsizes = {}\n[work]'), ("heuristics", "put it into scale.initial.toml")),
+        (('flops = "n"', 'flops = "waves"'), ("scale.toml: work", "unknown name 'waves'")),
+    ],
+)  # fmt: skip
+def test_mistakes_in_the_kernels_file(tmp_path: Path, edit: tuple[str, str], words: tuple[str, ...]) -> None:
+    path = write(tmp_path)
+    assert edit[0] in path.read_text()
+    path.write_text(path.read_text().replace(*edit))
+    with pytest.raises(KernelError) as refused:
+        read_kernel(path)
+    for word in words:
+        assert word in f"{refused.value.problem}; {refused.value.remedy}"
+
+
+MISTAKES = [
+    (("waves =", "span ="), "span =", ("'span' names two things",)),
+    (("waves > 0", "wave > 0"), 'when = "wave > 0"', ("unknown name 'wave'", "did you mean waves")),
+    (("waves =", "items ="), "items =", ("'items' names two things",)),
+    (("[[initial]]", "[[inital]]"), "[[inital]]", ("unknown key 'inital'", "did you mean initial")),
+    (("{ items = [1, 2, 4] }", "{ block_size = 32 }"), "parameters", ("has 'block_size' twice",)),
+    (("{ items = [1, 2, 4] }", "4"), "parameters", ("list of such tables",)),
+    (('minimize = "cost"', 'minimize = "cots"'), 'minimize = "cots"', ("did you mean cost",)),
+    (("cost = ", 'lost = "item"\ncost = '), "lost = ", ("unknown name 'item'",)),
+    (("[definitions]", "[definitions"), "[definitions", ("not valid TOML",)),
+]
+
+
+@pytest.mark.parametrize(("edit", "at", "words"), MISTAKES)
+def test_mistakes_in_a_file_of_their_own_are_located(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    edit: tuple[str, str],
+    at: str,
+    words: tuple[str, ...],
+) -> None:
+    path = write(tmp_path, INITIAL.replace(*edit))
+    with pytest.raises(KernelError, match=r"scale\.initial\.toml"):
+        read_kernel(path)
+    said = said_by(capsys, "check", str(path), "--configurations", "0", "--no-cpu")
+    (finding,) = said.out.splitlines()
+    lines = (tmp_path / "scale.initial.toml").read_text().splitlines()
+    line = next(number for number, line in enumerate(lines, 1) if at in line)
+    assert f"scale.initial.toml:{line}: " in finding
+    for word in words:
+        assert word in finding
+
+
+def test_check_finds_mistakes_in_both_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, INITIAL.replace("items = 3", "itms = 3"))
+    path.write_text(path.read_text() + '[[ladder]]\nname = "a"\nvariant = "plan"\n')
+    found = said_by(capsys, "check", str(path), "--configurations", "0", "--no-cpu").out.splitlines()
+    assert len(found) == 2
+    assert any("scale.toml:" in line and "plan" in line for line in found)
+    assert any("scale.initial.toml:" in line and "itms" in line for line in found)
+
+
+def test_old_keys_in_it_are_read_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    today = read_kernel(write(tmp_path / "today"))
+    text = INITIAL.replace("[definitions]", "[terms]").replace("[[initial]]", "[[seeds]]")
+    path = write(tmp_path / "before", text.replace("minimize", "least"))
+    for n in (100, 1_000_000):
+        assert settled(read_kernel(path), n) == settled(today, n)
+    said = said_by(capsys, "check", str(path), "--configurations", "0", "--no-cpu").err
+    assert "'minimize'" in said and "'definitions'" in said and "'initial'" in said
+
+
+def test_show_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = json.loads(said_by(capsys, "show", str(write(tmp_path)), "--json").out)
+    assert [one["configuration"]["items"] for one in shown["seeds"]] == [1, 3]
