@@ -38,8 +38,9 @@ def run(
     kernel: KernelSpec, database: Database, device: Device, watcher: Watcher | None = None, **changes: Any
 ) -> Result:
     stop = changes.pop("stop", lambda: False)
+    problem = changes.pop("problem", None) or kernel.problem()
     request = request_of(
-        kernel, kernel.problem(), **{"trials": 40, "sampler": "random", "from_scratch": True, **changes}
+        kernel, problem, **{"trials": 40, "sampler": "random", "from_scratch": True, **changes}
     )
     return tune(request, device, database, watcher or Watcher(), stop)
 

@@ -591,8 +591,15 @@ class Rounding(StubDevice):
         found = good(time_of(configuration) * FACTORS[self.dtype])
         return replace(found, verification=Verification(True, true_error=error))
 
-    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
-        found = super().race(contestants, rounds, samples, seed)
+    def race(
+        self,
+        contestants: Sequence[Contestant],
+        rounds: int,
+        samples: int,
+        seed: int,
+        mode: Mode | None = None,
+    ) -> RaceRound:
+        found = super().race(contestants, rounds, samples, seed, mode)
         factor = FACTORS[self.dtype]
         return replace(found, samples_ns=[[[ns * factor for ns in g] for g in r] for r in found.samples_ns])
 

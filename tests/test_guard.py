@@ -16,7 +16,7 @@ from tests.faults.fake_worker import GPU, REFERENCE_NS, STATUSES
 from tests.faults.held import hold_compilers
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.processes import gone
-from tuner.conditions import Conditions, Regime
+from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices import guard as guard_module
 from tuner.devices.base import Contestant, Outcome
 from tuner.devices.guard import Guard, Unanswered
@@ -595,6 +595,16 @@ def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) 
     assert [(p.sizes["n"], m.status) for p, m in verified] == [(64, Status.OK), (128, Status.OK)]
     verified = device.verify_at(sizes, configuration("edge", 32))
     assert [m.status for _, m in verified] == [Status.WRONG_RESULT] * 2
+
+
+def test_a_race_in_another_mode_needs_no_other_setup(device: LocalDevice, tmp_path: Path) -> None:
+    prepared(device, tmp_path)
+    found = device.race([Contestant(configuration(), 1e5)], 3, 4, 0, Mode.WARM)
+    assert found.failed is None
+    assert [line for line in log(tmp_path) if "setup" in line or "race" in line] == [
+        "setup 1",
+        "race warm in 1",
+    ]
 
 
 def test_other_sizes_that_have_no_grid_are_left_out(device: LocalDevice, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from tuner.model import Configuration, Measurement, Problem, Resources, Status, 
 from tuner.space.edge_sizes import VERIFIED_PROBLEMS
 from tuner.stats import Verdict
 from tuner.tuning.elimination import HEATS
-from tuner.tuning.race import FINALISTS, FinalRace, Finish, finalists
+from tuner.tuning.finalists import FINALISTS, finalists
+from tuner.tuning.race import FinalRace, Finish
 
 PROBLEM = Problem("scale", {"n": 1000}, {"input": "float32"})
 
@@ -40,8 +41,15 @@ class Track(StubDevice):
         number = int(configuration.values["number"])
         return self.truth[number] * 1e3 if number in self.truth else float(configuration.values["time"])
 
-    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
-        answer = super().race(contestants, rounds, samples, seed)
+    def race(
+        self,
+        contestants: Sequence[Contestant],
+        rounds: int,
+        samples: int,
+        seed: int,
+        mode: Mode | None = None,
+    ) -> RaceRound:
+        answer = super().race(contestants, rounds, samples, seed, mode)
         if answer.failed is not None:
             return answer
         draw = random.Random(seed)
@@ -520,9 +528,16 @@ def test_long_kernels_get_fewer_samples_a_round(us: float, samples: int) -> None
     class Counting(Track):
         samples = 0
 
-        def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+        def race(
+            self,
+            contestants: Sequence[Contestant],
+            rounds: int,
+            samples: int,
+            seed: int,
+            mode: Mode | None = None,
+        ) -> RaceRound:
             self.samples = samples
-            return super().race(contestants, rounds, samples, seed)
+            return super().race(contestants, rounds, samples, seed, mode)
 
     device = Counting()
     finish(device, [trial(0, us)])

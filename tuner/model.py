@@ -314,6 +314,8 @@ class RunOptions:
     """How far from the true result an output may be, as the norm of the difference over the norm."""
     truth: Problem | None = None
     """The same problem in the dtype whose result is the true one; given with ``max_error``."""
+    one_mode: bool = False
+    """Whether ``--mode`` was given: then the winner is chosen by that mode alone."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary that :meth:`from_json` reads back; most defaults are left out."""
@@ -328,6 +330,8 @@ class RunOptions:
         if self.max_error is not None:
             data["max_error"] = self.max_error
             data["truth"] = self.truth.to_json() if self.truth else None
+        if self.one_mode:
+            data["one_mode"] = True
         return data
 
     @classmethod

@@ -212,7 +212,7 @@ class FakeWorker:
 
     def race(self, request: Race) -> Raced | RaceFailed:
         assert self.ready, "raced without a setup"
-        log("race")
+        log(f"race {request.mode} in {request.batch.copies}" if request.mode and request.batch else "race")
         times = []
         for contestant in request.contestants:
             if isinstance(contestant, CandidateContestant):

@@ -90,7 +90,14 @@ class StubDevice(Device):
         compilation = Compilation(Status.OK, resources=(Resources(32),))
         return [Outcome(number, configuration, compilation, self.answer(configuration))]
 
-    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+    def race(
+        self,
+        contestants: Sequence[Contestant],
+        rounds: int,
+        samples: int,
+        seed: int,
+        mode: Mode | None = None,
+    ) -> RaceRound:
         running = [contestant.configuration for contestant in contestants if contestant.configuration]
         self.races.append(running)
         failed = self.fail_in_race(contestants)

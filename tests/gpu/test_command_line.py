@@ -49,6 +49,25 @@ def test_main_job_confirms_a_winner(tuned: Path) -> None:
         assert winner["configuration"] == load_kernel("vector_add").variants[winner["variant"]].defaults
 
 
+def test_a_short_product_holds_cold_and_back_to_back(tmp_path: Path) -> None:
+    """Chosen by both modes, which the result, the database and a header say; of a named mode alone if one is named."""
+    product = ["--kernel", "gemm", "--size", "m=512,n=512,k=512", "--dtype", "bfloat16", "--json", "-q"]
+    (result,) = json.loads(tune(tmp_path, *product, "--trials", "40", "--time", "5").stdout)
+    assert result["mode"] == "rotating"
+    winner, warm = result["winner"], result["winner"]["warm"]
+    assert winner["exportable"], winner["reason"]
+    assert 0.3 * winner["time_ns"] < warm["time_ns"] < 1.2 * winner["time_ns"]
+    assert min(warm["behind"], warm["behind_in_mode"]) >= 0.99
+    assert max(warm["behind"], warm["behind_in_mode"]) < 1.25
+    assert result["race"]["warm"]["rounds"] >= 12
+    (best,) = json.loads(tune(tmp_path, "best", "--json").stdout)
+    assert best["warm_time_ns"] == warm["time_ns"]
+    (alone,) = json.loads(tune(tmp_path, *product, "--trials", "10", "--mode", "rotating").stdout)
+    assert alone["winner"]["warm"] is None
+    (best,) = json.loads(tune(tmp_path, "best", "--json").stdout)
+    assert best["warm_time_ns"] == warm["time_ns"]
+
+
 def test_best_and_export_follow(tuned: Path) -> None:
     (best,) = json.loads(tune(tuned, "best", "--json").stdout)
     assert best["kernel"] == "vector_add"

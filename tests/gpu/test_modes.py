@@ -69,6 +69,20 @@ def test_modes_are_in_order(device: LocalDevice) -> None:
     assert 1.3 * times[Mode.WARM] < times[Mode.ROTATING] < 0.95 * times[Mode.COLD]
 
 
+def test_a_race_may_be_warm_whatever_the_search_was(device: LocalDevice) -> None:
+    """On the data of a search with cold ones: a call warms the caches for the next, on one copy of the tensors."""
+    kernel, problem = addition(2**20)
+    device.prepare(kernel, problem, 1, Conditions(Mode.WARM, RESTED))
+    warm_ns = median(measured(device, default(kernel)).samples_ns)
+    for mode in (Mode.ROTATING, Mode.COLD):
+        device.prepare(kernel, problem, 1, Conditions(mode, RESTED))
+        found = device.race([Contestant(default(kernel), warm_ns)] * 2, 4, 8, 0, Mode.WARM)
+        assert found.failed is None and found.verified == (True, True), found.error
+        raced_ns = median([sample for groups in found.samples_ns for group in groups for sample in group])
+        assert 0.85 * warm_ns < raced_ns < 1.15 * warm_ns
+        assert measured(device, default(kernel)).status is Status.OK
+
+
 def test_a_short_problem_is_timed_in_rotation(device: LocalDevice) -> None:
     short, long = addition(2**16), addition(2**28)
     assert device.choose_conditions(*short, None, RESTED)[0].mode is Mode.ROTATING

@@ -89,6 +89,7 @@ def run(
             tuple(rule_names),
             initial,
             max_error,
+            one_mode=mode_name != "auto",
         ),
         time_s,
         mode=None if mode_name == "auto" else Mode(mode_name),

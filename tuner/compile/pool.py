@@ -91,11 +91,15 @@ class CompilePool:
         rank = WAITED_FOR if wanted is None else PREFETCH
         self._queue.put(_QueuedCompilation(rank, next(self._numbers), request, done, wanted or _always))
 
-    def compile(self, request: CompileRequest) -> Compilation:
-        """Compile what a request describes and wait for it."""
+    def begin(self, request: CompileRequest) -> Callable[[], Compilation]:
+        """Begin to compile what a request describes; return what waits for it."""
         reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
         self.submit(request, reply.put)
-        return reply.get()
+        return reply.get
+
+    def compile(self, request: CompileRequest) -> Compilation:
+        """Compile what a request describes and wait for it."""
+        return self.begin(request)()
 
     def close(self) -> None:
         """Kill the children, finished or not."""

@@ -29,9 +29,12 @@ from tuner.model import Configuration, Problem, Status
 Record = TypeVar("Record")
 _TRIALS = "SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE"
 _NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
-_WINNERS_ORDER = (
-    "t.kernel, t.problem_key, t.gpu_name, t.mode, t.regime, t.replayed, t.exportable DESC, t.time_ns, t.id"
+_GROUP = "t.kernel, t.problem_key, t.gpu_name, t.mode, t.regime, t.replayed, t.exportable"
+_WARM_NS = (
+    "CASE WHEN json_valid(t.race) AND json_extract(t.race, '$.warm.counts') "
+    "THEN json_extract(t.race, '$.warm.time_ns') END"
 )
+"""Time in the mode warm of a winner that was chosen by both modes, the best known before among the finalists."""
 MAX_DAMAGED = 1000
 """Lines about damaged rows that are kept: more say nothing more, and a hostile file has millions."""
 BEST_KNOWN_TRIED = 10
@@ -67,8 +70,12 @@ class Queries(EarlierRuns):
         conditions: Conditions = Conditions(),  # noqa: B008 - frozen
         computation: str = "",
         mark: Mark | None = None,
+        *,
+        one_mode: bool = False,
     ) -> tuple[Configuration, float] | None:
-        """Return the fastest exportable winner measured so on this GPU, else its fastest verified trial.
+        """Return the best exportable winner measured so on this GPU, else its fastest verified trial.
+
+        A winner that was chosen by the mode warm as well goes before the others, unless this mode alone counts.
 
         A trial whose time is suspect does not count, nor one that is not among the :data:`FASTEST_READ` fastest of this
         problem and GPU, replayed ones included. With ``computation`` only what computed that counts, with a mark only
@@ -82,7 +89,7 @@ class Queries(EarlierRuns):
         where, values = replace(filters, exportable=True).where()
         winners = self.select(
             f"SELECT t.* FROM winners t JOIN runs r ON r.id = t.run_id WHERE {where} AND t.gpu_name = ? AND t.id <= ? "
-            "ORDER BY t.time_ns, t.id LIMIT ?",
+            f"ORDER BY {_best_first(one_mode=one_mode)} LIMIT ?",
             *(*values, gpu_name, mark.winners, BEST_KNOWN_TRIED),
         )
         for stored in _selection(winners, self._winner).rows:
@@ -155,12 +162,13 @@ class Queries(EarlierRuns):
     def winners(self, filters: Filters = Filters()) -> Selection[StoredWinner]:  # noqa: B008
         """Return every intact winner that fits.
 
-        They are in the order of problem, GPU and conditions; then measured first, exportable first, and by time.
+        They are in the order of problem, GPU and conditions; then measured first, exportable first, then those chosen
+        by the mode warm as well (unless the filters name a mode: then that alone counts), and by time.
         """
         where, values = filters.where()
         winners = self.select(
             f"SELECT t.* FROM winners t JOIN runs r ON r.id = t.run_id WHERE {where} "
-            f"ORDER BY {_WINNERS_ORDER}",
+            f"ORDER BY {_winners_order(filters)}",
             *values,
         )
 
@@ -183,7 +191,7 @@ class Queries(EarlierRuns):
             "SELECT t.id, t.problem_key, t.gpu_name, t.mode, t.regime, "
             "CASE r.computation WHEN '' THEN r.kernel_digest ELSE r.computation END AS computed, "
             "r.kernel || char(10) || r.kernel_file || char(10) || r.kernel_digest AS text "
-            f"FROM runs r CROSS JOIN winners t ON t.run_id = r.id WHERE {where} ORDER BY {_WINNERS_ORDER}",
+            f"FROM runs r CROSS JOIN winners t ON t.run_id = r.id WHERE {where} ORDER BY {_winners_order(filters)}",
             *values,
         )
         groups: dict[tuple[str, ...], list[tuple[int, str]]] = {}
@@ -269,6 +277,24 @@ def _selection(
         except (Damaged, DatabaseError) as error:
             report(selection.damaged, error)
     return selection
+
+
+def _winners_order(filters: Filters) -> str:
+    """Return the order of winners: problems, GPUs and conditions, the best of each first."""
+    group = f"{_GROUP} DESC"
+    return f"{group}, {_best_first(one_mode=bool(filters.mode))}"
+
+
+def _best_first(*, one_mode: bool) -> str:
+    """Return the order of winners of the same problem, GPU and conditions.
+
+    Those chosen by two modes are compared as in their races: by the ratio to the best in the mode where it is larger.
+    """
+    if one_mode:
+        return "t.time_ns, t.id"
+    window = f"OVER (PARTITION BY {_GROUP}, r.computation, {_WARM_NS} IS NULL)"
+    worst = f"max(t.time_ns / min(t.time_ns) {window}, {_WARM_NS} / min({_WARM_NS}) {window})"
+    return f"{_WARM_NS} IS NULL, {worst}, t.time_ns, t.id"
 
 
 def report(damaged: list[str], error: Exception) -> None:

@@ -25,6 +25,22 @@ class Metrics(Struct, frozen=True):
     speed_of_light: float | None = None
 
 
+class WarmTime(Struct, frozen=True):
+    """How a winner that was chosen by the mode warm as well stands there."""
+
+    time_ns: float
+    ratio: float | None
+    """The default's time over the winner's, paired."""
+    ratio_low: float | None
+    ratio_high: float | None
+    verdict: str
+    behind: float
+    """Its time over that of the fastest finalist, and the same in the run's mode."""
+    behind_in_mode: float
+    counts: bool
+    """Whether it was raced against the best known before, if there was any: then it takes the place of what was not."""
+
+
 @dataclass(frozen=True)
 class Winner:
     """A run's best configuration, and how sure that is; ``trial_id`` is the row it came from."""
@@ -49,6 +65,8 @@ class Winner:
     reason: str = ""
     """Why it is not exportable."""
     race: Mapping[str, Any] = field(default_factory=dict)
+    warm: WarmTime | None = None
+    """None where it was chosen by the run's mode alone."""
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
+import msgspec
+
 from tuner.conditions import Conditions
 from tuner.database import cells
 from tuner.database.cells import Damaged
-from tuner.database.records import Benchmark, Metrics, StoredTrial, StoredWinner, Winner
+from tuner.database.records import Benchmark, Metrics, StoredTrial, StoredWinner, WarmTime, Winner
 from tuner.model import (
     RENAMED_SAMPLERS,
     Configuration,
@@ -149,7 +151,9 @@ def encode_winner(run: Run, winner: Winner) -> dict[str, Any]:
         edges_verified=int(winner.edges_verified),
         exportable=int(winner.exportable),
         reason=cells.storable(winner.reason),
-        race=cells.to_json(winner.race),
+        race=cells.to_json(
+            dict(winner.race) | ({"warm": msgspec.structs.asdict(winner.warm)} if winner.warm else {})
+        ),
     )
 
 
@@ -161,11 +165,13 @@ def decode_winner(row: Mapping[str, Any], stored: StoredTrial) -> StoredWinner:
         if configuration != stored.trial.configuration:
             raise ValueError("its configuration is not its trial's")
         plain = ("trial_id", "time_ns", "default_trial_id", "default_time_ns", *_RATIOS)
+        race = cells.from_json(row["race"], dict[str, Any])
         winner = Winner(
             configuration=configuration,
             edges_verified=bool(row["edges_verified"]),
             exportable=bool(row["exportable"]),
-            race=cells.from_json(row["race"], dict[str, Any]),
+            warm=msgspec.convert(race.pop("warm", None), WarmTime | None),
+            race=race,
             **{n: row[n] for n in (*plain, "verdict", "confirmed_ns", "reason")},
         )
         return StoredWinner(

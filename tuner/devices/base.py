@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from msgspec import Struct
 
@@ -139,11 +139,17 @@ class Device(ABC):
         self.least_error: float | None = None
         """With a truth prepared: the smallest error that any kernel of the problem's dtype can have."""
 
-    def noise_floor(self, time_ns: float) -> float:
-        """How far from 1 the ratio of two equal kernels of this time may be; 0 where nothing is known of it."""
+    def noise_floor(self, time_ns: float, mode: Mode | None = None) -> float:
+        """How far from 1 the ratio of two equal kernels of this time may be; 0 where nothing is known of it.
+
+        Args:
+            time_ns: the time.
+            mode: in which it was taken, if not in that of the prepared problem.
+        """
         if self.calibration is None:
             return DEFAULT_NOISE_FLOOR
-        return self.calibration.noise_floor(self.conditions, time_ns)
+        conditions = replace(self.conditions, mode=mode) if mode else self.conditions
+        return self.calibration.noise_floor(conditions, time_ns)
 
     @abstractmethod
     def choose_conditions(
@@ -232,8 +238,15 @@ class Device(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
-        """Time contestants in turn."""
+    def race(
+        self,
+        contestants: Sequence[Contestant],
+        rounds: int,
+        samples: int,
+        seed: int,
+        mode: Mode | None = None,
+    ) -> RaceRound:
+        """Time contestants in turn; with ``mode``, which is not ``rotating``, in that instead of the problem's."""
 
     @abstractmethod
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:

@@ -47,11 +47,18 @@ class ForeignDevice(ReplayDevice):
     def _refuse_changed(self, kernel: KernelSpec) -> None:
         """Accept the kernel: it was made from the file."""
 
-    def noise_floor(self, time_ns: float) -> float:
+    def noise_floor(self, time_ns: float, mode: Mode | None = None) -> float:
         """Return how far halves of the same configuration's runtimes are apart; 0 where the file has no noise data."""
         return self._noise_floor
 
-    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+    def race(
+        self,
+        contestants: Sequence[Contestant],
+        rounds: int,
+        samples: int,
+        seed: int,
+        mode: Mode | None = None,
+    ) -> RaceRound:
         """Draw each recorded runtime at most once: more rounds than runtimes would look surer than these are."""
         rows = [self._by_values[_values(c.configuration)] for c in contestants if c.configuration is not None]
         count = min([rounds, *(len(row.samples_ns) for row in rows)])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from tuner.conditions import Conditions
 from tuner.devices.base import Contestant, RaceRound
 from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.requests import Requests
@@ -22,6 +23,7 @@ def race(
     rounds: int,
     samples: int,
     seed: int,
+    conditions: Conditions | None = None,
 ) -> RaceRound:
     """Time contestants in turn, in a process that is set up for the problem.
 
@@ -33,17 +35,20 @@ def race(
         rounds: groups of each.
         samples: of a group, at most.
         seed: of the order within the rounds.
+        conditions: those of the race; None for those that the process is set up for.
 
     Raises:
         DeviceError: the process ends again and again.
     """
     described: list[RaceContestant] = []
-    for i, contestant in enumerate(contestants):
-        try:
-            described.append(requests.contestant(contestant, problem))
-        except TunerError as error:
-            return RaceRound([], failed=i, error=str(error))
+    try:
+        described.extend(requests.contestants(contestants, problem))
+    except TunerError as error:
+        return RaceRound([], failed=len(described), error=str(error))
     request = Race(tuple(described), rounds, samples, seed)
+    if conditions is not None:
+        batch = requests.batch(problem, conditions)
+        request = structs.replace(request, mode=conditions.mode, batch=batch)
     answer = guard.call(request)
     if isinstance(answer, Unanswered):  # it does not say at which contestant the process ended
         answer = _culprit(guard, request) or guard.call(request)

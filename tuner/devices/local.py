@@ -211,12 +211,20 @@ class LocalDevice(Device):
             raise DeviceError(self._fatal)
         return outcomes
 
-    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+    def race(
+        self,
+        contestants: Sequence[Contestant],
+        rounds: int,
+        samples: int,
+        seed: int,
+        mode: Mode | None = None,
+    ) -> RaceRound:
         """Time contestants in turn, in the measuring process of the search."""
         if self._released:
             self._set_up()
         problem = self._submissions.problem
-        return race(self._guard, self._requests, problem, contestants, rounds, samples, seed)
+        conditions = replace(self.conditions, mode=mode) if mode else None
+        return race(self._guard, self._requests, problem, contestants, rounds, samples, seed, conditions)
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Measure thoroughly in a fresh process on other inputs."""

@@ -161,7 +161,14 @@ class ReplayDevice(Device):
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
-    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+    def race(
+        self,
+        contestants: Sequence[Contestant],
+        rounds: int,
+        samples: int,
+        seed: int,
+        mode: Mode | None = None,
+    ) -> RaceRound:
         """Draw a recorded sample a round: groups would look surer than the few samples behind them are."""
         draw = random.Random(seed)
         recorded = [

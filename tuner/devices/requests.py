@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import structs
 
@@ -12,7 +13,7 @@ from tuner.devices.base import Contestant
 from tuner.errors import CompileError, DeviceError
 from tuner.hardware.batching import batch_of
 from tuner.hardware.roofline import Roof, roof_of
-from tuner.hardware.workload import Limits
+from tuner.hardware.workload import Batch, Limits
 from tuner.kernel.baselines import Baseline, BaselineKind, launch_of, launch_spec, settle_baseline
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.launches import Plan
@@ -65,16 +66,20 @@ class Requests:
         """
         kernel, gpu = self._kernel, self._gpu
         roof = roof_of(kernel, problem, gpu)
-        tensors = tensors_of(kernel, problem, gpu)
         return Setup(
             self.problem_setup(problem),
             self.problem_setup(truth) if truth is not None else None,
             seed,
             conditions,
-            batch_of(roof, tensors, gpu, conditions),
+            self.batch(problem, conditions),
             _limits(roof, gpu, conditions),
             timed,
         )
+
+    def batch(self, problem: Problem, conditions: Conditions) -> Batch:
+        """Return the calls between two events, and the copies of the tensors."""
+        tensors = tensors_of(self._kernel, problem, self._gpu)
+        return batch_of(roof_of(self._kernel, problem, self._gpu), tensors, self._gpu, conditions)
 
     def problem_setup(self, problem: Problem) -> ProblemSetup:
         """Describe the tensors of a problem, and how to find out what its outputs must be.
@@ -110,19 +115,31 @@ class Requests:
             return None, compilation
         return candidate_of(compilation), compilation
 
-    def contestant(self, contestant: Contestant, problem: Problem) -> RaceContestant:
-        """Describe a contestant of a race: compiled, if there is something to compile.
+    def contestants(self, contestants: Sequence[Contestant], problem: Problem) -> Iterator[RaceContestant]:
+        """Describe contestants of a race one after the other; what there is to compile begins with the first.
 
         Raises:
-            TunerError: it does not compile, or cannot be launched.
+            TunerError: the next does not compile, or cannot be launched.
         """
-        if contestant.configuration is not None:
-            other = contestant.kernel
-            requests = Requests(other, self._gpu, self._pool) if other is not None else self
-            candidate, compilation = requests.compile(problem, contestant.configuration)
-            if candidate is None:
+        compiling = [self._compiling(contestant, problem) for contestant in contestants]
+        for contestant, compiled in zip(contestants, compiling, strict=True):
+            if compiled is None:
+                yield self._baseline(contestant, problem)
+            elif (compilation := compiled()).status is not Status.OK:
                 raise CompileError(compilation.error)
-            return CandidateContestant(candidate, contestant.time_ns, required=True)
+            else:
+                yield CandidateContestant(candidate_of(compilation), contestant.time_ns, required=True)
+
+    def _compiling(self, contestant: Contestant, problem: Problem) -> Callable[[], Compilation] | None:
+        """Begin to compile a configuration, of another kernel if there is one; return what waits for it."""
+        if contestant.configuration is None:
+            return None
+        other = contestant.kernel
+        requests = Requests(other, self._gpu, self._pool) if other is not None else self
+        return self._pool.begin(requests.rendering(problem, contestant.configuration))
+
+    def _baseline(self, contestant: Contestant, problem: Problem) -> RaceContestant:
+        """Describe a baseline: compiled, if there is something to compile."""
         baseline = contestant.baseline
         assert baseline is not None
         if baseline.kind is not BaselineKind.LAUNCH:

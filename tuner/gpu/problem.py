@@ -48,6 +48,11 @@ class ProblemSession:
     set_deadline: Callable[[float], None]
     damaged: bool = False
 
+    def in_mode(self, mode: Mode, batch: Batch) -> ProblemSession:
+        """Return a session that times in another mode, on the same data."""
+        gap_ns = self.timer.measure_gap(self.data, self.stamps, mode)
+        return replace(self, conditions=replace(self.conditions, mode=mode), batch=batch, gap_ns=gap_ns)
+
     def heavy(self, estimate_ns: float) -> bool:
         """Whether a kernel of this time needs rest, or under sustained load a warm-up."""
         return self.limits.heavy(estimate_ns)
@@ -107,7 +112,7 @@ class ProblemSession:
         if in_place and (calls > self.data.copies or self.conditions.mode is Mode.WARM):
             return self.first_run(timed, 0.0)[1]
         verification = self._with_scratch_check(timed, self.check())
-        last = min(calls, self.data.copies) - 1
+        last = 0 if self.conditions.mode is Mode.WARM else min(calls, self.data.copies) - 1
         if last and (verification.passed or not verification.checked):
             other = self.check(last)
             if other.checked and not other.passed:

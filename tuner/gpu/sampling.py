@@ -41,6 +41,7 @@ class SampleGraph:
         self.calls = calls
         self.lead = 1 if mode is Mode.WARM else 0
         """Calls of each sample that lie before its first event."""
+        copies = 1 if mode is Mode.WARM else data.copies
         self._graph = Graph(data.helpers.context)
         self._pairs = []
         stamps.add_before(self._graph)
@@ -52,7 +53,7 @@ class SampleGraph:
                 data.flush.add_to(self._graph)
             start = self._graph.event()
             for call in range(self.calls):
-                timed.add_to(self._graph, call % data.copies)
+                timed.add_to(self._graph, call % copies)
             self._pairs.append((start, self._graph.event()))
         stamps.add_after(self._graph)
 

@@ -215,6 +215,8 @@ class Worker:
         """Time candidates and baselines in turn, in shuffled rounds; each round gives one group of each."""
         session = self._session
         assert session is not None
+        if race.mode is not None and race.batch is not None:
+            session = session.in_mode(race.mode, race.batch)
         timing = InterleavedTiming(session)
         with ExitStack() as loaded:
             contestants: list[TimedContestant] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tuner.conditions import Calibration, Conditions
+from tuner.conditions import Calibration, Conditions, Mode
 from tuner.hardware.workload import Batch, Limits
 from tuner.model import Gpu, Measurement, Value
 from tuner.processes import Channel
@@ -81,6 +81,10 @@ class Race(Message, frozen=True):
     """Of a group, at most."""
     seed: int
     """Of the order within the rounds."""
+    mode: Mode | None = None
+    """Another mode than the problem was made ready for, but not ``rotating``, which needs copies of the tensors."""
+    batch: Batch | None = None
+    """Of that mode."""
 
 
 class Calibrate(Message, frozen=True):

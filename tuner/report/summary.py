@@ -18,6 +18,7 @@ from tuner.stats import Ratio, Verdict
 from tuner.tuning.race import Finish
 from tuner.tuning.state import Result, State
 from tuner.tuning.trials import metrics
+from tuner.tuning.warm import WarmFinish
 
 
 def summary(result: Result, database: Path) -> str:
@@ -38,6 +39,11 @@ def summary(result: Result, database: Path) -> str:
         + _of_the_ceiling(state, finish.time_ns)
     )
     lines.append(f"  default    {_against_default(finish)}")
+    if finish.warm:
+        lines += [
+            f"  warm       {_warm(finish, finish.warm)}",
+            f"             {_why(state, finish, finish.warm)}",
+        ]
     if before := _against_incumbent(state, finish):
         lines.append(f"  before     {before}")
     lines.append(f"  confirmed  {_confirmation(finish, run.replayed)}")
@@ -140,6 +146,40 @@ def _against_default(finish: Finish) -> str:
     return f"{compared}; default {duration(finish.default_ns)}: {finish.default.configuration}"
 
 
+def _warm(finish: Finish, warm: WarmFinish) -> str:
+    """Return the winner's time in the mode warm."""
+    text = f"{duration(warm.time_ns)} back to back"
+    if (
+        warm.ratio is None
+        or finish.default is None
+        or finish.default.configuration == finish.winner.configuration
+    ):
+        return text
+    return f"{text}, {_compared(warm.ratio, finish, ' as the default', warm.verdict)}"
+
+
+def _why(state: State, finish: Finish, warm: WarmFinish) -> str:
+    """Return how the winner stands among the finalists in both modes, and so why it is the winner."""
+    mode = state.run.conditions.mode
+    here, there = _behind(warm.behind_in_mode, finish.noise_floor), _behind(warm.behind, warm.noise_floor)
+    if warm.passed_over is None:
+        return f"among the finalists {here} {mode}, {there} warm"
+    instead = _behind(warm.passed_over_behind, warm.noise_floor)
+    return (
+        f"chosen because it holds back to back: {here} {mode}, {there} warm; "
+        f"the winner of {mode} alone, trial {warm.passed_over.id}, is {instead} warm"
+    )
+
+
+def _behind(ratio: float, noise_floor: float) -> str:
+    """Return how far something is behind the fastest."""
+    return (
+        f"{100 * (ratio - 1):.1f} % behind the fastest"
+        if ratio > 1 + noise_floor
+        else "as fast as the fastest"
+    )
+
+
 def _against_incumbent(state: State, finish: Finish) -> str:
     """Return the comparison with the best of earlier runs; empty if there was none, or it was not timed again."""
     if state.best_before is None:
@@ -238,6 +278,14 @@ def result_as_json(result: Result) -> dict[str, Any]:
         "seconds": round(finish.race_s, 3),
         "contestants": len(finish.medians_ns),
     }
+    if warm := finish.warm:
+        data["race"]["warm"] = {
+            "verdict": warm.race_verdict,
+            **picked(warm, "noise_floor rounds heats"),
+            "seconds": round(warm.race_s, 3),
+            "passed_over": trial_identity(warm.passed_over) if warm.passed_over else None,
+            "passed_over_behind": warm.passed_over_behind,
+        }
     if state.best_before:
         data["best_known_before"] = {
             "variant": state.best_before[0].variant,
@@ -263,12 +311,20 @@ def _winner(state: State, finish: Finish) -> dict[str, Any]:
         "confirmed_ns": median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
         "edge_sizes_verified": len(finish.edge_cases),
         **picked(finish, "exportable reason tied"),
+        "warm": _warm_record(finish.warm) if finish.warm else None,
         "launch_decides": _launch_decides(state, finish),
         "ceiling": state.ceiling.name if state.ceiling and of_ceiling is not None else None,
         "of_ceiling": of_ceiling,
         **picked(finish.winner, "sm_clock_hz capped_samples"),
         "samples": len(finish.winner.samples_ns),
         "true_error": finish.winner.verification.true_error if finish.winner.verification else None,
+    }
+
+
+def _warm_record(warm: WarmFinish) -> dict[str, Any]:
+    return {
+        **picked(warm, "time_ns behind behind_in_mode"),
+        "versus_default": _comparison(warm.ratio, warm.verdict) if warm.ratio else None,
     }
 
 

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.conditions import Conditions
-from tuner.database.records import Metrics, StoredTrial, StoredWinner
+from tuner.database.records import Metrics, StoredTrial, StoredWinner, WarmTime
 from tuner.kernel.variant_spec import RESOURCE_NAMES
 from tuner.model import Configuration, Gpu, Problem, Trial, ascii_json
 from tuner.report.terminal import below, printable
@@ -39,7 +39,8 @@ WINNER_COLUMNS = (
     "regime", "variant", "parameters", "time_ns", "ci_low_ns", "ci_high_ns", "outliers", "sm_clock_hz",
     "capped_samples", "tflops", "gbytes_per_s", "speed_of_light", "max_error", "true_error", "trial_id", "run",
     "default_trial_id", "default_time_ns", "ratio", "ratio_low", "ratio_high", "verdict",
-    "confirmed_ns", "edges_verified", "exportable", "reason", "created_at",
+    "confirmed_ns", "edges_verified", "exportable", "reason", "warm_time_ns", "warm_ratio", "warm_ratio_low",
+    "warm_ratio_high", "warm_verdict", "warm_behind", "warm_behind_in_mode", "created_at",
 )  # fmt: skip
 """What CSV has of a winner."""
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -253,7 +254,8 @@ def trial_record(stored: StoredTrial) -> dict[str, Any]:
 def winner_record(stored: StoredWinner) -> dict[str, Any]:
     """Return a winner as a flat dictionary for ``--json`` and ``--csv``."""
     winner = stored.winner
-    plain = {n: v for n, v in vars(winner).items() if n not in ("configuration", "race", "time_ns")}
+    plain = {n: v for n, v in vars(winner).items() if n not in ("configuration", "race", "time_ns", "warm")}
+    warm = structs.asdict(winner.warm) if winner.warm else dict.fromkeys(WarmTime.__struct_fields__)
     return {
         **_where_from(stored),
         **configuration_record(winner.configuration),
@@ -263,6 +265,7 @@ def winner_record(stored: StoredWinner) -> dict[str, Any]:
         "max_error": stored.run.options.max_error,
         "true_error": _true_error(stored.trial),
         **plain,
+        **{f"warm_{name}": value for name, value in warm.items() if name != "counts"},
         "created_at": stored.created_at,
     }
 

@@ -63,7 +63,7 @@ def open_run(request: Request, device: Device, database: Database) -> tuple[Stat
     state.mark = _mark(run, database) if request.resume else database.mark()
     if not device.recorded:
         state.best_before = database.best_known(
-            problem, device.gpu.name, run.conditions, run.computation, state.mark
+            problem, device.gpu.name, run.conditions, run.computation, state.mark, one_mode=options.one_mode
         )
     mirror = _mirror(request.study_storage, run, device) if request.study_storage else None
     criterion = StoppingCriterion(device.noise_floor) if options.stop_early else None

@@ -2,7 +2,8 @@
 
 The search timed each configuration once, at different moments; the fastest of two hundred such times is mostly lucky.
 So the finalists are timed again in turn, and compared by the ratio within each round, which drift does not affect
-(:mod:`tuner.tuning.elimination`). Then the winner is confirmed (:mod:`tuner.tuning.confirmation`).
+(:mod:`tuner.tuning.elimination`); those of a short problem once more with warm caches (:mod:`tuner.tuning.warm`). Then
+the winner is confirmed (:mod:`tuner.tuning.confirmation`).
 """
 
 from __future__ import annotations
@@ -10,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tuner.database.records import SUSPECT
+from tuner.conditions import Mode
 from tuner.devices.base import Contestant, Device
-from tuner.model import Configuration, Measurement, Problem, Status, Trial
+from tuner.model import Configuration, Measurement, Problem, Trial
 from tuner.stats import Ratio, Verdict, verdict
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
+from tuner.tuning.finalists import finalists, finalists_of_both, worth_timing_warm
+from tuner.tuning.warm import WarmFinish, behind, holding, time_warm
 
-FINALISTS = 8
-"""One more contestant makes every interval wider, and each loads and verifies in every heat."""
-FINALIST_FACTOR = 1.10
-"""Only candidates this close to the best are raced: the search's figures are off by a few percent, not by ten."""
 SAMPLES, FEWEST_SAMPLES = 8, 3
 GROUP_NS = 5e6
 """Samples of a group: so many as take this long, within these limits. Many rounds of few samples say more than few
@@ -71,61 +70,55 @@ class Finish:
     incumbent_verdict: Verdict = Verdict.AMBIGUOUS
     """Of the winner against the incumbent."""
     race_verdict: Verdict = Verdict.AMBIGUOUS
-    """Faster than every other, the same as some, or ambiguous: rounds or time ran out."""
+    """Faster than every other, the same as some, or ambiguous: rounds or time ran out. Slower than some where it was
+    chosen because it holds warm, too."""
     rounds: int = 0
     heats: int = 0
     race_s: float = 0.0
-
-
-def finalists(trials: Sequence[Trial], resolution_ns: float = 0.0) -> list[Trial]:
-    """Return the verified trials that could be the fastest, best first; one for each configuration.
-
-    A trial with a suspect time is left out: its configuration was timed again.
-    """
-    ranked = sorted(
-        (t for t in trials if t.status is Status.OK and t.time_ns and SUSPECT not in t.tags),
-        key=lambda t: t.time_ns or 0.0,
-    )
-    if not ranked:
-        return []
-    best_ns = ranked[0].time_ns or 0.0
-    limit = max(FINALIST_FACTOR * best_ns, best_ns + resolution_ns)
-    close: dict[Configuration, Trial] = {}
-    for trial in ranked:
-        if (trial.time_ns or 0.0) <= limit:
-            close.setdefault(trial.configuration, trial)
-    return list(close.values())[:FINALISTS]
+    warm: WarmFinish | None = None
+    """How it stands in the mode warm, if it was chosen by that as well."""
 
 
 def compete(
-    device: Device, contestants: Sequence[Trial], seed: int, reject: Reject
+    device: Device,
+    contestants: Sequence[Trial],
+    seed: int,
+    reject: Reject,
+    warm_ns: Mapping[Configuration, float] | None = None,
 ) -> tuple[Standing, list[Trial]]:
-    """Race trials, the fastest by the search first; one that fails is left out, and the heat is run again.
+    """Race trials; one that fails is left out, and the heat is run again.
+
+    Args:
+        device: where they were timed.
+        contestants: the fastest by the search first.
+        seed: of the order within the rounds.
+        reject: told of what fails.
+        warm_ns: the race is in the mode warm; times there, as far as they are known.
 
     Returns:
         The standing after the last heat, and the trials that failed.
     """
     failed: list[Trial] = []
-    best_ns = contestants[0].time_ns or 1e6
+    mode = None if warm_ns is None else Mode.WARM
+    known_ns = [(warm_ns or {}).get(trial.configuration, trial.time_ns or 0.0) for trial in contestants]
+    best_ns = (known_ns[0] if warm_ns is None else min(known_ns)) or 1e6
     samples = max(FEWEST_SAMPLES, min(SAMPLES, round(GROUP_NS / best_ns)))
 
     def measure(left: Sequence[int], rounds: int, heat: int) -> Mapping[int, Groups]:
         running = list(left)
         while running:
-            entered = [
-                Contestant(contestants[i].configuration, contestants[i].time_ns or 0.0) for i in running
-            ]
-            answer = device.race(entered, rounds, samples, seed + heat)
+            entered = [Contestant(contestants[i].configuration, known_ns[i]) for i in running]
+            answer = device.race(entered, rounds, samples, seed + heat, mode)
             if answer.failed is None:
                 return {
                     i: [groups[column] for groups in answer.samples_ns] for column, i in enumerate(running)
                 }
             failed.append(contestants[running.pop(answer.failed)])
-            reject(failed[-1], answer.error)
+            reject(failed[-1], f"{mode}, back to back: {answer.error}" if mode else answer.error)
         return {}
 
     heats = RECORDED_HEATS if device.recorded else HEATS
-    standing = eliminate(len(contestants), measure, device.noise_floor(best_ns), heats=heats, seed=seed)
+    standing = eliminate(len(contestants), measure, device.noise_floor(best_ns, mode), heats=heats, seed=seed)
     return standing, failed
 
 
@@ -148,6 +141,10 @@ class FinalRace:
     """The trial of the configuration that the database knew to be best."""
     max_error: float | None = None
     """How far from the true result the winner may be in the fresh process."""
+    warm: bool = False
+    """Whether the winner has to hold in the mode warm as well."""
+    initial: Collection[Configuration] = ()
+    """What was tried first."""
 
     def run(self, trials: Sequence[Trial]) -> Finish | None:
         """Race until a winner among the trials of the run is confirmed.
@@ -165,29 +162,46 @@ class FinalRace:
             self.reject(trial, reason)
 
         finish: Finish | None = None
+        warm_ns = self._time_warm(trials) if self.warm else {}
         for _ in range(MAX_CONFIRMATIONS):
-            contestants = self.contestants(trials, {trial.number for trial, _ in rejected})
+            contestants = self.contestants(trials, {trial.number for trial, _ in rejected}, warm_ns)
             if not contestants:
                 break
             self.say(self.announcement(contestants))
             standing, failed = compete(self.device, contestants, self.seed, refuse)
             # A contestant eliminated by one that failed later is unranked: race again.
-            if not standing.left or (failed and standing.heats > 1):
+            if not standing.left or (failed and (standing.heats > 1 or warm_ns)):
                 continue
-            finish = self.finish(contestants, standing)
+            warm: Standing | None = None
+            if warm_ns:
+                self.say("racing them warm, back to back")
+                warm, failed = compete(self.device, contestants, self.seed, refuse, warm_ns)
+                if failed:
+                    continue
+            finish = self.finish(contestants, standing, warm)
             if finish.exportable or finish.no_process:
                 break
             refuse(finish.winner, finish.reason)
         return None if finish is None else replace(finish, unstable=rejected)
 
-    def contestants(self, trials: Sequence[Trial], rejected: Collection[int]) -> list[Trial]:
+    def _time_warm(self, trials: Sequence[Trial]) -> dict[Configuration, float]:
+        candidates = worth_timing_warm(trials, self.initial)
+        if candidates:
+            self.say(f"timing the best {len(candidates)} warm, back to back")
+        return time_warm(self.device, candidates, self.seed)
+
+    def contestants(
+        self, trials: Sequence[Trial], rejected: Collection[int], warm_ns: Mapping[Configuration, float]
+    ) -> list[Trial]:
         """Return the finalists, with the default and the incumbent however slow these are.
 
         Args:
             trials: of the run.
             rejected: numbers of those that failed.
+            warm_ns: times in the mode warm, where the winner is chosen by that as well.
         """
-        chosen = finalists([t for t in trials if t.number not in rejected], resolution_ns(self.device))
+        left = [trial for trial in trials if trial.number not in rejected]
+        chosen = finalists_of_both(left, warm_ns) or finalists(left, resolution_ns(self.device))
         for trial in (self.default, self.incumbent) if chosen else ():
             if trial is None or not trial.time_ns or not trial.status.ranked or trial.number in rejected:
                 continue
@@ -204,9 +218,10 @@ class FinalRace:
         names = [name for name, trial in named.items() if _index_of(trial, contestants) is not None]
         return f"{text}, {' and '.join(names)} among them" if names else text
 
-    def finish(self, contestants: Sequence[Trial], standing: Standing) -> Finish:
+    def finish(self, contestants: Sequence[Trial], standing: Standing, warm: Standing | None) -> Finish:
         """Choose the winner, confirm it, and compare it with the default and the incumbent."""
-        first = self._first(contestants, standing)
+        fastest = self._first(contestants, standing)
+        first = fastest if warm is None else holding(fastest, standing, warm)
         winner, time_ns = contestants[first], standing.time_ns(first)
         confirmation = Confirmation()
         if not self.device.recorded:
@@ -216,7 +231,7 @@ class FinalRace:
         incumbent_ns, versus_incumbent, against_incumbent = _versus(
             self.incumbent, first, contestants, standing
         )
-        times = sorted((standing.time_ns(i), i) for i in standing.groups)
+        tied = set(standing.tied_with(first)) & set((warm or standing).tied_with(first))
         return Finish(
             winner,
             time_ns,
@@ -227,17 +242,40 @@ class FinalRace:
             exportable=not confirmation.objection,
             reason=confirmation.objection,
             no_process=confirmation.no_process,
-            medians_ns=[(contestants[i].configuration, median_ns) for median_ns, i in times],
-            tied=1 + len(standing.tied_with(first)) if standing.rounds > 1 else 1,
+            medians_ns=_medians(contestants, standing),
+            tied=1 + len(tied) if standing.rounds > 1 else 1,
             noise_floor=standing.noise_floor,
             incumbent=self.incumbent,
             incumbent_ns=incumbent_ns,
             versus_incumbent=versus_incumbent,
             incumbent_verdict=against_incumbent,
-            race_verdict=standing.verdict,
+            race_verdict=standing.verdict if first == fastest else standing.compare(first, standing.left[0]),
             rounds=standing.rounds,
             heats=standing.heats,
             race_s=standing.seconds,
+            warm=self._warm(first, fastest, contestants, standing, warm) if warm is not None else None,
+        )
+
+    def _warm(
+        self, first: int, fastest: int, contestants: Sequence[Trial], standing: Standing, warm: Standing
+    ) -> WarmFinish:
+        """Return how the winner stands in the mode warm, and what would have won without it."""
+        default_ns, ratio, against_default = _versus(self.default, first, contestants, warm)
+        return WarmFinish(
+            warm.time_ns(first),
+            default_ns,
+            ratio,
+            against_default,
+            behind(warm, first),
+            behind(standing, first),
+            contestants[fastest] if fastest != first else None,
+            behind(warm, fastest),
+            _medians(contestants, warm),
+            warm.noise_floor,
+            warm.verdict if first == warm.left[0] else warm.compare(first, warm.left[0]),
+            warm.rounds,
+            warm.heats,
+            warm.seconds,
         )
 
     def _first(self, contestants: Sequence[Trial], standing: Standing) -> int:
@@ -253,6 +291,12 @@ class FinalRace:
             return first
         default = _index_of(self.default, contestants)
         return first if default is None or default not in same else default
+
+
+def _medians(contestants: Sequence[Trial], standing: Standing) -> list[tuple[Configuration, float]]:
+    """Return the medians of every contestant that did not fail, the fastest first."""
+    times = sorted((standing.time_ns(i), i) for i in standing.groups)
+    return [(contestants[i].configuration, median_ns) for median_ns, i in times]
 
 
 def _index_of(trial: Trial | None, contestants: Sequence[Trial]) -> int | None:

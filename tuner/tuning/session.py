@@ -11,6 +11,7 @@ from tuner.database.database import Database
 from tuner.database.records import SUSPECT
 from tuner.devices.base import Device
 from tuner.errors import DeviceError, Interrupted
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Trial
 from tuner.signals import uninterrupted
 from tuner.tuning.loop import SearchLoop
@@ -19,6 +20,7 @@ from tuner.tuning.race import FinalRace, Finish
 from tuner.tuning.request import Request
 from tuner.tuning.state import Observer, Result, State
 from tuner.tuning.trials import winner_of
+from tuner.tuning.warm import warm_matters
 
 
 def tune(
@@ -58,7 +60,7 @@ def tune(
             loop.search()
             observer.phase(state, "searched")
             if finish:
-                end = _finish(loop)
+                end = _finish(loop, request.kernel)
             ending = "finished"
         except (KeyboardInterrupt, Interrupted):
             ending = "interrupted"
@@ -90,7 +92,7 @@ def _close(loop: SearchLoop, ending: str, *, innocent: bool) -> None:
     loop.database.finish_run(loop.run.id, ending, _stats(loop.state, loop), forget_attempts=innocent)
 
 
-def _finish(loop: SearchLoop) -> tuple[Finish | None, int | None]:
+def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | None]:
     """Race the finalists, confirm the winner, and record it; return these, and the winner's row."""
     state, run, database = loop.state, loop.run, loop.database
 
@@ -106,6 +108,7 @@ def _finish(loop: SearchLoop) -> tuple[Finish | None, int | None]:
     trials = sorted(state.trials, key=lambda trial: trial.number)  # answers may have come in another order
     before = state.best_before
     incumbent = [trial for trial in trials if before and trial.configuration == before[0]][-1:]
+    best_ns = state.incumbent.time_ns if state.incumbent else None
     race = FinalRace(
         loop.device,
         run.problem,
@@ -115,10 +118,13 @@ def _finish(loop: SearchLoop) -> tuple[Finish | None, int | None]:
         run.seed,
         incumbent[0] if incumbent else None,
         run.options.max_error,
+        warm=best_ns is not None and warm_matters(kernel, run, loop.device, best_ns),
+        initial=state.initial.sources,
     )
     if (finish := race.run(trials)) is None:
         return None, None
-    return finish, database.record_winner(run.id, winner_of(finish, loop.ids, replayed=run.replayed))
+    winner = winner_of(finish, loop.ids, replayed=run.replayed, known_before=before is not None)
+    return finish, database.record_winner(run.id, winner)
 
 
 def _stats(state: State, loop: SearchLoop) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.database.records import Metrics, Winner
+from tuner.database.records import Metrics, WarmTime, Winner
 from tuner.devices.base import Outcome
 from tuner.hardware.roofline import Roof
 from tuner.model import Resources, Status, Trial
 from tuner.stats import median_interval
 from tuner.tuning.race import Finish
+from tuner.tuning.warm import WarmFinish
 
 
 def trial_of(outcome: Outcome, max_error: float | None = None) -> Trial:
@@ -76,13 +77,16 @@ def metrics(roof: Roof, time_ns: float | None) -> Metrics:
     )
 
 
-def winner_of(finish: Finish, ids: Mapping[int, int], *, replayed: bool) -> Winner:
+def winner_of(
+    finish: Finish, ids: Mapping[int, int], *, replayed: bool, known_before: bool = False
+) -> Winner:
     """Return what the database keeps of a finish.
 
     Args:
         finish: how the run ended.
         ids: rows of the run's trials, by number.
         replayed: whether the samples were recorded earlier.
+        known_before: whether the database knew a best before.
     """
     confirmed, ratio = finish.confirmed, finish.ratio
     return Winner(
@@ -110,8 +114,37 @@ def winner_of(finish: Finish, ids: Mapping[int, int], *, replayed: bool) -> Winn
             "heats": finish.heats,
             "seconds": round(finish.race_s, 3),
             "incumbent": _against_incumbent(finish, ids),
-        },
+        }
+        | ({} if finish.warm is None else {"warm_race": _warm_race(finish.warm)}),
+        warm=None if finish.warm is None else _warm_time(finish, finish.warm, known_before=known_before),
     )
+
+
+def _warm_time(finish: Finish, warm: WarmFinish, *, known_before: bool) -> WarmTime:
+    ratio = warm.ratio
+    return WarmTime(
+        warm.time_ns,
+        ratio.median if ratio else None,
+        ratio.low if ratio else None,
+        ratio.high if ratio else None,
+        str(warm.verdict),
+        warm.behind,
+        warm.behind_in_mode,
+        counts=finish.incumbent_ns is not None or not known_before,
+    )
+
+
+def _warm_race(warm: WarmFinish) -> dict[str, Any]:
+    return {
+        "medians_ns": [[str(configuration), time_ns] for configuration, time_ns in warm.medians_ns],
+        "noise_floor": warm.noise_floor,
+        "verdict": str(warm.race_verdict),
+        "rounds": warm.rounds,
+        "heats": warm.heats,
+        "seconds": round(warm.race_s, 3),
+        "passed_over": str(warm.passed_over.configuration) if warm.passed_over else None,
+        "passed_over_behind": warm.passed_over_behind,
+    }
 
 
 def _against_incumbent(finish: Finish, ids: Mapping[int, int]) -> dict[str, Any] | None:

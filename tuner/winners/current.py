@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from tuner.conditions import Conditions
@@ -128,7 +129,8 @@ def best_winners(
     for stored in selection.rows:
         key = kernels.computation(stored.run), *_same_problem(stored)
         of_computation[key].append(BestWinner(stored, kernels.state(stored)))
-    best = [min(winners, key=_order) for winners in of_computation.values()]
+    order = partial(_order, one_mode=bool(filters.mode))
+    best = [min(winners, key=order) for winners in of_computation.values()]
     states: defaultdict[tuple[str, str, Conditions], set[KernelState]] = defaultdict(set)
     for winner in best:
         states[_same_problem(winner.stored)].add(winner.state)
@@ -141,10 +143,11 @@ def best_winners(
     return Selection(kept, selection.damaged)
 
 
-def _order(winner: BestWinner) -> tuple[bool, bool, bool, float]:
-    stored = winner.stored
+def _order(winner: BestWinner, *, one_mode: bool) -> tuple[bool, bool, bool, bool, float]:
+    stored, warm = winner.stored, winner.stored.winner.warm
     changed = winner.state is not KernelState.CURRENT
-    return changed, stored.run.replayed, not stored.winner.exportable, stored.winner.time_ns
+    in_one = one_mode or warm is None or not warm.counts
+    return changed, stored.run.replayed, not stored.winner.exportable, in_one, stored.winner.time_ns
 
 
 def refuse_namesakes(winners: Sequence[StoredWinner], kernels: Kernels) -> None:

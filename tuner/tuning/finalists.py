@@ -1,0 +1,84 @@
+"""Which of a run's trials race at its end, and which are timed warm before that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from tuner.database.records import SUSPECT
+from tuner.model import Configuration, Status, Trial
+
+FINALISTS = 8
+"""One more contestant makes every interval wider, and each loads and verifies in every heat."""
+FINALIST_FACTOR = 1.10
+"""Only candidates this close to the best are raced: the search's figures are off by a few percent, not by ten."""
+TIMED_WARM = 24
+"""Fastest trials that are timed warm as well, some 20 ms each: of a hundred trials those that can win."""
+OF_A_VARIANT = 2
+"""Fastest trials of each variant among them, whatever their rank: what differs most may be best warm."""
+WARM_FACTOR = 1.25
+"""Only candidates this close to the best are timed warm. A winner is chosen by its worse mode, so that one further
+behind could win only if all others lost as much warm. Beside torch.mm on an H200, a product of 256 x 4096 x 4096 that
+was 1.07 times as fast with cold data was 0.90 times as fast warm: the modes differ by a fifth."""
+LEADERS = 3
+"""Fastest of each mode that race in any case: how far the others are behind is counted from them."""
+
+
+def ranked(trials: Sequence[Trial], factor: float, resolution_ns: float = 0.0) -> list[Trial]:
+    """Return the verified trials within a factor of the best, best first; one for each configuration.
+
+    A trial with a suspect time is left out: its configuration was timed again.
+    """
+    verified = [t for t in trials if t.status is Status.OK and t.time_ns and SUSPECT not in t.tags]
+    best_ns = min((t.time_ns or 0.0 for t in verified), default=0.0)
+    limit = max(factor * best_ns, best_ns + resolution_ns)
+    close: dict[Configuration, Trial] = {}
+    for trial in sorted(verified, key=lambda t: t.time_ns or 0.0):
+        if (trial.time_ns or 0.0) <= limit:
+            close.setdefault(trial.configuration, trial)
+    return list(close.values())
+
+
+def finalists(trials: Sequence[Trial], resolution_ns: float = 0.0) -> list[Trial]:
+    """Return the verified trials that could be the fastest, best first; one for each configuration."""
+    return ranked(trials, FINALIST_FACTOR, resolution_ns)[:FINALISTS]
+
+
+def worth_timing_warm(trials: Sequence[Trial], initial: Collection[Configuration]) -> list[Trial]:
+    """Return the verified trials that could hold in both modes, best first.
+
+    Args:
+        trials: of the run.
+        initial: configurations that are timed however many are faster: they were good elsewhere.
+    """
+    chosen: list[Trial] = []
+    of_variant: dict[str, int] = {}
+    for rank, trial in enumerate(ranked(trials, WARM_FACTOR)):
+        variant = trial.configuration.variant
+        of_variant[variant] = of_variant.get(variant, 0) + 1
+        if rank < TIMED_WARM or of_variant[variant] <= OF_A_VARIANT or trial.configuration in initial:
+            chosen.append(trial)
+    return chosen
+
+
+def finalists_of_both(trials: Sequence[Trial], warm_ns: Mapping[Configuration, float]) -> list[Trial]:
+    """Return the trials that could hold in both modes, the fastest in the run's mode first.
+
+    They are the leaders of each mode, and those whose ratio to the best, in the mode where it is larger, is smallest.
+
+    Args:
+        trials: of the run, rejected ones left out.
+        warm_ns: times of some of them in the mode warm.
+    """
+    timed = [trial for trial in ranked(trials, WARM_FACTOR) if trial.configuration in warm_ns]
+    if not timed:
+        return []
+    best_ns, best_warm_ns = timed[0].time_ns or 1.0, min(warm_ns[t.configuration] for t in timed)
+
+    def worst(trial: Trial) -> float:
+        return max((trial.time_ns or 0.0) / best_ns, warm_ns[trial.configuration] / best_warm_ns)
+
+    by_worst = sorted(timed, key=worst)
+    close = [trial for trial in by_worst if worst(trial) <= FINALIST_FACTOR * worst(by_worst[0])]
+    warmest = sorted(timed, key=lambda trial: warm_ns[trial.configuration])
+    numbers = {trial.number for trial in (*timed[:LEADERS], *warmest[:LEADERS], *close[:FINALISTS])}
+    return [trial for trial in timed if trial.number in numbers]

@@ -1,0 +1,113 @@
+"""The second timing of short problems: which finalist holds in the run's mode and warm, back to back?
+
+A search times with cold data. Most programs call a kernel back to back, with part of its data in the L2 and its
+beginning hidden behind the end of the call before. Where a kernel is short, another configuration may be best there.
+Times of different modes are never compared: what counts is how far each finalist is behind the fastest *within* each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.conditions import Mode, Regime
+from tuner.devices.base import Contestant, Device
+from tuner.hardware.batching import warm_differs
+from tuner.kernel.plan import tensors_of
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Run, Trial
+from tuner.stats import Ratio, Verdict, median
+from tuner.tuning.elimination import Standing
+
+ROUNDS, SAMPLES = 3, 3
+"""For choosing finalists: good to about a percent, and 10 ms of GPU time for each candidate."""
+
+
+@dataclass(frozen=True)
+class WarmFinish:
+    """How the winner stands in the mode warm; all ratios are of times raced in turn."""
+
+    time_ns: float
+    default_ns: float | None
+    ratio: Ratio | None
+    """The default's time over the winner's."""
+    verdict: Verdict
+    behind: float
+    """Its time over that of the fastest finalist."""
+    behind_in_mode: float
+    """The same in the run's mode."""
+    passed_over: Trial | None
+    """What would have won by the run's mode alone, if that is another."""
+    passed_over_behind: float
+    """How far that is behind, warm; as far as the winner if it is no other."""
+    medians_ns: list[tuple[Configuration, float]]
+    """Of every contestant, the fastest first."""
+    noise_floor: float
+    race_verdict: Verdict
+    """Of the winner, warm: faster than every other, the same as some, slower than some, or ambiguous."""
+    rounds: int
+    heats: int
+    race_s: float
+
+
+def warm_matters(kernel: KernelSpec, run: Run, device: Device, best_ns: float) -> bool:
+    """Return whether a run chooses its winner by the mode warm as well.
+
+    Not if the user named the mode, nor if dtypes are to be compared by one time; not for a recording, which has times
+    of one mode, nor under sustained load, where samples are long.
+
+    Args:
+        kernel: what computes.
+        run: what is tuned, and how.
+        device: where.
+        best_ns: the best time of the search.
+    """
+    options, conditions = run.options, run.conditions
+    if device.recorded or options.one_mode or options.max_error is not None:
+        return False
+    if conditions.regime is not Regime.RESTED or conditions.mode is Mode.WARM:
+        return False
+    return warm_differs(tensors_of(kernel, run.problem, device.gpu), device.gpu, best_ns)
+
+
+def time_warm(device: Device, candidates: Sequence[Trial], seed: int) -> dict[Configuration, float]:
+    """Return the candidates' times in the mode warm, in nanoseconds; one that fails is left out.
+
+    They are not precise, and only tell which candidates are worth racing.
+    """
+    running = list(candidates)
+    while running:
+        entered = [Contestant(trial.configuration, trial.time_ns or 0.0) for trial in running]
+        answer = device.race(entered, ROUNDS, SAMPLES, seed, Mode.WARM)
+        if answer.failed is None:
+            return {
+                trial.configuration: median([median(groups[i]) for groups in answer.samples_ns])
+                for i, trial in enumerate(running)
+            }
+        del running[answer.failed]
+    return {}
+
+
+def behind(standing: Standing, contestant: int) -> float:
+    """Return a contestant's time over that of the fastest."""
+    return standing.ratio(contestant, standing.left[0]).median
+
+
+def holding(first: int, standing: Standing, warm: Standing) -> int:
+    """Return the contestant that holds in both modes.
+
+    It is the winner of the run's mode, unless that is surely slower than the fastest when warm. Then it is the one
+    whose ratio to the fastest, in the mode where that is larger, is smallest; of those that differ by less than the
+    noise, the winner of the run's mode if it is one of them, else the fastest in that mode.
+
+    Args:
+        first: winner of the run's mode.
+        standing: of the race in the run's mode.
+        warm: of the race in the mode warm, of the same contestants.
+    """
+    if warm.compare(first, warm.left[0]) is not Verdict.SLOWER:
+        return first
+    worst = {i: max(behind(standing, i), behind(warm, i)) for i in standing.groups}
+    limit = min(worst.values()) * (1.0 + max(standing.noise_floor, warm.noise_floor))
+    close = [i for i, ratio in worst.items() if ratio <= limit]
+    return first if first in close else min(close, key=lambda i: behind(standing, i))
