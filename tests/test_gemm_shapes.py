@@ -455,7 +455,7 @@ def test_no_more_races_are_begun_than_there_is_time_for(
     assert command.calls[-1].count("--problem") == 2
 
 
-def test_both_timings_are_raced_in_one_process_and_judged(tmp_path: Path, command: Command) -> None:
+def test_both_timings_are_raced_in_one_process(tmp_path: Path, command: Command) -> None:
     command.warm_ratios = {"torch": 0.98, "cublaslt": 1.2}
     notes, rows = study(tmp_path, CUBE, FEW)
     (race,) = (words for words in command.calls if words[0] == "bench")
