@@ -97,15 +97,16 @@ def raced(device: Device, match: Match, mode: Mode | None, rounds: int, seed: in
     """
     new = match.entries[1].kernel
     problem = in_terms_of(new, match.problem)
-    conditions, _ = device.choose_conditions(new, problem, mode, Regime.RESTED)
-    row: dict[str, Any] = {"mode": str(conditions.mode), "taken_from": match.taken_from}
+    warm = Mode.WARM if mode is Mode.WARM else None  # on the data of the other mode
+    conditions, _ = device.choose_conditions(new, problem, None if warm else mode, Regime.RESTED)
+    row: dict[str, Any] = {"mode": str(warm or conditions.mode), "taken_from": match.taken_from}
     row["configurations"] = {entry.name: str(entry.configuration) for entry in match.entries}
     try:
         device.prepare(new, problem, seed, conditions)
         contestants = [
             Contestant(entry.configuration, match.known_ns, kernel=entry.kernel) for entry in match.entries
         ]
-        race = device.race(contestants, rounds, SAMPLES, seed)
+        race = device.race(contestants, rounds, SAMPLES, seed, warm)
     except TunerError as error:
         return {**row, "error": str(error)}
     if race.failed is not None:
@@ -116,7 +117,7 @@ def raced(device: Device, match: Match, mode: Mode | None, rounds: int, seed: in
     row["tags"], row["ratios"] = list(race.tags), {}
     for entry, ours, time_ns in list(zip(match.entries, medians, times_ns, strict=True))[1:]:
         ratio = paired_ratio(medians[0], ours, seed)
-        noise = device.noise_floor(time_ns)
+        noise = device.noise_floor(time_ns, warm)
         verdict = str(reference_verdict(ratio, noise))
         row["ratios"][entry.name] = {**vars(ratio), "verdict": verdict, "noise_floor": noise}
     return row
@@ -213,12 +214,12 @@ def race_all(
     given: argparse.Namespace,
     state: State,
 ) -> None:
-    """Time what was not timed, mode by mode, quick products first, until the time is over."""
+    """Time what was not timed, quick products first, until the time is over."""
     until = time.monotonic() + (given.seconds or math.inf)
     versions = [f"{name} {number}" for name, number in device.versions.items()]
     state.data["where"] = {"gpu": device.gpu.name, "versions": versions}
-    for mode in modes:
-        for match in sorted(matches, key=lambda one: one.problem.shape.flop):
+    for match in sorted(matches, key=lambda one: one.problem.shape.flop):
+        for mode in modes:
             key = f"{match.problem.key} {mode or 'own'}"
             if key in state.data["rows"] and not state.data["rows"][key].get("error"):
                 continue

@@ -42,6 +42,7 @@ def searched(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "exportable": winner["exportable"],
         "reason": winner["reason"],
         "stats": found[0]["stats"],
+        "warm": winner.get("warm"),
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.faults.bench_device import GPU, BenchDevice
 from tuner.compile.pool import CompilePool
+from tuner.conditions import Mode
 from tuner.devices.base import Contestant, RaceRound
 from tuner.devices.requests import Requests
 from tuner.hardware.roofline import ARCHITECTURES
@@ -98,11 +99,18 @@ class Versions(BenchDevice):
         self.now_ns = {"cold": 1000.0, "warm": 1000.0}
         self.raced: list[str] = []
 
-    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
-        mode = str(self.conditions.mode)
+    def race(
+        self,
+        contestants: Sequence[Contestant],
+        rounds: int,
+        samples: int,
+        seed: int,
+        mode: Mode | None = None,
+    ) -> RaceRound:
+        mode = mode or self.conditions.mode
         self.raced.append(f"{self.timed[-1][0].sizes['m']} {mode}")
         earlier = [one.kernel is not None and one.kernel.variants.keys() == {"naive"} for one in contestants]
-        times = [1000.0 if then else self.now_ns[mode] for then in earlier]
+        times = [1000.0 if then else self.now_ns[str(mode)] for then in earlier]
         return RaceRound([[[ns + turn % 2] for ns in times] for turn in range(rounds)])
 
 
@@ -169,7 +177,8 @@ def test_what_is_slower_beyond_the_noise_is_told(
     words = ["--old", str(checkout), "--winners", str(file), "--work", str(tmp_path / "work")]
     words += ["--out", str(tmp_path / "out"), "--only", "float16-64x64x64,float16-32x32x32"]
     assert race_versions.main(words) == 0
-    assert device.raced == ["32 cold", "64 cold", "32 warm", "64 warm"]  # quick ones first, modes in order
+    assert device.raced == ["32 cold", "32 warm", "64 cold", "64 warm"]  # quick ones first
+    assert len(device.timed) == 2  # both modes on the same data
     device.raced.clear()
     assert race_versions.main(words) == 0 and not device.raced  # nothing twice
     device.now_ns = {"cold": 995.0, "warm": 1100.0}
@@ -236,7 +245,8 @@ def test_a_contestant_of_another_version_is_compiled_from_that(earlier: KernelSp
     problem, configuration = earlier.problem(), translated(earlier, "naive", {})
     pool = CompilePool(1, None)
     try:
-        asked = Requests(new, gpu, pool).contestant(Contestant(configuration, kernel=earlier), problem)
+        contestant = Contestant(configuration, kernel=earlier)
+        (asked,) = Requests(new, gpu, pool).contestants([contestant], problem)
     finally:
         pool.close()
     assert isinstance(asked, CandidateContestant)
