@@ -180,6 +180,8 @@ OF_OTHER_TYPES = [
     ("trials", "configuration", '{"block": [1]}'),
     ("trials", "configuration", f'{{"block": {10**400}}}'),
     ("winners", "race", "[]"),
+    ("winners", "race", '{"warm": 5}'),
+    ("winners", "race", '{"warm": {"time_ns": "fast", "counts": true}}'),
     ("winners", "created_at", ""),
 ]
 

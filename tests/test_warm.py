@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.commands import said_by
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
 from tests.sessions import run
 from tuner.conditions import Conditions, Mode, Regime
@@ -368,3 +371,36 @@ def test_of_two_that_hold_the_better_in_its_worse_mode_is_best(
     run(kernel, database, Other(), fixed={"items": (2,)}, from_scratch=False)
     (best,) = best_winners(database, Filters()).rows
     assert best.stored.id != first and best.stored.winner.time_ns > 10.6e3
+
+
+@pytest.mark.parametrize("race", ["{", "[]", '{"warm": {"time_ns": "fast", "counts": true}}'])
+def test_a_damaged_race_hides_no_other_winner(database: Database, kernel: KernelSpec, race: str) -> None:
+    for unit_us in (10.0, 11.0):
+        run(kernel, database, Short(unit_us))
+    with closing(sqlite3.connect(database.path)) as connection, connection:
+        connection.execute("UPDATE winners SET race = ? WHERE id = 1", (race,))
+    assert best_items(database)[1] == pytest.approx(11.4e3, rel=2e-2)
+    assert len(database.winners(Filters()).damaged) == 1
+
+
+# -- on the command line
+
+
+def test_commands_show_the_warm_time_of_the_winner(
+    kernel: KernelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tuner.cli.run.open_device", lambda *_: Short())
+    wanted = ("--kernel", str(kernel.file), "--trials", "40", "--sampler", "random", "-q", "--json")
+    (both,) = json.loads(said_by(capsys, *wanted).out)
+    assert both["winner"]["configuration"]["items"] == 2
+    (alone,) = json.loads(said_by(capsys, *wanted, "--mode", "cold", "--from-scratch").out)
+    assert alone["mode"] == both["mode"] == "cold"
+    assert alone["winner"]["configuration"]["items"] == 1 and alone["winner"]["warm"] is None
+    (best,) = json.loads(said_by(capsys, "best", "--json").out)
+    assert best["parameters"]["items"] == 2
+    assert best["warm_time_ns"] == both["winner"]["warm"]["time_ns"]
+    head, row = said_by(capsys, "best").out.splitlines()
+    assert row[head.index("warm") :].startswith("10.")
+    (fastest,) = json.loads(said_by(capsys, "best", "--mode", "cold", "--json").out)
+    assert fastest["parameters"]["items"] == 1 and fastest["warm_time_ns"] is None

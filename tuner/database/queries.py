@@ -31,8 +31,8 @@ _TRIALS = "SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE"
 _NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
 _GROUP = "t.kernel, t.problem_key, t.gpu_name, t.mode, t.regime, t.replayed, t.exportable"
 _WARM_NS = (
-    "CASE WHEN json_valid(t.race) AND json_extract(t.race, '$.warm.counts') "
-    "THEN json_extract(t.race, '$.warm.time_ns') END"
+    "CASE WHEN json_valid(t.race) THEN CASE WHEN json_extract(t.race, '$.warm.counts') "
+    "THEN json_extract(t.race, '$.warm.time_ns') END END"
 )
 """Time in the mode warm of a winner that was chosen by both modes, the best known before among the finalists."""
 MAX_DAMAGED = 1000

@@ -11,7 +11,7 @@ FINALISTS = 8
 """One more contestant makes every interval wider, and each loads and verifies in every heat."""
 FINALIST_FACTOR = 1.10
 """Only candidates this close to the best are raced: the search's figures are off by a few percent, not by ten."""
-TIMED_WARM = 24
+TIMED_WARM = 32
 """Fastest trials that are timed warm as well, some 20 ms each: of a hundred trials those that can win."""
 OF_A_VARIANT = 2
 """Fastest trials of each variant among them, whatever their rank: what differs most may be best warm."""
