@@ -21,10 +21,12 @@ from tuner.model import Configuration
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 import gemm_shapes
+import pages
 import shape_gpus
 import shape_notes
 import shape_tables
 from gemm_shapes import Study
+from page_figures import evidence
 from shape_notes import Notes, Problem, Shape
 from shape_winners import keep_winners
 
@@ -474,6 +476,16 @@ def test_both_timings_are_raced_in_one_process(tmp_path: Path, command: Command)
     assert dict(rows[0].asked())["0.99 of torch, back to back"]
 
 
+def test_pages_have_both_timings(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = Notes(tmp_path / "work")
+    everything = [Problem(shape, dtype) for dtype in ("bfloat16", "float16") for shape in (CUBE, FEW)]
+    Study(notes, everything, given()).run(["search", "race", "sustained"])
+    shape_tables.report(notes, tmp_path)
+    monkeypatch.setattr(evidence, "FOLDER", tmp_path)
+    assert "| back to back, mean to `torch.mm` | 1.020 (0 of 2 slower) |" in pages.FIGURES["gemm-summary"]()
+    assert "| 1.100, faster | 1.080, faster | 1.020, faster |" in pages.FIGURES["gemm-shapes"]("float16")
+
+
 def test_problems_are_drawn_by_a_seed() -> None:
     found = shape_notes.drawn(60, 7, ["bfloat16", "float16"])
     assert found == shape_notes.drawn(60, 7, ["bfloat16", "float16"])
@@ -514,6 +526,12 @@ def test_drawn_problems_have_a_table_of_their_own(
     assert "as tuned: 0 of 9 intervals against torch.mm wholly below 0.98" in text
     assert "geometric mean of 6 with whole 16-byte rows: 1.030 to torch; asked 1.04: MISSED" in text
     assert not (tmp_path / "gemm-shapes.txt").exists()
+    monkeypatch.setattr(evidence, "FOLDER", tmp_path)
+    page = pages.filled("<!-- figures: gemm-drawn -->\n<!-- end -->")
+    assert (
+        "9 products drawn by seed 3" in page
+        and page.count("| 1.030, faster | 1.020, faster | `wgmma` |") == 9
+    )
     before = len(command.calls)
     gemm_shapes.main()
     assert len(command.calls) == before

@@ -22,7 +22,9 @@ from tuner.protocol.measuring import CandidateContestant
 from tuner.space.validity import invalid_reason
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+import pages
 import race_versions
+from page_figures import evidence
 from shape_notes import Problem, Shape
 from version_matches import Matches, in_terms_of, loaded_from, translated, tuned
 
@@ -171,7 +173,11 @@ def test_configurations_by_hand(earlier: KernelSpec) -> None:
 
 
 def test_what_is_slower_beyond_the_noise_is_told(
-    checkout: Path, tmp_path: Path, device: Versions, capsys: pytest.CaptureFixture[str]
+    checkout: Path,
+    tmp_path: Path,
+    device: Versions,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = won(tmp_path, "float16-64x64x64", "float16-32x32x32")
     words = ["--old", str(checkout), "--winners", str(file), "--work", str(tmp_path / "work")]
@@ -189,6 +195,10 @@ def test_what_is_slower_beyond_the_noise_is_told(
     assert rows["float16-64x64x64 warm"]["ratios"]["new"]["verdict"] == "slower"
     assert rows["float16-64x64x64 own"]["ratios"]["new"]["median"] == pytest.approx(1000 / 995, abs=1e-4)
     capsys.readouterr()
+    monkeypatch.setattr(evidence, "FOLDER", tmp_path / "out")
+    assert (
+        "| float16 | nn | back to back | 2 | 0.909 | 0.909 to 0.909 | 2 |" in pages.FIGURES["gemm-versions"]()
+    )
 
 
 def test_what_won_now_runs_beside_both_and_may_save_a_slower_one(

@@ -55,6 +55,7 @@ def shapes(dtype: str, layout: str = "nn", file: str = "gemm-shapes") -> str:
         "best, us",
         "TFLOP/s",
         *LIBRARIES.values(),
+        "torch.mm, back to back",
         "sustained",
         "found in",
         "variant",
@@ -78,10 +79,17 @@ def _shape(one: Problem) -> list[str]:
         us(race["ours"]["time_ns"]),
         f"{race['ours']['tflops'] or 0:.1f}",
         *(_against(race["rivals"].get(name)) for name in LIBRARIES),
+        _against(warm(one).get("torch")),
         f"{sustained['torch']['ratio']:.3f}" if "torch" in sustained else "-",
         f"{one['search']['seconds']:.0f} s",
         f"`{race['variant']}`",
     ]
+
+
+def warm(one: Problem) -> dict[str, Any]:
+    """Return the libraries of a problem's race back to back; empty where there was none."""
+    rivals: dict[str, Any] = one.get("warm", {}).get("rivals", {})
+    return rivals
 
 
 def _against(library: dict[str, Any] | None) -> str:
@@ -100,10 +108,12 @@ def summary() -> str:
         "mean to the best of the list": lambda p: f"{mean(p, 'cublaslt'):.3f}",
         "mean to the faster of both": lambda p: f"{mean(p, 'torch', 'cublaslt'):.3f}",
         "sustained, to `torch.mm`": _sustained,
+        "back to back, mean to `torch.mm`": _back_to_back,
         "trials in eight seconds": lambda p: _range([one["search"]["stats"]["trials"] for one in p], "d"),
     }
     rows = [[question, *(says(aligned(p)) for p in found.values())] for question, says in questions.items()]
-    return table([["of the shapes with aligned rows", *found], *rows])
+    known = [row for row in rows if set(row[1:]) != {"-"}]
+    return table([["of the shapes with aligned rows", *found], *known])
 
 
 def _faster(problems: list[Problem], library: str) -> str:
@@ -121,12 +131,67 @@ def _but_short(problems: list[Problem]) -> list[Problem]:
 
 def _sustained(problems: list[Problem]) -> str:
     loaded = [one["sustained"]["rivals"]["torch"] for one in problems if one["sustained"]]
+    if not loaded:
+        return "-"
     faster = sum(one["verdict"] == "faster" for one in loaded)
     return f"{_range([one['ratio'] for one in loaded], '.3f')} ({faster} of {len(loaded)} faster)"
 
 
+def _back_to_back(problems: list[Problem]) -> str:
+    timed = [warm(one)["torch"] for one in problems if "torch" in warm(one)]
+    if not timed:
+        return "-"
+    slower = sum(one["verdict"] == "slower" for one in timed)
+    return f"{geometric_mean(one['ratio'] for one in timed):.3f} ({slower} of {len(timed)} slower)"
+
+
 def _range(values: list[float], form: str) -> str:
     return f"{min(values):{form}} to {max(values):{form}}"
+
+
+def drawn() -> str:
+    """Return the products that were drawn, beside torch.mm in both timings, the smallest first."""
+    found = load("gemm-random")
+    problems = sorted(
+        (one for one in found["problems"] if one["race"].get("ours")),
+        key=lambda one: one["m"] * one["n"] * one["k"],
+    )
+    head = ["m x n x k", "dtype", "layout", "mode", "best, us", "torch.mm", "back to back", "variant"]
+    rows = [
+        [
+            size(one),
+            one["dtype"],
+            one["layout"],
+            one["race"]["mode"],
+            us(one["race"]["ours"]["time_ns"]),
+            *(_against(rivals.get("torch")) for rivals in (one["race"]["rivals"], warm(one))),
+            f"`{one['race']['variant']}`",
+        ]
+        for one in problems
+    ]
+    how = found["drawn"]
+    where = f"{found['gpu']}, {how['count']} products drawn by seed {how['seed']}, rested"
+    evidence = "[gemm-random.txt](../../results/evidence/gemm-random.txt)"
+    return f"{where} ({evidence}).\n\n{table([head, *rows])}"
+
+
+def versions() -> str:
+    """Return what an earlier version of gemm takes over today's, by dtype, layout and timing."""
+    kinds: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in load("gemm-versions")["rows"].values():
+        dtype, _, *layout = row["problem"].split("-")
+        timing = "back to back" if row["mode"] == "warm" else "as tuned"
+        kinds.setdefault((dtype, *(layout or ["nn"]), timing), []).append(row)
+    head = ["dtype", "layout", "timing", "problems", "old over new, mean", "least and most", "slower"]
+    rows = []
+    for kind, found in sorted(kinds.items()):
+        timed = [one["ratios"]["new"] for one in found if one.get("ratios")]
+        ratios = [one["median"] for one in timed]
+        slower = sum(one["verdict"] == "slower" for one in timed)
+        rows.append(
+            [*kind, str(len(timed)), f"{geometric_mean(ratios):.3f}", _range(ratios, ".3f"), str(slower)]
+        )
+    return table([head, *rows])
 
 
 def longer() -> str:
