@@ -142,7 +142,7 @@ def _measure_all(
         ("wgmma", {"cluster_m": [4], "cluster_n": [1]}),
         ("wgmma", {"cluster_m": [2], "cluster_n": [2]}),
         ("wgmma_skinny_m", {"cluster_m": [4], "cluster_n": [1, 2]}),
-        ("wgmma_skinny_m", {"cluster_m": [2], "cluster_n": [1, 2], "split_k": [2, 4]}),
+        ("wgmma_skinny_m", {"cluster_m": [2], "cluster_n": [1, 2], "cluster_k": [2, 4]}),
     ],
     ids=str,
 )
