@@ -88,8 +88,8 @@ def _shape(one: Problem) -> list[str]:
 
 def warm(one: Problem) -> dict[str, Any]:
     """Return the libraries of a problem's race back to back; empty where there was none."""
-    rivals: dict[str, Any] = one.get("warm", {}).get("rivals", {})
-    return rivals
+    libraries: dict[str, Any] = one.get("warm", {}).get("rivals", {})
+    return libraries
 
 
 def _against(library: dict[str, Any] | None) -> str:

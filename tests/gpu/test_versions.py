@@ -1,0 +1,39 @@
+"""Two versions of a kernel in one race."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tuner.conditions import Mode
+from tuner.devices.base import Contestant
+from tuner.devices.local import LocalDevice
+from tuner.kernel.load import load_kernel
+from tuner.model import Configuration
+from tuner.stats import median, paired_ratio
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+from version_matches import loaded_from
+
+ROOT = Path(__file__).parents[2]
+IDLE = 'extern "C" __global__ void %s(const void*, const void*, void*, int, int, int) {}'
+
+
+def test_versions_run_on_the_same_data(device: LocalDevice, tmp_path: Path) -> None:
+    """A copy of this version is as fast as it; one that computes nothing is found out."""
+    new, same, idle = (
+        load_kernel("gemm"),
+        loaded_from(ROOT, tmp_path / "same"),
+        loaded_from(ROOT, tmp_path / "idle"),
+    )
+    (launch,) = idle.variants["naive"].launches
+    launch.template.write_text(IDLE % launch.entry)
+    configuration = Configuration.of("naive", new.variants["naive"].defaults)
+    device.prepare(new, new.problem({"m": 256, "n": 256, "k": 256}, {"": "float16"}, {"layout": "nt"}), 0)
+    for mode in (None, Mode.WARM):
+        race = device.race([Contestant(configuration, kernel=same), Contestant(configuration)], 8, 8, 0, mode)
+        assert race.failed is None, race.error
+        old_ns, new_ns = ([median(groups[i]) for groups in race.samples_ns] for i in range(2))
+        assert 0.9 < paired_ratio(old_ns, new_ns, 0).median < 1.1
+    race = device.race([Contestant(configuration), Contestant(configuration, kernel=idle)], 8, 8, 0)
+    assert race.failed == 1
