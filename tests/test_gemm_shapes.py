@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -416,11 +417,8 @@ def test_each_gpu_does_its_part(tmp_path: Path, command: Command, monkeypatch: p
         "search,race,sanitize",
     ]
     shapes = [CUBE, FEW, ODD]
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["gemm_shapes.py", *words, "--dtypes", "bfloat16", "--shapes", ",".join(map(str, shapes))],
-    )
+    words += ["--dtypes", "bfloat16", "--shapes", ",".join(map(str, shapes))]
+    monkeypatch.setattr(sys, "argv", ["gemm_shapes.py", *words])
     gemm_shapes.main()
     assert [gpu for gpu, _ in seen] == ["2", "5"]
     assert sorted(key for _, keys in seen for key in keys.split(",")) == sorted(
@@ -437,6 +435,14 @@ def test_each_gpu_does_its_part(tmp_path: Path, command: Command, monkeypatch: p
         if words[:2] == ["db", "merge"] and words[-1].endswith("work/gemm-shapes.db")
     ]
     assert not merged  # these children's databases are of a `tune` that writes none
+    for folder in (tmp_path / "work").glob("gpu-*"):
+        shutil.rmtree(folder)
+    before = len(command.calls)
+    monkeypatch.setattr(sys, "argv", ["gemm_shapes.py", *words])
+    gemm_shapes.main()
+    assert all(
+        words[0] == "sanitize" for words in command.calls[before:]
+    )  # the rest is known without the folders
 
 
 def test_some_problems_are_whole_before_the_next_begin(tmp_path: Path, command: Command) -> None:
