@@ -14,7 +14,7 @@ import pytest
 from tests.commands import said_by
 from tuner.check.toml_lines import TomlLines
 from tuner.emulator.host import COMPILER
-from tuner.kernel.load import builtin_kernels
+from tuner.kernel.load import builtin_kernels, find_kernel
 from tuner.kernel.toml.file import read_file
 
 ROOT = Path(__file__).parent.parent
@@ -371,7 +371,8 @@ def test_a_python_reference_is_run_and_its_faults_located(
 def test_lines_of_every_key_of_built_in_kernels() -> None:
     """A line that is given for a key has the key's name in it."""
     checked = 0
-    for file in (ROOT / "search_spaces").glob("*.toml"):
+    for kernel in builtin_kernels():
+        file = find_kernel(kernel)
         text, data = file.read_text(), read_file(file).data
         lines = TomlLines(text, data)
         for variant, table in data["variants"].items():

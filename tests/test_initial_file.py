@@ -143,3 +143,14 @@ def test_old_keys_in_it_are_read_and_told(tmp_path: Path, capsys: pytest.Capture
 def test_show_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = json.loads(said_by(capsys, "show", str(write(tmp_path)), "--json").out)
     assert [one["configuration"]["items"] for one in shown["seeds"]] == [1, 3]
+
+
+def test_of_several_variants_each_gets_the_parameters_that_it_has(tmp_path: Path) -> None:
+    wide = '[variants.wide]\nlike = "plain"\nparameters.unroll = { values = [1, 2] }\nlaunches = [{ '
+    wide += 'template = "scale.cu.j2", entry = "wide", arguments = ["x", "unroll"], grid = ["1"], block = ["32"] }]\n'
+    initial = '[[initial]]\nvariant = ["plain", "wide"]\nparameters = [{ items = 2 }, { unroll = 2 }]\n'
+    kernel = read_kernel(write(tmp_path, initial, SHARED + wide))
+    assert [dict(one.parameters) for one in kernel.initial] == [{"items": 2}, {"items": 2, "unroll": 2}]
+    write(tmp_path, initial.replace("unroll", "unrol"), SHARED + wide)
+    with pytest.raises(KernelError, match=r"initial\[0\]: parameters sets 'unrol'"):
+        read_kernel(tmp_path / "scale.toml")

@@ -75,31 +75,43 @@ def read_first_tried(
 def _read_initial(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> tuple[InitialSpec, ...]:
     """Return the initial configurations of ``[[initial]]``, one for each variant that a table names."""
     return tuple(
-        _initial(one, names, variants)
+        _initial(one, given, names, variants)
         for table in top.tables("initial")
-        for one in _by_variant(table, variants)
+        for one, given in _by_variant(table, variants)
     )
 
 
-def _by_variant(table: Table, variants: Mapping[str, VariantSpec]) -> list[Table]:
-    """Return a table with each of the variants that it names."""
-    named = table.get("variant", (str, list))
+def _by_variant(table: Table, variants: Mapping[str, VariantSpec]) -> list[tuple[Table, dict[str, Any]]]:
+    """Return a table with each of the variants that it names, and the parameters of that variant.
+
+    A parameter that only some of them have is set in these.
+    """
+    named, given = table.get("variant", (str, list)), _given(table)
     if not isinstance(named, list):
-        return [table]
+        return [(table, given)]
     if not named:
         table.fail("variant is empty", suggestion("", variants))
-    return [Table({**table.data, "variant": variant}, table.where) for variant in named]
+    each = [Table({**table.data, "variant": variant}, table.where) for variant in named]
+    having = [named_variant(one, variants).parameters for one in each]
+    elsewhere = {name for name in given if any(name in parameters for parameters in having)}
+    return [
+        (one, {name: item for name, item in given.items() if name in parameters or name not in elsewhere})
+        for one, parameters in zip(each, having, strict=True)
+    ]
 
 
-def _initial(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> InitialSpec:
+def _initial(
+    table: Table, given: Mapping[str, Any], names: Names, variants: Mapping[str, VariantSpec]
+) -> InitialSpec:
+    table.get("parameters", (dict, list), {})
     variant = named_variant(table, variants)
     parameters: dict[str, Value | Expression | tuple[Value, ...]] = {}
-    for name, given in _given(table).items():
+    for name, item in given.items():
         before = replace(names, extra=frozenset(parameters))
         parameters[name] = (
-            _choices(table, name, given, variant)
-            if isinstance(given, list)
-            else _setting(table, name, given, variant, before)
+            _choices(table, name, item, variant)
+            if isinstance(item, list)
+            else _setting(table, name, item, variant, before)
         )
     everything = replace(names, extra=frozenset(variant.parameters))
     initial = InitialSpec(
@@ -109,7 +121,7 @@ def _initial(table: Table, names: Names, variants: Mapping[str, VariantSpec]) ->
         optional(table, "minimize", everything),
         " ".join(table.get("doc", str, "").split()),
     )
-    choices = [given for given in parameters.values() if isinstance(given, tuple)]
+    choices = [item for item in parameters.values() if isinstance(item, tuple)]
     if bool(choices) != (initial.minimize is not None):
         table.fail(
             "parameters with several values and 'minimize' belong together",
@@ -156,7 +168,11 @@ def _read_matmul(top: Table, names: Names, variants: Mapping[str, VariantSpec]) 
         {name: checked(sizes, name, str(sizes.get(name, (str, int))), names) for name in ("m", "n", "k")},
         {name: checked(transposed, name, str(transposed.get(name, str, "0")), names) for name in ("a", "b")},
         {name: dtype(dtypes, names.dtypes, name) for name in ("input", "accumulate", "output")},
-        tuple(_proposal(into, names, variants) for into in table.tables("into")),
+        tuple(
+            _proposal(into, given, names, variants)
+            for tables in table.tables("into")
+            for into, given in _by_variant(tables, variants)
+        ),
         optional(table, "when", names),
     )
     for part in (sizes, transposed, dtypes, table):
@@ -166,12 +182,13 @@ def _read_matmul(top: Table, names: Names, variants: Mapping[str, VariantSpec]) 
     return matmul
 
 
-def _proposal(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> ProposalSpec:
+def _proposal(
+    table: Table, given: Mapping[str, Any], names: Names, variants: Mapping[str, VariantSpec]
+) -> ProposalSpec:
+    table.get("parameters", (dict, list))
     variant = named_variant(table, variants)
     usable = replace(names, extra=frozenset(PROPOSAL_NAMES))
-    parameters = {
-        name: _setting(table, name, given, variant, usable) for name, given in _given(table).items()
-    }
+    parameters = {name: _setting(table, name, item, variant, usable) for name, item in given.items()}
     return table.done(ProposalSpec(variant.name, parameters, optional(table, "when", usable)))
 
 
