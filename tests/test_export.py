@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.test_kernel_file import MAP, write
-from tuner.database.records import Metrics, StoredWinner, Winner
+from tuner.database.records import Metrics, StoredWinner, WarmTime, Winner
 from tuner.errors import DatabaseError
 from tuner.export import cpp
 from tuner.export.header import MARK, render_header
@@ -297,6 +297,11 @@ def test_it_says_where_each_figure_comes_from() -> None:
         "// 190 us, replayed from a recording (replay:a100; cold, rested)",
     ):
         assert part in text
+    warm = WarmTime(170e3, 1.2, 1.19, 1.21, "faster", 1.004, 1.01, counts=True)
+    stored = replace(WINNERS[0], winner=replace(WINNERS[0].winner, warm=warm))
+    assert "hold back to back, too: warm 170 us, 0.4 % behind the fastest" in render_header(
+        [stored], FALLBACKS
+    )
     assert text.startswith(MARK)
     assert text == render_header(list(reversed(WINNERS)), FALLBACKS)
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.fake_worker import GPU, REFERENCE_NS, STATUSES
 from tests.faults.held import hold_compilers
-from tests.faults.kernels import configuration, scale_kernel
+from tests.faults.kernels import SOURCE, configuration, scale_kernel
 from tests.faults.processes import gone
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices import guard as guard_module
@@ -715,6 +715,12 @@ def test_race_names_the_contestant_that_hangs(
     found = device.race([c for i, c in enumerate(contestants) if i != 2], 2, 4, 0)
     assert found.failed is None
     assert [len(groups) for groups in found.samples_ns] == [3, 3]
+
+
+def test_race_names_the_contestant_that_does_not_compile(device: LocalDevice, tmp_path: Path) -> None:
+    prepared(device, tmp_path, source="{% if block_size == 64 %}?{% endif %}" + SOURCE)
+    contestants = [Contestant(configuration("ok", block), 1e5) for block in (32, 64, 128)]
+    assert device.race(contestants, 2, 4, 0).failed == 1
 
 
 def test_process_killed_in_a_race_fails_no_contestant(device: LocalDevice, tmp_path: Path) -> None:

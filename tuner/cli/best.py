@@ -61,7 +61,7 @@ def best(db: Path, replayed: bool, **options: Any) -> None:
                 tables.percent(stored.metrics.speed_of_light),
                 stored.run.conditions,
                 tables.speedup(*_versus_default(stored.winner)),
-                _warm(stored.winner),
+                tables.warm_text(stored.winner.warm),
                 _confirmation(stored.winner, stored.run.replayed, winner.state),
                 stored.winner.trial_id,
                 origin(stored.run.replayed),
@@ -87,15 +87,6 @@ def _how_to_find_one(kernel: str | None, every: Sequence[BestWinner], replayed: 
 
 def _versus_default(winner: Winner) -> tuple[float | None, float | None, float | None, str]:
     return winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict
-
-
-def _warm(winner: Winner) -> str:
-    """Return how it stands in the mode warm; empty where it was chosen by one mode alone."""
-    if winner.warm is None:
-        return ""
-    return (
-        f"{tables.duration(winner.warm.time_ns)}, {100 * (winner.warm.behind - 1):.1f} % behind the fastest"
-    )
 
 
 def _confirmation(winner: Winner, replayed: bool, standing: KernelState) -> str:

@@ -17,7 +17,7 @@ from tuner.errors import DatabaseError
 from tuner.export import cpp
 from tuner.export.needs import KernelFiles, Needs, no_files
 from tuner.model import Configuration, Problem, Value, canonical_json, digest
-from tuner.report.tables import duration, speedup
+from tuner.report.tables import duration, speedup, warm_text
 
 MARK = "// Written by tune export"
 """The first words of a header; only a file that begins with them is overwritten."""
@@ -261,6 +261,8 @@ def _origin(stored: StoredWinner) -> list[str]:
         default = f" ({duration(winner.default_time_ns)})" if winner.default_time_ns else ""
         versus = speedup(winner.ratio, winner.ratio_low, winner.ratio_high, "")
         lines.append(f"versus the default configuration{default}: {versus}, {winner.verdict}")
+    if warm := warm_text(winner.warm):
+        lines.append(f"chosen to hold back to back, too: warm {warm}")
     lines.append(_confirmation(stored))
     lines.append(f"trial {winner.trial_id} of run {run.id}")
     return lines

@@ -99,6 +99,15 @@ def speedup(ratio: float | None, low: float | None, high: float | None, verdict:
     return f"{ratio:.3f}x{ends} {verdict}".strip()
 
 
+def warm_text(warm: WarmTime | None) -> str:
+    """Return how a winner stands in the mode warm; empty where it was chosen by one mode alone."""
+    return (
+        ""
+        if warm is None
+        else f"{duration(warm.time_ns)}, {100 * (warm.behind - 1):.1f} % behind the fastest"
+    )
+
+
 def show(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
     """Print a table: with lines and colour on a terminal, plain and never cut off elsewhere."""
     cells = [[printable(cell) for cell in row] for row in rows]
