@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import sqlite3
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.commands import said_by
+from tests.faults.command_line import Fake
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
 from tests.sessions import run
 from tuner.conditions import Conditions, Mode, Regime
@@ -404,3 +407,27 @@ def test_commands_show_the_warm_time_of_the_winner(
     assert row[head.index("warm") :].startswith("10.")
     (fastest,) = json.loads(said_by(capsys, "best", "--mode", "cold", "--json").out)
     assert fastest["parameters"]["items"] == 1 and fastest["warm_time_ns"] is None
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_what_is_stopped_while_it_is_timed_warm_goes_on(
+    kernel: KernelSpec, tmp_path: Path, sent: int
+) -> None:
+    """The finish begins anew, and ends as that of a run that nothing has stopped."""
+    arguments = ("--kernel", str(kernel.file), "--trials", "8", "-q", "--json", "--from-scratch")
+    log = tmp_path / "log"
+    settings = {"FAKE_SCALE": "0.02", "FAKE_LOG": str(log)}
+    stopped = Fake(tmp_path, *arguments, **settings)
+    deadline = time.monotonic() + 60.0
+    while not (log.exists() and "race warm" in log.read_text()):
+        assert stopped.process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    stopped.process.send_signal(sent)
+    assert stopped.ends().code in (-signal.SIGKILL, 130)
+    said = Fake(tmp_path, *arguments, "--resume", **settings).ends()
+    assert said.code == 0, said.err
+    (resumed,) = json.loads(said.out)
+    (unbroken,) = json.loads(Fake(tmp_path, *arguments, "--db", "other.db", **settings).ends().out)
+    assert resumed["stats"]["trials"] == unbroken["stats"]["trials"] == 8
+    assert resumed["winner"]["configuration"] == unbroken["winner"]["configuration"]
+    assert resumed["winner"]["warm"]["time_ns"] == unbroken["winner"]["warm"]["time_ns"]

@@ -5,6 +5,7 @@ that they are the same in every process. The environment says the rest:
 
 - ``FAKE_LOG``: a file that gets a line for each thing done: ``start``, ``setup SEED``, ``measure ENTRY``;
 - ``FAKE_SLEEP_S``: how long a measurement takes;
+- ``FAKE_SCALE``: by which times are multiplied: unscaled they are 100 us to 1 ms;
 - ``FAKE_START``: ``refuse``, ``die`` or ``hang`` instead of a first word;
 - ``FAKE_SETUP``: ``refuse``, ``die``, ``die_once`` or ``hang``; ``fault``: an error after which the process ends;
 - ``FAKE_REFERENCE_NS``: what the reference kernel takes;
@@ -93,7 +94,8 @@ def time_of(candidate: Candidate) -> float:
     seen = hashlib.sha256(repr(launches).encode())
     for cubin in candidate.cubins:
         seen.update(cubin)
-    return 100_000.0 + int.from_bytes(seen.digest()[:4], "big") % 900_000
+    scale = float(os.environ.get("FAKE_SCALE", "1"))
+    return scale * (100_000.0 + int.from_bytes(seen.digest()[:4], "big") % 900_000)
 
 
 def samples_of(time_ns: float, count: int) -> tuple[float, ...]:
