@@ -5,11 +5,13 @@
 ``--old`` is a checkout of then, or a folder with its ``search_spaces`` and ``templates``. What won there
 (``--winners``, files of ``gemm_shapes.py``) runs with the templates of then, and with those of now
 (``version_matches.py`` knows what parameters were called). A problem that was not tuned takes what won with another
-dtype or layout. ``--found``, files of the same form, has winners of now: they run beside both.
+dtype or layout. ``--found``, files of the same form, has winners of now: they run beside both. ``--variants all`` takes
+the default configuration of each variant of then instead.
 
 Each problem is timed as the tuner would time it, cold or rotating, and then warm: back to back on the same buffers.
 All sources are compiled before anything is timed. What was timed is kept in ``--work``, and not timed again: the
-script can be stopped, or given ``--seconds``, and started again. Exit status 1 if this version is slower anywhere
+script can be stopped, or given ``--seconds``, and started again. What has changed since is, and so is what is asked for
+with more ``--rounds``. Exit status 1 if this version is slower anywhere
 beyond the noise, or something could not be run.
 
 Without a GPU ``--compile`` shows which configurations are valid and compile, for an H200.
@@ -146,7 +148,7 @@ def table(state: Mapping[str, Any]) -> str:
         if chosen:
             lines += ["", "cold or rotating, as the tuner times it" if own else "warm: back to back"]
             lines.append(
-                f"{'problem':36s} {'mode':8s} {'old us':>9s} {'new us':>9s} {'old / new':36s} old / found"
+                f"{'problem':48s} {'mode':8s} {'old us':>9s} {'new us':>9s} {'old / new':36s} old / found"
             )
             lines += [_line(row) for row in sorted(chosen, key=_order)]
             lines += _summary(chosen)
@@ -156,17 +158,21 @@ def table(state: Mapping[str, Any]) -> str:
 def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
     problem = Problem.parse(row["problem"])
     at = SHAPES.index(problem.shape) if problem.shape in SHAPES else len(SHAPES)
-    return problem.layout, problem.dtype, at, row["problem"]
+    return problem.layout, problem.dtype, at, row["problem"], row["variant"]
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    name = row["problem"] + ("*" if row["taken_from"] else "")
+    name = _name(row) + ("*" if row["taken_from"] else "")
     if row.get("error"):
-        return f"{name:36s} {row['mode']:8s} {row['error']}"
+        return f"{name:48s} {row['mode']:8s} {row['error']}"
     ratios = [_ratio(row["ratios"][one]) for one in ("new", "found") if one in row["ratios"]]
     times = [f"{row['times_ns'][one] / 1e3:9.2f}" for one in ("old", "new")]
     behind = "  SLOWER" if slower(row) else ""
-    return f"{name:36s} {row['mode']:8s} {' '.join(times)} {' '.join(f'{one:36s}' for one in ratios)}{behind}".rstrip()
+    return f"{name:48s} {row['mode']:8s} {' '.join(times)} {' '.join(f'{one:36s}' for one in ratios)}{behind}".rstrip()
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return f"{row['problem']} {row['variant']}".strip()
 
 
 def _ratio(one: Mapping[str, Any]) -> str:
@@ -183,7 +189,7 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             counts = ", ".join(f"{verdicts.count(one)} {one}" for one in Verdict if one in verdicts)
             mean = geometric_mean(one["median"] for one in ratios)
             yield f"{name}: geometric mean of {len(ratios)}: {mean:.4f} ({counts})"
-    behind = [row["problem"] for row in timed if slower(row)]
+    behind = [_name(row) for row in timed if slower(row)]
     yield f"slower beyond the noise: {len(behind)} of {len(timed)}{': ' if behind else ''}{', '.join(behind)}"
 
 
@@ -219,15 +225,25 @@ def race_all(
     versions = [f"{name} {number}" for name, number in device.versions.items()]
     state.data["where"] = {"gpu": device.gpu.name, "versions": versions}
     for match in sorted(matches, key=lambda one: one.problem.shape.flop):
+        how = {"rounds": given.rounds, "implementations": match.implementations(device.gpu)}
         for mode in modes:
-            key = f"{match.problem.key} {mode or 'own'}"
-            if key in state.data["rows"] and not state.data["rows"][key].get("error"):
+            key = f"{match.name} {mode or 'own'}"
+            if _timed(state.data["rows"].get(key, {"error": "not timed"}), how):
                 continue
             if time.monotonic() >= until:
                 return
             row = raced(device, match, mode, given.rounds, given.seed)
-            state.keep(key, {"problem": match.problem.key, **row})
+            state.keep(key, {"problem": match.problem.key, "variant": match.variant, **how, **row})
             print(_line(state.data["rows"][key]), file=sys.stderr, flush=True)
+
+
+def _timed(row: Mapping[str, Any], how: Mapping[str, Any]) -> bool:
+    """Whether a row is of the same kernels, in as many rounds."""
+    return (
+        not row.get("error")
+        and row["rounds"] >= how["rounds"]
+        and row["implementations"] == how["implementations"]
+    )
 
 
 def problems_of(given: argparse.Namespace) -> list[Problem]:
@@ -248,6 +264,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--found", default="", help="JSON files: what a search of now has found.")
     parser.add_argument("--old-config", default="", help="This one instead: 'wgmma block_m=128 ...'.")
     parser.add_argument("--new-config", default="", help="And this one of today's kernel.")
+    parser.add_argument("--variants", default="", help="Their default configurations instead; all for all.")
     parser.add_argument("--shapes", default="", help="Only these, with commas between: 4096,512x512x65536.")
     parser.add_argument("--dtypes", default="bfloat16,float16", help="With commas between.")
     parser.add_argument("--layouts", default="nn,nt", help=f"Of {', '.join(LAYOUTS)}.")
@@ -284,9 +301,14 @@ def main(words: Sequence[str] | None = None) -> int:
             gpu = device.gpu
         try:
             pairs = Matches(old, new, gpu, tuned(won), tuned(found), (given.old_config, given.new_config))
-            matches = [pairs.of(problem) for problem in problems_of(given)]
+            names = [name for name in given.variants.split(",") if name not in ("", "all")]
+            matches = [
+                match
+                for problem in problems_of(given)
+                for match in (pairs.of_variants(problem, names) if given.variants else [pairs.of(problem)])
+            ]
             refused = compiled(matches, gpu, given.jobs)
-            complaints = [f"{match.problem.key}: {match.error}" for match in matches if match.error]
+            complaints = [f"{match.name}: {match.error}" for match in matches if match.error]
             complaints += [f"{configuration}: {error}" for configuration, error in refused.items()]
             runnable = [match for match in matches if match.entries]
             if device is not None:

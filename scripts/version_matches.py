@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shape_notes import Problem, Shape
 
 from tuner.cli.configuration import parse_configuration
-from tuner.errors import TunerError
+from tuner.errors import SpaceError, TunerError
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
+from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Value
 from tuner.model import Problem as TunerProblem
+from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
 
 WGMMA = {
@@ -91,8 +94,29 @@ class Match:
     """The problem that was tuned, if it is another."""
     known_ns: float = 0.0
     """What the old one took then: all get as many calls between two events."""
+    variant: str = ""
+    """Whose default configuration it is; empty for what was tuned."""
     error: str = ""
     """Why there is nothing to run."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in files and tables."""
+        return f"{self.problem.key} {self.variant}".strip()
+
+    def implementations(self, gpu: Gpu) -> dict[str, str]:
+        """Return a digest of what each entry runs: once that has changed, its time is another's."""
+        found = {}
+        for entry in self.entries:
+            problem = in_terms_of(entry.kernel, self.problem)
+            try:
+                sources = [source for source, _ in render(entry.kernel, problem, gpu, entry.configuration)]
+            except TunerError as error:
+                found[entry.name] = str(error)
+                continue
+            identity = KernelIdentity(entry.kernel)
+            found[entry.name] = identity.implementation(entry.configuration.variant, sources)[:12]
+        return found
 
 
 def tuned(files: Iterable[Path]) -> dict[Problem, dict[str, Any]]:
@@ -145,16 +169,34 @@ class Matches:
         tuned_for = nearest(problem, self._won)
         one = self._won[tuned_for] if tuned_for is not None else {}
         known_ns = (one.get("race", {}).get("ours") or {}).get("time_ns", 0.0)
-        try:
-            entries = tuple(self._entries(problem, one))
-            for entry in entries:
-                valid_for = in_terms_of(entry.kernel, problem)
-                if reason := invalid_reason(entry.kernel, valid_for, self._gpu, entry.configuration):
-                    return Match(problem, (), error=f"{entry.name}: {entry.configuration}: {reason}")
-        except TunerError as error:
-            return Match(problem, (), error=str(error))
         other = "" if self._by_hand[0] or tuned_for in (None, problem) else str(tuned_for and tuned_for.key)
-        return Match(problem, entries, other, known_ns)
+        return self._checked(Match(problem, (), other, known_ns), self._entries(problem, one))
+
+    def of_variants(self, problem: Problem, names: Sequence[str]) -> Iterator[Match]:
+        """Return the default configurations of variants of then, of those that can compute the problem."""
+        for name in names or self._old.variants:
+            try:
+                space = SearchSpace.from_kernel(self._old, in_terms_of(self._old, problem), self._gpu, [name])
+            except SpaceError:
+                continue
+            yield self._checked(Match(problem, (), variant=name), self._default_and_ours(space.default))
+
+    def _checked(self, match: Match, entries: Iterator[Entry]) -> Match:
+        """Return a match with its entries, or with what is wrong with one of them."""
+        try:
+            match = replace(match, entries=tuple(entries))
+            for entry in match.entries:
+                valid_for = in_terms_of(entry.kernel, match.problem)
+                if reason := invalid_reason(entry.kernel, valid_for, self._gpu, entry.configuration):
+                    error = f"{entry.name}: {entry.configuration}: {reason}"
+                    return replace(match, entries=(), error=error)
+        except TunerError as error:
+            return replace(match, entries=(), error=str(error))
+        return match
+
+    def _default_and_ours(self, before: Configuration) -> Iterator[Entry]:
+        yield Entry("old", self._old, before)
+        yield Entry("new", self._new, translated(self._new, before.variant, before.values))
 
     def _entries(self, problem: Problem, one: Mapping[str, Any]) -> Iterator[Entry]:
         old_text, new_text = self._by_hand

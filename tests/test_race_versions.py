@@ -187,6 +187,12 @@ def test_what_is_slower_beyond_the_noise_is_told(
     assert len(device.timed) == 2  # both modes on the same data
     device.raced.clear()
     assert race_versions.main(words) == 0 and not device.raced  # nothing twice
+    assert race_versions.main([*words, "--rounds", "20", "--modes", "own"]) == 0
+    assert device.raced == ["32 cold", "64 cold"]  # unless in more rounds, or once it has changed
+    template = checkout / "templates/gemm/naive.cu.j2"
+    template.write_text(template.read_text().replace("int x =", "int y = 1, x ="))
+    assert race_versions.main([*words, "--rounds", "20", "--only", "float16-32x32x32"]) == 0
+    assert device.raced[2:] == ["32 cold", "32 warm"]
     device.now_ns = {"cold": 995.0, "warm": 1100.0}
     assert race_versions.main([*words, "--work", str(tmp_path / "other")]) == 1
     text = (tmp_path / "out" / "gemm-versions.txt").read_text()
@@ -212,6 +218,16 @@ def test_what_won_now_runs_beside_both_and_may_save_a_slower_one(
     assert row["ratios"].keys() == {"new", "found"} == row["configurations"].keys() - {"old"}
     row["ratios"]["new"]["verdict"] = "slower"
     assert not race_versions.slower(row)
+
+
+def test_defaults_of_variants(checkout: Path, tmp_path: Path, device: Versions) -> None:
+    words = ["--old", str(checkout), "--variants", "all", "--only", "float16-64x64x64,float16-32x32x32-nt"]
+    words += ["--work", str(tmp_path / "work"), "--out", str(tmp_path), "--modes", "own"]
+    assert race_versions.main(words) == 0
+    rows = json.loads((tmp_path / "gemm-versions.json").read_text())["rows"]
+    assert rows.keys() == {"float16-64x64x64 naive own", "float16-32x32x32-nt naive own"}
+    assert rows["float16-64x64x64 naive own"]["configurations"]["old"] == "naive block_x=32 unroll=1"
+    assert "\nfloat16-64x64x64 naive " in (tmp_path / "gemm-versions.txt").read_text()
 
 
 def test_a_configuration_that_is_not_valid_is_told(
