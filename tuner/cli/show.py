@@ -81,8 +81,9 @@ def _problem_lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
         lines.append(f"  absent   {', '.join(absent)}: this problem has no such tensor")
     if not data["references"]:
         lines.append("  reference  none: no result can be verified, so nothing is ever best; add [reference]")
+    width = max(map(len, data["presets"]), default=0) + 1
     for name, values in data["presets"].items():
-        lines.append(f"  preset   {name}: " + ", ".join(f"{k}={v}" for k, v in values.items()))
+        lines.append(f"  preset   {f'{name}:':<{width}} " + ", ".join(f"{k}={v}" for k, v in values.items()))
     lines += [f"  ladder   {_step_line(i, step)}" for i, step in enumerate(data["ladder"], 1)]
     return lines + _initial_lines(data)
 
