@@ -118,7 +118,7 @@ class Study:
     def _search(self, group: Sequence[Problem]) -> None:
         for problem in self._left("search", group):
             database = self._notes.own(problem)
-            database.unlink(missing_ok=True)
+            self._notes.drop(problem)
             limit = ["--time", str(self._given.time)] if self._given.time else []
             trials = ["--trials", str(self._given.trials), *limit]
             where = ["--db", str(database), *self._jobs]
@@ -130,7 +130,7 @@ class Study:
             if database.is_file():
                 keep_winners(database, self._notes.winners)
                 if not self._going_on:  # thousands of sources, and none is looked at again
-                    database.unlink()
+                    self._notes.drop(problem)
             self._notes.keep(problem, "search", {"command": how, "seconds": seconds, **searched(found)})
             say(problem, f"searched in {seconds:.0f} s")
 

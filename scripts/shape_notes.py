@@ -150,6 +150,11 @@ class Notes:
         """Return the database of one problem's search."""
         return self.folder / f"{problem.key}.db"
 
+    def drop(self, problem: Problem) -> None:
+        """Remove the database of one problem's search, and what SQLite keeps beside it."""
+        for file in self.folder.glob(f"{self.own(problem).name}*"):
+            file.unlink()
+
     def problems(self) -> list[Problem]:
         """Return all of which something is known: by layout and dtype, then in the order of :data:`SHAPES`."""
         known = [

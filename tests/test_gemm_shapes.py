@@ -61,7 +61,8 @@ class Command:
         if words[0] == "ablate":
             return json.dumps(self.ablation(words)), 9.0
         if words[0] == "--kernel":
-            Path(words[words.index("--db") + 1]).touch()
+            for suffix in ("", "-journal", "-lock"):
+                Path(words[words.index("--db") + 1] + suffix).touch()
             return json.dumps([self.run(words)]), 12.0
         return "", 0.1
 

@@ -180,7 +180,7 @@ def versions() -> str:
     kinds: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in load("gemm-versions")["rows"].values():
         if row["variant"]:
-            continue  # a default configuration, which nobody runs
+            continue  # a default configuration was not tuned
         dtype, _, *layout = row["problem"].split("-")
         timing = "back to back" if row["mode"] == "warm" else "as tuned"
         kinds.setdefault((dtype, *(layout or ["nn"]), timing), []).append(row)
