@@ -216,15 +216,21 @@ def test_numpy_reference(layout: str) -> None:
     assert np.allclose(value, [w @ group.mean(axis=0) for group in groups])
 
 
+def mean_share(of: Problem) -> float:
+    """Return the last argument of the reference."""
+    launch = KERNEL.reference.cuda
+    assert launch is not None
+    value = launch.arguments[-1].value
+    assert value is not None
+    return float(value.evaluate(KERNEL.environment(of, ARCHITECTURES[90])))
+
+
 @pytest.mark.parametrize("product", PRODUCTS)
 @pytest.mark.parametrize("sizes", [(2, 1, 1), (2, 1000, 3), (2, 3, 1000), (2, 1024, 1024), (2, 1 << 20, 7)])
 def test_the_error_of_a_mean_fits_into_the_magnitude(product: str, sizes: tuple[int, int, int]) -> None:
     """The reference scales what a mean may err by so that the tuner's own bound, times it, is that error."""
-    launch = KERNEL.reference.cuda
-    assert launch is not None
     of = problem(product=product, sizes=sizes)
-    source, _ = render_launch(KERNEL, launch, of, ARCHITECTURES[90], Configuration.of("", {}))
-    share = float(re.search(r"MEAN_SHARE = ([-+.e\d]+);", source)[1])  # type: ignore[index]
+    share = mean_share(of)
     names = KERNEL.environment(of, ARCHITECTURES[90])
     rounding = float(KERNEL.reference.operand_rounding.evaluate(names))
     bound = tolerance(sizes[2], "float32", "float32", 1.0, rounding)
@@ -658,7 +664,7 @@ def test_the_reference_is_right(layout: str, tmp_path: Path) -> None:
     sizes = groups, vectors, length = 3, 11, 1030
     of = problem(layout=layout, sizes=sizes)
     source, entry = render_launch(KERNEL, launch, of, ARCHITECTURES[90], Configuration.of("", {}))
-    share = float(re.search(r"MEAN_SHARE = ([-+.e\d]+);", source)[1])  # type: ignore[index]
+    share = mean_share(of)
     kernel = HostKernel(source, entry, tmp_path)
     rng = np.random.default_rng(2)
     shape = (groups, vectors, length) if layout == "nml" else (vectors, groups, length)
@@ -666,7 +672,7 @@ def test_the_reference_is_right(layout: str, tmp_path: Path) -> None:
     y, magnitude = HostArray(groups * length, "float64", 8), HostArray(groups * length, "float32", 4)
     for memory in (x, w):
         memory.fill(rng.normal(size=memory.elements.size))
-    kernel(groups, 256, 0, Schedule(), x, w, y, magnitude, *map(np.int32, sizes))
+    kernel(groups, 256, 0, Schedule(), x, w, y, magnitude, *map(np.int32, sizes), np.float64(share))
     axis, wide = (1 if layout == "nml" else 0), x.numbers.reshape(shape).astype(np.float64)
     mean, size = wide.mean(axis=axis), np.abs(wide).mean(axis=axis)
     factors = w.numbers.reshape(length, length).astype(np.float64)
