@@ -74,10 +74,11 @@ def compiled(variant: VariantSpec, parameters: dict[str, Any], of: Problem, devi
     return results[0]
 
 
-def defaults(variant: VariantSpec, cc: int) -> dict[str, Any]:
+def defaults(variant: VariantSpec, cc: int, size: int = 4096) -> dict[str, Any]:
     # Without cp.async a tile waits in registers, for one step only: a third stage is refused.
-    two_stages = cc == 75 and variant.name.startswith("mma_sync")
-    return {**variant.defaults, **({"stages": 2} if two_stages else {})}
+    tensor_cores = variant.name.startswith("mma_sync")
+    stages = {"stages": 2} if cc == 75 and tensor_cores else {}
+    return {**variant.defaults, **stages, **({"vector_width": 1} if size == 1 and tensor_cores else {})}
 
 
 def ptx(source: str, cc: int) -> str:
@@ -134,7 +135,7 @@ def test_defaults_are_valid_everywhere(cc: int) -> None:
             for layout in [one for one in LAYOUTS if usable(variant, dtype, one, ARCHITECTURES[cc])]:
                 for size in (1, 4096):
                     of = problem(dtype, layout, size)
-                    assert not broken(variant, defaults(variant, cc), of, ARCHITECTURES[cc])
+                    assert not broken(variant, defaults(variant, cc, size), of, ARCHITECTURES[cc])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -14,6 +14,7 @@ from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
+from tuner.space.validity import invalid_reason
 
 GEMM = load_kernel("gemm")
 
@@ -38,31 +39,49 @@ def configuration(variant: str, of: Problem, cc: int, **parameters: Any) -> Conf
 SMALL = {"block_m": 32, "block_n": 64, "block_k": 32, "warps_m": 2, "warps_n": 1, "stages": 2}
 WIDE = {"block_m": 64, "block_n": 128, "block_k": 64, "warps_m": 1, "warps_n": 2, "stages": 3}
 FLAT = {"block_m": 16, "block_n": 32, "block_k": 64, "warps_m": 1, "warps_n": 2, "stages": 4}
+TALL = {"block_m": 256, "block_n": 32, "block_k": 32, "warps_m": 2, "warps_n": 1, "stages": 2}
+SQUARE = SMALL | {"block_m": 64}
+PAIRS, SINGLY = {"vector_width": 2}, {"vector_width": 1}
 CASES = [
     # Rows of whole chunks of 16 bytes: of A, B and C, or of all but C.
     ("mma_sync", "float16", "nn", 80, SMALL, [(40, 72, 104), (31, 64, 8), (1, 8, 136)]),
     ("mma_sync", "bfloat16", "nt", 80, SMALL, [(40, 72, 104), (33, 40, 32)]),
-    ("mma_sync", "float16", "nt", 89, SMALL, [(40, 66, 104), (33, 2, 32)]),
+    ("mma_sync", "float16", "nt", 89, SMALL, [(40, 66, 104), (33, 2, 32), (31, 65, 40)]),
     ("mma_sync", "float16", "nt", 86, FLAT, [(20, 67, 264), (2, 33, 64)]),
-    ("mma_sync", "float16", "nn", 75, SMALL | {"stages": 2}, [(40, 72, 104), (7, 8, 16)]),
+    ("mma_sync", "float16", "nn", 75, SMALL, [(40, 72, 104), (7, 8, 16)]),
     ("mma_sync", "float16", "nt", 75, FLAT | {"stages": 2}, [(17, 40, 200), (16, 32, 64)]),
     ("mma_sync", "float16", "nn", 90, WIDE, [(65, 136, 264), (2, 128, 72)]),
     ("mma_sync", "bfloat16", "nn", 120, FLAT, [(20, 40, 520), (15, 32, 128)]),
-    # Of pairs of elements, of single ones, and of both.
-    ("mma_sync", "float16", "nn", 80, SMALL, [(33, 68, 100), (31, 66, 70), (2, 2, 2)]),
-    ("mma_sync", "bfloat16", "nt", 80, WIDE, [(65, 130, 130), (3, 34, 66)]),
-    ("mma_sync", "float16", "nn", 89, SMALL, [(33, 67, 71), (3, 5, 7), (1, 1, 1)]),
-    ("mma_sync", "float16", "nt", 86, WIDE, [(65, 137, 265), (3, 129, 65)]),
-    ("mma_sync", "bfloat16", "nn", 80, FLAT, [(15, 32, 129), (3, 8, 5)]),
-    ("mma_sync", "bfloat16", "nn", 80, FLAT, [(15, 31, 128)]),
-    ("mma_sync", "float16", "nn", 75, SMALL | {"stages": 2}, [(31, 67, 71), (32, 65, 33)]),
-    ("mma_sync_padded", "float16", "nn", 80, SMALL, [(33, 67, 71)]),
-    ("mma_sync_padded", "bfloat16", "nn", 89, SMALL, [(40, 72, 100)]),
-    ("mma_sync_padded", "float16", "nn", 75, SMALL, [(40, 70, 104)]),
-    ("mma_sync_padded", "float16", "nt", 86, SMALL, [(35, 66, 67)]),
-    ("mma_sync_split_k", "float16", "nn", 80, SMALL | {"split_k": 3}, [(40, 72, 200), (8, 8, 8)]),
-    ("mma_sync_split_k", "float16", "nn", 86, SMALL | {"split_k": 3}, [(33, 67, 65)]),
+    ("mma_sync", "float16", "tn", 80, SMALL, [(40, 72, 103), (8, 64, 8), (136, 8, 1)]),
+    ("mma_sync", "bfloat16", "tn", 90, WIDE, [(72, 136, 263), (128, 8, 65)]),
+    ("mma_sync", "float16", "tn", 75, FLAT | {"stages": 2, "warps_n": 2}, [(24, 40, 201)]),
+    ("mma_sync", "float16", "tn", 86, TALL, [(264, 40, 100), (8, 72, 33)]),
+    ("mma_sync", "float16", "tt", 80, WIDE, [(72, 131, 264), (8, 7, 72)]),
+    ("mma_sync", "bfloat16", "tt", 120, FLAT, [(24, 37, 72), (16, 32, 128)]),
+    ("mma_sync", "float16", "tt", 75, SMALL, [(40, 66, 104)]),
+    # Of pairs of elements, or of single ones.
+    ("mma_sync", "float16", "nn", 80, SMALL | PAIRS, [(33, 68, 100), (31, 66, 70), (2, 2, 2)]),
+    ("mma_sync", "bfloat16", "nt", 80, WIDE | PAIRS, [(65, 130, 130), (3, 33, 66)]),
+    ("mma_sync", "float16", "nn", 75, SMALL | PAIRS, [(33, 68, 100)]),
+    ("mma_sync", "float16", "tn", 80, SMALL | PAIRS, [(34, 68, 101), (2, 2, 1)]),
+    ("mma_sync", "float16", "tt", 89, WIDE | PAIRS, [(66, 129, 130)]),
+    ("mma_sync", "float16", "nn", 89, SMALL | SINGLY, [(33, 67, 71), (3, 5, 7), (1, 1, 1), (40, 72, 104)]),
+    ("mma_sync", "float16", "nt", 86, WIDE | SINGLY, [(65, 137, 265), (3, 129, 65)]),
+    ("mma_sync", "bfloat16", "nn", 80, FLAT | SINGLY, [(15, 32, 129), (3, 8, 5), (15, 31, 128)]),
+    ("mma_sync", "float16", "nn", 75, SMALL | SINGLY, [(31, 67, 71), (32, 65, 33)]),
+    ("mma_sync", "float16", "tn", 80, FLAT | SINGLY, [(17, 31, 129), (1, 1, 1)]),
+    ("mma_sync", "bfloat16", "tt", 80, WIDE | SINGLY, [(63, 129, 67)]),
+    ("mma_sync_padded", "float16", "nn", 80, SQUARE, [(33, 67, 71), (40, 72, 100), (40, 70, 104)]),
+    ("mma_sync_padded", "bfloat16", "nn", 89, SQUARE, [(40, 72, 100)]),
+    ("mma_sync_padded", "float16", "nn", 75, SQUARE, [(40, 70, 104)]),
+    ("mma_sync_padded", "float16", "nt", 86, SQUARE, [(35, 66, 67)]),
+    ("mma_sync_padded", "float16", "tn", 80, SQUARE, [(33, 67, 40), (40, 66, 13), (35, 64, 7)]),
+    ("mma_sync_padded", "bfloat16", "tt", 80, SQUARE, [(33, 67, 41), (40, 66, 13), (35, 64, 8)]),
+    ("mma_sync_split_k", "float16", "nn", 80, SMALL | {"split_k": 3}, [(40, 72, 200), (8, 8, 72)]),
+    ("mma_sync_split_k", "float16", "nn", 86, SMALL | SINGLY | {"split_k": 3}, [(33, 67, 65)]),
     ("mma_sync_split_k", "float16", "nt", 75, SMALL | {"split_k": 2}, [(40, 72, 104)]),
+    ("mma_sync_split_k", "float16", "tn", 80, SMALL | {"split_k": 3}, [(40, 72, 199)]),
+    ("mma_sync_split_k", "bfloat16", "tt", 80, SMALL | PAIRS | {"split_k": 2}, [(42, 71, 102)]),
 ]  # fmt: skip
 
 
@@ -76,21 +95,18 @@ def test_right_on_the_host(
     chosen = configuration(variant, of, cc, **parameters)
     host = HostConfiguration(GEMM, of, ARCHITECTURES[cc], chosen, tmp_path)
     for seed, (m, n, k) in enumerate(sizes):
-        if variant == "mma_sync":  # of sizes, the code knows only how rows can be read
-            assert render(GEMM, problem(dtype, layout, m, n, k), ARCHITECTURES[cc], chosen) == render(
-                GEMM, of, ARCHITECTURES[cc], chosen
-            )
+        assert not invalid_reason(GEMM, problem(dtype, layout, m, n, k), ARCHITECTURES[cc], chosen)
         rng = np.random.default_rng(seed)
         numbers = {"a": rng.standard_normal((m, k)), "b": rng.standard_normal((k, n))}
         memory = {name: HostArray(x.size, dtype, 16) for name, x in numbers.items()}
-        memory["a"].fill(numbers["a"].ravel())
-        memory["b"].fill((numbers["b"].T if layout == "nt" else numbers["b"]).ravel())
+        for name, transposed in zip(numbers, layout, strict=True):
+            memory[name].fill((numbers[name].T if transposed == "t" else numbers[name]).ravel())
         memory["c"] = HostArray(m * n, dtype, 16)
         size = {"m": m, "n": n, "k": k}
         host.run(size, {**memory, **host.scratch(size)}, Schedule(seed))
-        a = memory["a"].numbers.reshape(m, k).astype(np.float64)
-        b = memory["b"].numbers.astype(np.float64)
-        b = b.reshape(n, k).T if layout == "nt" else b.reshape(k, n)
+        a, b = (memory[name].numbers.astype(np.float64) for name in "ab")
+        a = a.reshape(k, m).T if layout[0] == "t" else a.reshape(m, k)
+        b = b.reshape(n, k).T if layout[1] == "t" else b.reshape(k, n)
         rounding = 2.0**-8 if dtype == "bfloat16" else 2.0**-11
         bound = rounding * np.abs(a @ b) + 2.0**-23 * k * (np.abs(a) @ np.abs(b)) + 1e-6
         off = np.abs(memory["c"].numbers.reshape(m, n) - a @ b)
@@ -123,7 +139,7 @@ def test_no_spills_at_the_tiles_that_count(cc: int) -> None:
     tiles = FEWER if cc < 80 else TILES + (LARGER if cc == 80 else [])
     for number, tile in enumerate(tiles):
         names = ("block_m", "block_n", "block_k", "stages", "warps_m", "warps_n")
-        of = problem(dtypes[number % len(dtypes)], ("nn", "nt")[number // 2 % 2])
+        of = problem(dtypes[number % len(dtypes)], ("nn", "nt", "tn", "tt")[number // 2 % 4])
         chosen = configuration("mma_sync", of, cc, **dict(zip(names, tile, strict=True)))
         ((source, entry),) = render(GEMM, of, device, chosen)
         resources = compile_source(source, entry, device.arch).resources

@@ -1,0 +1,107 @@
+"""Sizes are launch arguments of every built-in kernel: one cubin of a configuration serves all sizes that it allows."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.render import render, render_launch
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.space.validity import invalid_reason
+
+HOPPER = ARCHITECTURES[90]
+DRAWS = 400
+PER_SIZE = 3
+"""Configurations that are drawn at each size, and rendered at all others that they are valid for."""
+LENGTHS = (1, 6, 35, 64, 136, 1023, 4096, 32768, 98310)
+SIZES: dict[str, list[tuple[int, ...]]] = {
+    "gemm": [
+        *[(1, 1, 1), (1, 4096, 4096), (1, 4088, 1000), (5, 4096, 4096), (8, 136, 1032), (7, 4097, 4095), (8, 6, 70)],
+        *[(33, 66, 70), (100, 1048, 4104), (127, 129, 131), (128, 256, 8192), (257, 262, 74), (512, 512, 65536)],
+        *[(1000, 1001, 1002), (1024, 1024, 1024), (4096, 4096, 4096), (4095, 4097, 4093), (4095, 4096, 4090)],
+        *[(8192, 8192, 8192), (2304, 768, 6144), (12288, 1024, 12296), (9001, 4160, 4168)],
+    ],
+    "mean_matvec": [
+        *[(1, 1, 1), (3, 5, 7), (17, 40, 33), (64, 64, 100), (130, 17, 260), (1, 4097, 36), (256, 64, 256)],
+        *[(1024, 1024, 1024), (8, 65536, 1024), (512, 512, 512), (300, 40, 1028), (1000, 1000, 2052)],
+    ],
+}  # fmt: skip
+"""Odd ones, even ones, and multiples of vectors; of all others LENGTHS."""
+VARIANTS = [(name, variant) for name in builtin_kernels() for variant in load_kernel(name).variants]
+
+
+def problems(kernel: KernelSpec, dtype: str, options: tuple[Value, ...]) -> list[Problem]:
+    sizes = SIZES.get(kernel.name, list(itertools.product(LENGTHS, repeat=len(kernel.sizes))))
+    chosen = dict(zip(kernel.options, options, strict=True))
+    return [kernel.problem(dict(zip(kernel.sizes, size, strict=True)), {"": dtype}, chosen) for size in sizes]
+
+
+def kinds(kernel: KernelSpec) -> Iterator[list[Problem]]:
+    """Yield problems of all sizes, in each dtype and each choice of the options."""
+    for dtype in kernel.dtypes[next(iter(kernel.dtypes))]:
+        for options in itertools.product(*kernel.options.values()):
+            yield problems(kernel, dtype, options)
+
+
+def drawn(
+    kernel: KernelSpec, variant: str, of: Problem, gpu: Gpu, rng: random.Random
+) -> Iterator[Configuration]:
+    """Yield a few configurations that are valid for a problem."""
+    spec, found = kernel.variants[variant], 0
+    names = kernel.environment(of, gpu)
+    if spec.requires is not None and not spec.requires.evaluate(names):
+        return
+    for _ in range(DRAWS):
+        values = {name: rng.choice(parameter.values) for name, parameter in spec.parameters.items()}
+        if all(condition.holds({**names, **values}) for _, condition in spec.constraints_before):
+            found += 1
+            yield Configuration.of(variant, values)
+        if found == PER_SIZE:
+            return
+
+
+def rendered(
+    kernel: KernelSpec, of: Problem, gpu: Gpu, configuration: Configuration
+) -> dict[tuple[str, str], str]:
+    """Return the source of each launch that the problem needs, by template and entry."""
+    launches = kernel.launches(of, gpu, configuration)
+    sources = render(kernel, of, gpu, configuration)
+    return {
+        (launch.template.name, entry): source
+        for launch, (source, entry) in zip(launches, sources, strict=True)
+    }
+
+
+@pytest.mark.parametrize(("name", "variant"), VARIANTS)
+def test_a_configuration_has_one_source_for_all_sizes(name: str, variant: str) -> None:
+    kernel, rng, compared = load_kernel(name), random.Random(f"{name} {variant}"), 0
+    for group in kinds(kernel):
+        for of in group:
+            for configuration in drawn(kernel, variant, of, HOPPER, rng):
+                own = rendered(kernel, of, HOPPER, configuration)
+                for other in rng.sample(group, min(len(group), 6)):
+                    if other is of or invalid_reason(kernel, other, HOPPER, configuration):
+                        continue
+                    there = rendered(kernel, other, HOPPER, configuration)
+                    shared = own.keys() & there.keys()
+                    assert {key: own[key] for key in shared} == {key: there[key] for key in shared}, (
+                        f"{configuration} for {of} and {other}"
+                    )
+                    compared += 1
+    assert compared >= 10
+
+
+@pytest.mark.parametrize("name", builtin_kernels())
+def test_a_reference_has_one_source_for_all_sizes(name: str) -> None:
+    kernel = load_kernel(name)
+    launch = kernel.reference.cuda
+    assert launch is not None
+    for group in kinds(kernel):
+        none = Configuration.of("reference", {})
+        assert len({render_launch(kernel, launch, of, HOPPER, none) for of in group}) == 1, group[0]
