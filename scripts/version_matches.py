@@ -65,13 +65,12 @@ def translated(kernel: KernelSpec, variant: str, parameters: Mapping[str, Value]
 
 
 def loaded_from(checkout: Path, folder: Path) -> KernelSpec:
-    """Return a checkout's gemm, from a copy in ``folder`` in which all its templates lie beside its file.
+    """Return a checkout's gemm, from a copy in ``folder`` in which all templates lie beside its file.
 
     A template is looked up beside the kernel's file first, and so is what it includes: nothing comes from this package.
     """
-    shutil.copytree(checkout / "templates", folder, dirs_exist_ok=True)
-    for file in (checkout / "search_spaces").glob("gemm*"):
-        shutil.copy(file, folder)
+    for part in ("templates", "search_spaces"):
+        shutil.copytree(checkout / part, folder, dirs_exist_ok=True)
     return load_kernel(str(folder / "gemm.toml"))
 
 
