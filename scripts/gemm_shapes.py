@@ -247,7 +247,9 @@ class Study:
     def _sanitized(self, problem: Problem, tool: str) -> str:
         words = ["sanitize", "gemm", "--winners", *problem.kind[2:], "--tool", tool]
         words += ["--edges", str(self._given.edges), "--no-self-check"]
-        text, seconds = tune(*words, "--db", str(self._notes.winners))
+        logs = self._notes.folder / "sanitizer" / f"{problem.dtype}-{problem.layout}-{tool}"
+        shutil.rmtree(logs, ignore_errors=True)  # of a call that was stopped
+        text, seconds = tune(*words, "--output", str(logs), "--db", str(self._notes.winners))
         return f"$ tune {' '.join(words)}\n{text}[{seconds:.0f} s]\n"
 
 

@@ -565,6 +565,7 @@ def test_tools_are_run_once_for_a_dtype_and_layout(tmp_path: Path, command: Comm
     calls = [words for words in command.calls if words[0] == "sanitize"]
     assert len(calls) == 6
     assert {words[words.index("--option") + 1] for words in calls} == {"layout=nn", "layout=tn"}
+    assert len({words[words.index("--output") + 1] for words in calls}) == 6  # they run at the same time
     shape_tables.report(notes, tmp_path)
     assert (tmp_path / "gemm-sanitize.txt").read_text().count(": clean") == 6
 
