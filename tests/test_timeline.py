@@ -32,31 +32,34 @@ def source_of(variant: str, sizes: dict[str, int], **values: Value) -> tuple[str
 
 
 @pytest.mark.parametrize("consumers", [1, 2])
-def test_marks_are_in_the_order_of_the_kernel_and_compile(consumers: int) -> None:
+def test_marks_become_code_that_compiles(consumers: int) -> None:
     source, entry = source_of("wgmma_split_k", {"m": 512, "n": 512, "k": 65536}, **DEEP, consumers=consumers)
     marked, names = timeline.with_marks(source, 128)
-    ends = ["sums written", "others' sums there", "end"]
-    rows = ["products of the first rows over"] if consumers == 1 else []
-    assert names == ["begin", "first load", "first bytes", *rows, "products over", *ends]
-    assert "// mark" not in marked
-    assert marked.count("if (step == 0) mark(2);") == (
-        2 if consumers == 1 else 1
-    )  # the last step stands apart
+    assert {"begin", "end"} < set(names) and "// mark" not in marked
+    assert all(f"mark({slot});" in marked for slot in range(len(names)))
     plain, timed = (compile_source(text, entry, HOPPER.arch) for text in (source, marked))
     assert plain.resources.spill_bytes == timed.resources.spill_bytes == 0
     for compiled in (plain, timed):
         assert not re.search(r"C75\d\d", compiled.log)  # matrix instructions that wait for each other
 
 
-def test_few_rows_have_marks_too() -> None:
-    marked, names = timeline.with_marks(source_of("wgmma_skinny_m", {"m": 16, "n": 8192, "k": 8192})[0], 128)
-    assert names == ["begin", "first load", "first bytes", "products over", "end"]
-    assert marked.count("mark(0);") == 1
+def test_skinny_products_have_marks_too() -> None:
+    source, entry = source_of("wgmma_skinny_m", {"m": 16, "n": 8192, "k": 8192})
+    marked, names = timeline.with_marks(source, 128)
+    assert {"begin", "end"} < set(names)
+    assert compile_source(marked, entry, HOPPER.arch).resources.spill_bytes == 0
 
 
 def test_a_kernel_without_marks_is_refused() -> None:
-    with pytest.raises(SystemExit, match="2 to 30 marks"):
+    with pytest.raises(SystemExit, match="marks"):
         timeline.with_marks(source_of("naive", {"m": 64, "n": 64, "k": 64})[0], 4)
+
+
+def test_the_table_is_in_the_order_of_time_without_marks_that_no_block_came_by() -> None:
+    times = np.array([[5.0, 0.0, np.nan, 1.0], [6.0, 0.1, np.nan, 1.1], [9.0, 0.2, np.nan, 1.2]])
+    _, data = timeline.table(["end", "begin", "never", "bytes"], [(12.0, times, 1.7)] * 3)
+    assert list(data["marks"]) == ["begin", "bytes", "end"]
+    assert data["marks"]["bytes"] == [1.0, 1.1, 1.2]
 
 
 def test_the_table_has_the_first_block_the_median_and_the_last() -> None:

@@ -6,10 +6,10 @@
 A template marks positions by comments, ``// mark: NAME``, or ``// mark: NAME if (CONDITION)``, which cost nothing. This
 script turns them into code that notes the SM's clock, in the first thread of the block and in the first of its last
 warp, whichever comes by last. It compiles that, checks the output, and runs it as the tuner times: rested, with nothing
-of its data in the L2.
+of its data in the L2. Marks that no block comes by are left out.
 
-Times are from the begin of the first block. Cycles are made into time with the clock that the SM had between the
-block's first mark and its last, by the GPU's own timer.
+Times are from the first block's mark ``begin``. Cycles are made into time with the clock that the SM had between the
+block's marks ``begin`` and ``end``, by the GPU's own timer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __device__ __forceinline__ void mark(int slot) {{
     long long* mine = marks + blockIdx.x * {slots};
     long long now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    if (slot == 0) mine[0] = now;
+    if (slot == {first}) mine[0] = now;
     if (slot == {last}) mine[1] = now;
     mine[2 + slot] = clock64();
 }}
@@ -58,20 +58,17 @@ Times = npt.NDArray[np.float64]
 
 
 def with_marks(source: str, blocks: int) -> tuple[str, list[str]]:
-    """Turn the marks in a source's kernel into code; gives their names, too."""
-    before, kernel = source.split('extern "C" __global__', 1)
-    names = list(dict.fromkeys(name for _, name, _ in MARK.findall(kernel)))
-    if len(names) < 2 or len(names) > SLOTS - 2:
-        raise SystemExit(
-            f"error: a template with 2 to {SLOTS - 2} marks is needed; this one has {len(names)}"
-        )
+    """Return a source with its marks turned into code, and their names."""
+    names = list(dict.fromkeys(name for _, name, _ in MARK.findall(source)))
+    if not {"begin", "end"} <= set(names) or len(names) > SLOTS - 2:
+        raise SystemExit(f"error: a template with marks `begin`, `end` and up to {SLOTS - 4} more is needed")
 
     def code(mark: re.Match[str]) -> str:
         indent, name, condition = mark.groups()
         return f"{indent}{f'if ({condition}) ' if condition else ''}mark({names.index(name)});"
 
-    text = CODE.format(blocks=blocks, slots=SLOTS, last=len(names) - 1)
-    return before + text + 'extern "C" __global__' + MARK.sub(code, kernel), names
+    first, last = names.index("begin"), names.index("end")
+    return CODE.format(blocks=blocks, slots=SLOTS, first=first, last=last) + MARK.sub(code, source), names
 
 
 def sample(
@@ -81,7 +78,7 @@ def sample(
 
     Returns:
         The launch's time between two events, in microseconds; when each block came by each mark, in microseconds,
-        one row a block; the median of the SMs' clocks, in GHz.
+        one row a block, NaN at marks that no block came by; the median of the SMs' clocks, in GHz.
     """
     graph = SampleGraph(session.data, session.stamps, loaded, 1, Mode.COLD, 1)
     try:
@@ -91,12 +88,15 @@ def sample(
     address, _ = check(cu.cuModuleGetGlobal(loaded.modules[0], b"marks"))
     read = np.empty((blocks, SLOTS), np.int64)
     check(cu.cuMemcpyDtoH(read.ctypes.data, int(address), read.nbytes))
-    clocks = read[:, 2 : 2 + len(names)]
-    if missed := [name for name, column in zip(names, clocks.T, strict=True) if not column.all()]:
-        raise SystemExit(f"error: some blocks never came by the mark {missed[0]!r}")
-    ghz = (clocks[:, -1] - clocks[:, 0]) / (read[:, 1] - read[:, 0])
-    begin = (read[:, :1] - read[:, 0].min()) / 1e3
-    return time_ns / 1e3, begin + (clocks - clocks[:, :1]) / ghz[:, None] / 1e3, float(np.median(ghz))
+    clocks = read[:, 2 : 2 + len(names)].astype(np.float64)
+    for name, column in zip(names, clocks.T, strict=True):
+        if not column.all() and (column.any() or name in ("begin", "end")):
+            raise SystemExit(f"error: some blocks never came by the mark {name!r}")
+    clocks[clocks == 0] = np.nan
+    begin, end = (clocks[:, [names.index(name)]] for name in ("begin", "end"))
+    ghz = (end - begin) / (read[:, 1:2] - read[:, :1])
+    began = (read[:, :1] - read[:, 0].min()) / 1e3
+    return time_ns / 1e3, began + (clocks - begin) / ghz / 1e3, float(np.median(ghz))
 
 
 def table(names: Sequence[str], samples: Sequence[tuple[float, Times, float]]) -> tuple[str, dict[str, Any]]:
@@ -106,6 +106,8 @@ def table(names: Sequence[str], samples: Sequence[tuple[float, Times, float]]) -
     marks = np.median(
         [[times.min(axis=0), np.median(times, axis=0), times.max(axis=0)] for _, times, _ in samples], axis=0
     )
+    passed = sorted((i for i in range(len(names)) if not np.isnan(marks[1, i])), key=lambda i: marks[1, i])
+    names, marks = [names[i] for i in passed], marks[:, passed]
     width = max(map(len, names))
     lines = [
         f"{time_us:.2f} us between the events, SMs at {ghz:.3f} GHz; medians of {len(samples)} launches, us"

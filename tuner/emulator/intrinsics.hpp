@@ -165,7 +165,9 @@ inline float __int2float_rn(int x) { return static_cast<float>(x); }
 
 // -- memory
 
-inline unsigned int __cvta_generic_to_shared(const void*) { return 0; }
+inline unsigned int __cvta_generic_to_shared(const void* shared) {  // the low half of the CPU's address
+    return static_cast<unsigned int>(reinterpret_cast<std::size_t>(shared));
+}
 inline unsigned long long __cvta_generic_to_global(const void*) { return 0; }
 #define EMULATOR_LOAD(name)   \
     template <typename T>     \
