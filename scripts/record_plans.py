@@ -195,7 +195,7 @@ GEMM = [
             "block_n": (128, 256),
             "block_k": (8,),
             "thread_m": (8, 16),
-            "thread_n": (8, 16),
+            "thread_n": (8,),
             "lanes_m": (4,),
             "vector_width": (4,),
             "opposed": (True,),
