@@ -91,7 +91,7 @@ def test_stop_does_not_depend_on_the_order_of_the_answers(database: Database, ke
 
 def test_a_quieter_device_is_stopped_later(database: Database, kernel: KernelSpec) -> None:
     class Quiet(StubDevice):
-        def noise_floor(self, time_ns: float) -> float:
+        def noise_floor(self, time_ns: float, mode: object = None) -> float:
             return 1e-6
 
     assert len(early(kernel, database, Quiet(answer=smooth)).state.trials) > len(
