@@ -26,7 +26,10 @@ SMALL = {"block_m": 32, "block_n": 64, "thread_m": 4, "thread_n": 8, "block_k": 
 CASES = {
     "register_tiled-float32-nn": ("register_tiled", SMALL),
     "register_tiled-float32-nt": ("register_tiled", {**SMALL, "prefetch": False, "group_m": 8}),
-    "register_tiled-float32-nn-elements": ("register_tiled", {**SMALL, "vector_width": 1, "opposed": False}),
+    "register_tiled-float32-nn-elements": (
+        "register_tiled",
+        {**SMALL, "vector_width": 1, "separate_banks": False},
+    ),
     "register_tiled-float32-nn-tall": (
         "register_tiled",
         {**SMALL, "block_m": 64, "block_n": 32, "thread_m": 8, "thread_n": 4, "lanes_m": 8, "padding": 0},
@@ -36,6 +39,22 @@ CASES = {
         {**SMALL, "block_k": 16, "vector_width": 8, "double_buffer": False, "prefetch": False},
     ),
     "register_tiled-float16-nt": ("register_tiled", {**SMALL, "block_k": 16, "vector_width": 8}),
+    "register_tiled-float32-tn": ("register_tiled", SMALL),
+    "register_tiled-float32-tt": ("register_tiled", {**SMALL, "double_buffer": False, "prefetch": False}),
+    "register_tiled-float16-tn": (
+        "register_tiled",
+        {
+            **SMALL,
+            "block_m": 64,
+            "block_n": 32,
+            "thread_m": 8,
+            "thread_n": 4,
+            "vector_width": 4,
+            "padding": 0,
+        },
+    ),
+    "register_tiled-bfloat16-tt": ("register_tiled", {**SMALL, "block_k": 16, "vector_width": 8}),
+    "split_k-float32-tt": ("split_k", {**SMALL, "split_k": 2, "vector_width": 1}),
     "split_k-float32-nn": ("split_k", {**SMALL, "split_k": 3, "vector_width": 2}),
 }
 SIZES = ((1, 1, 1), (33, 67, 8), (40, 72, 24), (35, 61, 19), (64, 128, 48), (70, 4, 17))
@@ -73,8 +92,8 @@ def worst(
                 memory[buffer.name].fill(rng.normal(size=buffer.count))
         host.run(of.sizes, memory, Schedule(seed=number, resident=3, shuffled=True))
         a, b, c = (memory[name].numbers.astype(np.float64) for name in "abc")
-        a = a.reshape(m, k)
-        b = b.reshape(k, n) if layout == "nn" else b.reshape(n, k).T
+        a = a.reshape(m, k) if layout[0] == "n" else a.reshape(k, m).T
+        b = b.reshape(k, n) if layout[1] == "n" else b.reshape(n, k).T
         unit = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
         allowed = (k + 4) * 2.0**-24 * (abs(a) @ abs(b)) + unit * abs(a @ b) + 2.0**-24
         errors = abs(c.reshape(m, n) - a @ b) / allowed
@@ -93,10 +112,10 @@ def test_products_at_edge_case_sizes(case: str, tmp_path: Path) -> None:
     ("right", "wrong"),
     [
         (
-            "            __syncthreads();\n            {\n                constexpr int kk = -1;",
-            "{ constexpr int kk = -1;",
+            "                    __syncthreads();\n                    multiply_ahead(-1,",
+            "                    multiply_ahead(-1,",
         ),
-        ("b_target += turn;\n", ""),
+        ("b_target += to_other_buffer;\n", ""),
         ("min(row(i), last_row)", "row(i)"),
         ("const int depth = aligned ? left % BLOCK_K : min(left, BLOCK_K);", "const int depth = BLOCK_K;"),
     ],
@@ -156,7 +175,7 @@ WIDE = {"block_n": 256, "thread_m": 16}
 
 
 def test_sums_lie_in_other_banks_than_their_factors() -> None:
-    left, turned = (same_bank(cubin({**WIDE, "opposed": opposed})) for opposed in (False, True))
+    left, turned = (same_bank(cubin({**WIDE, "separate_banks": apart})) for apart in (False, True))
     assert turned < 0.2 < 0.6 < left
 
 
