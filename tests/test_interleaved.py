@@ -54,6 +54,9 @@ class Timer:
         memory.run(graph.timed)
         return Samples([1000.0] * graph.samples)
 
+    def measure_gap(self, memory: Memory, stamps: Any, mode: Mode) -> float:
+        return 500.0
+
 
 def session_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> ProblemSession:
     def run_once(data: Memory, timed: Kernel) -> float:
@@ -110,3 +113,26 @@ def test_a_call_that_warms_the_caches_updates_in_place_too(monkeypatch: pytest.M
         kernel: Any = Kernel()
         memory.updates = 2 if mode is Mode.WARM else 1
         assert session.check_after(kernel, 1).passed
+
+
+def test_a_race_in_another_mode_verifies_what_its_own_calls_have_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Warm calls use the first copy of the tensors, however many there are for the mode of the search."""
+    memory = Memory("output")
+    memory.copies, memory.updates = 4, 1
+    checked: list[int] = []
+
+    def check(copy: int) -> Verification:
+        checked.append(copy)
+        return Verification(True)
+
+    memory.check = check  # type: ignore[method-assign]
+    rotating = session_with(memory, Mode.ROTATING, monkeypatch)
+    warm = rotating.in_mode(Mode.WARM, Batch(8, 1))
+    kernel: Any = Kernel()
+    assert rotating.check_after(kernel, 8).passed and checked == [0, 3]
+    checked.clear()
+    assert warm.check_after(kernel, 8).passed and checked == [0]
+    assert (warm.conditions.mode, warm.gap_ns, warm.batch.calls) == (Mode.WARM, 500.0, 8)
+    assert rotating.conditions.mode is Mode.ROTATING
