@@ -13,10 +13,10 @@ using Barrier = unsigned long long;
 
 namespace hopper {
 
-// What a test's map holds: a matrix of bfloat16, and the boxes that it is copied in.
+// What a test's map holds: a matrix of bfloat16, the boxes that it is copied in, and whether they are swizzled.
 struct Map {
-    const unsigned short* elements;
-    long long rows, columns, box_rows, box_columns;
+    unsigned short* elements;
+    long long rows, columns, box_rows, box_columns, swizzle;
 };
 
 struct Count {
@@ -29,6 +29,7 @@ struct Count {
 inline std::map<const void*, Count> barriers;
 inline std::map<unsigned int, unsigned char*> memories;  // shared memory, by block
 inline std::map<unsigned int, unsigned int> arrived;     // threads, by cluster
+inline std::map<std::pair<unsigned int, int>, std::pair<int, int>> named;  // by block and number: how often it opened, and arrivals
 inline unsigned int word = 0;
 
 [[noreturn]] inline void fail(const char* what) {
@@ -80,20 +81,38 @@ inline void count(const void* barrier, unsigned int arrivals, long long bytes) {
     happens();
 }
 
+// Calls `each(address in shared memory, element of the matrix or null)` for all elements of a box.
+template <typename Each>
+void for_box(unsigned int shared, const TensorMap* map, int x, int y, Each each) {
+    const Map& of = *reinterpret_cast<const Map*>(map);
+    if (of.swizzle && shared % 1024) fail("a box begins where the swizzle does not");
+    for (int row = 0; row < of.box_rows; ++row) {
+        for (int column = 0; column < of.box_columns; ++column) {
+            const bool inside = x + column < of.columns && y + row < of.rows;
+            const unsigned int address = shared + (row * of.box_columns + column) * 2;
+            each(of.swizzle ? swizzled(address) : address, inside ? of.elements + (y + row) * of.columns + x + column : nullptr);
+        }
+    }
+}
+
 inline void copy_box(unsigned int shared, const TensorMap* map, int x, int y, const Barrier* barrier, unsigned int of_cluster) {
-    const Map& from = *reinterpret_cast<const Map*>(map);
-    if (shared % 1024) fail("a box begins where the swizzle does not");
+    const Map& of = *reinterpret_cast<const Map*>(map);
     unsigned char* base = mine();
     const unsigned int distance = static_cast<unsigned int>(reinterpret_cast<std::size_t>(in_block(base, of_cluster)) -
                                                             reinterpret_cast<std::size_t>(base));
-    for (int row = 0; row < from.box_rows; ++row) {
-        for (int column = 0; column < from.box_columns; ++column) {
-            const bool inside = x + column < from.columns && y + row < from.rows;
-            const unsigned int to = swizzled(shared + row * 128 + column * 2);
-            *reinterpret_cast<unsigned short*>(at(to + distance, 2)) = inside ? from.elements[(y + row) * from.columns + x + column] : 0;
-        }
-    }
-    count(in_block(barrier, of_cluster), 0, -from.box_rows * from.box_columns * 2);
+    for_box(shared, map, x, y, [&](unsigned int address, const unsigned short* element) {
+        *reinterpret_cast<unsigned short*>(at(address + distance, 2)) = element ? *element : 0;
+    });
+    count(in_block(barrier, of_cluster), 0, -of.box_rows * of.box_columns * 2);
+}
+
+// Threads at one of a block's named barriers.
+inline void meet(int number, int threads, bool stays) {
+    const auto key = std::make_pair(blockIdx.x, number);
+    const int before = named[key].first;
+    if (++named[key].second == threads) named[key] = {before + 1, 0};
+    happens();
+    if (stays) wait([=] { return named[key].first != before; });
 }
 
 // A row (or column) of a tile that a descriptor names, `mn` from its first: 16 elements along k.
@@ -133,7 +152,8 @@ inline void arrive_at(Barrier* barrier, unsigned int block) { hopper::count(hopp
 inline void wait_barrier(Barrier* barrier, unsigned int parity) {
     hopper::wait([=] { return hopper::barriers.at(barrier).phase != (parity & 1); });
 }
-inline void named_barrier_sync(int barrier, int threads) { emulator::sync_group(barrier, threads); }
+inline void named_barrier_sync(int barrier, int threads) { hopper::meet(barrier, threads, true); }
+inline void named_barrier_arrive(int barrier, int threads) { hopper::meet(barrier, threads, false); }
 
 // -- the tensor memory accelerator
 
@@ -147,6 +167,13 @@ inline void multicast_box(unsigned int shared, const TensorMap* map, int x, int 
         if (blocks >> block & 1) hopper::copy_box(shared, map, x, y, barrier, block);
     }
 }
+inline void store_box(const TensorMap* map, int x, int y, unsigned int shared) {
+    hopper::for_box(shared, map, x, y, [](unsigned int address, unsigned short* element) {
+        if (element) *element = *reinterpret_cast<const unsigned short*>(hopper::at(address, 2));
+    });
+}
+inline void fetch_box(const TensorMap*, int, int) {}
+inline unsigned long long keep_last_out() { return 0; }
 
 // -- clusters
 
@@ -160,6 +187,10 @@ inline void cluster_arrive_relaxed() {
 }
 inline void cluster_wait() {
     hopper::wait([] { return hopper::arrived[blockIdx.x / hopper::CLUSTER] == hopper::CLUSTER * blockDim.x; });
+}
+inline void cluster_sync_relaxed() {
+    cluster_arrive_relaxed();
+    cluster_wait();
 }
 inline void send(const float* numbers, unsigned int there, unsigned int barrier_there) {
     std::memcpy(hopper::at(there, 16), numbers, 16);
@@ -191,28 +222,43 @@ void wgmma(float (&d)[COUNT], unsigned long long m_tile, unsigned long long n_ti
 }
 inline void warpgroup_arrive() {}
 inline void warpgroup_commit() {}
+// An instruction is the whole warpgroup's: none of its threads is behind it before all are.
 template <int PENDING>
-void warpgroup_wait() {}
+void warpgroup_wait() {
+    hopper::meet(16 + threadIdx.x / 128, 128, true);
+}
 inline unsigned int transpose_8x8(unsigned int pair) {
     const int row = threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
     const unsigned int first = __shfl_sync(~0u, pair, column * 4 + row / 2), second = __shfl_sync(~0u, pair, column * 4 + 4 + row / 2);
     return (first >> row % 2 * 16 & 0xffff) | (second >> row % 2 * 16) << 16;
 }
 
-// -- what the kernels' headers have, and these kernels do not call
-
-inline unsigned long long keep_last_out() { return 0; }
-inline void fetch_box(const TensorMap*, int, int) {}
-inline void store_box(const TensorMap*, int, int, unsigned int) {}
-inline void cluster_sync_relaxed() {}
-inline void store_matrices(unsigned int, unsigned int, unsigned int, unsigned int, unsigned int) {}
-inline void store_transposed_matrices(unsigned int, unsigned int, unsigned int, unsigned int, unsigned int) {}
-inline uint4 read_shared_vector(unsigned int) { return {}; }
-inline unsigned int read_shared_pair(unsigned int) { return 0; }
 template <int COUNT>
 void warpgroup_reg_dealloc() {}
 template <int COUNT>
 void warpgroup_reg_alloc() {}
-inline void named_barrier_arrive(int, int) {}
+
+// -- shared memory
+
+inline void store_matrices(unsigned int row, unsigned int a, unsigned int b, unsigned int c, unsigned int d) {
+    const unsigned int pairs[4] = {a, b, c, d};
+    for (int matrix = 0; matrix < 4; ++matrix) {
+        const unsigned int to = __shfl_sync(~0u, row, matrix * 8 + threadIdx.x % 32 / 4) + threadIdx.x % 4 * 4;
+        std::memcpy(hopper::at(to, 4), &pairs[matrix], 4);
+    }
+}
+inline void store_transposed_matrices(unsigned int row, unsigned int a, unsigned int b, unsigned int c, unsigned int d) {
+    store_matrices(row, transpose_8x8(a), transpose_8x8(b), transpose_8x8(c), transpose_8x8(d));
+}
+inline uint4 read_shared_vector(unsigned int shared) {
+    uint4 vector;
+    std::memcpy(&vector, hopper::at(shared, 16), 16);
+    return vector;
+}
+inline unsigned int read_shared_pair(unsigned int shared) {
+    unsigned int pair;
+    std::memcpy(&pair, hopper::at(shared, 4), 4);
+    return pair;
+}
 
 }  // namespace ptx

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-import re
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.sources import between, definition, rendered
+from tests.sources import pieces
+from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
@@ -19,72 +20,41 @@ from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
-BOX = re.compile(
-    r"for \(int slab = 0; slab < (\d+); \+\+slab\) \{\s*"
-    r"(load_box|multicast_box)\((.*?), &map_([ab]), (.*?), (.*?), ready(?:, (.*?))?\);"
-)
-SAMPLES = 25
+SAMPLES = 2
+ROW, COLUMN, K = 5120, 7168, 100_032
+"""Where a stage's tiles begin: in no matrix, nothing is copied."""
+KERNEL = """
+struct TensorMap { int which; };
+using Barrier = unsigned long long;
+constexpr int BLOCK_M = {{ block_m }}, BLOCK_N = {{ block_n }}, BLOCK_K = {{ block_k }};
+constexpr int CLUSTER_M = {{ cluster_m | default(1) }}, CLUSTER_N = {{ cluster_n }};
+constexpr bool A_K_MAJOR = {{ (layout[0] == "n") | lower }}, B_K_MAJOR = {{ (layout[1] == "t") | lower }}, SWAP_AB = @SWAP_AB@;
+static int *list, found;
+static void note(unsigned int shared, const TensorMap* map, int x, int y, int blocks) {
+    const int box[5] = {static_cast<int>(shared), map->which, x, y, blocks};
+    std::memcpy(list + 5 * found++, box, sizeof(box));
+}
+static void load_box(unsigned int shared, const TensorMap* map, int x, int y, Barrier*, unsigned long long = 0) { note(shared, map, x, y, 0); }
+static void multicast_box(unsigned int shared, const TensorMap* map, int x, int y, Barrier*, unsigned short blocks, unsigned long long = 0) {
+    note(shared, map, x, y, blocks);
+}
+static void fetch_box(const TensorMap* map, int x, int y) { note(0, map, x, y, 0); }
+static void expect_bytes(Barrier* expected, unsigned int bytes) { *expected += bytes; }
+static unsigned long long keep_last_out() { return 0; }
+static unsigned long long keep_first_out() { return 0; }
+{% include "sm90/tma_load.cuh.j2" %}
+extern "C" __global__ void boxes(int* out, Barrier* expected, int m, int n, int first, int alone) {
+    const TensorMap a{0}, b{1};
+    list = out + 1;
+    found = 0;
+    if (alone) load_stage<true>(0, expected, &a, &b, @ROW@, @COLUMN@, @K@, ClusterRank{m, n, first});
+    else load_stage<false>(0, expected, &a, &b, @ROW@, @COLUMN@, @K@, ClusterRank{m, n, first});
+    out[0] = found;
+}
+"""  # noqa: E501
 
-Row = tuple[str, int, int]
-"""128 bytes of a matrix: its name, column and row."""
-
-
-def value_of(text: str, names: dict[str, int]) -> int:
-    """Evaluate an expression of the template as C does."""
-    return int(eval(text.replace("/", "//"), {}, names))  # noqa: S307 - our own source
-
-
-def constants(source: str) -> dict[str, int]:
-    """Evaluate the template's own constants."""
-    found: dict[str, int] = {}
-    lines = re.findall(r"^\s*constexpr int ([^\n]*);", source, re.MULTILINE)
-    for name, value in re.findall(r"(\w+) = ([^,;]+)", "; ".join(lines)):
-        try:
-            found[name] = value_of(value, found)
-        except (NameError, SyntaxError):
-            continue  # of something else
-    return found
-
-
-def loads_of(source: str, one_tile: bool) -> tuple[str, str]:
-    """Return the part of the source that loads for the block alone, and the one that loads for the cluster."""
-    if one_tile:
-        shared = definition(source, "load_step")
-        return between(source, "int issued = 0;", "wait_for_cluster();"), shared
-    alone = between(source, "int ahead = 0;", "if (group == CONSUMERS)")
-    return alone, between(source, "if (group == CONSUMERS)", "} else {")
-
-
-def boxes(text: str, names: dict[str, int]) -> Iterator[tuple[int, str, int, int, list[int]]]:
-    """Return address, matrix, corner and receiving blocks of each box that a block asks for."""
-    for count, call, to, matrix, x, y, blocks in BOX.findall(text):
-        for slab in range(int(count)):
-            here = {**names, "slab": slab}
-            mask = 1 << names["rank"] if call == "load_box" else value_of(blocks, here)
-            corner = value_of(x, here), value_of(y, here)
-            yield value_of(to, here), matrix, *corner, [block for block in range(16) if mask >> block & 1]
-
-
-def received(
-    text: str, configuration: Configuration, names: dict[str, int], maps: dict[str, Any]
-) -> dict[int, dict[int, Row]]:
-    """Return what lies where in a stage of each block of a cluster, after all of them have loaded."""
-    values = configuration.values
-    cluster_n, split_k = values["cluster_n"], values.get("split_k", 1)
-    members = values.get("cluster_m", 1) * cluster_n
-    stages: dict[int, dict[int, Row]] = {rank: {} for rank in range(members * split_k)}
-    for rank in stages:
-        part, member = divmod(rank, members)
-        rank_m, rank_n = divmod(member, cluster_n)
-        place = {"rank": rank, "part": part, "rank_m": rank_m, "rank_n": rank_n}
-        step = {"to_left": 0, "to_right": names["LEFT_BYTES"], "k_first": 100_000, "row": 0, "column": 0}
-        for to, matrix, x, y, blocks in boxes(text, {**names, **place, **step}):
-            assert to % 1024 == 0, "pieces change places within eight rows"
-            for block in blocks:
-                for row in range(maps[matrix]["box_rows"]):
-                    assert to + row * 128 not in stages[block], "loaded twice"
-                    stages[block][to + row * 128] = (matrix, x, y + row)
-    return stages
+Stage = dict[int, tuple[str, int, int]]
+"""By address: which 128 bytes lie there, by matrix, column and row."""
 
 
 def drawn(name: str, of: Problem) -> list[Configuration]:
@@ -97,22 +67,57 @@ def drawn(name: str, of: Problem) -> list[Configuration]:
     return clusters[:SAMPLES]
 
 
-@pytest.mark.parametrize("layout", ["nn", "nt"])
+def stages(
+    host: HostKernel, values: Any, maps: dict[str, Any], alone: bool
+) -> tuple[dict[int, Stage], set[int]]:
+    """Return a stage of each block after all of a cluster have loaded, and the bytes that their barriers expect."""
+    members = values.get("cluster_m", 1) * values["cluster_n"]
+    found: dict[int, Stage] = {block: {} for block in range(members * values.get("cluster_k", 1))}
+    expected = HostArray(1, "int64", 8)
+    bytes_of = set()
+    for block in found:
+        out = HostArray(1 + 5 * 256, "int32", 4)
+        expected.elements[:] = 0
+        rank_m, rank_n = divmod(block % members, values["cluster_n"])
+        numbers = (rank_m, rank_n, block // members * members, int(alone))
+        host(1, 1, 0, Schedule(), out, expected, *map(np.int32, numbers))
+        bytes_of.add(int(expected.elements[0]))
+        for to, which, x, y, blocks in out.elements[1 : 1 + 5 * out.elements[0]].reshape(-1, 5).tolist():
+            matrix = "ab"[which]
+            assert to % 1024 == 0, "pieces change places within eight rows"
+            for other in [bit for bit in range(16) if blocks >> bit & 1] or [block]:
+                for row in range(maps[matrix]["box_rows"]):
+                    assert to + row * 128 not in found[other], "loaded twice"
+                    found[other][to + row * 128] = (matrix, x, y + row)
+    return found, bytes_of
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("name", ["wgmma", "wgmma_padded", "wgmma_split_k", "wgmma_skinny_m"])
-def test_alone_as_together(name: str, layout: str) -> None:
-    sizes = (1001, 1047, 4103) if name == "wgmma_padded" else (100, 1048, 4104)
+def test_alone_as_together(name: str, layout: str, tmp_path: Path) -> None:
+    sizes = (1001, 1047, 4103) if name == "wgmma_padded" else (104, 1048, 4104)
     of = GEMM.problem(dict(zip("mnk", sizes, strict=True)), {"": "bfloat16"}, {"layout": layout})
-    for configuration in drawn(name, of):
-        source = rendered(GEMM, of, HOPPER, configuration)
+    for number, configuration in enumerate(drawn(name, of)):
+        values = configuration.values
+        swap_ab = bool(values.get("swap_ab", name == "wgmma_skinny_m"))
+        template = KERNEL.replace("@SWAP_AB@", str(swap_ab).lower())
+        for key, value in (("ROW", ROW), ("COLUMN", COLUMN), ("K", K)):
+            template = template.replace(f"@{key}@", str(value))
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        host = HostKernel(pieces(GEMM, of, HOPPER, configuration, template, folder), "boxes", folder)
         launch = make_plan(GEMM, of, HOPPER, configuration).launches[-1]
         maps: dict[str, Any] = {}
         for kind, matrix, text in launch.arguments:
             if kind == "map":
                 maps.setdefault(matrix.removesuffix("_padded"), json.loads(str(text)))
-        names = constants(source)
-        alone, together = (
-            received(text, configuration, names, maps)
-            for text in loads_of(source, one_tile=name in ("wgmma_split_k", "wgmma_skinny_m"))
-        )
-        assert alone == together
-        assert {len(rows) * 128 for rows in alone.values()} == {names["STAGE_BYTES"]}
+        alone, [size] = stages(host, values, maps, alone=True)
+        together, sizes_together = stages(host, values, maps, alone=False)
+        assert alone == together and sizes_together == {size}
+        for rows in alone.values():
+            assert sorted(rows) == list(range(0, size, 128))  # whole, and nothing behind it
+            assert set(rows.values()) >= {
+                ("a", K, ROW) if layout[0] == "n" else ("a", ROW, K),
+                ("b", COLUMN, K) if layout[1] == "n" else ("b", K, COLUMN),
+            }
