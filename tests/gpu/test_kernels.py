@@ -133,6 +133,34 @@ def _measure_all(
     return bad
 
 
+AWKWARD = [
+    (40, 136, 456), (104, 1048, 4104), (200, 264, 1000), (1000, 520, 72), (72, 200, 2055), (8, 8, 8), (248, 96, 6001),
+]  # fmt: skip
+"""Rows of 16 bytes in some layouts or all, and tiles that end within C and within k."""
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("variant", ["wgmma_split_k", "wgmma_skinny_m"])
+def test_one_tile_a_cluster_is_right_in_every_layout(
+    device: LocalDevice, variant: str, layout: str, dtype: str
+) -> None:
+    gemm = load_kernel("gemm")
+    wrong, tried = [], 0
+    for sizes in AWKWARD:
+        problem = gemm.problem(dict(zip("mnk", sizes, strict=True)), {"": dtype}, {"layout": layout})
+        if reason := gemm.usable_variants(problem, device.gpu)[1].get(variant):
+            continue
+        [space] = SearchSpace.from_kernel(gemm, problem, device.gpu, [variant]).variants
+        rows = random.Random(f"{problem} {variant}").sample(range(len(space)), min(12, len(space)))
+        tried += len(rows)
+        found = _measure_all(device, problem, [space.configuration(row) for row in rows])
+        wrong += [f"{problem} {c}: {m}" for c, m in found.items()]
+    if not tried:
+        pytest.skip(reason)
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.parametrize("layout", ["nn", "nt"])
 @pytest.mark.parametrize("sizes", [(300, 1000, 520), (1000, 1000, 1000), (250, 2504, 264)], ids=str)
 @pytest.mark.parametrize(
