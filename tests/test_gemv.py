@@ -22,54 +22,64 @@ from tuner.model import Configuration, Problem
 from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
-LAYOUT = {"gemv_columns": "nn", "gemv_dots": "nt"}
+LAYOUTS = {"gemv_columns": ("nn", "tn"), "gemv_dots": ("nt", "tt")}
 DTYPES = ("float16", "bfloat16", "float32")
 needs_gpp = pytest.mark.skipif(COMPILER is None, reason="no g++")
 
 
-def problem(name: str, dtype: str, **sizes: int) -> Problem:
-    return GEMM.problem({"m": 1, "n": 4096, "k": 4096, **sizes}, {"": dtype}, {"layout": LAYOUT[name]})
+def problem(name: str, dtype: str, a_transposed: bool = False, **sizes: int) -> Problem:
+    layout = LAYOUTS[name][a_transposed]
+    return GEMM.problem({"m": 1, "n": 4096, "k": 4096, **sizes}, {"": dtype}, {"layout": layout})
 
 
 def samples() -> Iterator[Any]:
     """Each variant with each dtype and each architecture in turn."""
-    for name in LAYOUT:
+    for name in LAYOUTS:
         for i, cc in enumerate(ARCHITECTURES):
             yield pytest.param(name, DTYPES[i % 3], cc, id=f"{name}-{DTYPES[i % 3]}-{cc}")
 
 
 @pytest.mark.parametrize(("name", "dtype", "cc"), list(samples()))
-def test_compiles_everywhere_and_the_default_without_spills(name: str, dtype: str, cc: int) -> None:
+def test_compiles_everywhere_and_the_default_of_rows_of_a_without_spills(
+    name: str, dtype: str, cc: int
+) -> None:
     gpu, rng = ARCHITECTURES[cc], random.Random(f"{name} {cc}")
-    of = problem(name, dtype, m=rng.choice((1, 3, 8)))
+    m, a_transposed = rng.choice((1, 3, 8)), cc in (75, 90, 120)
+    of = problem(name, dtype, a_transposed, m=m)
     space = SearchSpace.from_kernel(GEMM, of, gpu, [name])
     [variant] = space.variants
     for configuration in (space.default, variant.configuration(rng.randrange(len(variant)))):
         [(source, entry)] = render(GEMM, of, gpu, configuration)
         result = compile_source(source, entry, gpu.arch)
         assert "warning" not in result.log, result.log
-        assert result.resources.spill_bytes == 0 or configuration != space.default, configuration
+        few = 64 if a_transposed or configuration != space.default else 0
+        assert result.resources.spill_bytes <= few, configuration
         [launch] = make_plan(GEMM, of, gpu, configuration).launches
         assert result.resources.registers * launch.threads <= gpu.registers_per_sm
 
 
-def test_only_for_few_rows_and_each_for_its_layout() -> None:
-    for layout in ("nn", "nt"):
+def test_only_for_few_rows_and_each_for_its_layouts() -> None:
+    for layout in ("nn", "nt", "tn", "tt"):
         for m in (1, 8, 9):
             of = GEMM.problem({"m": m, "n": 64, "k": 64}, {"": "float32"}, {"layout": layout})
             names = {variant.name for variant in GEMM.usable_variants(of, ARCHITECTURES[75])[0]}
-            assert names & set(LAYOUT) == {n for n, own in LAYOUT.items() if own == layout and m <= 8}
+            assert names & set(LAYOUTS) == {n for n, own in LAYOUTS.items() if layout in own and m <= 8}
 
 
 # -- on the host
 
 
 def on_host(
-    folder: Path, name: str, dtype: str, parameters: Mapping[str, Any], edit: Callable[[str], str] = str
+    folder: Path,
+    name: str,
+    dtype: str,
+    parameters: Mapping[str, Any],
+    edit: Callable[[str], str] = str,
+    a_transposed: bool = False,
 ) -> HostConfiguration:
     gpu = dataclasses.replace(ARCHITECTURES[75], sm_count=3)
     configuration = Configuration.of(name, {**GEMM.variants[name].defaults, **parameters})
-    return HostConfiguration(GEMM, problem(name, dtype), gpu, configuration, folder, edit)
+    return HostConfiguration(GEMM, problem(name, dtype, a_transposed), gpu, configuration, folder, edit)
 
 
 def product(
@@ -79,12 +89,13 @@ def product(
     schedule: Schedule,
     memory: dict[str, HostArray] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Compute A B once; B lies in memory as the variant wants it."""
+    """Compute A B once; both lie in memory as the layout says."""
     (m, k), n, dtype = a.shape, b.shape[1], host.problem.dtypes["input"]
     sizes = {"m": m, "n": n, "k": k}
     alignment = host.plan(sizes).launches[0].alignment
+    of_a, of_b = list(str(host.problem.options["layout"]))
     tensors = {
-        "a": a, "b": b if host.problem.options["layout"] == "nn" else b.T, "c": np.zeros((m, n), np.float32),
+        "a": a if of_a == "n" else a.T, "b": b if of_b == "n" else b.T, "c": np.zeros((m, n), np.float32),
     }  # fmt: skip
     arrays = {}
     for tensor, numbers in tensors.items():
@@ -138,11 +149,17 @@ CASES = [
 
 
 @needs_gpp
+@pytest.mark.parametrize("a_transposed", [False, True])
 @pytest.mark.parametrize(("name", "dtype", "parameters", "shapes"), CASES)
 def test_is_exact_where_sums_are(
-    name: str, dtype: str, parameters: dict[str, Any], shapes: list[tuple[int, int, int]], tmp_path: Path
+    name: str,
+    dtype: str,
+    parameters: dict[str, Any],
+    shapes: list[tuple[int, int, int]],
+    a_transposed: bool,
+    tmp_path: Path,
 ) -> None:
-    host = on_host(tmp_path, name, dtype, parameters)
+    host = on_host(tmp_path, name, dtype, parameters, a_transposed=a_transposed)
     for m, n, k in shapes:
         a, b = numbers(m, n, k)
         memory = host.scratch({"m": m, "n": n, "k": k})
