@@ -133,7 +133,7 @@ def _measure_all(
     return bad
 
 
-AWKWARD = [
+EDGE_SIZES = [
     (40, 136, 456), (104, 1048, 4104), (200, 264, 1000), (1000, 520, 72), (72, 200, 2055), (8, 8, 8), (248, 96, 6001),
 ]  # fmt: skip
 """Rows of 16 bytes in some layouts or all, and tiles that end within C and within k."""
@@ -147,7 +147,7 @@ def test_one_tile_a_cluster_is_right_in_every_layout(
 ) -> None:
     gemm = load_kernel("gemm")
     wrong, tried = [], 0
-    for sizes in AWKWARD:
+    for sizes in EDGE_SIZES:
         problem = gemm.problem(dict(zip("mnk", sizes, strict=True)), {"": dtype}, {"layout": layout})
         if reason := gemm.usable_variants(problem, device.gpu)[1].get(variant):
             continue
