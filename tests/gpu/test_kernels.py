@@ -133,6 +133,40 @@ def _measure_all(
     return bad
 
 
+LAYOUT_SIZES = [
+    *[(1, 1, 1), (3, 5, 7), (7, 131, 129), (5, 264, 1032), (8, 2056, 2049), (130, 70, 38), (33, 66, 999)],
+    *[(264, 136, 520), (257, 259, 1023), (1000, 520, 72), (512, 640, 1088)],
+]
+"""Odd ones, less than a tile, more than one; rows of whole vectors, of pairs and of neither in each layout."""
+ONE_TILE = ("wgmma_split_k", "wgmma_skinny_m")
+"""They have a test of their own."""
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("variant", [name for name in load_kernel("gemm").variants if name not in ONE_TILE])
+def test_a_product_is_right_in_every_layout(device: LocalDevice, variant: str, layout: str) -> None:
+    gemm, wrong, tried, reason = load_kernel("gemm"), [], 0, ""
+    for turn, sizes in enumerate(LAYOUT_SIZES):
+        problems = [
+            gemm.problem(dict(zip("mnk", sizes, strict=True)), {"": dtype}, {"layout": layout})
+            for dtype in gemm.dtypes["input"]
+        ]
+        refused = {str(problem): gemm.usable_variants(problem, device.gpu)[1] for problem in problems}
+        usable = [problem for problem in problems if variant not in refused[str(problem)]]
+        if not usable:
+            reason = refused[str(problems[0])][variant]
+            continue
+        problem = usable[turn % len(usable)]
+        space = SearchSpace.from_kernel(gemm, problem, device.gpu, [variant])
+        rows = random.Random(str(problem)).sample(range(len(space)), min(4, len(space)))
+        chosen = [space.default, *(space.variants[0].configuration(row) for row in rows)]
+        wrong += [f"{problem} {c}: {m}" for c, m in _measure_all(device, problem, chosen).items()]
+        tried += 1
+    if not tried:
+        pytest.skip(reason)
+    assert not wrong, "\n".join(wrong)
+
+
 EDGE_SIZES = [
     (40, 136, 456), (104, 1048, 4104), (200, 264, 1000), (1000, 520, 72), (72, 200, 2055), (8, 8, 8), (248, 96, 6001),
 ]  # fmt: skip

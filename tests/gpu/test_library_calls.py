@@ -125,16 +125,17 @@ def test_the_graph_computes_and_not_only_the_warm_up(gpu: Tensors) -> None:
         captured.close()
 
 
-@pytest.mark.parametrize("layout", ["nn", "nt"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-6), ("float16", 1e-3)])
 def test_product_of_torch(
     layout: str, dtype: str, bound: float, gpu: Tensors, rng: np.random.Generator
 ) -> None:
     a, b = rng.standard_normal((200, 264)).astype(dtype), rng.standard_normal((264, 136)).astype(dtype)
-    transposed = layout == "nt"
     views = {
-        "a": gpu.put(a),
-        "b": gpu.put(b.T if transposed else b, transposed=transposed),
+        **{
+            name: gpu.put(matrix.T if letter == "t" else matrix, transposed=letter == "t")
+            for name, matrix, letter in zip("ab", (a, b), layout, strict=True)
+        },
         "c": gpu.put(np.zeros((200, 136), dtype)),
     }
     gpu.replay([call("torch.mm(a, b, out=c)", views)], runs=2)
@@ -142,7 +143,7 @@ def test_product_of_torch(
     assert np.linalg.norm(gpu.get(views["c"]) - exact) < bound * np.linalg.norm(exact)
 
 
-@pytest.mark.parametrize("layout", ["nn", "nt"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("shape", [(200, 264, 136), (1, 512, 256), (77, 129, 51)])
 def test_the_best_of_cublaslt(
@@ -150,7 +151,7 @@ def test_the_best_of_cublaslt(
 ) -> None:
     """The baseline in scripts/, whose choice is made before the capture; odd rows are in the library's list, too."""
     pytest.importorskip("torch")
-    (m, k, n), transposed = shape, layout == "nt"
+    m, k, n = shape
     # Small integers are exact in either dtype, and so are their sums in float32.
     a, b = (rng.integers(-2, 3, size).astype(np.float32) for size in ((m, k), (k, n)))
     exact = a @ b
@@ -163,8 +164,14 @@ def test_the_best_of_cublaslt(
         )
 
     views = {
-        "a": gpu.put(bits(a), dtype),
-        "b": gpu.put(bits(np.ascontiguousarray(b.T) if transposed else b), dtype, transposed=transposed),
+        **{
+            name: gpu.put(
+                bits(np.ascontiguousarray(matrix.T if letter == "t" else matrix)),
+                dtype,
+                transposed=letter == "t",
+            )
+            for name, matrix, letter in zip("ab", (a, b), layout, strict=True)
+        },
         "c": gpu.put(bits(np.zeros((m, n), np.float32)), dtype),
     }
     baseline = Path(__file__).parents[2] / "scripts" / "rivals" / "cublaslt.py"
