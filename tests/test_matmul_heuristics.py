@@ -338,8 +338,14 @@ def test_requiring_what_is_not_installed(
 @pytest.mark.parametrize("cc", [80, 86, 89, 90, 100, 120])
 def test_the_real_one_proposes_for_gemm(cc: int, dtype: str) -> None:
     kernel, gpu = load_kernel("gemm"), ARCHITECTURES[cc]
-    for sizes in ((4096, 4096, 4096), (16, 8192, 8192), (512, 512, 65536), (4104, 4104, 4104), (1, 1, 1)):
-        problem = kernel.problem(dict(zip("mnk", sizes, strict=True)), {"": dtype}, {"layout": "nt"})
+    for sizes, layout in (
+        ((4096, 4096, 4096), "nt"),
+        ((16, 8192, 8192), "nn"),
+        ((512, 512, 65536), "tn"),
+        ((4104, 4104, 4104), "tt"),
+        ((1, 1, 1), "nt"),
+    ):
+        problem = kernel.problem(dict(zip("mnk", sizes, strict=True)), {"": dtype}, {"layout": layout})
         space = SearchSpace.from_kernel(kernel, problem, gpu)
         found = propose(kernel, problem, gpu, space)
         assert 1 <= len(found) <= MAX_PROPOSALS, problem
