@@ -1,0 +1,150 @@
+"""Hopper kernels on the CPU: what is rendered, compiled for the emulator with ``sm90.hpp``."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.emulator.host import HostArray, HostKernel, Schedule
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.launches import Launch, Plan, TensorMap
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import make_plan
+from tuner.kernel.render import render
+from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.space.space import SearchSpace
+from tuner.space.validity import invalid_reason
+
+GEMM = load_kernel("gemm")
+HOPPER = ARCHITECTURES[90]
+LAYOUTS = ("nn", "nt", "tn", "tt")
+HERE = Path(__file__).parent
+
+
+def problem(m: int, n: int, k: int, layout: str = "nn", dtype: str = "bfloat16") -> Problem:
+    """Return a product."""
+    return GEMM.problem({"m": m, "n": n, "k": k}, {"": dtype}, {"layout": layout})
+
+
+def chosen(name: str, values: Mapping[str, Value]) -> Configuration:
+    """Return a variant's default configuration with other values."""
+    return Configuration.of(name, {**GEMM.variants[name].defaults, **values})
+
+
+def drawn(name: str, of: Problem, count: int, **fixed: Value) -> list[Configuration]:
+    """Draw configurations of a variant that a search may try, with some values given."""
+    [space] = SearchSpace.from_kernel(
+        GEMM, of, HOPPER, [name], {key: [value] for key, value in fixed.items()}
+    ).variants
+    rows = random.Random(f"{fixed} {of}").sample(range(len(space)), count)
+    return [space.configuration(row) for row in rows]
+
+
+def parts_of_c(values: dict[str, Value]) -> int:
+    """Return how many parts of C a warpgroup stores for a tile, each of 64 x 64 or what is left of the width."""
+    groups = values["consumers"] if values["schedule"] == "cooperative" else 1
+    m_side, n_side = (
+        values[side] for side in (("block_n", "block_m") if values["swap_ab"] else ("block_m", "block_n"))
+    )
+    return m_side // groups // 64 * -(-n_side // 64)
+
+
+def plain_source(of: Problem, configuration: Configuration, gpu: Gpu = HOPPER) -> str:
+    """Return the last launch's source, whose kernel may then stand in a namespace."""
+    *_, (source, _) = render(GEMM, of, gpu, configuration)
+    assert 'extern "C" __global__' in source
+    return source.replace('extern "C" __global__', "static __global__")
+
+
+def together(sources: Sequence[str], codes: Sequence[str], folder: Path) -> HostKernel:
+    """Compile kernels side by side, each with code behind it that defines ``void test(const int* in, int* out)``.
+
+    Its arguments are the kernel's number, and two arrays.
+    """
+    spaces = [
+        f"namespace of_{i} {{\n{one}{code}}}\n"
+        for i, (one, code) in enumerate(zip(sources, codes, strict=True))
+    ]
+    cases = "".join(f"if (number == {i}) return of_{i}::test(in, out);\n" for i in range(len(sources)))
+    entry = f'extern "C" __global__ void run(int number, const int* in, int* out) {{\n{cases}}}\n'
+    return HostKernel('#include "sm90.hpp"\n' + "".join(spaces) + entry, "run", folder, [HERE])
+
+
+def tensor_maps(launch: Launch) -> list[tuple[str, TensorMap]]:
+    """Return a launch's tensor maps with the matrices' names, in order."""
+    return [
+        (name, TensorMap(**json.loads(str(text)))) for kind, name, text in launch.arguments if kind == "map"
+    ]
+
+
+class Emulated:
+    """A configuration's last kernel, to be run whole.
+
+    Args:
+        gpu: with few SMs, so that blocks have several tiles.
+    """
+
+    def __init__(self, of: Problem, configuration: Configuration, gpu: Gpu, folder: Path) -> None:
+        assert not (reason := invalid_reason(GEMM, of, gpu, configuration)), reason
+        self.problem = of
+        self.plan: Plan = make_plan(GEMM, of, gpu, configuration)
+        self.launch: Launch = self.plan.launches[-1]
+        self.report = HostArray(1, "int32", 4)
+        self.memory = {b.name: HostArray(b.count, b.dtype, 256) for b in self.plan.scratch}
+        for buffer in self.plan.scratch:
+            if buffer.zeroed_once:
+                self.memory[buffer.name].elements[:] = 0
+        arguments = self.launch.arguments
+        self.names = sorted({name for kind, name, _ in arguments if kind in ("map", "buffer")})
+        *_, (source, entry) = render(GEMM, of, gpu, configuration)
+        cluster = math.prod(self.launch.cluster or (1,))
+        wrapper = f"""
+extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name in self.names)}) {{
+    hopper::Running running({{{cluster}, {self.launch.shared_bytes}, MTile::K_MAJOR, NTile::K_MAJOR}});
+    {entry}({", ".join(self._text(*one) for one in arguments)});
+    *report = hopper::idle_arrivals;
+}}
+"""
+        self.kernel = HostKernel(f'#include "sm90.hpp"\n{source}{wrapper}', "run", folder, [HERE])
+
+    def _text(self, kind: str, name: str, value: Value) -> str:
+        """Return an argument of the launch as C++."""
+        if kind == "map":
+            one = json.loads(str(value))
+            keys = ("rows", "columns", "box_rows", "box_columns", "swizzle")
+            numbers = ", ".join(str(one[key]) for key in keys)
+            return f"hopper::map_of<TensorMap>({{static_cast<unsigned short*>({name}), {numbers}}})"
+        if kind == "buffer":
+            kinds = {"partials": "float4", "counters": "unsigned int"}
+            return f"static_cast<{kinds.get(name, 'T')}*>({name})"
+        if kind == "cluster_order":  # any permutation is right
+            order = random.Random(1).sample(range(self.launch.clusters), self.launch.clusters)
+            return f"{{{{{', '.join(map(str, order))}}}}}"
+        assert kind == "scalar"
+        return str(value) if name != "int64" else "nullptr"
+
+    def __call__(
+        self, a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], schedule: Schedule
+    ) -> npt.NDArray[np.float32]:
+        """Return C of A and B as they are meant; memory holds them as the layout says, or padded copies."""
+        layout = str(self.problem.options["layout"])
+        for name, matrix in (("a", a if layout[0] == "n" else a.T), ("b", b if layout[1] == "n" else b.T)):
+            padded = self.memory.get(f"{name}_padded")
+            if padded is None:
+                self.memory[name] = HostArray(matrix.size, "bfloat16", 16)
+                self.memory[name].fill(matrix.ravel())
+            else:
+                behind = padded.elements.size // len(matrix) - matrix.shape[1]
+                padded.fill(np.pad(matrix, ((0, 0), (0, behind))).ravel())
+        c = self.memory["c"] = HostArray(len(a) * b.shape[1], "bfloat16", 2)
+        arrays = [self.memory[name] for name in self.names]
+        self.kernel(
+            self.launch.grid, self.launch.block, self.launch.shared_bytes, schedule, self.report, *arrays
+        )
+        return c.numbers.reshape(len(a), b.shape[1])

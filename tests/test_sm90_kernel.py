@@ -1,0 +1,146 @@
+"""The persistent product on Hopper, whole, on the CPU: loads, barriers, instructions, divided rounds and all stores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.sm90 import GEMM, HOPPER, Emulated, chosen, parts_of_c, problem
+from tuner.emulator.host import COMPILER, Schedule
+from tuner.model import Configuration, Gpu, Problem, Value
+
+OVERLAPPED: dict[str, Value] = {"epilogue": "overlapped", "store_buffers": 1, "block_k": 64}
+SERIAL: dict[str, Value] = {"epilogue": "serial", "block_k": 64}
+TURNS: dict[str, Value] = {**SERIAL, "schedule": "pingpong", "block_m": 128, "block_n": 128, "stages": 5}
+DIVIDED: dict[str, Value] = {"stream_k": True}
+SWAPPED: dict[str, Value] = {"swap_ab": True, "block_n": 128}
+LONG, SHORT = (336, 1160, 264), (336, 712, 200)
+ODD, EVEN, EIGHTHS = (333, 713, 259), (333, 710, 259), (333, 712, 259)
+
+CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
+    # Through TMA.
+    "overlapped": (
+        "wgmma", "nn", LONG, {**OVERLAPPED, **DIVIDED, "block_m": 128, "block_n": 256, "stages": 3},
+    ),
+    "overlapped, swapped": (
+        "wgmma", "nt", LONG, {**OVERLAPPED, **DIVIDED, **SWAPPED, "block_m": 208, "stages": 4},
+    ),
+    "overlapped, the last tile by way of stages": (
+        "wgmma", "tt", SHORT,
+        {**OVERLAPPED, **SWAPPED, "block_m": 208, "stages": 4, "cluster_n": 2, "raster": "along_n"},
+    ),
+    "three multiply, half a run left": (
+        "wgmma", "tn", SHORT,
+        {**OVERLAPPED, "block_m": 192, "block_n": 176, "stages": 3, "consumers": 3, "mma_inflight": 1},
+    ),
+    "pairs along m": (
+        "wgmma", "tt", LONG, {**SERIAL, **DIVIDED, "block_m": 128, "block_n": 208, "stages": 4, "cluster_m": 2},
+    ),
+    "pairs along n": (
+        "wgmma", "tn", LONG,
+        {**SERIAL, **DIVIDED, **SWAPPED, "block_m": 176, "stages": 4, "cluster_n": 2, "store_buffers": 2},
+    ),
+    "deep stages, as the L2 is told": (
+        "wgmma", "nt", SHORT,
+        {
+            **SERIAL, "block_m": 128, "block_n": 192, "block_k": 128, "stages": 2,
+            "gpc_locality": True, "l2_evict_last": "b",
+        },
+    ),
+    "two instructions wide": (
+        "wgmma", "nn", LONG, {**SERIAL, **DIVIDED, "block_m": 64, "block_n": 320, "stages": 3, "consumers": 1},
+    ),
+    "two instructions wide, K-major": (
+        "wgmma", "tt", SHORT, {**SERIAL, "block_m": 64, "block_n": 320, "stages": 3, "consumers": 1},
+    ),
+    "taking turns": ("wgmma", "tn", LONG, {**TURNS, **DIVIDED}),
+    "taking turns, one in flight": (
+        "wgmma", "nt", SHORT, {**TURNS, "block_m": 64, "block_n": 144, "mma_inflight": 1},
+    ),
+    "taking turns, pairs": (
+        "wgmma", "nn", LONG, {**TURNS, **DIVIDED, **SWAPPED, "block_m": 160, "cluster_n": 2, "raster": "along_n"},
+    ),
+    "four of a cluster": (
+        "wgmma", "tt", (200, 392, 328),
+        {**SERIAL, "block_m": 128, "block_n": 128, "stages": 3, "cluster_m": 2, "cluster_n": 2, "prefetch": True},
+    ),
+    "a curve": (
+        "wgmma", "nn", (584, 712, 72), {**SERIAL, "block_m": 128, "block_n": 64, "stages": 3, "raster": "hilbert"},
+    ),
+    # By the threads.
+    "odd columns": (
+        "wgmma_padded", "tn", ODD, {**SERIAL, "block_m": 128, "block_n": 208, "stages": 4, "c_vector_width": 1},
+    ),
+    "odd columns, swapped": (
+        "wgmma_padded", "tt", ODD,
+        {**OVERLAPPED, **DIVIDED, **SWAPPED, "block_m": 176, "stages": 4, "c_vector_width": 1},
+    ),
+    "even columns": (
+        "wgmma_padded", "nt", EVEN,
+        {**OVERLAPPED, "block_m": 128, "block_n": 144, "stages": 4, "c_vector_width": 2},
+    ),
+    "even columns, pairs": (
+        "wgmma_padded", "tn", EVEN,
+        {**SERIAL, **SWAPPED, "block_m": 96, "stages": 5, "cluster_n": 2, "c_vector_width": 2},
+    ),
+    "whole vectors": (
+        "wgmma_padded", "nn", EIGHTHS,
+        {**SERIAL, **DIVIDED, "block_m": 128, "block_n": 176, "stages": 4, "c_vector_width": 8},
+    ),
+    "whole vectors, taking turns": ("wgmma_padded", "tt", EIGHTHS, {**TURNS, "c_vector_width": 8}),
+}  # fmt: skip
+
+
+def few_sms(of: Problem, configuration: Configuration) -> Gpu:
+    """Return a GPU of few SMs on which the configuration is valid, and has several rounds unless it is for one."""
+    variant = GEMM.variants[configuration.variant]
+    first = 16 if configuration.values["prefetch"] else 4
+    for count in range(first, 40):
+        gpu = replace(HOPPER, sm_count=count)
+        names = {**GEMM.environment(of, gpu), **configuration.values}
+        if all(condition.holds(names) for _, condition in variant.constraints_before):
+            return gpu
+    raise AssertionError(f"no number of SMs suits {configuration}")
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("case", CASES)
+def test_every_element_is_right_and_nothing_beside(case: str, tmp_path: Path) -> None:
+    """In orders drawn from a seed. The second launch finds what the first has left, and NaNs where sums go."""
+    name, layout, (m, n, k), values = CASES[case]
+    of, configuration = problem(m, n, k, layout), chosen(name, values)
+    emulated = Emulated(of, configuration, few_sms(of, configuration), tmp_path)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-1, 2, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    expected = a @ b
+    assert np.abs(expected).max() < 256  # exact in bfloat16
+    divided = bool(configuration.values["stream_k"])
+    for seed in range(2 if divided else 1):
+        if divided:
+            emulated.memory["partials"].elements[:] = np.nan
+        assert np.array_equal(emulated(a, b, Schedule(seed, shuffled=True)), expected)
+        if divided:
+            assert not emulated.memory["counters"].elements.any(), "the next launch finds counts"
+            check_slots(emulated, configuration)
+    # The other warpgroup's instructions are queued behind those that are still under way.
+    assert not emulated.report.elements.any(), "a warpgroup takes its turn when the other's products are made"
+
+
+def check_slots(emulated: Emulated, configuration: Configuration) -> None:
+    """Each block writes all but its own share of a tile: slots that overlapped would hold fewer numbers."""
+    values = configuration.values
+    cluster = values["cluster_m"] * values["cluster_n"]
+    tile = values["block_m"] * values["block_n"]
+    m, n, k = (emulated.problem.sizes[name] for name in "mnk")
+    clusters_m = math.ceil(math.ceil(m / values["block_m"]) / values["cluster_m"])
+    clusters_n = math.ceil(math.ceil(n / values["block_n"]) / values["cluster_n"])
+    workers = emulated.launch.clusters
+    last = clusters_m * clusters_n % workers
+    parts = min(workers // last, parts_of_c(values), math.ceil(k / values["block_k"]))
+    assert last > 0 and parts > 1
+    written = np.count_nonzero(~np.isnan(emulated.memory["partials"].elements))
+    assert written == (parts - 1) * last * cluster * tile
