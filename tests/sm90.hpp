@@ -86,6 +86,7 @@ struct Block {
     std::vector<std::function<void()>> loads;
     std::map<unsigned int, Warpgroup> warpgroups;
     unsigned int threads_left;
+    std::map<unsigned int, long long> arrived_at;  // by thread: the cluster's generation
 
     unsigned char* at(unsigned int address, unsigned int bytes) const {
         if (address < FIRST_ADDRESS || address + bytes > FIRST_ADDRESS + launch.shared_bytes) fail("an address beside the shared memory");
@@ -354,7 +355,18 @@ inline void named_barrier_arrive(int barrier, int threads) {
 }
 
 inline unsigned int block_in_cluster() { return blockIdx.x % hopper::launch.cluster; }
-inline void cluster_sync_relaxed() { hopper::clusters[hopper::first_of_cluster()].meet(hopper::launch.cluster * blockDim.x); }
+inline void cluster_arrive_relaxed() {
+    hopper::Meeting& cluster = hopper::clusters[hopper::first_of_cluster()];
+    here().arrived_at[threadIdx.x] = cluster.generation;
+    cluster.arrive(hopper::launch.cluster * blockDim.x);
+}
+inline void cluster_wait() {
+    while (hopper::clusters[hopper::first_of_cluster()].generation == here().arrived_at[threadIdx.x]) __nanosleep(0);
+}
+inline void cluster_sync_relaxed() {
+    cluster_arrive_relaxed();
+    cluster_wait();
+}
 
 // -- from block to block
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tuner.emulator.host import HostArray, HostKernel, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.kernel.launches import Launch, Plan, TensorMap
+from tuner.kernel.launches import Launch, TensorMap
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
@@ -93,11 +93,11 @@ class Emulated:
     def __init__(self, of: Problem, configuration: Configuration, gpu: Gpu, folder: Path) -> None:
         assert not (reason := invalid_reason(GEMM, of, gpu, configuration)), reason
         self.problem = of
-        self.plan: Plan = make_plan(GEMM, of, gpu, configuration)
-        self.launch: Launch = self.plan.launches[-1]
+        plan = make_plan(GEMM, of, gpu, configuration)
+        self.launch: Launch = plan.launches[-1]
         self.report = HostArray(1, "int32", 4)
-        self.memory = {b.name: HostArray(b.count, b.dtype, 256) for b in self.plan.scratch}
-        for buffer in self.plan.scratch:
+        self.memory = {b.name: HostArray(b.count, b.dtype, 256) for b in plan.scratch}
+        for buffer in plan.scratch:
             if buffer.zeroed_once:
                 self.memory[buffer.name].elements[:] = 0
         arguments = self.launch.arguments
@@ -129,10 +129,17 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
         assert kind == "scalar"
         return str(value) if name != "int64" else "nullptr"
 
-    def __call__(
-        self, a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], schedule: Schedule
-    ) -> npt.NDArray[np.float32]:
-        """Return C of A and B as they are meant; memory holds them as the layout says, or padded copies."""
+    def run(self, schedule: Schedule) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Return C of small integers as the kernel computes it, and as it is; bfloat16 holds both.
+
+        Raises:
+            KernelFault: a thread waits for ever, or touches memory that is not its own.
+        """
+        m, n, k = (self.problem.sizes[name] for name in "mnk")
+        rng = np.random.default_rng(0)
+        a, b = (rng.integers(-1, 2, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+        expected = a @ b
+        assert np.abs(expected).max() <= 256
         layout = str(self.problem.options["layout"])
         for name, matrix in (("a", a if layout[0] == "n" else a.T), ("b", b if layout[1] == "n" else b.T)):
             padded = self.memory.get(f"{name}_padded")
@@ -142,9 +149,9 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
             else:
                 behind = padded.elements.size // len(matrix) - matrix.shape[1]
                 padded.fill(np.pad(matrix, ((0, 0), (0, behind))).ravel())
-        c = self.memory["c"] = HostArray(len(a) * b.shape[1], "bfloat16", 2)
+        c = self.memory["c"] = HostArray(m * n, "bfloat16", 2 if n % 8 else 16)
         arrays = [self.memory[name] for name in self.names]
         self.kernel(
             self.launch.grid, self.launch.block, self.launch.shared_bytes, schedule, self.report, *arrays
         )
-        return c.numbers.reshape(len(a), b.shape[1])
+        return c.numbers.reshape(m, n), expected

@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.hopper import GEMM, product
-from tuner.emulator.host import COMPILER
-from tuner.hardware.roofline import ARCHITECTURES
-from tuner.model import Configuration, Value
+from tests.sm90 import HOPPER, Emulated, chosen, problem
+from tuner.emulator.host import COMPILER, Schedule
+from tuner.model import Value
 
-HOPPER = ARCHITECTURES[90]
 SMALL: dict[str, Value] = {"block_m": 64, "block_n": 64, "block_k": 64, "stages": 3, "consumers": 1}
 INTERLEAVED: dict[str, Value] = {"k_order": "interleaved"}
 CASES: dict[str, tuple[str, str, dict[str, Value]]] = {
@@ -42,10 +40,8 @@ CASES: dict[str, tuple[str, str, dict[str, Value]]] = {
 )
 def test_c_is_the_product_to_the_last_bit(case: str, layout: str, tmp_path: Path) -> None:
     name, _, values = CASES[case]
-    sizes = {"m": 104 if name == "wgmma_split_k" else 40, "n": 136, "k": 456}
-    of = GEMM.problem(sizes, {"": "bfloat16"}, {"layout": layout})
-    configuration = Configuration.of(name, {**GEMM.variants[name].defaults, **values})
-    done = product(of, HOPPER, configuration, tmp_path)
-    assert np.array_equal(done.computed.numbers, done.expected.numbers)
-    if "counters" in done.scratch:
-        assert not done.scratch["counters"].elements.any(), "the next launch finds counts"
+    of = problem(104 if name == "wgmma_split_k" else 40, 136, 456, layout)
+    emulated = Emulated(of, chosen(name, values), HOPPER, tmp_path)
+    assert np.array_equal(*emulated.run(Schedule(1, shuffled=True)))
+    if "counters" in emulated.memory:
+        assert not emulated.memory["counters"].elements.any(), "the next launch finds counts"

@@ -237,7 +237,7 @@ def asked(side: Side, number: int, blocks: int) -> dict[int, list[list[int]]]:
 def fills_of(
     requests: dict[int, list[list[int]]], cluster: int, maps: list[TensorMap], room: int
 ) -> dict[int, list[Fill]]:
-    """Return, for each block, what each of its steps brings, whoever asked for it."""
+    """Return, for each block, what each of its steps brings."""
     fills: dict[int, list[Fill]] = {}
     for block, some in requests.items():
         expected = [request for request in some if request[0] == EXPECT]
@@ -268,7 +268,7 @@ def fills_of(
     return fills
 
 
-def test_a_stage_gets_the_tiles_of_one_step_whoever_loads_them(side: Side) -> None:
+def test_a_stage_gets_the_tiles_of_one_step_alone_as_together(side: Side) -> None:
     """Alone as together; of all blocks' steps each step of each tile once, within the bytes that the launch has."""
     for number, (one, gpu) in enumerate(side.cases):
         values = one.values

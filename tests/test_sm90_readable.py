@@ -11,9 +11,12 @@ from tuner import paths
 
 SOURCES = sorted((paths.templates() / "sm90").glob("*.j2"))
 MOST = 0.15
+FEW_LINES = 10
+"""A file that only includes another with one thing set."""
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
 def test_few_lines_have_jinja(path: Path) -> None:
     lines = path.read_text().splitlines()
-    assert sum(bool(re.search(r"\{\{|\{%|\{#", line)) for line in lines) <= MOST * len(lines)
+    jinja = [line for line in lines if re.search(r"\{\{|\{%|\{#", line)]
+    assert len(jinja) <= MOST * len(lines) or len(lines) < FEW_LINES
