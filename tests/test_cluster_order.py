@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tuner.compile.nvrtc import compile_source
 from tuner.errors import DatabaseError
 from tuner.export.header import _needs_lines
 from tuner.export.needs import KernelFiles
@@ -216,5 +218,9 @@ def test_a_gpu_without_clusters_is_not_asked() -> None:
 def test_the_table_is_read_only_where_it_counts(gpc_locality: bool) -> None:
     problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
     values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "gpc_locality": gpc_locality}
-    ((source, _),) = render(GEMM, problem, HOPPER, Configuration.of("wgmma_split_k", values))
-    assert ("places.of[" in source) == gpc_locality == ("Places places" in source)
+    configuration = Configuration.of("wgmma_split_k", values)
+    [launch] = make_plan(GEMM, problem, HOPPER, configuration).launches
+    assert ("cluster_order" in {kind for kind, _, _ in launch.arguments}) == gpc_locality
+    [(source, entry)] = render(GEMM, problem, HOPPER, configuration)
+    ptx = compile_source(source, entry, HOPPER.arch, listing=True).ptx
+    assert bool(re.search(r"\.param .*\[256\]", ptx)) == gpc_locality
