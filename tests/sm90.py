@@ -46,13 +46,13 @@ def drawn(name: str, of: Problem, count: int, **fixed: Value) -> list[Configurat
     return [space.configuration(row) for row in rows]
 
 
-def parts_of_c(values: dict[str, Value]) -> int:
-    """Return how many parts of C a warpgroup stores for a tile, each of 64 x 64 or what is left of the width."""
+def slices_of_c(configuration: Configuration) -> int:
+    """Return how many slices of a tile's accumulators a warpgroup can leave to others in a divided round."""
+    values = configuration.values
     groups = values["consumers"] if values["schedule"] == "cooperative" else 1
-    m_side, n_side = (
-        values[side] for side in (("block_n", "block_m") if values["swap_ab"] else ("block_m", "block_n"))
-    )
-    return m_side // groups // 64 * -(-n_side // 64)
+    sides = [values["block_m"], values["block_n"]]
+    m_side, n_side = sides[::-1] if values["swap_ab"] else sides
+    return m_side // groups // 64 * -(-n_side // (64 if configuration.variant == "wgmma_padded" else 16))
 
 
 def plain_source(of: Problem, configuration: Configuration, gpu: Gpu = HOPPER) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.sm90 import GEMM, HOPPER, chosen, drawn, parts_of_c, problem
+from tests.sm90 import GEMM, HOPPER, chosen, drawn, problem, slices_of_c
 from tuner.model import Configuration, Problem, Value
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason, pruning_reason
@@ -103,13 +103,13 @@ def test_only_where_a_block_has_one_tile() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(1024, 1024, 4096), (3000, 3000, 3000)])
-def test_two_parts_of_c_at_least(sizes: tuple[int, int, int]) -> None:
-    """A part of k that has no part of C to write would never be added up.
+def test_two_slices_of_c_at_least(sizes: tuple[int, int, int]) -> None:
+    """A part of k that has no slice of C to write would never be added up.
 
     A product of steps and parts is an int: of steps, the deepest matrix that sizes of 32 bits allow has 2^25.
     """
     for configuration in drawn("wgmma", problem(*sizes), 40, stream_k=True):
-        assert 2 <= parts_of_c(configuration.values) < 64, configuration
+        assert 2 <= slices_of_c(configuration) < 64, configuration
 
 
 # -- where a tool that is a hundred times slower looks at it

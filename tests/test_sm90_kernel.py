@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.sm90 import GEMM, HOPPER, Emulated, chosen, parts_of_c, problem
+from tests.sm90 import GEMM, HOPPER, Emulated, chosen, problem, slices_of_c
 from tuner.emulator.host import COMPILER, Schedule
 from tuner.model import Configuration, Gpu, Problem, Value
 
@@ -136,7 +136,7 @@ def check_slots(emulated: Emulated, configuration: Configuration) -> None:
     clusters_n = math.ceil(math.ceil(n / values["block_n"]) / values["cluster_n"])
     workers = emulated.launch.clusters
     last = clusters_m * clusters_n % workers
-    parts = min(workers // last, parts_of_c(values), math.ceil(k / values["block_k"]))
+    parts = min(workers // last, slices_of_c(configuration), math.ceil(k / values["block_k"]))
     assert last > 0 and parts > 1
     written = np.count_nonzero(~np.isnan(emulated.memory["partials"].elements))
     assert written == (parts - 1) * last * cluster * tile

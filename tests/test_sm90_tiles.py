@@ -65,7 +65,7 @@ void test(const int* in, int* out) {
     const ClusterRank first{0, 0, 0};
     const TileScheduler any(m, n, k, 0, workers);
     const int tiles = any.tiles_m * any.tiles_n, pieces = MMAS * TILE_N / 8;
-    const int head[8] = {any.items, any.whole, any.last_round, any.parts, tiles, any.steps, PARTS, pieces};
+    const int head[8] = {any.items, any.whole, any.last_round, any.parts, tiles, any.steps, SLICES, pieces};
     for (const int value : head) *out++ = value;
     std::vector<float4> partials(workers * CLUSTER * CONSUMERS * pieces * 128, float4{-1, -1, -1, -1});
     std::vector<unsigned int> counters(workers * CLUSTER * CONSUMERS);
@@ -87,11 +87,13 @@ void test(const int* in, int* out) {
                 }
                 Epilogue epilogue{};
                 counters.assign(counters.size(), scheduler.parts);  // as if the others were there
-                auto store = [&](int i, int j) {
+                auto store = [&](int i, int column) {
                     if (round == 0) return;
                     int right = 1;
-                    for (int d = 0; d < part_width(j) / 2; ++d) right &= accumulators[i][j * 32 + d] == scheduler.steps;
-                    const int row[4] = {work.tile, work.part, i * PARTS_PER_ROW + j, right};
+                    for (int d = column / 2; d < min(column + SLICE, TILE_N) / 2; ++d) {
+                        right &= accumulators[i][d] == scheduler.steps;
+                    }
+                    const int row[4] = {work.tile, work.part, i * SLICES_PER_ROW + column / SLICE, right};
                     for (const int value : row) *out++ = value;
                 };
                 reduce_and_store(accumulators, scheduler, work, epilogue, 0, partials.data(), counters.data(), store);
@@ -135,13 +137,13 @@ def test_every_step_of_every_tile_is_somebodys(tmp_path: Path) -> None:
             steps * 64 - rng.randrange(64),
         ]
         tiles = tiles_m * tiles_n
-        out = run(host, number, [*sizes, workers], 64 + (8 + 4 * 16) * (tiles + 16 * workers)).elements
-        items, whole, last, parts, counted, depth, parts_of_c, pieces = map(int, out[:8])
+        out = run(host, number, [*sizes, workers], 64 + (8 + 4 * 32) * (tiles + 32 * workers)).elements
+        items, whole, last, parts, counted, depth, slices, pieces = map(int, out[:8])
         where = (values, sizes, workers)
         assert (counted, depth, last) == (tiles, steps, tiles % workers) and whole == tiles - last, where
-        assert (
-            items == whole + last * parts and last * parts <= workers and parts <= min(steps, parts_of_c)
-        ), where
+        assert items == whole + last * parts and last * parts <= workers and parts <= min(steps, slices), (
+            where
+        )
         rows = out[8 : 8 + 8 * items].reshape(items, 8).tolist()
         assert sorted(item for item, *_ in rows) == list(range(items)), where
         done = np.zeros((tiles, steps), int)
@@ -158,15 +160,15 @@ def test_every_step_of_every_tile_is_somebodys(tmp_path: Path) -> None:
         divided = [row for row in rows if row[1] >= whole]
         assert len({row[0] % workers for row in divided}) == len(divided), "no worker has two parts"
         behind = 8 + 8 * items
-        owned = out[behind : behind + 4 * last * parts_of_c].reshape(-1, 4).tolist()
+        owned = out[behind : behind + 4 * last * slices].reshape(-1, 4).tolist()
         assert sorted((tile, part) for tile, _, part, _ in owned) == [
-            (tile, part) for tile in range(whole, tiles) for part in range(parts_of_c)
+            (tile, part) for tile in range(whole, tiles) for part in range(slices)
         ], where
         assert all(right for *_, right in owned), "a sum of other parts than all"
         assert {(tile, part) for tile, part, *_ in owned} == {(row[1], row[2]) for row in divided}, (
-            "a part of k without one of C"
+            "a part of k without a slice of C"
         )
         # Each writes all but its own share: slots that overlapped would hold fewer numbers.
-        assert out[behind + 4 * last * parts_of_c] == (parts - 1) * last * pieces, where
+        assert out[behind + 4 * last * slices] == (parts - 1) * last * pieces, where
         several += last > 0 and parts > 1
     assert several >= 40
