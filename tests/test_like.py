@@ -94,6 +94,8 @@ def test_all_is_taken_over_also_from_a_variant_further_on_in_the_file(tmp_path: 
         ('[variants.other]\nlike = "plian"', ("variants: other: like = 'plian'", "did you mean plain")),
         ('[variants.other]\nlike = "other"', ("variants: other: like = 'other'", "plain")),
         ('[variants.a]\nlike = "b"\n[variants.b]\nlike = "a"', ("variants: b: like = 'a' leads back to b",)),
+        ('[variants]\nb = 5\n[variants.other]\nlike = "b"', ("variants: b = 5 is not a table",)),
+        ("[variants.other]\nlike = ['plain']", ("variants: other: like = ['plain'] is not text",)),
         ("[variants.other]\nlike = 5", ("variants: other: like = 5 is not text",)),
         ('[variants.other]\nlike = "plain"\nconstraints."few" = false', ("'few' = false drops", "few items")),
         ('[variants.other]\nlike = "plain"\nparameters.item = false', ("'item' = false drops", "items")),

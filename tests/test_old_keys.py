@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import said_by
-from tests.faults.kernels import SOURCE, write_kernel
+from tests.faults.kernels import SOURCE, write_kernel, write_synthetic_recording
 from tuner.errors import KernelError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
@@ -108,3 +108,14 @@ def test_check_says_once_what_was_renamed_and_finds_the_line(
     said = said_by(capsys, "check", str(path), "--configurations", "0", "--no-cpu")
     line = text[: text.index('least = "')].count("\n") + 1
     assert f"{path.name}:{line}: " in said.out and "spam" in said.out
+
+
+def test_a_run_says_once_what_was_renamed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    extra = old(EXTRA[: EXTRA.index("[variants.mapped]")] + "# l2_promotion cluster_order\n")
+    path = write_kernel(tmp_path, extra=extra)
+    kernel, recording = read_kernel(path), tmp_path / "scale.json.gz"
+    write_synthetic_recording(recording, kernel, [kernel.problem()])
+    words = ("run", "--kernel", str(path), "--device", f"replay:{recording}", "--trials", "3")
+    said = said_by(capsys, *words, "--db", str(tmp_path / "runs.db"))
+    assert said.code == 0, said.err
+    assert (said.out + said.err).count("'seeds'") == 1 and "'initial'" in said.out + said.err

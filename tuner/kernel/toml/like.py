@@ -27,10 +27,12 @@ def complete_variants(data: Mapping[str, Any], file: str) -> Mapping[str, Any]:
     bases = bases_of(data)
     if not bases:
         return data
-    variants, complete, entries = data["variants"], {}, 0  # type: Mapping[str, Any], dict[str, Any], int
+    variants = Table(data, file).table("variants").children()
+    complete: dict[str, Mapping[str, Any]] = {}
+    entries = 0
     for name in variants:
-        for one in reversed(_chain(name, variants, complete, file)):
-            table = Table(variants[one], f"{file}: variants: {one}")
+        for one in reversed(_chain(name, variants, complete)):
+            table = variants[one]
             complete[one] = _merged(complete[bases[one]], table) if one in bases else table.data
             entries += _entries(complete[one])
             if entries > MAX_ENTRIES:
@@ -45,17 +47,19 @@ def bases_of(data: Mapping[str, Any]) -> dict[str, str]:
     variants = data.get("variants")
     tables = variants if isinstance(variants, dict) else {}
     return {
-        name: table["like"] for name, table in tables.items() if isinstance(table, dict) and "like" in table
+        name: str(table["like"])
+        for name, table in tables.items()
+        if isinstance(table, dict) and "like" in table
     }
 
 
-def _chain(name: str, variants: Mapping[str, Any], complete: Mapping[str, Any], file: str) -> list[str]:
+def _chain(name: str, variants: Mapping[str, Table], complete: Mapping[str, Any]) -> list[str]:
     """Return a variant, the one that it is like, and so on, up to one that is like none or complete."""
     chain: list[str] = []
     while name not in complete:
         chain.append(name)
-        table = Table(variants[name], f"{file}: variants: {name}")
-        if not isinstance(table.data, dict) or not table.has("like"):
+        table = variants[name]
+        if not table.has("like"):
             break
         name = table.get("like", str)
         table.require(name, [other for other in variants if other != chain[-1]], f"like = {name!r}")
@@ -64,10 +68,8 @@ def _chain(name: str, variants: Mapping[str, Any], complete: Mapping[str, Any], 
     return chain
 
 
-def _merged(base: Any, own: Table) -> Any:
+def _merged(base: Mapping[str, Any], own: Table) -> dict[str, Any]:
     """Return a variant with what it takes over."""
-    if not isinstance(base, dict):
-        return own.data
     whole = {**base, **{key: value for key, value in own.data.items() if key != "like"}}
     for key in BY_NAME:
         taken, given = base.get(key, {}), own.data.get(key, {})
@@ -90,9 +92,5 @@ def _by_name(taken: Mapping[str, Any], given: Table) -> dict[str, Any]:
     return entries
 
 
-def _entries(variant: Any) -> int:
-    return (
-        sum(len(table) for table in variant.values() if isinstance(table, dict))
-        if isinstance(variant, dict)
-        else 0
-    )
+def _entries(variant: Mapping[str, Any]) -> int:
+    return sum(len(table) for table in variant.values() if isinstance(table, dict))
