@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import sys
 from itertools import chain
 from pathlib import Path
 
@@ -26,6 +27,10 @@ from tuner.space.edge_sizes import (
 )
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+
+import version_matches
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -138,7 +143,7 @@ def test_published_winners_have_all_their_edge_case_sizes(dtype: str) -> None:
     assert len(chosen) == 16
     for winner in chosen:
         of = GEMM.problem({name: winner[name] for name in "mnk"}, {"": dtype}, {"layout": winner["layout"]})
-        one = Configuration.of(winner["search"]["variant"], winner["search"]["parameters"])
+        one = version_matches.translated(GEMM, winner["search"]["variant"], winner["search"]["parameters"])
         cases = edge_case_problems(of, one, lambda p, one: not invalid_reason(GEMM, p, HOPPER, one))
         assert len(set(map(str, cases))) == len(cases) == VERIFIED_PROBLEMS, str(of)
         if "block_n" in one.values and tiles_of(of, one) > HOPPER.sm_count:  # blocks have several
