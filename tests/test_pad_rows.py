@@ -43,6 +43,10 @@ def names_of(launch: Launch, kind: str) -> list[str]:
         (70, 12, 258, "nn"),
         (33, 514, 132, "nt"),
         (1, 1029, 261, "nn"),
+        (67, 129, 131, "tn"),
+        (13, 40, 9, "tn"),
+        (33, 16, 514, "tt"),
+        (40, 5, 261, "tt"),
     ],
 )
 def test_rows_are_copied_to_multiples_of_16_bytes(
@@ -52,7 +56,7 @@ def test_rows_are_copied_to_multiples_of_16_bytes(
     plan = make_plan(GEMM, of, HOPPER, configuration(of))
     source, entry = render(GEMM, of, HOPPER, configuration(of))[0]
     draw = np.random.default_rng(7)
-    shapes = {"a": (m, k), "b": (n, k) if layout == "nt" else (k, n)}
+    shapes = {"a": (m, k) if layout[0] == "n" else (k, m), "b": (k, n) if layout[1] == "n" else (n, k)}
     memory = {name: HostArray(rows * columns, "float16", 16) for name, (rows, columns) in shapes.items()}
     for array in memory.values():
         array.fill(draw.standard_normal(array.elements.size))
@@ -79,6 +83,8 @@ def test_only_what_a_problem_needs_is_copied() -> None:
         ("nn", 4097, 4096, ["b_padded"], ["a", "b_padded"]),
         ("nt", 4096, 4093, ["a_padded", "b_padded"], ["a_padded", "b_padded"]),
         ("nt", 4097, 4096, [], ["a", "b"]),
+        ("tn", 4097, 4096, ["a_padded", "b_padded"], ["a_padded", "b_padded"]),
+        ("tt", 4097, 4096, ["a_padded"], ["a_padded", "b"]),
     ]:
         of = problem(4095, n, k, layout)
         plan = make_plan(GEMM, of, HOPPER, configuration(of))
