@@ -28,6 +28,7 @@ struct TensorMap { int which; };
 using Barrier = unsigned long long;
 constexpr int BLOCK_M = {{ block_m }}, BLOCK_N = {{ block_n }}, BLOCK_K = {{ block_k }};
 constexpr int CLUSTER_M = {{ cluster_m | default(1) }}, CLUSTER_N = {{ cluster_n }};
+constexpr bool LOAD_B_FIRST = false;
 constexpr bool A_K_MAJOR = {{ (layout[0] == "n") | lower }}, B_K_MAJOR = {{ (layout[1] == "t") | lower }}, SWAP_AB = @SWAP_AB@;
 static int *list, found;
 static void note(unsigned int shared, const TensorMap* map, int x, int y, int blocks) {
