@@ -154,3 +154,16 @@ def test_of_several_variants_each_gets_the_parameters_that_it_has(tmp_path: Path
     write(tmp_path, initial.replace("unroll", "unrol"), SHARED + wide)
     with pytest.raises(KernelError, match=r"initial\[0\]: parameters sets 'unrol'"):
         read_kernel(tmp_path / "scale.toml")
+
+
+def test_show_has_conditions_as_written_and_what_their_names_mean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extra = SHARED + '[variants.plain.constraints]\n"not too large" = "span <= 1024"\n'
+    path = str(write(tmp_path, INITIAL.replace("waves > 0", "waves > 10 ** 9"), extra))
+    shown = said_by(capsys, "show", path).out.splitlines()
+    assert "  - not too large:  span <= 1024" in shown
+    assert "  span = block_size * items" in shown and "  cost = waves * (span + 100)" in shown
+    assert any(line.endswith("holds when waves > 10 ** 9") for line in shown)
+    (plain,) = json.loads(said_by(capsys, "show", path, "--json").out)["variants"]
+    assert plain["constraints"][0]["condition"] == "block_size * items <= 1024"

@@ -105,7 +105,7 @@ def _subject(kernel: KernelSpec, variant: VariantSpec, sampling: Sampling, repor
         assert variant.requires is not None
         report.add(
             (*key, "requires"),
-            f"no known GPU and problem fulfil requires = {variant.requires.text!r}",
+            f"no known GPU and problem fulfil requires = {variant.requires.written!r}",
             "correct it, or leave the variant out",
         )
     else:
@@ -167,7 +167,7 @@ def _check_default(kernel: KernelSpec, subject: Subject, report: Report) -> None
     reason = reasons[0]
     broken = dict(variant.constraints).get(reason)
     if broken is not None:
-        what = f"the default of {variant.name} breaks its constraint {reason!r}, {broken.text}"
+        what = f"the default of {variant.name} breaks its constraint {reason!r}, {broken.written}"
         report.add(("variants", variant.name, "constraints", reason), what, "choose defaults that are valid")
     else:
         what = f"the default of {variant.name} cannot be launched"

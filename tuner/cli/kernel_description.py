@@ -55,6 +55,7 @@ def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str
             _variant(variant, sizes[variant.name], _default_refused(kernel, problem, gpu, variant))
             for variant in kernel.variants.values()
         ],
+        "definitions": dict(kernel.definitions),
         "space": space,
     }
 
@@ -140,7 +141,10 @@ def _initial(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[dict[str, A
 
 
 def _conditions(pairs: Iterable[tuple[str, Expression]]) -> list[dict[str, str]]:
-    return [{"reason": reason, "condition": condition.text} for reason, condition in pairs]
+    return [
+        {"reason": reason, "condition": condition.text, "written": condition.written}
+        for reason, condition in pairs
+    ]
 
 
 def _variant(variant: VariantSpec, size: dict[str, Any], default_refused: str) -> dict[str, Any]:
@@ -149,6 +153,7 @@ def _variant(variant: VariantSpec, size: dict[str, Any], default_refused: str) -
         "summary": variant.summary,
         "default_refused": default_refused,
         "requires": variant.requires.text if variant.requires else "",
+        "requires_written": variant.requires.written if variant.requires else "",
         "parameters": [
             {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc}
             for p in variant.parameters.values()

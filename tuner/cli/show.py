@@ -63,6 +63,9 @@ def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
     ]
     for variant in data["variants"]:
         lines += _variant_lines(variant)
+    if data["definitions"]:
+        lines += ["", "definitions, in the conditions above"]
+        lines += [f"  {name} = {text}" for name, text in data["definitions"].items()]
     return lines
 
 
@@ -93,7 +96,7 @@ def _variant_lines(variant: dict[str, Any]) -> list[str]:
     if variant["summary"]:
         lines.append(f"  {variant['summary']}")
     if variant["requires"]:
-        lines.append(f"  requires {variant['requires']}")
+        lines.append(f"  requires {variant['requires_written']}")
     width = max((len(p["name"]) for p in variant["parameters"]), default=0)
     lines += [
         f"  {p['name']:<{width}}  {_choices(p['values'])}  (default {p['default']})  {p['doc']}".rstrip()
@@ -101,8 +104,8 @@ def _variant_lines(variant: dict[str, Any]) -> list[str]:
     ]
     if variant["default_refused"] and "valid" in variant["space"]:
         lines.append(f"  the default is not valid here: {variant['default_refused']}")
-    lines += [f"  - {c['reason']}:  {c['condition']}" for c in variant["constraints"]]
-    lines += [f"  - tried only where: {c['reason']}:  {c['condition']}" for c in variant["worthwhile"]]
+    lines += [f"  - {c['reason']}:  {c['written']}" for c in variant["constraints"]]
+    lines += [f"  - tried only where: {c['reason']}:  {c['written']}" for c in variant["worthwhile"]]
     excluded = variant["space"].get("excluded_by_rules", {})
     return lines + [f"  - rule of thumb {name}: {_excluded(count)}" for name, count in excluded.items()]
 

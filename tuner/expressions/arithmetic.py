@@ -31,15 +31,17 @@ class Expression:
     Args:
         text: the source, such as ``"stages * block_m * itemsize(input) <= shared_bytes_optin"``.
         where: its file and key, for errors.
+        written: the source with the names of definitions, if it had any; for people.
 
     Raises:
         ExpressionError: the text is no expression, or uses syntax outside the whitelist.
     """
 
-    def __init__(self, text: str, where: str = "") -> None:
+    def __init__(self, text: str, where: str = "", written: str = "") -> None:
         if len(text) > MAX_LENGTH:
             raise ExpressionError(f"expression of {len(text)} characters", f"keep it under {MAX_LENGTH}")
         self.text = text.strip()
+        self.written = written or self.text
         self.where = " ".join(where.split())
         self._body = parse_tree(text, remedy=OPERATORS)
         names: set[str] = set()
@@ -134,9 +136,9 @@ class Expression:
 
 
 @functools.lru_cache(maxsize=4096)
-def parse(text: str, where: str = "") -> Expression:
+def parse(text: str, where: str = "", written: str = "") -> Expression:
     """Return the :class:`Expression` of a text; cached."""
-    return Expression(text, where)
+    return Expression(text, where, written)
 
 
 def _check(node: ast.AST, names: set[str], text: str) -> None:

@@ -150,6 +150,7 @@ def _kernel(file: KernelFile, data: Mapping[str, Any]) -> KernelSpec:
         ladder=read_ladder(top, names, variants),
         initial=first.initial,
         matmul=first.matmul,
+        definitions=_written(data, file.initial),
         old_keys=file.all_old_keys,
     )
     top.done(kernel)
@@ -159,6 +160,12 @@ def _kernel(file: KernelFile, data: Mapping[str, Any]) -> KernelSpec:
         except (KernelError, UsageError) as error:
             top.fail(f"reference: {error.problem}", error.remedy)
     return kernel
+
+
+def _written(data: Mapping[str, Any], initial: KernelFile | None) -> dict[str, str]:
+    """Return the definitions of a kernel's files as they are written there."""
+    both = {**data.get("definitions", {}), **(initial.data.get("definitions", {}) if initial else {})}
+    return {name: " ".join(str(text).split()) for name, text in both.items()}
 
 
 def _head(table: Table) -> tuple[str, str]:

@@ -142,6 +142,8 @@ class KernelSpec:
     """Configurations that a search tries first."""
     matmul: MatmulSpec | None = None
     """For matrix products: how a library's proposals become initial configurations, too."""
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    """Names of parts of expressions, with their texts as the file has them, for people: expressions stand alone."""
     old_keys: tuple[str, ...] = ()
     """Keys of the file that have another name today, each as a sentence for the user."""
 
@@ -277,7 +279,7 @@ class KernelSpec:
             if variant.requires is None or variant.requires.evaluate(names):
                 usable.append(variant)
             else:
-                rejected[variant.name] = f"requires {variant.requires.text}"
+                rejected[variant.name] = f"requires {variant.requires.written}"
         return usable, rejected
 
 

@@ -61,7 +61,7 @@ def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace, 
     refused = ""
     try:
         if variant.requires is not None and not variant.requires.evaluate(names):
-            return Settled(spec, None, f"{variant.name} requires {variant.requires.text}")
+            return Settled(spec, None, f"{variant.name} requires {variant.requires.written}")
         for values in _in_order(spec, variant, names):
             result = _tried(spec, variant, names, values, space)
             if isinstance(result, Configuration):
@@ -96,7 +96,7 @@ def _tried(
 ) -> Configuration | str:
     """Return the configuration of some values, or why it cannot be tried."""
     if spec.when is not None and not spec.when.evaluate({**names, **values}):
-        return f"holds when {spec.when.text}"
+        return f"holds when {spec.when.written}"
     typed: dict[str, Value] = {}
     for name, value in values.items():
         index = index_of(value, variant.parameters[name].values)

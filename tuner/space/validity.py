@@ -21,7 +21,7 @@ def invalid_reason(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration
     names = {**kernel.environment(problem, gpu), **values}
     try:
         if variant.requires is not None and not variant.requires.evaluate(names):
-            return f"{variant.name} requires {variant.requires.text}"
+            return f"{variant.name} requires {variant.requires.written}"
         for reason, condition in variant.constraints_before:
             if not condition.holds(names):
                 return reason

@@ -228,7 +228,7 @@ def _parsed(table: Table, key: str, text: str, definitions: Mapping[str, str]) -
         parsed = parse(text, where)
         if parsed.names & definitions.keys():  # replaced as trees, so that they need no parentheses
             tree = _Replaced(definitions).visit(parse_tree(parsed.text))
-            parsed = parse(unparse(tree), where)
+            parsed = parse(unparse(tree), where, " ".join(text.split()))
     except ExpressionError as error:
         table.fail(f"{key}: {error}")
     return parsed
