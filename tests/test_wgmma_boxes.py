@@ -30,7 +30,6 @@ constexpr int BLOCK_M = {{ block_m }}, BLOCK_N = {{ block_n }}, BLOCK_K = {{ blo
 constexpr int CLUSTER_M = {{ cluster_m | default(1) }}, CLUSTER_N = {{ cluster_n }};
 constexpr bool LOAD_B_FIRST = false;
 constexpr bool A_K_MAJOR = {{ (layout[0] == "n") | lower }}, B_K_MAJOR = {{ (layout[1] == "t") | lower }}, SWAP_AB = @SWAP_AB@;
-constexpr bool LOAD_B_FIRST = false;
 static int *list, found;
 static void note(unsigned int shared, const TensorMap* map, int x, int y, int blocks) {
     const int box[5] = {static_cast<int>(shared), map->which, x, y, blocks};
