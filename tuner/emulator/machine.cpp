@@ -353,6 +353,7 @@ extern "C" const char* launch(void (*kernel)(void**), void** arguments, const di
         sigaction(numbers[i], &earlier[i], nullptr);
     }
     running.clear();
+    spare_stacks.clear();  // another kernel is another library, with stacks of its own
     loaded = nullptr;
     return fault;
 }
