@@ -137,6 +137,18 @@ MEAN_MATVEC = [
         },
     ),
 ]
+NAIVE = Lattice("naive", {"block_x": (32, 64, 128), "block_y": (1, 4, 8), "unroll": (1, 4, 8)})
+SPLIT_K = Lattice(
+    "split_k",
+    {
+        "split_k": (2, 4, 8),
+        "block_m": (64, 128),
+        "block_n": (64, 128),
+        "block_k": (8, 16),
+        "thread_m": (8,),
+        "vector_width": (4,),
+    },
+)
 GEMM_FLOAT32 = [
     Lattice(
         "tiled",
@@ -148,7 +160,7 @@ GEMM_FLOAT32 = [
             "unroll": (1, 4, 8),
         },
     ),
-    Lattice("naive", {"block_x": (32, 64, 128), "block_y": (1, 4, 8), "unroll": (1, 4, 8)}),
+    NAIVE,
     Lattice(
         "register_tiled",
         {
@@ -164,20 +176,10 @@ GEMM_FLOAT32 = [
             "group_m": (1, 8),
         },
     ),
-    Lattice(
-        "split_k",
-        {
-            "split_k": (2, 4, 8),
-            "block_m": (64, 128),
-            "block_n": (64, 128),
-            "block_k": (8, 16),
-            "thread_m": (8,),
-            "vector_width": (4,),
-        },
-    ),
+    SPLIT_K,
 ]
 GEMM = [
-    Lattice("naive", {"block_x": (32, 64, 128), "block_y": (1, 4, 8), "unroll": (1, 4, 8)}),
+    NAIVE,
     Lattice(
         "tiled",
         {
@@ -248,17 +250,7 @@ GEMM = [
             "k_order": ("contiguous",),
         },
     ),
-    Lattice(
-        "split_k",
-        {
-            "split_k": (2, 4, 8),
-            "block_m": (64, 128),
-            "block_n": (64, 128),
-            "block_k": (8, 16),
-            "thread_m": (8,),
-            "vector_width": (4,),
-        },
-    ),
+    SPLIT_K,
     Lattice(
         "mma_sync_split_k",
         {

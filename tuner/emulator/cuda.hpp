@@ -230,7 +230,6 @@ void multiply_16x8x8(float (&sums)[4], const unsigned int (&a)[4], const unsigne
 
 // -- gemm
 
-inline void sync_groups(int barrier, int threads) { emulator::sync_group(barrier, threads); }
 inline void wait_for_grid(unsigned int* counter, unsigned int parts) {
     for (unsigned int count = take(counter) + 1; count < parts;) {
         count = acquire_word(counter);

@@ -18,8 +18,7 @@ OF_A_VARIANT = 2
 """Fastest trials of each variant among them, whatever their rank: what differs most may be best warm."""
 WARM_FACTOR = 1.25
 """Only candidates this close to the best are timed warm. A winner is chosen by its worse mode, so that one further
-behind could win only if all others lost as much warm. Beside torch.mm on an H200, a product of 256 x 4096 x 4096 that
-was 1.07 times as fast with cold data was 0.90 times as fast warm: the modes differ by a fifth."""
+behind could win only if all others lost as much warm."""
 LEADERS = 3
 """Fastest of each mode that race in any case: how far the others are behind is counted from them."""
 
