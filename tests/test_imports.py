@@ -51,6 +51,29 @@ def calls(name: str) -> dict[str, int]:
     return {ast.unparse(node.func): node.lineno for node in tree if isinstance(node, ast.Call)}
 
 
+def test_what_calls_winners_needs_nothing_installed_but_cudas_bindings() -> None:
+    """A bundle carries a copy of the room beside one of errors.py, so every import of ours is relative."""
+    for name, path in MODULES.items():
+        if not name.startswith("runtime/"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                beyond = node.level == 2 and node.module != "errors"
+                assert node.level < 3 and not beyond, f"{name} line {node.lineno}"
+                modules += [str(node.module)] if not node.level else []
+            others = {module for module in modules if module.split(".")[0] not in sys.stdlib_module_names}
+            assert others <= {"cuda.bindings"}, f"{name} line {node.lineno}"
+
+
+def test_only_what_launches_speaks_to_the_driver() -> None:
+    for name, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "cuda.bindings":
+                driver = "driver" in {alias.name for alias in node.names}
+                assert not driver or name.startswith(("gpu/", "runtime/")), name
+
+
 PRINTING = ("cli/", "report/", "__main__.py")
 
 

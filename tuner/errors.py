@@ -68,6 +68,14 @@ class RecordingError(DeviceError):
     """A recording cannot be read, or lacks what is needed."""
 
 
+class BundleError(TunerError):
+    """A bundle is damaged or newer than this version, or does not fit this driver or GPU."""
+
+
+class CallError(TunerError):
+    """A winner cannot be called with these arrays, sizes or values."""
+
+
 class DatabaseError(TunerError):
     """The database cannot be read or written."""
 
