@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from tuner.emulator.host import HostArray, HostKernel, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.kernel.launches import Launch, TensorMap
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.runtime.launches import Launch, TensorMap
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
 

@@ -12,13 +12,11 @@ import pytest
 from tuner.compile.nvrtc import compile_source, header_folders
 from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, Schedule
 from tuner.expressions import array
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.elementwise import MAX_EXPONENT, MAX_LENGTH, MAX_OPERATIONS
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
 from tuner.expressions.evaluation import FUNCTION_NAMES, operations, uses
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.host_reference import expected_on_host
-from tuner.kernel.launches import Buffer
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch, tensors_of
 from tuner.kernel.python_reference import run_function
@@ -29,6 +27,8 @@ from tuner.kernel.tolerance import tolerance
 from tuner.kernel.toml.problem import INITS, ROLES
 from tuner.kernel.variant_spec import DEVICE_LIMITS, RESOURCE_NAMES
 from tuner.model import Configuration, Gpu, Problem
+from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launches import Buffer
 from tuner.space.space import SearchSpace
 
 DOCS = Path(__file__).parent.parent / "docs"

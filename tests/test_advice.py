@@ -13,8 +13,8 @@ from tuner.explain.hot_path import InFlight
 from tuner.explain.instructions import Kind
 from tuner.hardware.occupancy import Limit, Waves, occupancy
 from tuner.hardware.roofline import ARCHITECTURES, Roof
-from tuner.kernel.launches import Launch
 from tuner.model import Configuration, Gpu, Problem, Resources
+from tuner.runtime.launches import Launch
 
 H200, T4 = ARCHITECTURES[90], ARCHITECTURES[75]
 OK, TRY, PROBLEM = AdviceVerdict.OK, AdviceVerdict.TRY, AdviceVerdict.PROBLEM

@@ -24,12 +24,12 @@ from tuner.gpu.cluster_order import ClusterOrders
 from tuner.gpu.driver import DriverFailure
 from tuner.gpu.graph import in_order
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.kernel.cluster_order import MAX_CLUSTERS, cluster_order, gpcs_of_sms
-from tuner.kernel.launches import Launch, Plan
+from tuner.kernel.cluster_order import cluster_order, gpcs_of_sms
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import UnlaunchableError, make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Run
+from tuner.runtime.launches import MAX_CLUSTERS, Launch, Plan
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

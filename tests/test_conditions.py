@@ -21,10 +21,10 @@ from tuner.hardware.batching import (
 )
 from tuner.hardware.roofline import ARCHITECTURES, Roof, roof_of
 from tuner.hardware.workload import BATCH_NS, LONGEST_FACTOR, Batch
-from tuner.kernel.launches import Buffer
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
 from tuner.model import Gpu
+from tuner.runtime.launches import Buffer
 
 H200 = ARCHITECTURES[90]
 RESTED, SUSTAINED = Regime.RESTED, Regime.SUSTAINED

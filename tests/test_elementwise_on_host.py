@@ -14,12 +14,12 @@ import pytest
 from tests.test_elementwise_templates import gpu, sample
 from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, KernelFault, Schedule
 from tuner.emulator.source import code_of
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import scalars_of, tensors_of
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem, Value
+from tuner.runtime.dtypes import ITEMSIZE
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 

@@ -13,13 +13,13 @@ import pytest
 
 from tuner import paths
 from tuner.compile.nvrtc import Cubin, compile_source
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.runtime.dtypes import ITEMSIZE
 
 KERNELS = ("vector_add", "saxpy", "transform")
 DTYPES = ("float32", "float16", "bfloat16")

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tuner.compile.nvrtc import Cubin, compile_source
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem
+from tuner.runtime.dtypes import ITEMSIZE
 from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")

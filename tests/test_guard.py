@@ -24,12 +24,12 @@ from tuner.devices.local import LocalDevice
 from tuner.errors import DeviceError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.hardware.workload import Batch, Limits
-from tuner.kernel.launches import Launch, Plan
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem, Status
 from tuner.protocol.measuring import Failed, Measure, Measured, Release, Released, Setup, SetupDone
 from tuner.protocol.problem import Candidate, ProblemSetup, ReferenceData
+from tuner.runtime.launches import Launch, Plan
 
 WORKER = "tests.faults.fake_worker"
 

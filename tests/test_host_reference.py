@@ -15,11 +15,11 @@ from tuner.errors import KernelError, TunerError
 from tuner.expressions.array import ArrayExpression
 from tuner.kernel.functions import PythonFunction, load_function
 from tuner.kernel.host_reference import expected_on_host
-from tuner.kernel.launches import Buffer
 from tuner.kernel.load import load_kernel
 from tuner.kernel.python_reference import PROBES, run_function
 from tuner.kernel.reference import Expected, SettledReference
 from tuner.kernel.tolerance import tolerance
+from tuner.runtime.launches import Buffer
 
 RNG = np.random.default_rng(3)
 X, Y = Buffer("x", (50, 8), "float32", "input"), Buffer("y", (8, 50), "float32", "output", transposed=True)

@@ -17,7 +17,6 @@ import pytest
 
 from tuner.compile.nvrtc import Cubin, compile_source
 from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, HostKernel, Schedule
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, tensors_of
@@ -25,6 +24,7 @@ from tuner.kernel.render import render, render_launch
 from tuner.kernel.tolerance import tolerance
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem
+from tuner.runtime.dtypes import ITEMSIZE
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason, pruning_reason
 

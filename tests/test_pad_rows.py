@@ -9,11 +9,11 @@ import pytest
 
 from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.kernel.launches import Launch
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
+from tuner.runtime.launches import Launch
 from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")

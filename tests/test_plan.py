@@ -11,7 +11,6 @@ import pytest
 from tests.faults.kernels import configuration, write_kernel
 from tuner.errors import ExpressionError, KernelError, TunerError
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.kernel.launches import Plan
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
 from tuner.kernel.plan import (
     NULL_POINTER,
@@ -24,6 +23,7 @@ from tuner.kernel.plan import (
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
+from tuner.runtime.launches import Plan
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason, pruning_reason
 

@@ -18,7 +18,6 @@ from tests.test_elementwise_templates import LDG, THREADS_PER_SM, code_of, moves
 from tests.test_elementwise_templates import gpu as limits_of
 from tuner.compile.nvrtc import compile_source
 from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, HostKernel, KernelFault, Schedule
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.reference import settle_reference
@@ -26,6 +25,7 @@ from tuner.kernel.render import render, render_launch
 from tuner.kernel.tolerance import norm_allowance, tolerance
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Gpu, Problem
+from tuner.runtime.dtypes import ITEMSIZE
 
 KERNEL = load_kernel("reduce")
 OPERATIONS = ("sum", "max", "mean")

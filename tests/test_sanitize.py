@@ -19,11 +19,11 @@ from tuner.compile.pool import CompilePool
 from tuner.database.database import Database
 from tuner.devices.choose import has_gpu
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.kernel.launches import Plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem
 from tuner.protocol.job import CaseOutcome, Complaint, ToolJob, read_job, write_job
 from tuner.protocol.problem import Candidate, ProblemSetup, ReferenceData
+from tuner.runtime.launches import Plan
 from tuner.space.edge_sizes import ALIGNED
 from tuner.space.space import SearchSpace
 from tuner.tools.cases import Case, Unit, as_runs, compile_cases

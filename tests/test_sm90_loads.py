@@ -13,9 +13,9 @@ import pytest
 
 from tests.sm90 import GEMM, HOPPER, LAYOUTS, plain_source, problem, tensor_maps, together
 from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
-from tuner.kernel.launches import TensorMap
 from tuner.kernel.plan import make_plan
 from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.runtime.launches import TensorMap
 from tuner.space.validity import invalid_reason
 
 LOAD, MULTICAST, FETCH, EXPECT = range(4)

@@ -16,9 +16,9 @@ from tuner.errors import KernelError
 from tuner.gpu import verify
 from tuner.gpu.verify import CROSS_CHECK_ELEMENTS, Verifier
 from tuner.kernel.functions import PythonFunction
-from tuner.kernel.launches import Buffer
 from tuner.processes import Codec
 from tuner.protocol.problem import CudaReference, ProblemSetup, ReferenceData
+from tuner.runtime.launches import Buffer
 
 X = Buffer("x", (4, 6), "float32", "input", transposed=True)
 Y, Z = Buffer("y", (6, 4), "float32", "output"), Buffer("z", (4, 6), "float32", "inout", transposed=True)

@@ -13,11 +13,11 @@ import pytest
 
 from tuner.compile.nvrtc import compile_source
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.kernel.launches import Launch, TensorMap
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
+from tuner.runtime.launches import Launch, TensorMap
 from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")

@@ -8,7 +8,7 @@ from tuner.gpu.buffers import Helpers
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.cluster_order import ClusterOrders
 from tuner.gpu.driver import Context
-from tuner.kernel.launches import Launch
+from tuner.runtime.launches import Launch
 
 PAIRS = Launch((128, 1, 1), (32, 1, 1), 0, (), cluster=(2, 1, 1))
 SHARE = 8

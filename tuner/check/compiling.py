@@ -18,12 +18,12 @@ from tuner.check.signatures import PlannedCall, check_signatures
 from tuner.check.subjects import Sampling, Subject, alternatives
 from tuner.compile.pool import CompilePool
 from tuner.errors import TunerError
-from tuner.kernel.launches import Launch
 from tuner.kernel.plan import reference_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Resources, Status
 from tuner.protocol.compilation import Compilation, RenderRequest
+from tuner.runtime.launches import Launch
 from tuner.space.validity import invalid_reason
 
 _COMPILER_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?:catastrophic )?error: (?P<text>.*)")

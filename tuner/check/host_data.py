@@ -12,12 +12,12 @@ import numpy.typing as npt
 from tuner.emulator.host import HostArray
 from tuner.errors import KernelError
 from tuner.kernel.host_reference import expected_on_host
-from tuner.kernel.launches import Buffer
 from tuner.kernel.plan import scalars_of, tensors_of
 from tuner.kernel.reference import Expected, settle_reference
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.tolerance import Tolerance, tolerance
 from tuner.model import Gpu, Problem
+from tuner.runtime.launches import Buffer
 
 Array = npt.NDArray[np.float64]
 ALIGNMENT = 256

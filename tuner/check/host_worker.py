@@ -19,7 +19,6 @@ from tuner.emulator.host import (
     launch_arguments,
 )
 from tuner.errors import TunerError
-from tuner.kernel.launches import Launch
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.reference import Expected
@@ -29,6 +28,7 @@ from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Problem
 from tuner.processes import ParentPipe, limit_memory
 from tuner.protocol.host_runs import HOST_RUNS, HostRequest, HostResult
+from tuner.runtime.launches import Launch
 
 CPU_S = 20
 """For each problem: the built-in kernels take about a second."""

@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tuner.check.findings import Report
-from tuner.expressions.dtypes import ITEMSIZE
-from tuner.kernel.launches import Launch
 from tuner.kernel.plan import NULL_POINTER, tensors_of
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
@@ -17,6 +15,8 @@ from tuner.model import Configuration, Value
 from tuner.processes import Child, ChildDied, UnsendableError
 from tuner.protocol.compilation import RenderRequest
 from tuner.protocol.signatures import SIGNATURES, KernelSource, Parameter, SignatureRequest, Signatures
+from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launches import Launch
 
 DEADLINE_S = 120.0
 """For the share of one child."""

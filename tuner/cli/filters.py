@@ -13,12 +13,12 @@ from tuner.cli.problems import whole_number
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.errors import UsageError, suggestion
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report import tables
 from tuner.report.terminal import printable
+from tuner.runtime.dtypes import ITEMSIZE
 
 _SINCE = re.compile(r"(\d{1,6})([mhdw])")
 NEWEST_RUNS = 5

@@ -7,9 +7,9 @@ from dataclasses import replace
 from msgspec import structs
 
 from tuner.hardware.occupancy import occupancy
-from tuner.kernel.launches import Plan
 from tuner.model import Gpu, Status
 from tuner.protocol.compilation import Compilation
+from tuner.runtime.launches import Plan
 
 
 def with_occupancy(compilation: Compilation, plan: Plan, gpu: Gpu) -> Compilation:

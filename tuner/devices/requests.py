@@ -16,7 +16,6 @@ from tuner.hardware.roofline import Roof, roof_of
 from tuner.hardware.workload import Batch, Limits
 from tuner.kernel.baselines import Baseline, BaselineKind, launch_of, launch_spec, settle_baseline
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.launches import Plan
 from tuner.kernel.plan import reference_launch, scalars_of, tensors_of
 from tuner.kernel.reference import settle_reference
 from tuner.kernel.render import source_of
@@ -25,6 +24,7 @@ from tuner.model import Configuration, Gpu, Problem, Status, Value
 from tuner.protocol.compilation import Compilation, RenderRequest, SourceRequest
 from tuner.protocol.measuring import BaselineContestant, CandidateContestant, RaceContestant, Setup
 from tuner.protocol.problem import Candidate, CudaReference, ProblemSetup, ReferenceData
+from tuner.runtime.launches import Plan
 
 CLOCK_TOLERANCE = 1.02
 """The highest clock that the driver names is not exceeded by more."""

@@ -28,11 +28,11 @@ import numpy.typing as npt
 from tuner import paths
 from tuner.emulator.source import for_host
 from tuner.files import make_private, refusal
-from tuner.kernel.launches import Launch, Plan
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Value, digest
+from tuner.runtime.launches import Launch, Plan
 
 FILES = ("cuda.hpp", "intrinsics.hpp", "machine.cpp", "include")
 COMPILER = shutil.which("g++")

@@ -17,10 +17,10 @@ from tuner.hardware.roofline import (
     pipe_of,
     roof_of,
 )
-from tuner.kernel.launches import Launch
 from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Resources
+from tuner.runtime.launches import Launch
 
 REGISTER_BYTES = 4
 

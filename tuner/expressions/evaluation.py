@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tuner.errors import ExpressionError
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.elementwise import parse_element
+from tuner.runtime.dtypes import ITEMSIZE
 
 MAX_EXPONENT = 64
 MAX_BITS = 256

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from tuner.errors import ExpressionError, TunerError
 from tuner.expressions.arithmetic import MAX_LENGTH
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.parsing import parse_tree
+from tuner.runtime.dtypes import ITEMSIZE
 
 _TORCH = """
 abs add addbmm addcdiv addcmul addmm addmv addr amax amin argmax argmin baddbmm bmm cat clamp cos cumprod cumsum div dot

@@ -13,8 +13,8 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 from tuner.errors import TunerError
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.gpu.driver import Context, check
+from tuner.runtime.dtypes import ITEMSIZE
 
 TYPE_CODES = {
     "float64": "<f8",

@@ -14,11 +14,11 @@ from cuda.bindings import driver as cu
 
 from tuner.compile.cache import CubinCache
 from tuner.compile.nvrtc import compile_source
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.gpu.driver import Context, check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
-from tuner.kernel.launches import Buffer, Launch
 from tuner.kernel.render import render_helpers
+from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launches import Buffer, Launch
 
 INITS = ("normal", "uniform", "zeros", "ones", "index")
 GUARD_BYTES = 4096

@@ -22,10 +22,10 @@ from tuner.gpu.problem import ProblemSession, assemble
 from tuner.gpu.timing import Timer
 from tuner.gpu.verify import Verifier
 from tuner.hardware.workload import Batch, Limits
-from tuner.kernel.launches import Buffer
 from tuner.kernel.render import render_ceilings
 from tuner.model import Gpu
 from tuner.protocol.problem import ReferenceData
+from tuner.runtime.launches import Buffer
 from tuner.stats import paired_ratio
 
 MEMORY_FLOATS = 1 << 27

@@ -14,7 +14,7 @@ from tuner.gpu.buffers import Helpers
 from tuner.gpu.driver import Context, DriverFailure, check
 from tuner.gpu.graph import Graph, Kernel
 from tuner.kernel.cluster_order import USUAL_GPCS, cluster_order, gpcs_of_sms
-from tuner.kernel.launches import Launch
+from tuner.runtime.launches import Launch
 
 CLUSTERS = (16, 8, 4)
 """Sizes of clusters that show which SMs are of one GPC: no cluster reaches beyond one."""

@@ -12,8 +12,7 @@ from cuda.bindings import driver as cu
 
 from tuner.gpu.driver import Context, check
 from tuner.gpu.tensor_map import encoded
-from tuner.kernel.cluster_order import MAX_CLUSTERS
-from tuner.kernel.launches import Launch, TensorMap
+from tuner.runtime.launches import MAX_CLUSTERS, Launch, TensorMap
 
 _F = cu.CUfunction_attribute
 _ATTRIBUTE = cu.CUlaunchAttributeID

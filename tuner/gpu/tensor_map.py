@@ -12,9 +12,9 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.gpu.driver import DriverFailure
-from tuner.kernel.launches import TensorMap
+from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launches import TensorMap
 
 BYTES, ALIGNMENT = 128, 128
 _DTYPES = {

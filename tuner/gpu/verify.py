@@ -18,12 +18,12 @@ from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import check, fill_bytes
 from tuner.gpu.graph import Graph, Kernel
 from tuner.kernel.host_reference import from_expressions, from_files
-from tuner.kernel.launches import Buffer
 from tuner.kernel.python_reference import run_function
 from tuner.kernel.reference import Expected
 from tuner.kernel.tolerance import Tolerance, norm_allowance, tolerance
 from tuner.model import Gpu, Verification
 from tuner.protocol.problem import CudaReference, ProblemSetup, ReferenceData
+from tuner.runtime.launches import Buffer
 
 _COMPARISON = struct.Struct("<QQddd")
 CROSS_CHECK_ELEMENTS = 1 << 20

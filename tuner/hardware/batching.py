@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.hardware.roofline import Roof
 from tuner.hardware.workload import BATCH_NS, Batch
-from tuner.kernel.launches import Buffer
 from tuner.model import Gpu
+from tuner.runtime.launches import Buffer
 
 SHORT_NS = 20_000.0
 """Speed of light below which a problem is short. On an H200 the events around a single kernel cost 1.2 to 2.6 us, and

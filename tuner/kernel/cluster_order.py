@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-MAX_CLUSTERS = 256
-"""Length of the table of cluster numbers, and so the most clusters of a launch that takes one."""
 USUAL_GPCS = 8
 """GPCs of a whole Hopper GPU. Clusters are assumed to go to them in turn where nothing was measured."""
 

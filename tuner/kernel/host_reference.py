@@ -14,10 +14,10 @@ import numpy as np
 
 from tuner.errors import KernelError
 from tuner.expressions.array import Array, ArrayExpression
-from tuner.kernel.launches import Buffer
 from tuner.kernel.python_reference import run_function
 from tuner.kernel.reference import Expected, SettledReference
 from tuner.model import Value
+from tuner.runtime.launches import Buffer
 
 
 def expected_on_host(

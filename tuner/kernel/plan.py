@@ -11,12 +11,11 @@ import numpy as np
 
 from tuner.errors import KernelError, TunerError
 from tuner.expressions.arithmetic import Expression
-from tuner.expressions.dtypes import ITEMSIZE
-from tuner.kernel.cluster_order import MAX_CLUSTERS
-from tuner.kernel.launches import Buffer, Launch, Plan, TensorMap
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec
 from tuner.model import Configuration, Gpu, Problem, Value, canonical_json
+from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launches import MAX_CLUSTERS, Buffer, Launch, Plan, TensorMap
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)

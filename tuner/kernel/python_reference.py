@@ -20,10 +20,10 @@ from tuner.errors import KernelError, TunerError
 from tuner.expressions.array import Array
 from tuner.expressions.magnitudes import ANYTHING, UNIT
 from tuner.kernel.functions import PythonFunction, arguments_for, first_line, load_function, location
-from tuner.kernel.launches import Buffer
 from tuner.kernel.reference import Expected
 from tuner.kernel.tolerance import UNIT_ROUNDOFF
 from tuner.model import Value
+from tuner.runtime.launches import Buffer
 from tuner.signals import OutOfTimeError, time_limit
 
 LIMIT_S = 240.0

@@ -23,7 +23,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tuner import paths
 from tuner.errors import ExpressionError, KernelError
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude
 from tuner.expressions.evaluation import ceil_div, operations, round_up, uses
 from tuner.kernel.baselines import Baseline, launch_spec
@@ -32,6 +31,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Gpu, Problem, Value, digest
 from tuner.processes import bounded_memory
+from tuner.runtime.dtypes import ITEMSIZE
 
 C_TYPES = {
     "float64": "double",

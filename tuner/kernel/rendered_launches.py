@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.errors import KernelError
-from tuner.kernel.launches import Launch, Plan
 from tuner.kernel.line_map import with_line_directives
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import line_map, render_launch, template_name
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Gpu, Problem
+from tuner.runtime.launches import Launch, Plan
 
 
 @dataclass(frozen=True)

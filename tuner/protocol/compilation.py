@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.kernel.launches import Plan
 from tuner.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.processes import Channel
 from tuner.protocol.record import Message, Record
+from tuner.runtime.launches import Plan
 
 
 class RenderRequest(Message, frozen=True):

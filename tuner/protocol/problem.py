@@ -8,9 +8,9 @@ from pathlib import Path
 from msgspec import field
 
 from tuner.kernel.functions import PythonFunction
-from tuner.kernel.launches import Buffer, Launch, Plan
 from tuner.model import Value
 from tuner.protocol.record import Record
+from tuner.runtime.launches import Buffer, Launch, Plan
 
 
 class CudaReference(Record, frozen=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tuner.kernel.launches import Buffer, Launch
 from tuner.model import Value
 from tuner.report.tables import picked
+from tuner.runtime.launches import Buffer, Launch
 
 
 def shape_text(launch: Launch) -> str:

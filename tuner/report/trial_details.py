@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import click
 
 from tuner.database.records import StoredTrial
-from tuner.kernel.launches import Launch
 from tuner.model import Trial, Verification
 from tuner.report import tables
 from tuner.report.launches import shape_text
 from tuner.report.terminal import printable
+from tuner.runtime.launches import Launch
 
 
 @dataclass(frozen=True)

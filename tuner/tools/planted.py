@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tuner.compile.pool import CompilePool
 from tuner.errors import CompileError
-from tuner.kernel.launches import Buffer, Launch, Plan
 from tuner.model import Configuration, Gpu, Problem, Status
 from tuner.protocol.compilation import SourceRequest
 from tuner.protocol.problem import Candidate, ProblemSetup, ReferenceData
+from tuner.runtime.launches import Buffer, Launch, Plan
 from tuner.tools.cases import Case, Unit
 
 THREADS = 64

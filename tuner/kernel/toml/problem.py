@@ -12,7 +12,6 @@ from tuner.errors import ExpressionError, suggestion
 from tuner.expressions import elementwise
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.spec import MAX_SIZE, ReferenceSpec, ScalarSpec, TensorSpec
 from tuner.kernel.toml.table import Table
@@ -32,6 +31,7 @@ from tuner.kernel.toml.values import (
 )
 from tuner.kernel.toml.variants import read_launch
 from tuner.model import Value
+from tuner.runtime.dtypes import ITEMSIZE
 
 ROLES = ("input", "output", "inout")
 INITS = ("normal", "uniform", "zeros", "ones", "index")

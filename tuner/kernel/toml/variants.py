@@ -10,7 +10,6 @@ from typing import Any
 from tuner import paths
 from tuner.errors import KernelError
 from tuner.expressions.arithmetic import Expression
-from tuner.expressions.dtypes import ITEMSIZE
 from tuner.kernel.render import undeclared_names
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import (
@@ -37,6 +36,7 @@ from tuner.kernel.variant_spec import (
     ScratchSpec,
     VariantSpec,
 )
+from tuner.runtime.dtypes import ITEMSIZE
 
 
 def read_variants(top: Table, folder: Path, names: Names) -> dict[str, VariantSpec]:

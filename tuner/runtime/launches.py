@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tuner.expressions.dtypes import ITEMSIZE
-from tuner.model import Value
+from .dtypes import ITEMSIZE
+
+MAX_CLUSTERS = 256
+"""Length of a table of cluster numbers, and so the most clusters of a launch that takes one."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,10 @@ class Launch:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
-    arguments: tuple[tuple[str, str, Value], ...]
+    arguments: tuple[tuple[str, str, int | float | bool | str], ...]
     """Triples (kind, name or dtype, value): ``("buffer", "a", 0)`` or ``("scalar", "int64", 4096)``. A tensor that the
     problem lacks is a null pointer, ``("scalar", "int64", 0)``. A tensor map is ``("map", "a", text)`` with the JSON of
-    a :class:`TensorMap`. A table of cluster numbers (``tuner.kernel.cluster_order``) is
+    a :class:`TensorMap`. A table of cluster numbers (``cluster_order.py``) is
     ``("cluster_order", "uint8", 8)`` if 8 clusters read the same data."""
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False
