@@ -65,7 +65,7 @@ void test(const int* in, int* out) {
     const ClusterRank first{0, 0, 0};
     const TileScheduler any(m, n, k, 0, workers);
     const int tiles = any.tiles_m * any.tiles_n, pieces = MMAS * TILE_N / 8;
-    const int head[8] = {any.items, any.whole, any.last_round, any.parts, tiles, any.steps, SLICES, pieces};
+    const int head[8] = {any.items, any.whole, any.divided, any.splits, tiles, any.steps, SLICES, pieces};
     for (const int value : head) *out++ = value;
     std::vector<float4> partials(workers * CLUSTER * CONSUMERS * pieces * 128, float4{-1, -1, -1, -1});
     std::vector<unsigned int> counters(workers * CLUSTER * CONSUMERS);
@@ -77,23 +77,23 @@ void test(const int* in, int* out) {
                 const Work work = scheduler.at(item, first);
                 if (round == 0) {
                     const int last = scheduler.is_last(item);
-                    const int row[8] = {item, work.tile, work.part, work.begin, work.end, work.row, work.column, last};
+                    const int row[8] = {item, work.tile, work.split, work.begin, work.end, work.row, work.column, last};
                     for (const int value : row) *out++ = value;
                 }
-                if (!scheduler.divided(item)) continue;
+                if (!scheduler.is_divided(item)) continue;
                 float accumulators[MMAS][TILE_N / 2];
                 for (auto& of_row : accumulators) {
                     for (float& d : of_row) d = work.end - work.begin;
                 }
                 Epilogue epilogue{};
-                counters.assign(counters.size(), scheduler.parts);  // as if the others were there
+                counters.assign(counters.size(), scheduler.splits);  // as if the others were there
                 auto store = [&](int i, int column) {
                     if (round == 0) return;
                     int right = 1;
                     for (int d = column / 2; d < min(column + SLICE, TILE_N) / 2; ++d) {
                         right &= accumulators[i][d] == scheduler.steps;
                     }
-                    const int row[4] = {work.tile, work.part, i * SLICES_PER_ROW + column / SLICE, right};
+                    const int row[4] = {work.tile, work.split, i * SLICES_PER_ROW + column / SLICE, right};
                     for (const int value : row) *out++ = value;
                 };
                 reduce_and_store(accumulators, scheduler, work, epilogue, 0, partials.data(), counters.data(), store);
@@ -140,7 +140,8 @@ def test_every_step_of_every_tile_is_somebodys(tmp_path: Path) -> None:
         out = run(host, number, [*sizes, workers], 64 + (8 + 4 * 32) * (tiles + 32 * workers)).elements
         items, whole, last, parts, counted, depth, slices, pieces = map(int, out[:8])
         where = (values, sizes, workers)
-        assert (counted, depth, last) == (tiles, steps, tiles % workers) and whole == tiles - last, where
+        assert (counted, depth, last) == (tiles, steps, tiles % workers if parts > 1 else 0), where
+        assert whole == tiles - last, where
         assert items == whole + last * parts and last * parts <= workers and parts <= min(steps, slices), (
             where
         )
