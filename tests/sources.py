@@ -25,7 +25,8 @@ def pieces(
     file = folder / "pieces.cu.j2"
     file.write_text(template)
     *_, launch = kernel.launches(problem, gpu, configuration)
-    source, _ = render_launch(kernel, replace(launch, template=file), problem, gpu, configuration)
+    launch = replace(launch, template=file, programmatic=False)  # a piece need not wait for another kernel
+    source, _ = render_launch(kernel, launch, problem, gpu, configuration)
     return code_of(source)
 
 

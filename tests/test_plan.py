@@ -66,7 +66,7 @@ def test_a_plan_can_be_sent_to_another_process(tmp_path: Path) -> None:
     kernel = changed(
         tmp_path,
         (BLOCK, 'block = ["block_size"]\ncluster = ["2"]\ncooperative = true\nresident = "n > 1"\n'
-                'carveout = "50"\nalignment = "16"'),
+                'carveout = "50"\nalignment = "16"\nprogrammatic = true'),
         (GRID, '"2 * ceil_div(n, 64)"'),
         ("[variants.plain.parameters]", SCRATCH + "[variants.plain.parameters]"),
     )  # fmt: skip
@@ -76,6 +76,7 @@ def test_a_plan_can_be_sent_to_another_process(tmp_path: Path) -> None:
     assert plan.launches[0].carveout == 50
     assert plan.launches[0].alignment == 16
     assert plan.launches[0].resident
+    assert plan.launches[0].programmatic
     assert (plan.scratch[1].zeroed, plan.scratch[1].zeroed_once) == (False, True)
     assert (plan.scratch[0].shape, plan.scratch[0].size_bytes, plan.scratch[0].zeroed) == ((4, 7), 56, True)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=Plan) == plan
@@ -125,8 +126,9 @@ def test_what_the_device_does_not_allow(tmp_path: Path, change: tuple[str, str],
     assert "\n" not in str(caught.value)
 
 
-def test_clusters_need_hopper(tmp_path: Path) -> None:
-    kernel = changed(tmp_path, (BLOCK, 'block = ["32"]\ncluster = ["1"]'))
+@pytest.mark.parametrize("launch", ['cluster = ["1"]', "programmatic = true"])
+def test_what_needs_hopper(tmp_path: Path, launch: str) -> None:
+    kernel = changed(tmp_path, (BLOCK, f'block = ["32"]\n{launch}'))
     with pytest.raises(UnlaunchableError, match=r"9\.0"):
         make_plan(kernel, kernel.problem(), ARCHITECTURES[80], configuration())
 

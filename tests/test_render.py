@@ -278,3 +278,17 @@ def test_digest_sees_every_change_of_code(other: str) -> None:
 def test_digest_is_not_confused_by_a_quote_in_a_character() -> None:
     one, other = ('char q = \'"\'; f("//" {});'.replace("{}", tail) for tail in ("+ 1", "+ 2"))
     assert source_digest(one) != source_digest(other)
+
+
+def test_a_kernel_that_may_begin_early_has_to_wait(tmp_path: Path) -> None:
+    body = 'extern "C" __global__ void k(float* y) { WAIT y[0] = 0; }'
+    for wait in ("cudaGridDependencySynchronize();", 'asm("griddepcontrol.wait;");', ""):
+        (tmp_path / "k.cu.j2").write_text(body.replace("WAIT", wait))
+        file = tmp_path / "k.toml"
+        file.write_text(FILE.replace("TEMPLATE", "k.cu.j2").replace("ENTRY", "k") + "programmatic = true\n")
+        kernel = read_kernel(file)
+        if wait:
+            assert wait in rendered(kernel)[0]
+        else:
+            with pytest.raises(KernelError, match="does not wait"):
+                rendered(kernel)

@@ -80,7 +80,7 @@ class Kernel:
         params.blockDimX, params.blockDimY, params.blockDimZ = launch.block
         params.sharedMemBytes = launch.shared_bytes
         params.kernelParams = ctypes.addressof(self._pointers)
-        node = graph.append(cu.cuGraphAddKernelNode, params)
+        node = graph.append_kernel(params, programmatic=launch.programmatic)
         if launch.cluster is not None:
             value = cu.CUkernelNodeAttrValue()
             value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = launch.cluster
@@ -102,13 +102,32 @@ class Graph:
         self._context = context
         self._graph = check(cu.cuGraphCreate(0))
         self._last: list[Any] = []
+        self._ends_with_kernel = False
         self._executable: Any = None
         self._events: list[Any] = []
 
     def append(self, add: Any, *arguments: Any) -> Any:
         """Add a node that depends on the one before it; ``add`` is the driver's function."""
         node = check(add(self._graph, self._last, len(self._last), *arguments))
-        self._last = [node]
+        self._last, self._ends_with_kernel = [node], False
+        return node
+
+    def append_kernel(self, params: cu.CUDA_KERNEL_NODE_PARAMS, *, programmatic: bool) -> Any:
+        """Add a kernel.
+
+        Args:
+            params: of the kernel.
+            programmatic: whether it may begin before the node before has ended, if that is a kernel, too.
+        """
+        if programmatic and self._ends_with_kernel:
+            node = check(cu.cuGraphAddKernelNode(self._graph, [], 0, params))
+            edge = cu.CUgraphEdgeData()
+            edge.from_port = cu.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+            edge.type = cu.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.value
+            check(cu.cuGraphAddDependencies(self._graph, self._last, [node], [edge], 1))
+        else:
+            node = check(cu.cuGraphAddKernelNode(self._graph, self._last, len(self._last), params))
+        self._last, self._ends_with_kernel = [node], True
         return node
 
     def memset(self, address: int, byte: int, size_bytes: int) -> None:

@@ -152,7 +152,20 @@ def _launch(
     carveout = None if spec.carveout is None else _whole(spec.carveout, names, "carveout")
     alignment = _alignment(spec, names)
     resident = spec.resident is not None and bool(spec.resident.evaluate(names))
-    launch = Launch(grid, block, shared, arguments, cluster, spec.cooperative, carveout, alignment, resident)
+    if spec.programmatic and gpu.cc < 90:
+        raise UnlaunchableError("a programmatic launch", "it needs compute capability 9.0")
+    launch = Launch(
+        grid,
+        block,
+        shared,
+        arguments,
+        cluster,
+        spec.cooperative,
+        carveout,
+        alignment,
+        resident,
+        spec.programmatic,
+    )
     if launch.needs_cluster_order and launch.clusters > MAX_CLUSTERS:
         raise UnlaunchableError(
             f"a table of numbers for {launch.clusters} clusters", f"such a table has {MAX_CLUSTERS}"

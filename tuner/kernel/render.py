@@ -45,6 +45,8 @@ C_TYPES = {
     "uint8": "unsigned char",
 }
 CUDA_HEADER_TYPES = {**C_TYPES, "float16": "__half", "bfloat16": "__nv_bfloat16"}
+GRID_DEPENDENCY_WAITS = ("cudaGridDependencySynchronize", "griddepcontrol.wait")
+"""What a kernel calls, as a function or in PTX, that may begin before the kernel before it has ended."""
 MAX_SOURCE_BYTES = 4 << 20
 MAX_ENTRY_BYTES = 4 << 10
 MEMORY_BYTES = 1 << 30
@@ -188,6 +190,11 @@ def render_launch(
         raise _failure(error, kernel.folder, name) from None
     if source is None or len(source) > MAX_SOURCE_BYTES:
         raise KernelError(f"{name} renders to too much", f"the limit is {MAX_SOURCE_BYTES} bytes")
+    if launch.programmatic and not any(wait in source for wait in GRID_DEPENDENCY_WAITS):
+        raise KernelError(
+            f"{name} does not wait for the kernel before it, although its launch is programmatic",
+            f"call {GRID_DEPENDENCY_WAITS[0]}() before it touches device memory, or leave programmatic out",
+        )
     return source, render_entry(kernel, launch, names)
 
 

@@ -99,6 +99,8 @@ class LaunchSpec:
     """Where it is false, the launch is left out; None for always."""
     resident: Expression | None = None
     """Where it is true, blocks wait for each other, so that all must be resident at once; None for never."""
+    programmatic: bool = False
+    """Whether it may begin before the launch before it has ended (programmatic dependent launch)."""
 
 
 @dataclass(frozen=True)

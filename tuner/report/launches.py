@@ -16,12 +16,14 @@ def shape_text(launch: Launch) -> str:
     cluster = f"clusters of {_sides(launch.cluster)}" if launch.cluster else ""
     carveout = f"carveout {launch.carveout} %" if launch.carveout is not None else ""
     cooperative = "cooperative" if launch.cooperative else ""
+    programmatic = "begins before the kernel before it ends" if launch.programmatic else ""
     parts = [
         f"grid {_sides(launch.grid)}",
         f"block {_sides(launch.block)}",
         cluster,
         shared,
         cooperative,
+        programmatic,
         carveout,
     ]
     return ", ".join(filter(None, parts))
@@ -36,7 +38,9 @@ def launch_record(entry: str, launch: Launch) -> dict[str, Any]:
     """Return a launch for ``--json``."""
     return {
         "entry": entry,
-        **picked(launch, "grid block cluster shared_bytes cooperative carveout alignment resident"),
+        **picked(
+            launch, "grid block cluster shared_bytes cooperative carveout alignment resident programmatic"
+        ),
         "arguments": [_argument_record(*argument) for argument in launch.arguments],
     }
 

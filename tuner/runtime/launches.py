@@ -78,6 +78,8 @@ class Launch:
     """Bytes of which every tensor's address must be a multiple."""
     resident: bool = False
     """Whether blocks wait for each other, so that all must be resident at once."""
+    programmatic: bool = False
+    """Whether it may begin before the kernel before it has ended, for whose end it waits itself."""
 
     @property
     def threads(self) -> int:

@@ -133,6 +133,7 @@ def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bo
         optional(table, "alignment", names),
         None if allow_magnitude else optional(table, "when", names),
         optional(table, "resident", names),
+        table.get("programmatic", bool, False),
     )
     return table.done(launch)
 
