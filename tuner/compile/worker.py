@@ -70,6 +70,8 @@ class Compiler:
         if changed:
             name = identity.kernel.file.name
             return Compilation(Status.COMPILE_ERROR, f"{name} or its templates {CHANGED}", changed=True)
+        if request.launches:
+            return self._compile_all(request)
         try:
             plan = make_plan(identity.kernel, request.problem, gpu, request.configuration)
         except TunerError as error:
@@ -115,6 +117,9 @@ class Compiler:
         if request.reference:
             assert kernel.reference.cuda is not None
             launches: tuple[LaunchSpec, ...] = (kernel.reference.cuda,)
+        elif request.launches:
+            every = kernel.variants[configuration.variant].launches
+            launches = tuple(every[number] for number in request.launches)
         else:
             launches = kernel.launches(problem, gpu, configuration)
         for launch in launches:

@@ -157,10 +157,7 @@ def undeclared_names(text: str, folder: Path) -> set[str]:
         KernelError: the text is not a template, or uses a filter or test that there is not.
     """
     environment = _environment(folder)
-    try:
-        tree = environment.parse(text)
-    except jinja2.TemplateError as error:
-        raise KernelError(str(error.message)) from None
+    tree = _parse(text, environment)
     for kind, there in ((nodes.Filter, environment.filters), (nodes.Test, environment.tests)):
         for node in tree.find_all(kind):
             if node.name not in there:
@@ -169,6 +166,31 @@ def undeclared_names(text: str, folder: Path) -> set[str]:
     defined = {name.name for name in names if name.ctx != "load"}
     defined |= {macro.name for macro in tree.find_all(nodes.Macro)}
     return {name.name for name in names} - defined - environment.globals.keys()
+
+
+def problem_names(text: str, folder: Path) -> set[str] | None:
+    """Return the sizes that a template takes from ``problem``; None where it takes more than single ones by name.
+
+    Raises:
+        KernelError: the text is not a template.
+    """
+    tree = _parse(text, _environment(folder))
+    uses = sum(name.name == "problem" for name in tree.find_all(nodes.Name))
+    names = []
+    for node in (*tree.find_all(nodes.Getattr), *tree.find_all(nodes.Getitem)):
+        if isinstance(node.node, nodes.Name) and node.node.name == "problem":
+            if isinstance(node, nodes.Getattr):
+                names.append(node.attr)
+            elif isinstance(node.arg, nodes.Const):
+                names.append(str(node.arg.value))
+    return set(names) if len(names) == uses else None
+
+
+def _parse(text: str, environment: jinja2.Environment) -> nodes.Template:
+    try:
+        return environment.parse(text)
+    except jinja2.TemplateError as error:
+        raise KernelError(str(error.message)) from None
 
 
 def render_launch(

@@ -20,6 +20,9 @@ class RenderRequest(Message, frozen=True):
     reference: bool = False
     code: str = ""
     """Digest of the kernel's code as the head read it (:mod:`tuner.kernel.identity`); empty to take it as it is."""
+    launches: tuple[int, ...] = ()
+    """Numbers of the variant's launches to compile without a plan, whether the problem has them or not, as a bundle
+    needs them; empty for those that the problem has."""
 
 
 class SourceRequest(Message, frozen=True):
