@@ -20,7 +20,8 @@ from tuner.kernel.load import builtin_kernels
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Run
 from tuner.report.terminal import printable
-from tuner.winners.current import Kernels, KernelState, refuse_namesakes
+from tuner.winners.chosen import Chosen, choose_winners
+from tuner.winners.current import Kernels, KernelState
 
 
 def export(
@@ -55,30 +56,17 @@ def export(
         mode=mode or "", regime=regime,
     )  # fmt: skip
     with Database.open(db, write=False) as database:
-        winners, tuned = database.winners(filters), Kernels(named_kernel(kernel))
-        # Another tool's recording has no kernel of ours that a program could launch.
-        ours = [(stored, tuned.state(stored)) for stored in winners.rows if not stored.run.foreign]
-        changed = [stored for stored, state in ours if state is KernelState.CHANGED]
-        exportable = [stored for stored, state in ours if state is not KernelState.CHANGED]
-        refuse_namesakes(exportable, tuned)
-        chosen, several = latest_mode(exportable)
+        tuned = Kernels(named_kernel(kernel))
+        found = choose_winners(database, filters, tuned)
+        chosen = found.winners
         first = {stored.run.problem.kernel: stored for stored in reversed(chosen)}
         fallbacks = {name: default_of(database, stored, tuned) for name, stored in first.items()}
         defaults = {stored.id: default for stored in chosen if (default := _tuned_against(database, stored))}
         otherwise = [] if chosen else database.winners(replace(filters, mode="", regime="")).rows
-    for line in winners.damaged:
-        click.echo(f"left out: {printable(line)}", err=True)
-    told = {_where(stored) for stored in exportable}
-    for where in dict.fromkeys(_where(stored) for stored in changed):
-        if where not in told:
-            click.echo(f"left out: {printable(where)}: {KernelState.CHANGED}", err=True)
+    say_left_out(found)
     if not chosen:
-        raise DatabaseError(f"no confirmed winner in {db} fits", _remedy(kernel, replayed, otherwise))
-    if several:
-        click.echo(
-            f"{several} of {len(chosen)} problems were tuned in several modes: took the last; --mode names one",
-            err=True,
-        )
+        raise DatabaseError(f"no confirmed winner in {db} fits", find_one(kernel, replayed, otherwise))
+    say_several(found)
     text = render_header(chosen, fallbacks, namespace, KernelFiles(tuned.kernel), defaults)
     if str(output) == "-":
         click.echo(text, nl=False)
@@ -90,33 +78,26 @@ def export(
     click.echo(f"wrote {many} of {kernels} to {output}")
 
 
-def _where(stored: StoredWinner) -> str:
-    return f"{stored.run.problem} on {stored.run.gpu.name}"
+def say_left_out(found: Chosen) -> None:
+    """Say which winners are left out: damaged ones, and those of a kernel that has changed."""
+    for line in found.damaged:
+        click.echo(f"left out: {printable(line)}", err=True)
+    for where in found.changed:
+        click.echo(f"left out: {printable(where)}: {KernelState.CHANGED}", err=True)
 
 
-def latest_mode(winners: Sequence[StoredWinner]) -> tuple[list[StoredWinner], int]:
-    """Choose one winner for each problem and GPU: the best of the mode that was tuned last, measured before replayed.
-
-    Times of different modes are not comparable, so the fastest of all would always be one with warm caches.
-
-    Args:
-        winners: in the order in which the database gives them, with the best of each mode first.
-
-    Returns:
-        The chosen, and for how many of them there was another mode.
-    """
-    groups: dict[tuple[str, str], list[StoredWinner]] = {}
-    for stored in winners:
-        groups.setdefault((stored.run.problem.key, stored.run.gpu.name), []).append(stored)
-    chosen, several = [], 0
-    for group in groups.values():
-        last = max(group, key=lambda stored: (not stored.run.replayed, stored.created_at)).run
-        chosen.append(next(s for s in group if s.run.conditions == last.conditions))
-        several += len({s.run.conditions for s in group}) > 1
-    return chosen, several
+def say_several(found: Chosen) -> None:
+    """Say that there were winners of other modes."""
+    if found.several:
+        click.echo(
+            f"{found.several} of {len(found.winners)} problems were tuned in several modes: took the last;"
+            " --mode names one",
+            err=True,
+        )
 
 
-def _remedy(kernel: str, replayed: bool, otherwise: Sequence[StoredWinner]) -> str:
+def find_one(kernel: str, replayed: bool, otherwise: Sequence[StoredWinner]) -> str:
+    """Return how to come by a winner: what there is in other modes, or a command that finds one."""
     more = "" if replayed else ", or add --replayed"
     if otherwise:
         timed = otherwise[0].run.conditions

@@ -176,14 +176,16 @@ def problem_names(text: str, folder: Path) -> set[str] | None:
     """
     tree = _parse(text, _environment(folder))
     uses = sum(name.name == "problem" for name in tree.find_all(nodes.Name))
-    names = []
-    for node in (*tree.find_all(nodes.Getattr), *tree.find_all(nodes.Getitem)):
-        if isinstance(node.node, nodes.Name) and node.node.name == "problem":
-            if isinstance(node, nodes.Getattr):
-                names.append(node.attr)
-            elif isinstance(node.arg, nodes.Const):
-                names.append(str(node.arg.value))
+    names = [node.attr for node in tree.find_all(nodes.Getattr) if _is_problem(node.node)] + [
+        str(node.arg.value)
+        for node in tree.find_all(nodes.Getitem)
+        if _is_problem(node.node) and isinstance(node.arg, nodes.Const)
+    ]
     return set(names) if len(names) == uses else None
+
+
+def _is_problem(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Name) and node.name == "problem"
 
 
 def _parse(text: str, environment: jinja2.Environment) -> nodes.Template:
