@@ -26,9 +26,10 @@ from tuner.gpu.graph import in_order
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.cluster_order import cluster_order, gpcs_of_sms
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import UnlaunchableError, make_plan
+from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Run
+from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.runtime.launches import MAX_CLUSTERS, Launch, Plan
 
 GEMM = load_kernel("gemm")
