@@ -28,10 +28,11 @@ from tuner.database.database import Database
 from tuner.errors import TunerError
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, load
-from tuner.gpu.driver import Context, DriverFailure, check
+from tuner.gpu.driver import Context
 from tuner.gpu.graph import Graph
 from tuner.gpu.verify import Verifier
 from tuner.kernel.load import load_kernel
+from tuner.runtime.driver import DriverFailure, check
 from tuner.tools.cases import Case, Unit, compile_cases
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 
 from tuner.compile.nvrtc import compile_source
@@ -19,17 +16,14 @@ from tuner.errors import DatabaseError
 from tuner.export.header import _needs_lines
 from tuner.export.needs import KernelFiles
 from tuner.formats.t1 import t1_of
-from tuner.gpu.buffers import Helpers
-from tuner.gpu.cluster_order import ClusterOrders
-from tuner.gpu.driver import DriverFailure
-from tuner.gpu.graph import in_order
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.kernel.cluster_order import cluster_order, gpcs_of_sms
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import make_plan
+from tuner.kernel.plan import UnlaunchableError, make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Run
-from tuner.runtime.launch_limits import UnlaunchableError
+from tuner.runtime.cluster_order import ClusterOrders, Observed, cluster_order, gpcs_of_sms
+from tuner.runtime.driver import DriverFailure
+from tuner.runtime.kernel import in_order
 from tuner.runtime.launches import MAX_CLUSTERS, Launch, Plan
 
 GEMM = load_kernel("gemm")
@@ -140,79 +134,58 @@ def test_and_of_blocks_that_wait_for_each_other(split_k: int) -> None:
     assert any("its 128 blocks wait for each other" in line for line in _needs_lines(needs)) == (split_k > 1)
 
 
-class FakeContext:
-    """A context of a GPU of some compute capability."""
-
-    def __init__(self, major: int = 9) -> None:
-        self.major = major
-
-    def attribute(self, attribute: Any) -> int:
-        return self.major
-
-
-class FakeOrder(ClusterOrders):
+class FakeSms:
     """A GPU with groups of 4 SMs, whose numbers have gaps, and two SMs that no cluster reaches."""
 
-    def __init__(self, context: FakeContext, failures: Mapping[int, int] | None = None) -> None:
-        super().__init__(cast(Helpers, SimpleNamespace(context=context)))
+    def __init__(self, failures: Mapping[int, int] | None = None) -> None:
         self.failures = failures or {}
         self.launched: list[tuple[int, int, int]] = []
 
-    def _sms(self, blocks: int, members: int, times: int) -> list[npt.NDArray[np.int32]]:
+    def __call__(self, blocks: int, members: int, times: int) -> list[list[list[int]]]:
         self.launched.append((blocks, members, times))
         if members in self.failures:
             raise DriverFailure(self.failures[members], "failure")
         sms = [*(1000 + block for block in range(2)), *(4 * (block % 4) + block // 4 for block in range(16))]
-        rows = (
-            [range(4 * group, 4 * group + 4) for group in range(4)] if members > 1 else [[sm] for sm in sms]
-        )
-        return [np.array(rows, np.int32)] * times
+        groups = [list(range(4 * group, 4 * group + 4)) for group in range(4)]
+        return [groups if members > 1 else [[sm] for sm in sms]] * times
 
 
 EIGHTEEN = Launch((18, 1, 1), (32, 1, 1), 0, ())
 
 
+def order_of(size: int, failures: Mapping[int, int] | None = None) -> tuple[int, ...]:
+    """Return the numbers of eighteen clusters."""
+    return ClusterOrders(FakeSms(failures)).of(EIGHTEEN, size)
+
+
 def test_a_gpu_is_asked_once() -> None:
-    context = FakeContext()
-    order = FakeOrder(context)
+    sms, observed = FakeSms(), Observed()
+    order = ClusterOrders(sms, observed)
     numbers = order.of(EIGHTEEN, 4)
     assert sorted(numbers) == list(range(18))
     for group in range(4):  # those of one group come 4 apart, behind the two that are alone
         assert len({numbers[cluster] // 4 for cluster in range(2 + group, 18, 4)}) == 1
-    assert [members for _, members, _ in order.launched] == [16, 8, 4, 1]
-    assert order.of(EIGHTEEN, 4) == numbers and len(order.launched) == 4
-    again = FakeOrder(context)  # another candidate's
-    assert again.of(EIGHTEEN, 4) == numbers and not again.launched
-    assert again.of(EIGHTEEN, 2) and again.launched == [(18, 1, 1)]
-    assert FakeOrder(FakeContext()).of(EIGHTEEN, 4) == numbers
-
-
-def test_what_was_found_out_is_kept_no_longer_than_the_context() -> None:
-    from tuner.gpu.cluster_order import _PROBED
-
-    context = FakeContext()
-    FakeOrder(context).of(EIGHTEEN, 4)
-    before = len(_PROBED)
-    del context
-    gc.collect()
-    assert len(_PROBED) < before
+    assert [members for _, members, _ in sms.launched] == [16, 8, 4, 1]
+    assert order.of(EIGHTEEN, 4) == numbers and len(sms.launched) == 4
+    later = FakeSms()
+    again = ClusterOrders(later, observed)  # another candidate's
+    assert again.of(EIGHTEEN, 4) == numbers and not later.launched
+    assert again.of(EIGHTEEN, 2) and later.launched == [(18, 1, 1)]
+    assert order_of(4) == numbers
 
 
 def test_clusters_that_do_not_fit() -> None:
-    order = FakeOrder(FakeContext(), {16: 912})
-    assert order.of(EIGHTEEN, 4) == FakeOrder(FakeContext()).of(EIGHTEEN, 4)
+    assert order_of(4, {16: 912}) == order_of(4)
     in_turn = cluster_order([cluster % 8 for cluster in range(18)], 4)
-    assert FakeOrder(FakeContext(), {16: 912, 8: 912, 4: 701}).of(EIGHTEEN, 4) == in_turn
-    assert FakeOrder(FakeContext(), {1: 912}).of(EIGHTEEN, 4) == in_turn
+    assert order_of(4, {16: 912, 8: 912, 4: 701}) == in_turn
+    assert order_of(4, {1: 912}) == in_turn
     for members in (16, 1):
         with pytest.raises(DriverFailure):
-            FakeOrder(FakeContext(), {members: 700}).of(EIGHTEEN, 4)
+            order_of(4, {members: 700})
 
 
 def test_a_gpu_without_clusters_is_not_asked() -> None:
-    order = FakeOrder(FakeContext(major=8))
-    assert order.of(EIGHTEEN, 4) == cluster_order([cluster % 8 for cluster in range(18)], 4)
-    assert not order.launched
+    assert ClusterOrders(None).of(EIGHTEEN, 4) == cluster_order([cluster % 8 for cluster in range(18)], 4)
 
 
 @pytest.mark.parametrize("gpc_locality", [False, True])

@@ -83,7 +83,7 @@ def test_least_kernel_finds_its_bytes_as_the_mode_says(mode: Mode, calls: int) -
     def kernel(entry: str, grid: int, block: int, arguments: Sequence[tuple[str, int]]) -> SimpleNamespace:
         (_, x), (_, y), (_, vectors) = arguments
         assert (entry, grid, block, vectors) == ("copy_sweep", 1, 32, 32)
-        return SimpleNamespace(add_to=lambda graph: moved.append((x, y)))
+        return SimpleNamespace(pair=(x, y))
 
     def address(name: str, copy: int) -> int:
         return ((name == "y") * copies + copy) * size_bytes
@@ -94,8 +94,9 @@ def test_least_kernel_finds_its_bytes_as_the_mode_says(mode: Mode, calls: int) -
     data = SimpleNamespace(copies=batch.copies, address=address)
     session = SimpleNamespace(data=data, batch=batch, conditions=Conditions(mode))
     least = calibrator._least(cast(ProblemSession, session))
+    graph = cast(Graph, SimpleNamespace(kernel=lambda kernel: moved.append(kernel.pair)))
     for call in range(2 * batch.calls_for(LEAST_NS)):
-        least.add_to(cast(Graph, None), call % batch.copies)
+        least.add_to(graph, call % batch.copies)
     assert len(set(moved)) == calls
     assert moved[:calls] == moved[calls : 2 * calls]
     ends = sorted({end for pair in moved for end in pair})

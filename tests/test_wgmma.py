@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import random
 import re
@@ -15,14 +14,11 @@ import pytest
 
 from tuner.compile.nvrtc import Cubin, compile_source
 from tuner.errors import KernelError
-from tuner.gpu import graph, tensor_map
-from tuner.gpu.driver import DriverFailure
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import make_plan
+from tuner.kernel.plan import UnlaunchableError, make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
-from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.runtime.launches import Plan, TensorMap
 from tuner.space.edge_sizes import VERIFIED_PROBLEMS, tile_edge_problems
 from tuner.space.space import SearchSpace
@@ -166,46 +162,6 @@ block = ["32"]
 """)
     with pytest.raises(KernelError, match=re.escape(words)):
         load_kernel(str(tmp_path / "copy.toml"))
-
-
-class Driver:
-    """Stands for libcuda: keeps what it is asked."""
-
-    def __init__(self, error: int = 0) -> None:
-        self.error = error
-
-    def cuTensorMapEncodeTiled(self, place: Any, dtype: int, rank: int, address: Any, *rest: Any) -> int:  # noqa: N802
-        self.place, self.dtype, self.rank, self.address = place.value, dtype, rank, address.value
-        self.extents, self.pitches, self.box, self.steps = (list(numbers) for numbers in rest[:4])
-        self.modes = rest[4:]
-        ctypes.memset(place, 0xAB, 128)
-        return self.error
-
-
-def test_the_driver_is_asked_for_the_transposed_order_at_an_aligned_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    driver = Driver()
-    monkeypatch.setattr(tensor_map, "_driver", lambda: driver)
-    text = json.dumps(vars(TensorMap("bfloat16", 100, 520, 128, 64, 128, 256)))
-    found = graph._argument("map", "a", text, {"a": 0x7000})
-    assert (
-        driver.place == ctypes.addressof(found) and driver.place % 64 == 0 and bytes(found) == b"\xab" * 128
-    )
-    assert (driver.rank, driver.address) == (2, 0x7000)
-    assert (driver.extents, driver.pitches, driver.box, driver.steps) == (
-        [520, 100],
-        [1040],
-        [64, 128],
-        [1, 1],
-    )
-    assert driver.modes == (0, 3, 3, 0) and driver.dtype == 9
-
-
-def test_a_refusal_is_the_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensor_map, "_driver", lambda: Driver(error=1))
-    with pytest.raises(DriverFailure, match="cuTensorMapEncodeTiled"):
-        tensor_map.encoded(TensorMap("float16", 8, 8, 8, 8, 0, 0), 0)
 
 
 @pytest.mark.parametrize("name", ALIGNED)

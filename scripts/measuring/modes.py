@@ -17,12 +17,12 @@ from lab import PLAIN, Lab, keep, parser, time_of, vector_add
 
 from tuner.conditions import Mode
 from tuner.gpu.candidate import Loaded, Nothing
-from tuner.gpu.driver import check
 from tuner.gpu.graph import Graph
 from tuner.gpu.problem import ProblemSession
 from tuner.hardware.workload import Batch
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem
+from tuner.runtime.driver import check
 
 EXPONENTS = (10, 12, 14, 16, 18, 20, 22, 24, 26, 28)
 PLAIN_VARIANT = Configuration.of("vectorized", PLAIN)
@@ -141,11 +141,11 @@ def _empty(lab: Lab) -> dict[str, float]:
         pairs = []
         for _ in range(50):
             start = alone.event()
-            empty.add_to(alone)
+            alone.kernel(empty)
             pairs.append((start, alone.event()))
         start = batch.event()
         for _ in range(1000):
-            empty.add_to(batch)
+            batch.kernel(empty)
         end = batch.event()
         gaps = Graph(lab.context)
         nothing = []

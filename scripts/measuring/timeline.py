@@ -30,13 +30,13 @@ from tuner.compile.nvrtc import compile_source
 from tuner.conditions import Mode
 from tuner.errors import TunerError, UsageError
 from tuner.gpu.candidate import Loaded, load
-from tuner.gpu.driver import DriverFailure, check
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.sampling import SampleGraph
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.protocol.problem import Candidate
+from tuner.runtime.driver import DriverFailure, check
 from tuner.space.validity import invalid_reason
 
 MARK = re.compile(r"^(\s*)// mark: (.+?)(?: if \((.+)\))?$", re.MULTILINE)

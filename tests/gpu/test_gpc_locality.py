@@ -6,8 +6,8 @@ import pytest
 
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.clocks import Clocks
-from tuner.gpu.cluster_order import ClusterOrders
 from tuner.gpu.driver import Context
+from tuner.runtime.cluster_order import ClusterOrders, Probe
 from tuner.runtime.launches import Launch
 
 PAIRS = Launch((128, 1, 1), (32, 1, 1), 0, (), cluster=(2, 1, 1))
@@ -20,19 +20,20 @@ def test_clusters_that_share_are_of_one_group_in_later_launches_too() -> None:
     gpu = context.describe()
     if gpu.cc < 90:
         pytest.skip("needs clusters")
-    orders = ClusterOrders(Helpers(context, gpu.arch, None))
-    assert orders._gpcs_of_clusters(128, 2), "nothing was observed, and GPCs are assumed"
+    probe = Probe(Helpers(context, gpu.arch, None).module, int(context.stream))
+    orders = ClusterOrders(probe.sms)
+    assert orders.gpcs(), "nothing was observed, and GPCs are assumed"
     numbers = orders.of(PAIRS, SHARE)
     assert sorted(numbers) == list(range(64))
-    groups = orders._gpcs()
+    groups = orders.gpcs()
     sizes = [list(groups.values()).count(group) for group in set(groups.values())]
     assert sum(sizes) <= gpu.sm_count and sum(size >= 8 for size in sizes) >= 4, sizes
     # Another process on the GPU takes its turn between two launches, and the blocks after it begin with another group.
     good = 0
-    for seen in orders._sms(128, 2, PROBES):
+    for seen in probe.sms(128, 2, PROBES):
         parts: list[set[int]] = [set() for _ in range(64 // SHARE)]
         for cluster, number in enumerate(numbers):
-            parts[number // SHARE].update(groups.get(sm, -1) for sm in seen[cluster].tolist())
+            parts[number // SHARE].update(groups.get(sm, -1) for sm in seen[cluster])
         good += sum(len(part) == 1 for part in parts) >= len(parts) // 2
     if good <= PROBES // 2 and Clocks(gpu.uuid).processes() > 1:
         pytest.skip("other processes use the GPU")

@@ -12,9 +12,10 @@ import pytest
 from tuner.errors import TunerError
 from tuner.gpu.arrays import TensorView
 from tuner.gpu.baselines import Call, capture, make_call
-from tuner.gpu.driver import Context, check
+from tuner.gpu.driver import Context
 from tuner.gpu.graph import Graph
 from tuner.kernel.baselines import BaselineKind
+from tuner.runtime.driver import check
 
 Array = np.ndarray[Any, Any]
 

@@ -13,7 +13,8 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 from tuner.errors import TunerError
-from tuner.gpu.driver import Context, check
+from tuner.gpu.driver import Context
+from tuner.runtime.driver import check
 from tuner.runtime.dtypes import ITEMSIZE
 
 TYPE_CODES = {

@@ -26,11 +26,12 @@ from tuner.gpu.arrays import (
     library_version,
     torch_stream,
 )
-from tuner.gpu.driver import Context, DriverFailure, check
+from tuner.gpu.driver import Context
 from tuner.gpu.graph import Graph
 from tuner.kernel.baselines import BaselineKind
 from tuner.kernel.functions import arguments_for, first_line, load_function
 from tuner.model import Value
+from tuner.runtime.driver import DriverFailure, check
 
 WARM_UPS = 3
 """Calls before a capture. In the first of them libraries compile, choose algorithms and set up their workspaces, which

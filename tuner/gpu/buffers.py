@@ -14,10 +14,12 @@ from cuda.bindings import driver as cu
 
 from tuner.compile.cache import CubinCache
 from tuner.compile.nvrtc import compile_source
-from tuner.gpu.driver import Context, check, fill_bytes
-from tuner.gpu.graph import Graph, Kernel
+from tuner.gpu.driver import Context, fill_bytes
+from tuner.gpu.graph import Graph
 from tuner.kernel.render import render_helpers
+from tuner.runtime.driver import check
 from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer, Launch
 
 INITS = ("normal", "uniform", "zeros", "ones", "index")
@@ -95,7 +97,7 @@ class Helpers:
         """Launch one of them and wait."""
         graph = Graph(self.context)
         try:
-            self.kernel(entry, grid, block, arguments).add_to(graph)
+            graph.kernel(self.kernel(entry, grid, block, arguments))
             graph.launch()
             self.context.synchronize()
         finally:
@@ -298,7 +300,7 @@ class ProblemData:
                 ]
                 grid = min(math.ceil(words / 256) or 1, 16 * self._sm_count)
                 kernels.append(self.helpers.kernel("checksum", grid, 256, arguments))
-                kernels[-1].add_to(graph)
+                graph.kernel(kernels[-1])
             graph.launch()
             self.helpers.context.synchronize()
         finally:

@@ -16,7 +16,7 @@ from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.drift import VECTOR_ROUNDS, ReferenceKernel
 from tuner.gpu.driver import Context
-from tuner.gpu.graph import Graph, Kernel
+from tuner.gpu.graph import Graph
 from tuner.gpu.interleaved import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession, assemble
 from tuner.gpu.timing import Timer
@@ -25,6 +25,7 @@ from tuner.hardware.workload import Batch, Limits
 from tuner.kernel.render import render_ceilings
 from tuner.model import Gpu
 from tuner.protocol.problem import ReferenceData
+from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer
 from tuner.stats import paired_ratio
 
@@ -60,7 +61,7 @@ class Single:
 
     def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - it knows one copy only
         """Append it."""
-        self.kernel.add_to(graph)
+        graph.kernel(self.kernel)
 
     def close(self) -> None:
         """It owns nothing."""
@@ -276,7 +277,7 @@ class _Copies:
     kernels: list[Kernel]
 
     def add_to(self, graph: Graph, copy: int) -> None:
-        self.kernels[copy].add_to(graph)
+        graph.kernel(self.kernels[copy])
 
     def close(self) -> None:
         pass
@@ -290,7 +291,7 @@ class _Turns:
     turn: int = 0
 
     def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - each knows its tensors
-        self.kernels[self.turn % len(self.kernels)].add_to(graph)
+        graph.kernel(self.kernels[self.turn % len(self.kernels)])
         self.turn += 1
 
     def close(self) -> None:

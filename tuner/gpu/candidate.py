@@ -7,11 +7,13 @@ from typing import Any, Protocol
 
 from cuda.bindings import driver as cu
 
-from tuner.gpu.buffers import Memory, ProblemData
-from tuner.gpu.cluster_order import ClusterOrders
-from tuner.gpu.driver import check, fill_bytes
-from tuner.gpu.graph import Graph, Kernel
+from tuner.gpu.buffers import Helpers, Memory, ProblemData
+from tuner.gpu.driver import fill_bytes
+from tuner.gpu.graph import Graph
 from tuner.protocol.problem import Candidate
+from tuner.runtime.cluster_order import ClusterOrders, Probe
+from tuner.runtime.driver import check
+from tuner.runtime.kernel import Kernel
 
 READ_BYTES = 1 << 20
 """Of scratch that are read at a time."""
@@ -57,7 +59,7 @@ class Loaded:
         for address, size in self.zeroed:
             graph.memset(address, 0, size)
         for kernel in self.kernels[copy]:
-            kernel.add_to(graph)
+            graph.kernel(kernel)
 
     def scratch_not_zeroed(self) -> str:
         """Name scratch that must be zero between two runs and is not; empty if there is none.
@@ -80,11 +82,19 @@ class Loaded:
             self.memory.free(name)
 
 
+def cluster_orders(helpers: Helpers) -> ClusterOrders:
+    """Return the numbers of clusters on the helpers' GPU; what was observed is kept as long as the context."""
+    context = helpers.context
+    if context.attribute(cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) < 9:
+        return ClusterOrders(None, context.cluster_orders)  # it has no clusters
+    return ClusterOrders(Probe(helpers.module, int(context.stream)).sms, context.cluster_orders)
+
+
 def load(data: ProblemData, candidate: Candidate) -> Loaded:
     """Load a candidate's cubins and bind its arguments, once for each copy of the tensors."""
     loaded = Loaded(data.memory)
     own: dict[str, int] = {}
-    cluster_order = ClusterOrders(data.helpers).of
+    cluster_order = cluster_orders(data.helpers).of
     try:
         for buffer in candidate.plan.scratch:
             loaded.scratch.append(data.memory.unused(f"scratch {buffer.name}"))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver as cu
 
-from tuner.gpu.driver import check, fill_bytes
+from tuner.gpu.driver import fill_bytes
+from tuner.runtime.driver import check
 
 if TYPE_CHECKING:
     from tuner.gpu.buffers import Helpers, Memory
@@ -102,11 +103,11 @@ class Stamps:
 
     def add_before(self, graph: Graph) -> None:
         """Append the first stamp."""
-        self._kernels[0].add_to(graph)
+        graph.kernel(self._kernels[0])
 
     def add_after(self, graph: Graph) -> None:
         """Append the second stamp."""
-        self._kernels[1].add_to(graph)
+        graph.kernel(self._kernels[1])
 
     def read(self) -> Span:
         """Return what lay between the last two stamps; wait for the stream first."""

@@ -47,7 +47,7 @@ class ReferenceKernel:
 
     def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - it touches no tensor
         """Append it."""
-        self._arithmetic.add_to(graph)
+        graph.kernel(self._arithmetic)
 
     def close(self) -> None:
         """It owns nothing."""

@@ -1,4 +1,4 @@
-"""The CUDA driver API with its error codes turned into the statuses of a trial."""
+"""A GPU's context and limits, and the status of a trial that a failed driver call stands for."""
 
 from __future__ import annotations
 
@@ -8,47 +8,19 @@ from cuda.bindings import driver as cu
 
 from tuner.errors import DeviceError
 from tuner.model import Gpu, Status
+from tuner.runtime.cluster_order import Observed
+from tuner.runtime.driver import DriverFailure, check
 
-# The bindings' documentation of each says that the process must be terminated and relaunched: illegal address,
-# launch timeout, assertion, stack, illegal instruction, misaligned address, address space, program counter,
-# launch failure, tensor memory leak, uncorrectable ECC, and the like.
-STICKY = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 810, 911})
 _OUT_OF_MEMORY = 2
 
 _A = cu.CUdevice_attribute
 
 
-class DriverFailure(Exception):  # noqa: N818 - becomes the status of a trial
-    """A driver call failed."""
-
-    def __init__(self, code: int, name: str) -> None:
-        self.code = code
-        super().__init__(f"{name} ({code})")
-
-    @property
-    def sticky(self) -> bool:
-        """Whether the context, and so this process, is of no more use."""
-        return self.code in STICKY
-
-    @property
-    def status(self) -> Status:
-        """The status of the trial that caused it."""
-        if self.sticky:
-            return Status.MEMORY_FAULT
-        return Status.OUT_OF_MEMORY if self.code == _OUT_OF_MEMORY else Status.LAUNCH_ERROR
-
-
-def check(result: tuple[Any, ...]) -> Any:
-    """Unpack what a driver call returned: nothing, one value or a tuple of them.
-
-    Raises:
-        DriverFailure: the call failed.
-    """
-    error, *values = result
-    if int(error) != 0:
-        _, name = cu.cuGetErrorName(error)
-        raise DriverFailure(int(error), name.decode() if name else str(error))
-    return values[0] if len(values) == 1 else tuple(values)
+def status_of(failure: DriverFailure) -> Status:
+    """Return the status of the trial that caused a failure."""
+    if failure.sticky:
+        return Status.MEMORY_FAULT
+    return Status.OUT_OF_MEMORY if failure.code == _OUT_OF_MEMORY else Status.LAUNCH_ERROR
 
 
 def fill_bytes(address: int, byte: int, size_bytes: int) -> None:
@@ -61,7 +33,11 @@ def fill_bytes(address: int, byte: int, size_bytes: int) -> None:
 
 
 class Context:
-    """The primary context of one GPU, current in this thread, and a stream."""
+    """The primary context of one GPU, current in this thread, and a stream.
+
+    Attributes:
+        cluster_orders: what was observed of where its clusters run.
+    """
 
     def __init__(self, index: int) -> None:
         try:
@@ -77,6 +53,7 @@ class Context:
         self.handle = check(cu.cuDevicePrimaryCtxRetain(self.device))
         check(cu.cuCtxSetCurrent(self.handle))
         self.stream = check(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
+        self.cluster_orders = Observed()
 
     def attribute(self, attribute: Any) -> int:
         """Read a device attribute."""

@@ -3,96 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import json
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from cuda.bindings import driver as cu
 
-from tuner.gpu.driver import Context, check
-from tuner.gpu.tensor_map import encoded
-from tuner.runtime.launches import MAX_CLUSTERS, Launch, TensorMap
-
-_F = cu.CUfunction_attribute
-_ATTRIBUTE = cu.CUlaunchAttributeID
-_C_TYPES: dict[str, Any] = {
-    "float64": ctypes.c_double,
-    "float32": ctypes.c_float,
-    "int64": ctypes.c_longlong,
-    "int32": ctypes.c_int,
-    "uint32": ctypes.c_uint,
-    "int8": ctypes.c_byte,
-    "uint8": ctypes.c_ubyte,
-}
-
-
-def in_order(launch: Launch, _size: int) -> range:
-    """Number the clusters of a launch as they come."""
-    return range(launch.clusters)
-
-
-class Kernel:
-    """A loaded kernel with everything bound that a launch needs.
-
-    Args:
-        module: the loaded cubin.
-        entry: the kernel's name in it.
-        launch: grid, block, shared memory, attributes.
-        addresses: device address of each buffer that the arguments name.
-        cluster_order: numbers the clusters of a launch, for its table of them; without it, in their own order.
-    """
-
-    def __init__(
-        self,
-        module: Any,
-        entry: str,
-        launch: Launch,
-        addresses: dict[str, int],
-        cluster_order: Callable[[Launch, int], Sequence[int]] = in_order,
-    ) -> None:
-        self.function = check(cu.cuModuleGetFunction(module, entry.encode()))
-        self.launch = launch
-        if launch.shared_bytes:
-            attribute = _F.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            check(cu.cuFuncSetAttribute(self.function, attribute, launch.shared_bytes))
-        if launch.carveout is not None:
-            attribute = _F.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
-            check(cu.cuFuncSetAttribute(self.function, attribute, launch.carveout))
-        if launch.cluster is not None and launch.cluster[0] * launch.cluster[1] * launch.cluster[2] > 8:
-            attribute = _F.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-            check(cu.cuFuncSetAttribute(self.function, attribute, 1))
-        self._values = [
-            _table(cluster_order(launch, int(value)))
-            if kind == "cluster_order"
-            else _argument(kind, name, value, addresses)
-            for kind, name, value in launch.arguments
-        ]
-        pointers = [ctypes.addressof(value) for value in self._values]
-        self._pointers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
-
-    def add_to(self, graph: Graph) -> None:
-        """Append this launch to a graph."""
-        launch = self.launch
-        params = cu.CUDA_KERNEL_NODE_PARAMS()
-        params.func = self.function
-        params.gridDimX, params.gridDimY, params.gridDimZ = launch.grid
-        params.blockDimX, params.blockDimY, params.blockDimZ = launch.block
-        params.sharedMemBytes = launch.shared_bytes
-        params.kernelParams = ctypes.addressof(self._pointers)
-        node = graph.append_kernel(params, programmatic=launch.programmatic)
-        if launch.cluster is not None:
-            value = cu.CUkernelNodeAttrValue()
-            value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = launch.cluster
-            check(
-                cu.cuGraphKernelNodeSetAttribute(
-                    node, _ATTRIBUTE.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value
-                )
-            )
-        if launch.cooperative:
-            value = cu.CUkernelNodeAttrValue()
-            value.cooperative = 1
-            check(cu.cuGraphKernelNodeSetAttribute(node, _ATTRIBUTE.CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value))
+from tuner.gpu.driver import Context
+from tuner.runtime.driver import check
+from tuner.runtime.kernel import Kernel, attributes
 
 
 class Graph:
@@ -112,23 +29,31 @@ class Graph:
         self._last, self._ends_with_kernel = [node], False
         return node
 
-    def append_kernel(self, params: cu.CUDA_KERNEL_NODE_PARAMS, *, programmatic: bool) -> Any:
-        """Add a kernel.
+    def kernel(self, kernel: Kernel) -> None:
+        """Append a launch, with what is bound now.
 
-        Args:
-            params: of the kernel.
-            programmatic: whether it may begin before the node before has ended, if that is a kernel, too.
+        A programmatic one may begin before the node before has ended, if that is a kernel, too.
         """
-        if programmatic and self._ends_with_kernel:
-            node = check(cu.cuGraphAddKernelNode(self._graph, [], 0, params))
+        launch = kernel.settings
+        params = cu.CUDA_KERNEL_NODE_PARAMS()
+        params.func = kernel.function
+        params.gridDimX, params.gridDimY, params.gridDimZ = launch.grid
+        params.blockDimX, params.blockDimY, params.blockDimZ = launch.block
+        params.sharedMemBytes = launch.shared_bytes
+        params.kernelParams = kernel.arguments
+        early = launch.programmatic and self._ends_with_kernel
+        after = [] if early else self._last
+        node = check(cu.cuGraphAddKernelNode(self._graph, after, len(after), params))
+        if early:
             edge = cu.CUgraphEdgeData()
             edge.from_port = cu.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
             edge.type = cu.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.value
             check(cu.cuGraphAddDependencies(self._graph, self._last, [node], [edge], 1))
-        else:
-            node = check(cu.cuGraphAddKernelNode(self._graph, self._last, len(self._last), params))
         self._last, self._ends_with_kernel = [node], True
-        return node
+        for attribute, words in attributes(launch, node=True).items():
+            value = cu.CUkernelNodeAttrValue()
+            ctypes.memmove(value.getPtr(), (ctypes.c_uint * len(words))(*words), 4 * len(words))
+            check(cu.cuGraphKernelNodeSetAttribute(node, attribute, value))
 
     def memset(self, address: int, byte: int, size_bytes: int) -> None:
         """Append a memset."""
@@ -173,24 +98,3 @@ class Graph:
             cu.cuGraphExecDestroy(self._executable)
         cu.cuGraphDestroy(self._graph)
         self._events, self._executable = [], None
-
-
-def _table(numbers: Sequence[int]) -> Any:
-    return (ctypes.c_ubyte * MAX_CLUSTERS)(*numbers)
-
-
-def _argument(kind: str, name: str, value: Any, addresses: dict[str, int]) -> Any:
-    if kind == "buffer":
-        return ctypes.c_void_p(addresses[name])
-    if kind == "map":
-        return encoded(TensorMap(**json.loads(value)), addresses[name])
-    if name in ("float16", "bfloat16"):
-        return ctypes.c_ushort(_sixteen_bits(float(value), name))
-    return _C_TYPES[name](value)
-
-
-def _sixteen_bits(value: float, dtype: str) -> int:
-    if dtype == "float16":
-        return int(np.float16(value).view(np.uint16))
-    bits = int(np.float32(value).view(np.uint32))
-    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16

@@ -18,8 +18,8 @@ from tuner.conditions import Mode
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.clocks import Stamps
-from tuner.gpu.driver import check
 from tuner.gpu.graph import Graph
+from tuner.runtime.driver import check
 
 
 class SampleGraph:
@@ -50,7 +50,7 @@ class SampleGraph:
             for _ in range(self.lead):
                 timed.add_to(self._graph, 0)
             if mode is not Mode.WARM:
-                data.flush.add_to(self._graph)
+                self._graph.kernel(data.flush)
             start = self._graph.event()
             for call in range(self.calls):
                 timed.add_to(self._graph, call % copies)

@@ -24,7 +24,7 @@ from tuner.errors import TunerError
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.clocks import Clocks
-from tuner.gpu.driver import Context, DriverFailure, check
+from tuner.gpu.driver import Context, status_of
 from tuner.gpu.graph import Graph
 from tuner.gpu.timing import Timer
 from tuner.gpu.turns import Turns
@@ -46,6 +46,7 @@ from tuner.protocol.job import (
     read_job,
 )
 from tuner.protocol.problem import Candidate
+from tuner.runtime.driver import DriverFailure, check
 
 SETTLE_S = 0.05
 """A tool's log that has not grown for so long after a synchronisation has been written."""
@@ -190,7 +191,7 @@ class Runner:
         return length
 
     def _outcome_of(self, failure: DriverFailure) -> CaseOutcome:
-        if failure.status is Status.OUT_OF_MEMORY:
+        if status_of(failure) is Status.OUT_OF_MEMORY:
             return CaseOutcome.OUT_OF_MEMORY
         if not self._loaded:
             return CaseOutcome.UNPREPARED

@@ -15,14 +15,16 @@ from cuda.bindings import driver as cu
 from tuner.errors import KernelError
 from tuner.expressions.array import ArrayExpression
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
-from tuner.gpu.driver import check, fill_bytes
-from tuner.gpu.graph import Graph, Kernel
+from tuner.gpu.driver import fill_bytes
+from tuner.gpu.graph import Graph
 from tuner.kernel.host_reference import from_expressions, from_files
 from tuner.kernel.python_reference import run_function
 from tuner.kernel.reference import Expected
 from tuner.kernel.tolerance import Tolerance, norm_allowance, tolerance
 from tuner.model import Gpu, Verification
 from tuner.protocol.problem import CudaReference, ProblemSetup, ReferenceData
+from tuner.runtime.driver import check
+from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer
 
 _COMPARISON = struct.Struct("<QQddd")
@@ -238,7 +240,7 @@ class Verifier:
         module = check(cu.cuModuleLoadData(reference.cubin))
         graph = Graph(self._context)
         try:
-            Kernel(module, reference.entry, reference.launch, addresses).add_to(graph)
+            graph.kernel(Kernel(module, reference.entry, reference.launch, addresses))
             graph.launch()
             self._context.synchronize()
         finally:

@@ -28,7 +28,7 @@ from tuner.gpu.calibration import Calibrator
 from tuner.gpu.candidate import load
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.drift import DriftWatch, ReferenceKernel
-from tuner.gpu.driver import Context, DriverFailure, check
+from tuner.gpu.driver import Context, status_of
 from tuner.gpu.interleaved import ContestantFailed, InterleavedTiming, TimedContestant
 from tuner.gpu.measure import CandidateMeasurement
 from tuner.gpu.open_baseline import open_baseline
@@ -63,6 +63,7 @@ from tuner.protocol.measuring import (
     SetupDone,
     Started,
 )
+from tuner.runtime.driver import DriverFailure, check
 
 Pipe = ParentPipe[MeasuringRequest, MeasuringReply]
 RequestQueue = queue.SimpleQueue[MeasuringRequest | None]
@@ -131,7 +132,7 @@ class Worker:
         except DriverFailure as failure:
             if failure.sticky:
                 return Failed(f"the reference kernel failed: {failure}", dying=True)
-            if failure.status is not Status.OUT_OF_MEMORY:
+            if status_of(failure) is not Status.OUT_OF_MEMORY:
                 return Failed(f"the reference cannot be launched: {failure}")
             return Failed(f"this problem does not fit on the GPU: {failure}; {_needs(setup)}")
 
@@ -183,7 +184,7 @@ class Worker:
             )
             drifted = self._has_drifted()
         except DriverFailure as failure:
-            measurement = Measurement(failure.status, error=str(failure))
+            measurement = Measurement(status_of(failure), error=str(failure))
             dying = failure.sticky
         except ClockMismatchError as mismatch:
             measurement = Measurement(Status.CLOCK_MISMATCH, error=str(mismatch))

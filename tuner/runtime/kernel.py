@@ -1,0 +1,192 @@
+"""A loaded kernel with everything bound that a launch needs, in a stream or as a node of a graph."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+from .driver import LaunchAttribute, LaunchConfig, check, failure, library
+from .launches import MAX_CLUSTERS, Launch, TensorMap
+from .tensor_map import EncodedMap
+
+RESIDENT_NODES_ARE_COOPERATIVE = False
+"""Whether a graph's node whose blocks wait for each other is cooperative. In a stream such a launch always is, so that
+the driver refuses a grid that would wait for ever."""
+PORTABLE_CLUSTER = 8
+"""Blocks of the largest cluster that every GPU with clusters has."""
+
+_F = cu.CUfunction_attribute
+_ATTRIBUTE = cu.CUlaunchAttributeID
+_C_TYPES: dict[str, Any] = {
+    "float64": ctypes.c_double,
+    "float32": ctypes.c_float,
+    "float16": ctypes.c_ushort,
+    "bfloat16": ctypes.c_ushort,
+    "int64": ctypes.c_longlong,
+    "int32": ctypes.c_int,
+    "uint32": ctypes.c_uint,
+    "int8": ctypes.c_byte,
+    "uint8": ctypes.c_ubyte,
+}
+
+
+def in_order(launch: Launch, _size: int) -> range:
+    """Number the clusters of a launch as they come."""
+    return range(launch.clusters)
+
+
+def attributes(launch: Launch, *, node: bool) -> dict[cu.CUlaunchAttributeID, tuple[int, ...]]:
+    """Return the launch attributes with their values; those of a graph's node, or of a launch in a stream."""
+    chosen = {}
+    if launch.cluster is not None:
+        chosen[_ATTRIBUTE.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION] = tuple(launch.cluster)
+    if launch.cooperative or (launch.resident and (RESIDENT_NODES_ARE_COOPERATIVE or not node)):
+        chosen[_ATTRIBUTE.CU_LAUNCH_ATTRIBUTE_COOPERATIVE] = (1,)
+    if launch.programmatic and not node:  # in a graph it is an edge
+        chosen[_ATTRIBUTE.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION] = (1,)
+    return chosen
+
+
+class Kernel:
+    """A launch of a loaded kernel: the function's attributes are set, and its arguments have memory of their own.
+
+    That memory is used by one caller at a time: hold a lock from :meth:`bind` or :meth:`set_scalar` until the launch
+    that they were for has returned, or give each thread a kernel. The driver copies the arguments while it is called,
+    so that they may change right after. The context of the module must be current.
+
+    Args:
+        module: the loaded cubin.
+        entry: the kernel's name in it.
+        launch: grid, block, shared memory, attributes.
+        addresses: device address of each buffer that the arguments name, bound at once; without it by :meth:`bind`.
+        cluster_order: numbers the clusters of a launch, for its table of them; without it, in their own order.
+
+    Attributes:
+        function: the driver's handle.
+        settings: the launch, as it was given.
+        arguments: host address of an array with a pointer to each argument.
+
+    Raises:
+        DriverFailure: the module has no such kernel, or the GPU not as much shared memory, or a map is refused.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        entry: str,
+        launch: Launch,
+        addresses: Mapping[str, int] | None = None,
+        cluster_order: Callable[[Launch, int], Sequence[int]] = in_order,
+    ) -> None:
+        self.function = check(cu.cuModuleGetFunction(module, entry.encode()))
+        self.settings = launch
+        self._set_function_attributes()
+        self._buffers: list[tuple[str, ctypes.c_void_p]] = []
+        self._maps: list[tuple[str, EncodedMap]] = []
+        self._values: list[Any] = []
+        pointers = []
+        for kind, name, value in launch.arguments:
+            if kind == "map":
+                encoded = EncodedMap(TensorMap(**json.loads(str(value))))
+                self._maps.append((name, encoded))
+                self._values.append(encoded)
+                pointers.append(encoded.pointer)
+                continue
+            if kind == "buffer":
+                memory: Any = ctypes.c_void_p()
+                self._buffers.append((name, memory))
+            elif kind == "cluster_order":
+                memory = (ctypes.c_ubyte * MAX_CLUSTERS)(*cluster_order(launch, int(value)))
+            else:
+                memory = _C_TYPES[name](_stored(value, name))
+            self._values.append(memory)
+            pointers.append(ctypes.addressof(memory))
+        self._pointers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
+        self.arguments = ctypes.addressof(self._pointers)
+        self._prepare_launch()
+        if addresses is not None:
+            self.bind(addresses)
+
+    def _set_function_attributes(self) -> None:
+        shared, carveout, cluster = self.settings.shared_bytes, self.settings.carveout, self.settings.cluster
+        # Another kernel of the same function may need more: the limit is never lowered.
+        limit = _F.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        if shared and shared > check(cu.cuFuncGetAttribute(limit, self.function)):
+            check(cu.cuFuncSetAttribute(self.function, limit, shared))
+        if carveout is not None:
+            preferred = _F.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+            check(cu.cuFuncSetAttribute(self.function, preferred, carveout))
+        if cluster is not None and math.prod(cluster) > PORTABLE_CLUSTER:
+            allowed = _F.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            check(cu.cuFuncSetAttribute(self.function, allowed, 1))
+
+    def _prepare_launch(self) -> None:
+        chosen = attributes(self.settings, node=False)
+        self._attributes = (LaunchAttribute * max(1, len(chosen)))()
+        for attribute, (number, words) in zip(self._attributes, chosen.items(), strict=False):
+            attribute.id = int(number)
+            attribute.value[: len(words)] = words
+        self._config = LaunchConfig(
+            self.settings.grid,
+            self.settings.block,
+            self.settings.shared_bytes,
+            None,
+            self._attributes,
+            len(chosen),
+        )
+        self._call = library().cuLaunchKernelEx
+        self._call_arguments = (
+            ctypes.c_void_p(ctypes.addressof(self._config)),
+            ctypes.c_void_p(int(self.function)),
+            ctypes.c_void_p(self.arguments),
+            None,
+        )
+
+    def bind(self, addresses: Mapping[str, int]) -> None:
+        """Take these addresses of buffers; a tensor map is encoded again only if its matrix has moved.
+
+        Raises:
+            DriverFailure: a map is refused.
+        """
+        for name, memory in self._buffers:
+            memory.value = addresses[name]
+        for name, encoded in self._maps:
+            encoded.encode(addresses[name])
+
+    def set_scalar(self, position: int, value: float) -> None:
+        """Take another value of the scalar at a position of the launch's arguments; it must fit the dtype."""
+        self._values[position].value = _stored(value, self.settings.arguments[position][1])
+
+    def launch(self, stream: int) -> None:
+        """Launch it in a stream, with what is bound; 0 is the default stream.
+
+        Raises:
+            DriverFailure: the driver refuses it, or an earlier launch has ruined the context.
+        """
+        self._config.stream = stream
+        error = self._call(*self._call_arguments)
+        if error:
+            raise failure(error)
+
+
+def _stored(value: Any, dtype: str) -> Any:
+    """Return what goes to the memory of a scalar: its bits if no type of C has its dtype."""
+    if dtype == "float16":
+        return int.from_bytes(_packed("<e", value), "little")
+    if dtype == "bfloat16":
+        bits = int.from_bytes(_packed("<f", value), "little")
+        return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16  # to nearest, ties to even
+    return value
+
+
+def _packed(layout: str, value: float) -> bytes:
+    try:
+        return struct.pack(layout, value)
+    except OverflowError:
+        return struct.pack(layout, math.copysign(math.inf, value))
