@@ -25,9 +25,10 @@ from tuner.kernel.render import render, render_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.tolerance import tolerance
 from tuner.kernel.toml.problem import INITS, ROLES
-from tuner.kernel.variant_spec import DEVICE_LIMITS, RESOURCE_NAMES
+from tuner.kernel.variant_spec import RESOURCE_NAMES
 from tuner.model import Configuration, Gpu, Problem
 from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.launches import Buffer
 from tuner.space.space import SearchSpace
 

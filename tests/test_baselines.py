@@ -31,10 +31,10 @@ from tuner.kernel.baselines import (
 )
 from tuner.kernel.functions import arguments_for, load_function
 from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.kernel.plan import UnlaunchableError
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.render import source_of
 from tuner.model import Gpu, Problem
+from tuner.runtime.launch_limits import UnlaunchableError
 
 GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
 

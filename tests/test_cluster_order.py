@@ -18,12 +18,13 @@ from tuner.export.needs import KernelFiles
 from tuner.formats.t1 import t1_of
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import UnlaunchableError, make_plan
+from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Run
 from tuner.runtime.cluster_order import ClusterOrders, Observed, cluster_order, gpcs_of_sms
 from tuner.runtime.driver import DriverFailure
 from tuner.runtime.kernel import in_order
+from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.runtime.launches import MAX_CLUSTERS, Launch, Plan
 
 GEMM = load_kernel("gemm")

@@ -13,11 +13,12 @@ from tuner.explain.code_worker import listings
 from tuner.formats.t1 import t1_of
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import read_kernel
-from tuner.kernel.plan import NULL_POINTER, make_plan
+from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
 from tuner.protocol.code import ListingRequest
+from tuner.runtime.launch_limits import NULL_POINTER
 from tuner.runtime.launches import Plan
 
 GPU = ARCHITECTURES[90]

@@ -16,10 +16,10 @@ from tuner.errors import UsageError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.baselines import baselines_of, launch_of, parse_baseline, settle_baseline
 from tuner.kernel.load import read_kernel
-from tuner.kernel.plan import NULL_POINTER
 from tuner.kernel.render import source_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem
+from tuner.runtime.launch_limits import NULL_POINTER
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import RULES, excluded, parse_rules, threads_of, with_rules
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import DEVICE_LIMITS
 from tuner.model import Gpu, Status
+from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.space.enumeration import enumerate_valid
 from tuner.space.space import SearchSpace
 from tuner.tuning import session

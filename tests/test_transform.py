@@ -9,9 +9,10 @@ import pytest
 from tests.test_elementwise_templates import gpu
 from tuner.errors import UsageError
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import NULL_POINTER, make_plan, reference_launch, tensors_of
+from tuner.kernel.plan import make_plan, reference_launch, tensors_of
 from tuner.kernel.render import render
 from tuner.model import Configuration, Value
+from tuner.runtime.launch_limits import NULL_POINTER
 from tuner.space.space import SearchSpace
 
 TRANSFORM = load_kernel("transform")

@@ -16,9 +16,10 @@ from tuner.compile.nvrtc import Cubin, compile_source
 from tuner.errors import KernelError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import UnlaunchableError, make_plan
+from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.model import Configuration, Problem
+from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.runtime.launches import Plan, TensorMap
 from tuner.space.edge_sizes import VERIFIED_PROBLEMS, tile_edge_problems
 from tuner.space.space import SearchSpace

@@ -9,12 +9,13 @@ from tuner.check.findings import Report
 from tuner.check.subjects import Sampling, Subject, problems, report_launch
 from tuner.errors import DivisionByZeroError, TunerError
 from tuner.expressions.arithmetic import Expression
-from tuner.kernel.plan import UnlaunchableError, make_plan, scalars_of, tensors_of
+from tuner.kernel.plan import make_plan, scalars_of, tensors_of
 from tuner.kernel.reference import settle_reference
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.tolerance import tolerance
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem
+from tuner.runtime.launch_limits import UnlaunchableError
 
 COMBINATIONS = 64
 """Combinations of parameter values, valid or not, for which constraints are evaluated."""

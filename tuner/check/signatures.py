@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tuner.check.findings import Report
-from tuner.kernel.plan import NULL_POINTER, tensors_of
+from tuner.kernel.plan import tensors_of
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
@@ -16,6 +16,7 @@ from tuner.processes import Child, ChildDied, UnsendableError
 from tuner.protocol.compilation import RenderRequest
 from tuner.protocol.signatures import SIGNATURES, KernelSource, Parameter, SignatureRequest, Signatures
 from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launch_limits import NULL_POINTER
 from tuner.runtime.launches import Launch
 
 DEADLINE_S = 120.0

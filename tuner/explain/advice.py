@@ -12,8 +12,8 @@ from tuner.explain.instructions import Kind
 from tuner.hardware.batching import LAUNCH_NS
 from tuner.hardware.occupancy import WARP, Limit
 from tuner.kernel.rules import RULES
-from tuner.kernel.variant_spec import DEVICE_LIMITS
 from tuner.model import Gpu
+from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 TAIL = 0.2
 """Share of the block slots that stay empty, from which it is worth a try to change the grid."""

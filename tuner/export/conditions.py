@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from tuner.expressions import cpp
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.cpp import Untranslatable
-from tuner.kernel.plan import GRID_LIMITS, INTEGER_RANGES
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec
 from tuner.model import Configuration, Gpu, Problem
 from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launch_limits import GRID_LIMITS, INTEGER_RANGES
 
 TENSOR_MAP_ROW_BYTES = 16
 """A tensor map's rows start at multiples of this."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from tuner.errors import TunerError
 from tuner.export.conditions import conditions_of
-from tuner.kernel.plan import ALIGNMENT, make_plan
+from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Run
+from tuner.runtime.launch_limits import ALIGNMENT
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from tuner.errors import ExpressionError, KernelError, UsageError, suggestion
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.library_call import LibraryCall
 from tuner.expressions.parsing import parse_tree
-from tuner.kernel.plan import UnlaunchableError, settle_launch
+from tuner.kernel.plan import settle_launch
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import CallSpec, KernelSpec
 from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec
 from tuner.model import Gpu, Problem
 from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.runtime.launches import Launch
 
 NUMPY = "numpy"

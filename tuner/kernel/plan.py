@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
-from tuner.errors import KernelError, TunerError
+from tuner.errors import KernelError
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec
-from tuner.model import Configuration, Gpu, Problem, Value, canonical_json
-from tuner.runtime.dtypes import ITEMSIZE
-from tuner.runtime.launches import MAX_CLUSTERS, Buffer, Launch, Plan, TensorMap
-
-GRID_LIMITS = (2**31 - 1, 65535, 65535)
-BLOCK_LIMITS = (1024, 1024, 64)
-CLUSTER_LIMITS = (16, 16, 16)
-MAP_DTYPES = ("float32", "float16", "bfloat16")
-"""Dtypes of matrices that may have a tensor map."""
-ALIGNMENT = 256
-"""Bytes of which the address of every tensor and scratch memory is a multiple: cuMemAlloc guarantees it."""
-NULL_POINTER = ("scalar", "int64", 0)
-INTEGER_RANGES = {
-    "int32": (-(2**31), 2**31 - 1),
-    "uint32": (0, 2**32 - 1),
-    "int8": (-128, 127),
-    "uint8": (0, 255),
-}
-
-
-class UnlaunchableError(TunerError):
-    """The GPU cannot launch this configuration; raised before compiling."""
+from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.runtime.launch_limits import (
+    ALIGNMENT,
+    BLOCK_LIMITS,
+    GRID_LIMITS,
+    NULL_POINTER,
+    check_launch,
+    cluster_of,
+    fits,
+    map_argument,
+    rounded,
+    triple,
+)
+from tuner.runtime.launches import Buffer, Launch, Plan
 
 
 def tensors_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[Buffer, ...]:
@@ -60,7 +49,7 @@ def scalars_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, tupl
     """Return dtype and value of the kernel's scalars by name, each value rounded to its dtype."""
     names = kernel.environment(problem, gpu)
     return {
-        scalar.name: (dtype, _rounded(_fits(scalar.value.evaluate(names), dtype, scalar.name), dtype))
+        scalar.name: (dtype, rounded(_fits(scalar.value.evaluate(names), dtype, scalar.name), dtype))
         for scalar in kernel.scalars.values()
         for dtype in [problem.dtypes.get(scalar.dtype, scalar.dtype)]
     }
@@ -135,56 +124,22 @@ def _launch(
     gpu: Gpu,
     matrices: Mapping[str, Buffer] | None = None,
 ) -> Launch:
-    grid = _triple(spec.grid, names, "grid", GRID_LIMITS)
-    block = _triple(spec.block, names, "block", BLOCK_LIMITS)
-    threads = math.prod(block)
-    if threads > gpu.max_threads_per_block:
-        raise UnlaunchableError(
-            f"a block of {threads} threads", f"this GPU allows {gpu.max_threads_per_block}"
-        )
-    shared = _whole(spec.shared_bytes, names, "shared_bytes")
-    if shared > gpu.shared_bytes_optin:
-        raise UnlaunchableError(
-            f"{shared} bytes of shared memory", f"this GPU allows {gpu.shared_bytes_optin}"
-        )
-    arguments = _arguments(spec, names, buffers, scalars, gpu, matrices or {})
-    cluster = _cluster(spec, names, grid, gpu)
-    carveout = None if spec.carveout is None else _whole(spec.carveout, names, "carveout")
-    alignment = _alignment(spec, names)
-    resident = spec.resident is not None and bool(spec.resident.evaluate(names))
-    if spec.programmatic and gpu.cc < 90:
-        raise UnlaunchableError("a programmatic launch", "it needs compute capability 9.0")
+    grid = triple(_extents(spec.grid, names, "grid"), "grid", GRID_LIMITS)
+    cluster = _extents(spec.cluster, names, "cluster")
     launch = Launch(
         grid,
-        block,
-        shared,
-        arguments,
-        cluster,
+        triple(_extents(spec.block, names, "block"), "block", BLOCK_LIMITS),
+        _whole(spec.shared_bytes, names, "shared_bytes"),
+        _arguments(spec, names, buffers, scalars, gpu, matrices or {}),
+        cluster_of(cluster, grid, gpu.cc),
         spec.cooperative,
-        carveout,
-        alignment,
-        resident,
+        None if spec.carveout is None else _whole(spec.carveout, names, "carveout"),
+        _alignment(spec, names),
+        spec.resident is not None and bool(spec.resident.evaluate(names)),
         spec.programmatic,
     )
-    if launch.needs_cluster_order and launch.clusters > MAX_CLUSTERS:
-        raise UnlaunchableError(
-            f"a table of numbers for {launch.clusters} clusters", f"such a table has {MAX_CLUSTERS}"
-        )
+    check_launch(launch, names)
     return launch
-
-
-def _cluster(
-    spec: LaunchSpec, names: Mapping[str, Any], grid: tuple[int, int, int], gpu: Gpu
-) -> tuple[int, int, int] | None:
-    """Return the blocks of a cluster; None without clusters, or if each block is one."""
-    if not spec.cluster:
-        return None
-    cluster = _triple(spec.cluster, names, "cluster", CLUSTER_LIMITS)
-    if gpu.cc < 90:
-        raise UnlaunchableError("a launch in clusters", "clusters need compute capability 9.0")
-    if any(g % c for g, c in zip(grid, cluster, strict=True)):
-        raise UnlaunchableError(f"grid {grid} is no multiple of cluster {cluster}")
-    return None if cluster == (1, 1, 1) else cluster
 
 
 def _alignment(spec: LaunchSpec, names: Mapping[str, Any]) -> int:
@@ -216,7 +171,7 @@ def _arguments(
             size = _whole(argument.cluster_order, names, "cluster_order")
             arguments += [("cluster_order", "uint8", size)] if size else []
         elif argument.map is not None:
-            arguments.append(("map", *_map(argument, names, matrices, gpu)))
+            arguments.append(_map(argument, names, matrices, gpu))
         elif argument.name in buffers:
             present = buffers[argument.name]
             arguments.append(("buffer", argument.name, 0) if present else NULL_POINTER)
@@ -231,49 +186,20 @@ def _arguments(
 
 def _map(
     argument: ArgumentSpec, names: Mapping[str, Any], matrices: Mapping[str, Buffer], gpu: Gpu
-) -> tuple[str, str]:
-    """Return the name of the first matrix that is present, and its tensor map as JSON.
-
-    Raises an error for what cuTensorMapEncodeTiled would reject, or would read wrongly.
-    """
+) -> tuple[str, str, str]:
+    """Return the tensor map of the first matrix that is present, as an argument."""
     spec = argument.map
     assert spec is not None
     matrix = next((matrices[name] for name in (argument.name, *spec.instead) if name in matrices), None)
     what = f"tensor map of {matrix.name if matrix else argument.name}"
-    if gpu.cc < 90:
-        raise UnlaunchableError(what, "tensor maps need compute capability 9.0")
-    if matrix is None or len(matrix.shape) != 2 or matrix.dtype not in MAP_DTYPES:
-        raise KernelError(what, f"maps are of matrices of {', '.join(MAP_DTYPES)}")
-    box_rows, box_columns = (_whole(side, names, f"box of the {what}", minimum=1) for side in spec.box)
+    rows, columns = (_whole(side, names, f"box of the {what}", minimum=1) for side in spec.box)
     swizzle = _whole(spec.swizzle, names, f"swizzle of the {what}")
     promotion = _whole(spec.promotion, names, f"l2_promotion of the {what}")
-    if swizzle not in (0, 32, 64, 128) or promotion not in (0, 64, 128, 256):
-        raise KernelError(
-            f"{what}: swizzle {swizzle}, l2_promotion {promotion}",
-            "swizzle is 0, 32, 64 or 128 bytes, l2_promotion 0, 64, 128 or 256",
-        )
-    width = box_columns * ITEMSIZE[matrix.dtype]
-    if max(box_rows, box_columns) > 256 or width % 16 or (swizzle and width > swizzle):
-        raise UnlaunchableError(
-            f"{what}: a box of {box_rows} x {box_columns}",
-            "a side has at most 256 elements; a row is a multiple of 16 bytes, and at most the swizzle",
-        )
-    if matrix.shape[1] * ITEMSIZE[matrix.dtype] % 16:
-        raise UnlaunchableError(
-            f"{what}: rows of {matrix.shape[1]} elements", "they must be a multiple of 16 bytes"
-        )
-    tensor_map = TensorMap(matrix.dtype, *matrix.shape, box_rows, box_columns, swizzle, promotion)
-    return matrix.name, canonical_json(asdict(tensor_map))
+    return map_argument(matrix, what, (rows, columns), swizzle, promotion, gpu.cc)
 
 
-def _triple(
-    items: tuple[Expression, ...], names: Mapping[str, Any], what: str, limits: tuple[int, int, int]
-) -> tuple[int, int, int]:
-    sizes = [_whole(item, names, what, minimum=1) for item in items] + [1, 1]
-    for size, limit in zip(sizes, limits, strict=False):
-        if size > limit:
-            raise UnlaunchableError(f"{what} of {size}", f"the limit in this dimension is {limit}")
-    return sizes[0], sizes[1], sizes[2]
+def _extents(items: tuple[Expression, ...], names: Mapping[str, Any], what: str) -> list[int]:
+    return [_whole(item, names, what, minimum=1) for item in items]
 
 
 def _whole(expression: Expression, names: Mapping[str, Any], what: str, minimum: int = 0) -> int:
@@ -286,27 +212,7 @@ def _whole(expression: Expression, names: Mapping[str, Any], what: str, minimum:
     return int(value)
 
 
-def _rounded(value: Value, dtype: str) -> Value:
-    """Return a scalar rounded to its dtype: the reference must use the same value as the kernel."""
-    if dtype == "bfloat16":
-        bits = int(np.float32(value).view(np.uint32))
-        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-        return float(np.uint32(bits & 0xFFFFFFFF).view(np.float32))
-    return float(np.dtype(dtype).type(value)) if dtype in ("float32", "float16") else value
-
-
-def _fits(value: Any, dtype: str, what: str) -> Value:
+def _fits(value: Any, dtype: str, what: str) -> float:
     if isinstance(value, str):
         raise KernelError(f"argument {what} is the text {value!r}", "a kernel takes numbers only")
-    if dtype.startswith("float") or dtype == "bfloat16":
-        return float(value)
-    if not math.isfinite(value) or value != int(value):
-        raise KernelError(
-            f"argument {what} = {value} is not a whole number", f"give it a dtype other than {dtype}"
-        )
-    low, high = INTEGER_RANGES.get(dtype, (-(2**63), 2**63 - 1))
-    if not low <= value <= high:
-        raise UnlaunchableError(
-            f"argument {what} = {value} does not fit {dtype}", 'pass { value = "...", dtype = "int64" }'
-        )
-    return int(value)
+    return fits(value, dtype, what)

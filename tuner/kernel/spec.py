@@ -17,8 +17,9 @@ from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise import parse_element
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.initial_spec import InitialSpec, MatmulSpec
-from tuner.kernel.variant_spec import DEVICE_LIMITS, LaunchSpec, VariantSpec
+from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 MAX_SIZE = 2**62
 """Arithmetic with sizes, on NumPy arrays of 64-bit integers, must not overflow too easily."""

@@ -13,12 +13,6 @@ from pathlib import Path
 from tuner.expressions.arithmetic import Expression
 from tuner.model import Value
 
-DEVICE_LIMITS = (
-    "cc", "sm_count", "l2_bytes", "shared_bytes_optin", "shared_bytes_per_sm", "registers_per_sm",
-    "max_threads_per_sm", "max_blocks_per_sm", "max_threads_per_block",
-)  # fmt: skip
-"""The GPU's limits that expressions may use: fields of :class:`tuner.model.Gpu`."""
-
 RESOURCE_NAMES = (
     "registers", "static_shared_bytes", "dynamic_shared_bytes", "stack_bytes", "spill_bytes",
     "active_blocks",

@@ -56,8 +56,8 @@ def check(tree: object, names: Collection[str]) -> Expression:
             case str():
                 raise ValueError(f"an expression has the unknown name {part[:80]!r}")
             case [str() as name, *operands] if name in _OPERANDS:
-                least, most = _OPERANDS[name]
-                if not least <= len(operands) <= most:
+                fewest, most = _OPERANDS[name]
+                if not fewest <= len(operands) <= most:
                     raise ValueError(f"an expression has {len(operands)} operands for {name!r}")
                 return (name, *(checked(operand, depth + 1) for operand in operands))
         raise ValueError(f"an expression has {_shown(part)}")
@@ -230,4 +230,4 @@ _OPERANDS: dict[str, tuple[int, int]] = {
     "or": (0, MAX_PARTS),
     "if": (3, 3),
 }
-"""The whitelist: each operator with the least and the most operands."""
+"""The whitelist: each operator with its fewest and most operands."""

@@ -16,9 +16,10 @@ from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.evaluation import FUNCTION_NAMES
 from tuner.expressions.parsing import parse_tree, unparse
 from tuner.kernel.toml.table import Table
-from tuner.kernel.variant_spec import DEVICE_LIMITS, RESOURCE_NAMES
+from tuner.kernel.variant_spec import RESOURCE_NAMES
 from tuner.model import Value
 from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 RESERVED = (*DEVICE_LIMITS, *RESOURCE_NAMES, "problem")

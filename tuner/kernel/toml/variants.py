@@ -27,7 +27,6 @@ from tuner.kernel.toml.values import (
     value_list,
 )
 from tuner.kernel.variant_spec import (
-    DEVICE_LIMITS,
     RESOURCE_NAMES,
     ArgumentSpec,
     LaunchSpec,
@@ -37,6 +36,7 @@ from tuner.kernel.variant_spec import (
     VariantSpec,
 )
 from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 
 def read_variants(top: Table, folder: Path, names: Names) -> dict[str, VariantSpec]:

@@ -1,0 +1,182 @@
+"""What a GPU can launch: the limits of grids, blocks, clusters, tensor maps and arguments, checked on plain numbers.
+
+Kernel files and bundles describe launches in languages of their own; what those come to is checked here for both.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from ..errors import KernelError, TunerError
+from .dtypes import ITEMSIZE
+from .launches import MAX_CLUSTERS, Buffer, Launch, TensorMap
+
+DEVICE_LIMITS = (
+    "cc", "sm_count", "l2_bytes", "shared_bytes_optin", "shared_bytes_per_sm", "registers_per_sm",
+    "max_threads_per_sm", "max_blocks_per_sm", "max_threads_per_block",
+)  # fmt: skip
+"""The GPU's limits that expressions may use: fields of :class:`tuner.model.Gpu`."""
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+BLOCK_LIMITS = (1024, 1024, 64)
+CLUSTER_LIMITS = (16, 16, 16)
+MAP_DTYPES = ("float32", "float16", "bfloat16")
+"""Dtypes of matrices that may have a tensor map."""
+ALIGNMENT = 256
+"""Bytes of which the address of every tensor and scratch memory is a multiple: cuMemAlloc guarantees it."""
+NULL_POINTER = ("scalar", "int64", 0)
+INTEGER_RANGES = {
+    "int32": (-(2**31), 2**31 - 1),
+    "uint32": (0, 2**32 - 1),
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+}
+"""Of the integers that are smaller than int64."""
+
+Triple = tuple[int, int, int]
+
+
+class UnlaunchableError(TunerError):
+    """The GPU cannot launch this configuration; raised before compiling."""
+
+
+def triple(sizes: Sequence[int], what: str, limits: Triple) -> Triple:
+    """Return one to three sizes as three, the others 1.
+
+    Raises:
+        UnlaunchableError: one is beyond its limit.
+    """
+    for size, limit in zip(sizes, limits, strict=False):
+        if size > limit:
+            raise UnlaunchableError(f"{what} of {size}", f"the limit in this dimension is {limit}")
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+def cluster_of(sizes: Sequence[int], grid: Triple, cc: int) -> Triple | None:
+    """Return the blocks of a cluster; None without clusters, or if each block is one.
+
+    Args:
+        sizes: none, or one to three.
+        grid: blocks of the launch.
+        cc: the GPU's compute capability times ten.
+
+    Raises:
+        UnlaunchableError: the GPU has no clusters, or the grid is no multiple of one.
+    """
+    if not sizes:
+        return None
+    cluster = triple(sizes, "cluster", CLUSTER_LIMITS)
+    if cc < 90:
+        raise UnlaunchableError("a launch in clusters", "clusters need compute capability 9.0")
+    if any(g % c for g, c in zip(grid, cluster, strict=True)):
+        raise UnlaunchableError(f"grid {grid} is no multiple of cluster {cluster}")
+    return None if cluster == (1, 1, 1) else cluster
+
+
+def check_launch(launch: Launch, limits: Mapping[str, int]) -> None:
+    """Raise an error for a launch that the GPU would refuse.
+
+    Args:
+        launch: with a grid and a block within their limits.
+        limits: of the GPU, by the names of :data:`DEVICE_LIMITS`.
+
+    Raises:
+        UnlaunchableError: too many threads, bytes of shared memory or clusters, or the GPU is too old.
+    """
+    if launch.threads > limits["max_threads_per_block"]:
+        raise UnlaunchableError(
+            f"a block of {launch.threads} threads", f"this GPU allows {limits['max_threads_per_block']}"
+        )
+    if launch.shared_bytes > limits["shared_bytes_optin"]:
+        raise UnlaunchableError(
+            f"{launch.shared_bytes} bytes of shared memory",
+            f"this GPU allows {limits['shared_bytes_optin']}",
+        )
+    if launch.programmatic and limits["cc"] < 90:
+        raise UnlaunchableError("a programmatic launch", "it needs compute capability 9.0")
+    if launch.needs_cluster_order and launch.clusters > MAX_CLUSTERS:
+        raise UnlaunchableError(
+            f"a table of numbers for {launch.clusters} clusters", f"such a table has {MAX_CLUSTERS}"
+        )
+
+
+def map_argument(
+    matrix: Buffer | None, what: str, box: tuple[int, int], swizzle: int, promotion: int, cc: int
+) -> tuple[str, str, str]:
+    """Return a matrix's tensor map as an argument of a launch.
+
+    Args:
+        matrix: None if the problem has none of those that the argument names.
+        what: the map, for errors.
+        box: rows and columns of a box, in memory order.
+        swizzle: bytes.
+        promotion: L2 promotion in bytes.
+        cc: the GPU's compute capability times ten.
+
+    Raises:
+        TunerError: for what cuTensorMapEncodeTiled would reject, or would read wrongly.
+    """
+    if cc < 90:
+        raise UnlaunchableError(what, "tensor maps need compute capability 9.0")
+    if matrix is None or len(matrix.shape) != 2 or matrix.dtype not in MAP_DTYPES:
+        raise KernelError(what, f"maps are of matrices of {', '.join(MAP_DTYPES)}")
+    if swizzle not in (0, 32, 64, 128) or promotion not in (0, 64, 128, 256):
+        raise KernelError(
+            f"{what}: swizzle {swizzle}, l2_promotion {promotion}",
+            "swizzle is 0, 32, 64 or 128 bytes, l2_promotion 0, 64, 128 or 256",
+        )
+    itemsize, (rows, columns) = ITEMSIZE[matrix.dtype], box
+    width = columns * itemsize
+    if max(box) > 256 or width % 16 or (swizzle and width > swizzle):
+        raise UnlaunchableError(
+            f"{what}: a box of {rows} x {columns}",
+            "a side has at most 256 elements; a row is a multiple of 16 bytes, and at most the swizzle",
+        )
+    if matrix.shape[1] * itemsize % 16:
+        raise UnlaunchableError(
+            f"{what}: rows of {matrix.shape[1]} elements", "they must be a multiple of 16 bytes"
+        )
+    checked = TensorMap(matrix.dtype, *matrix.shape, rows, columns, swizzle, promotion)
+    return "map", matrix.name, json.dumps(asdict(checked), sort_keys=True, separators=(",", ":"))
+
+
+def fits(value: float, dtype: str, what: str) -> float:
+    """Return a number as an argument of a dtype: a float, or an int within its range.
+
+    Raises:
+        KernelError: a fraction is to be an integer.
+        UnlaunchableError: the integer does not fit.
+    """
+    if dtype in ("float64", *MAP_DTYPES):
+        return float(value)
+    if isinstance(value, float) and not value.is_integer():
+        raise KernelError(
+            f"argument {what} = {value} is not a whole number", f"give it a dtype other than {dtype}"
+        )
+    low, high = INTEGER_RANGES.get(dtype, (-(2**63), 2**63 - 1))
+    if not low <= value <= high:
+        raise UnlaunchableError(
+            f"argument {what} = {value} does not fit {dtype}", 'pass { value = "...", dtype = "int64" }'
+        )
+    return int(value)
+
+
+def rounded(value: float, dtype: str) -> float:
+    """Return a number rounded to its dtype, ties to even; infinite where it is too large for it."""
+    if dtype not in ("float32", "float16", "bfloat16") or not math.isfinite(value):
+        return value
+    try:
+        kind = "<e" if dtype == "float16" else "<f"
+        packed = struct.pack(kind, value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    if dtype == "bfloat16":
+        bits = int.from_bytes(packed, "little")
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+        packed = bits.to_bytes(4, "little")
+    (result,) = struct.unpack(kind, packed)
+    return float(result)
