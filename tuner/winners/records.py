@@ -11,8 +11,9 @@ from tuner.errors import KernelError
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.folding import Folded, fold
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import DEVICE_LIMITS, ArgumentSpec, LaunchSpec, ScratchSpec
+from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec, ScratchSpec
 from tuner.model import Configuration, Gpu, Problem, Resources, Value
+from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.winners.baked_sizes import baked_sizes
 
 Record = dict[str, Any]
