@@ -384,6 +384,12 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
     *context = special(stream) ? context_now() : stream->context;
     return *context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
+CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
+    const Guard guard(lock);
+    if (!special(stream) && !streams.count(stream)) return refuse(CUDA_ERROR_INVALID_HANDLE, "no such stream");
+    *id = special(stream) ? reinterpret_cast<std::uintptr_t>(stream) : stream->id;
+    return CUDA_SUCCESS;
+}
 CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
     CUcontext context = nullptr;
     const CUresult result = cuStreamGetCtx(stream, &context);
@@ -400,7 +406,7 @@ CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, 
                                 const CUgraphNode** nodes, const CUgraphEdgeData** edges, std::size_t* number) {
     cuStreamIsCapturing(stream, status);
     if (*status == CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_SUCCESS;
-    if (id) *id = reinterpret_cast<cuuint64_t>(stream->capture);
+    if (id) *id = stream->capture->id;
     if (graph) *graph = stream->capture;
     if (nodes) *nodes = stream->capture->nodes.empty() ? nullptr : &stream->capture->nodes.back();
     if (edges) *edges = nullptr;

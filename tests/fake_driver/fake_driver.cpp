@@ -67,8 +67,14 @@ struct CUgraphNode_st {
     CUgraph child = nullptr;
     bool programmatic_edge = false;
 };
+// Numbers of streams and graphs: unlike their addresses, none comes twice.
+inline std::uint64_t next_number() {
+    static std::atomic<std::uint64_t> last{100};
+    return ++last;
+}
 struct CUgraph_st {
     std::vector<CUgraphNode> nodes;
+    std::uint64_t id = next_number();
 };
 struct CUgraphExec_st {
     CUgraph_st graph;
@@ -79,6 +85,7 @@ struct CUstream_st {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     bool invalidated = false;
     const void* thread = nullptr;
+    std::uint64_t id = next_number();
 };
 
 namespace {
