@@ -1,0 +1,242 @@
+"""Libraries whose arrays can be passed: how each reads an array, names its current stream and allocates.
+
+No library is imported here: what is passed decides which one is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Hashable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from ..errors import CallError
+from .arrays import LEGACY_STREAM, Layout, read_dlpack
+from .dtypes import ITEMSIZE
+
+PER_THREAD_STREAM = 2
+"""The calling thread's default stream, as the driver and DLPack name it."""
+
+
+class Library(Protocol):
+    """What an operation asks of the library of its arrays."""
+
+    waits: bool
+    """Whether a call returns only when its kernels are done, because the library knows of no streams."""
+
+    def read(self, array: Any, stream: int | None, /) -> tuple[int, Hashable]:
+        """Return an array's address, and what else there is to know about it, to be compared only.
+
+        Args:
+            array: one of this library's.
+            stream: where it is used; None for the current stream.
+
+        Raises:
+            CallError: it has no address.
+        """
+
+    def layout(self, array: Any, /) -> Layout:
+        """Return what the array is like."""
+
+    def stream(self, device: int, /) -> int:
+        """Return the handle of the current stream of a GPU."""
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str, stream: int | None, /) -> Any:
+        """Return a new row-major array for use on a stream, its elements undefined.
+
+        Args:
+            like: an array of this library on the GPU that is meant.
+            shape: at least 1 in each dimension.
+            dtype: a name of ``dtypes.py``.
+            stream: a handle; None for the current stream.
+        """
+
+    def transposed(self, array: Any, /) -> Any:
+        """Return the array with its dimensions reversed, over the same memory."""
+
+
+class _Torch:
+    waits = False
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._empty = torch.empty
+        self._dtypes = {name: getattr(torch, name) for name in ITEMSIZE if hasattr(torch, name)}
+        self._names = {dtype: name for name, dtype in self._dtypes.items()}
+        # The same number without a stream object around it; torch.compile's own launches ask for it, too.
+        self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+    def read(self, array: Any, _stream: int | None) -> tuple[int, Hashable]:
+        if array.requires_grad and self._torch.is_grad_enabled():
+            raise CallError(
+                "a tensor requires a gradient, and a tuned kernel has none",
+                "call it under torch.no_grad(), or pass tensor.detach()",
+            )
+        return array.data_ptr(), (array.dtype, array.shape, array.stride(), array.device)
+
+    def layout(self, array: Any) -> Layout:
+        on_gpu = array.device.type == "cuda"
+        return Layout(
+            self._names.get(array.dtype) or str(array.dtype).removeprefix("torch."),
+            tuple(array.shape),
+            tuple(array.stride()),
+            array.device.index if on_gpu else -1,
+            str(array.device),
+        )
+
+    def stream(self, device: int) -> int:
+        if self._raw_stream is not None:
+            return int(self._raw_stream(device))
+        return int(self._torch.cuda.current_stream(device).cuda_stream)
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str, stream: int | None) -> Any:
+        if stream is None or stream == self.stream(like.device.index):
+            return self._empty(shape, dtype=self._dtypes[dtype], device=like.device)
+        cuda = self._torch.cuda
+        # Memory comes from the pool of the current stream, which may still be using it.
+        with cuda.stream(cuda.ExternalStream(stream, device=like.device)):
+            return self._empty(shape, dtype=self._dtypes[dtype], device=like.device)
+
+    def transposed(self, array: Any) -> Any:
+        return array.permute(*range(array.ndim)[::-1])
+
+
+class _CuPy:
+    waits = False
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+
+    def read(self, array: Any, _stream: int | None) -> tuple[int, Hashable]:
+        return array.data.ptr, (array.dtype, array.shape, array.strides, array.data.device_id)
+
+    def layout(self, array: Any) -> Layout:
+        size, device = array.dtype.itemsize, array.data.device_id
+        strides = tuple(stride // size for stride in array.strides)
+        return Layout(array.dtype.name, array.shape, strides, device, f"cuda:{device}")
+
+    def stream(self, device: int) -> int:
+        return int(self._cupy.cuda.get_current_stream(device).ptr)
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str, stream: int | None) -> Any:
+        cuda, device = self._cupy.cuda, like.data.device_id
+        use: AbstractContextManager[Any] = nullcontext()
+        with cuda.Device(device):
+            # Memory comes from the pool of the current stream, which may still be using it.
+            if stream is not None and stream != self.stream(device):
+                use = cuda.ExternalStream(stream, device)
+            with use:
+                return self._cupy.empty(shape, dtype=dtype)
+
+    def transposed(self, array: Any) -> Any:
+        return array.T
+
+
+class _DLPack:
+    """Any other library: its arrays are used on the legacy default stream, and it allocates nothing."""
+
+    waits = False
+
+    def read(self, array: Any, stream: int | None) -> tuple[int, Hashable]:
+        return read_dlpack(array, LEGACY_STREAM if stream is None else stream)
+
+    def layout(self, array: Any) -> Layout:
+        return read_dlpack(array, LEGACY_STREAM)[1]
+
+    def stream(self, _device: int) -> int:
+        return LEGACY_STREAM
+
+    def empty(self, like: Any, _shape: tuple[int, ...], _dtype: str, _stream: int | None) -> Any:
+        raise CallError(
+            f"no output can be allocated: {type(like).__name__} is of no library that is known for it",
+            "pass out=, or arrays of torch, CuPy or JAX",
+        )
+
+    def transposed(self, array: Any) -> Any:
+        return array
+
+
+class _Jax(_DLPack):
+    """JAX knows of no streams, and its arrays are immutable.
+
+    A new array is written before a program sees it: the call waits for whatever still writes to its arrays, and
+    returns when its own kernels are done.
+    """
+
+    waits = True
+
+    def __init__(self, jax: Any) -> None:
+        self._jax = jax
+
+    def read(self, array: Any, stream: int | None) -> tuple[int, Hashable]:
+        if isinstance(array, self._jax.core.Tracer):
+            raise CallError("JAX is tracing: its arrays have no memory", "call it outside of jax.jit")
+        array.block_until_ready()
+        address, layout = read_dlpack(array, PER_THREAD_STREAM if stream is None else stream)
+        return address, layout._replace(read_only=True)
+
+    def layout(self, array: Any) -> Layout:
+        return read_dlpack(array, PER_THREAD_STREAM)[1]._replace(read_only=True)
+
+    def stream(self, _device: int) -> int:
+        return PER_THREAD_STREAM
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str, _stream: int | None) -> Any:
+        array = self._jax.numpy.empty(shape, dtype=dtype, device=like.device)
+        return array.block_until_ready()  # JAX fills it with zeros first
+
+    def transposed(self, _array: Any) -> Any:
+        raise CallError(
+            "JAX has no column-major arrays, and this output is one", "pass an out= of another library"
+        )
+
+
+DLPACK_LIBRARY = _DLPack()
+"""Reads the arrays of any library, among them those that are not of the library that a call runs on."""
+_libraries: dict[type, Library] = {}
+_torch, _cupy, _jax = functools.cache(_Torch), functools.cache(_CuPy), functools.cache(_Jax)
+
+
+def library_of(array: Any) -> Library:
+    """Return the library of an array.
+
+    Raises:
+        CallError: it is no array.
+    """
+    kind = type(array)
+    library = _libraries.get(kind)
+    if library is None:
+        library = _libraries[kind] = _find(kind)
+    return library
+
+
+def _find(kind: type) -> Library:
+    torch, cupy, jax = (sys.modules.get(name) for name in ("torch", "cupy", "jax"))
+    if torch is not None and issubclass(kind, torch.Tensor):
+        return _torch(torch)
+    if cupy is not None and issubclass(kind, cupy.ndarray):
+        return _cupy(cupy)
+    if jax is not None and issubclass(kind, (jax.Array, jax.core.Tracer)):
+        return _jax(jax)
+    if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
+        return DLPACK_LIBRARY
+    raise CallError(
+        f"{kind.__name__} is no array", "pass arrays of torch, CuPy or JAX, or others that speak DLPack"
+    )
+
+
+def stream_handle(stream: Any) -> int:
+    """Return the handle of a stream: a number, or an object of torch, CuPy or cuda.core.
+
+    Raises:
+        CallError: it is none of these.
+    """
+    if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    raise CallError(f"{stream!r} is no stream", "pass a handle, or a stream of torch, CuPy or cuda.core")
