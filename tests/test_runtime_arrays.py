@@ -10,7 +10,7 @@ import pytest
 
 from tests.fake_arrays import Exported, FakeTorch
 from tuner.errors import CallError
-from tuner.runtime.arrays import LEGACY_STREAM, Layout, read_dlpack
+from tuner.runtime.arrays import LEGACY_STREAM, ArrayLayout, read_dlpack
 from tuner.runtime.libraries import library_of, stream_handle
 
 
@@ -25,7 +25,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTorch]:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "uint32"])
 def test_dlpack_gives_address_shape_and_strides(version: tuple[int, int] | None, dtype: str) -> None:
     array = Exported(4096, (3, 5), dtype, strides=(1, 3), device=(2, 1), version=version, offset=16)
-    assert read_dlpack(array, 77) == (4112, Layout(dtype, (3, 5), (1, 3), 1, "cuda:1"))
+    assert read_dlpack(array, 77) == (4112, ArrayLayout(dtype, (3, 5), (1, 3), 1, "cuda:1"))
     assert array.streams == [77]
 
 
@@ -47,7 +47,7 @@ def test_read_only_memory_and_managed_memory() -> None:
 
 def test_memory_of_the_cpu_is_named() -> None:
     assert read_dlpack(np.zeros(3, np.float32), 0)[1][-3:-1] == (-1, "the CPU")
-    assert "pinned" in read_dlpack(Exported(256, (2,), device=(3, 0)), 0)[1].place
+    assert "pinned" in read_dlpack(Exported(256, (2,), device=(3, 0)), 0)[1].memory
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_dtype_that_no_kernel_has_keeps_a_name() -> None:
 def test_sizes_of_one_are_row_major_and_column_major(
     shape: tuple[int, ...], strides: tuple[int, ...], row: bool, column: bool
 ) -> None:
-    layout = Layout("float32", shape, strides, 0, "cuda:0")
+    layout = ArrayLayout("float32", shape, strides, 0, "cuda:0")
     assert (layout.is_row_major(), layout.is_column_major()) == (row, column)
 
 
@@ -104,7 +104,7 @@ def test_torch_tensors_are_read_without_dlpack(torch: FakeTorch) -> None:
     tensor = torch.randn(3, 5, dtype="bfloat16", device="cuda:1").T
     library = library_of(tensor)
     assert library.read(tensor, None)[0] == tensor.data_ptr()
-    assert library.layout(tensor) == Layout("bfloat16", (5, 3), (1, 5), 1, "cuda:1")
+    assert library.layout(tensor) == ArrayLayout("bfloat16", (5, 3), (1, 5), 1, "cuda:1")
     assert library.layout(torch.randn(3, device="cpu"))[-3:-1] == (-1, "cpu")
     torch.streams[1] = 99
     assert library.stream(1) == 99

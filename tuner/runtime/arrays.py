@@ -16,7 +16,7 @@ LEGACY_STREAM = 1
 """The legacy default stream, as the driver and DLPack name it; the libraries call it 0."""
 
 _CUDA, _CUDA_MANAGED = 2, 13
-_PLACES = {
+_MEMORIES = {
     1: "the CPU",
     3: "the CPU (pinned)",
     4: "OpenCL",
@@ -38,7 +38,7 @@ _VERSIONED = struct.Struct("=IIQQQ")
 """What stands before the tensor in a capsule with a version: major, minor, manager, deleter, flags."""
 
 
-class Layout(NamedTuple):
+class ArrayLayout(NamedTuple):
     """What an array is like, whatever its address: what decides which kernel fits it."""
 
     dtype: str
@@ -48,8 +48,8 @@ class Layout(NamedTuple):
     """In elements."""
     device: int
     """Number of the GPU; -1 if it is not in a GPU's memory."""
-    place: str
-    """Where it lies, in words."""
+    memory: str
+    """The memory it lies in, in words."""
     read_only: bool = False
 
     def is_row_major(self) -> bool:
@@ -80,7 +80,7 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def read_dlpack(array: Any, stream: int) -> tuple[int, Layout]:
+def read_dlpack(array: Any, stream: int) -> tuple[int, ArrayLayout]:
     """Return address and layout of an array that speaks DLPack.
 
     Args:
@@ -93,7 +93,7 @@ def read_dlpack(array: Any, stream: int) -> tuple[int, Layout]:
     try:
         kind = int(array.__dlpack_device__()[0])
         if kind not in (_CUDA, _CUDA_MANAGED):
-            return 0, Layout("", (), (), -1, _PLACES.get(kind, f"a device of DLPack's type {kind}"))
+            return 0, ArrayLayout("", (), (), -1, _MEMORIES.get(kind, f"a device of DLPack's type {kind}"))
         capsule = _capsule(array, stream or LEGACY_STREAM)
         return _read_capsule(capsule, type(array).__name__)
     except CallError:
@@ -113,7 +113,7 @@ def _capsule(array: Any, stream: int) -> Any:
         return array.__dlpack__(stream=stream)
 
 
-def _read_capsule(capsule: Any, owner: str) -> tuple[int, Layout]:
+def _read_capsule(capsule: Any, owner: str) -> tuple[int, ArrayLayout]:
     flags = 0
     if _is_capsule(capsule, b"dltensor_versioned"):
         start = _pointer(capsule, b"dltensor_versioned")
@@ -133,7 +133,7 @@ def _read_capsule(capsule: Any, owner: str) -> tuple[int, Layout]:
         struct.unpack(f"={rank}q", ctypes.string_at(strides_at, 8 * rank)) if strides_at and rank else None
     )
     dtype = DLPACK.get((code, bits)) if lanes == 1 else None
-    return data + offset, Layout(
+    return data + offset, ArrayLayout(
         dtype or f"DLPack's type {code} of {bits} bits and {lanes} lanes",
         shape,
         row_major(shape) if strides is None else strides,

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from ..errors import CallError
-from .arrays import LEGACY_STREAM, Layout, read_dlpack
+from .arrays import LEGACY_STREAM, ArrayLayout, read_dlpack
 from .dtypes import ITEMSIZE
 
 PER_THREAD_STREAM = 2
@@ -36,7 +36,7 @@ class Library(Protocol):
             CallError: it has no address.
         """
 
-    def layout(self, array: Any, /) -> Layout:
+    def layout(self, array: Any, /) -> ArrayLayout:
         """Return what the array is like."""
 
     def stream(self, device: int, /) -> int:
@@ -75,9 +75,9 @@ class _Torch:
             )
         return array.data_ptr(), (array.dtype, array.shape, array.stride(), array.device)
 
-    def layout(self, array: Any) -> Layout:
+    def layout(self, array: Any) -> ArrayLayout:
         on_gpu = array.device.type == "cuda"
-        return Layout(
+        return ArrayLayout(
             self._names.get(array.dtype) or str(array.dtype).removeprefix("torch."),
             tuple(array.shape),
             tuple(array.stride()),
@@ -111,10 +111,10 @@ class _CuPy:
     def read(self, array: Any, _stream: int | None) -> tuple[int, Hashable]:
         return array.data.ptr, (array.dtype, array.shape, array.strides, array.data.device_id)
 
-    def layout(self, array: Any) -> Layout:
+    def layout(self, array: Any) -> ArrayLayout:
         size, device = array.dtype.itemsize, array.data.device_id
         strides = tuple(stride // size for stride in array.strides)
-        return Layout(array.dtype.name, array.shape, strides, device, f"cuda:{device}")
+        return ArrayLayout(array.dtype.name, array.shape, strides, device, f"cuda:{device}")
 
     def stream(self, device: int) -> int:
         return int(self._cupy.cuda.get_current_stream(device).ptr)
@@ -141,7 +141,7 @@ class _DLPack:
     def read(self, array: Any, stream: int | None) -> tuple[int, Hashable]:
         return read_dlpack(array, LEGACY_STREAM if stream is None else stream)
 
-    def layout(self, array: Any) -> Layout:
+    def layout(self, array: Any) -> ArrayLayout:
         return read_dlpack(array, LEGACY_STREAM)[1]
 
     def stream(self, _device: int) -> int:
@@ -176,7 +176,7 @@ class _Jax(_DLPack):
         address, layout = read_dlpack(array, PER_THREAD_STREAM if stream is None else stream)
         return address, layout._replace(read_only=True)
 
-    def layout(self, array: Any) -> Layout:
+    def layout(self, array: Any) -> ArrayLayout:
         return read_dlpack(array, PER_THREAD_STREAM)[1]._replace(read_only=True)
 
     def stream(self, _device: int) -> int:
