@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import glob
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -42,6 +44,61 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
         if locked >= 0:
             os.close(locked)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Return a new folder beside the target to fill; without an error, it is on the disk and has the target's name.
+
+    A folder that has the name already is replaced and deleted.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+        _remove_unlocked_folder(left)
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    partial.mkdir()
+    locked = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # as in open_locked
+            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield partial
+        for written in (*partial.rglob("*"), partial):
+            _sync(written)
+        if path.exists():
+            _exchange(partial, path)
+        else:
+            partial.rename(path)
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        os.close(locked)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Exchange the names of two folders: in one step, where the file system can."""
+    names = (_AT_FDCWD, os.fsencode(one.absolute()), _AT_FDCWD, os.fsencode(other.absolute()))
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None or rename(*names, _RENAME_EXCHANGE):
+        aside = one.with_suffix(".replaced")
+        other.rename(aside)
+        one.rename(other)
+        aside.rename(one)
+
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+def _remove_unlocked_folder(path: Path) -> None:
+    """Remove what a killed process was writing; see :func:`remove_unlocked`."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
+        finally:
+            os.close(descriptor)
 
 
 def _sync(path: Path) -> None:

@@ -17,6 +17,17 @@ def _data(inside: str, beside: str) -> Path:
     return installed if installed.is_dir() else _PACKAGE.parent / beside
 
 
+def package() -> Path:
+    """Return the folder of the package itself."""
+    return _PACKAGE
+
+
+def license_file() -> Path:
+    """Return the licence's text."""
+    installed = _PACKAGE / "data" / "LICENSE"
+    return installed if installed.is_file() else _PACKAGE.parent / "LICENSE"
+
+
 def templates() -> Path:
     """Return the folder of the built-in Jinja templates."""
     return _data("templates", "templates")

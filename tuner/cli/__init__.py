@@ -46,6 +46,10 @@ COMMANDS = {
         "tuner.cli.commands.export:export",
         "Write the best as a C++ header, or a problem's trials in another tool's format.",
     ),
+    "bundle": (
+        "tuner.cli.commands.bundle:bundle",
+        "Write the best as a folder with which C++ and Python call them.",
+    ),
     "import": ("tuner.cli.commands.import_results:import_results", "Take in what another tool has recorded."),
     "list": ("tuner.cli.commands.list_kernels:list_kernels", "List the built-in kernels."),
     "show": (

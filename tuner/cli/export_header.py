@@ -21,7 +21,7 @@ from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Run
 from tuner.report.terminal import printable
 from tuner.winners.chosen import Chosen, choose_winners
-from tuner.winners.current import Kernels, KernelState
+from tuner.winners.current import Kernels
 
 
 def export(
@@ -79,11 +79,11 @@ def export(
 
 
 def say_left_out(found: Chosen) -> None:
-    """Say which winners are left out: damaged ones, and those of a kernel that has changed."""
+    """Say which winners are left out: damaged ones, and those whose kernel has changed or is gone."""
     for line in found.damaged:
         click.echo(f"left out: {printable(line)}", err=True)
-    for where in found.changed:
-        click.echo(f"left out: {printable(where)}: {KernelState.CHANGED}", err=True)
+    for where, state in found.left_out.items():
+        click.echo(f"left out: {printable(where)}: {state}", err=True)
 
 
 def say_several(found: Chosen) -> None:

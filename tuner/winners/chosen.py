@@ -17,23 +17,26 @@ class Chosen:
     Attributes:
         winners: the chosen.
         several: for how many of them there was another mode.
-        changed: problem and GPU of each winner that is left out because its kernel has changed since.
+        left_out: why, by problem and GPU, a winner is left out: what has become of its kernel.
         damaged: a line for each row that cannot be read.
     """
 
     winners: list[StoredWinner]
     several: int
-    changed: list[str]
+    left_out: dict[str, KernelState]
     damaged: list[str]
 
 
-def choose_winners(database: Database, filters: Filters, kernels: Kernels) -> Chosen:
+def choose_winners(
+    database: Database, filters: Filters, kernels: Kernels, *, with_files: bool = False
+) -> Chosen:
     """Return the exportable winners that fit, one for each problem and GPU.
 
     Args:
         database: has them.
         filters: which count; only exportable ones should.
         kernels: with which they were tuned.
+        with_files: whether their kernels' files must still be there.
 
     Raises:
         DatabaseError: two kernels of one name compute different things.
@@ -41,12 +44,12 @@ def choose_winners(database: Database, filters: Filters, kernels: Kernels) -> Ch
     selection = database.winners(filters)
     # Another tool's recording has no kernel of ours that a program could launch.
     states = [(stored, kernels.state(stored)) for stored in selection.rows if not stored.run.foreign]
-    same = [stored for stored, state in states if state is not KernelState.CHANGED]
-    refuse_namesakes(same, kernels)
-    chosen, several = latest_mode(same)
-    there = {_where(stored) for stored in same}
-    changed = [_where(stored) for stored, state in states if state is KernelState.CHANGED]
-    lost = [where for where in dict.fromkeys(changed) if where not in there]
+    refused = (KernelState.CHANGED, KernelState.GONE) if with_files else (KernelState.CHANGED,)
+    kept = [stored for stored, state in states if state not in refused]
+    refuse_namesakes(kept, kernels)
+    chosen, several = latest_mode(kept)
+    there = {_where(stored) for stored in kept}
+    lost = {_where(stored): state for stored, state in states if _where(stored) not in there}
     return Chosen(chosen, several, lost, selection.damaged)
 
 

@@ -30,7 +30,7 @@ class CompiledLaunch:
 
 
 @dataclass(frozen=True)
-class Subject:
+class BundledConfiguration:
     """A configuration of a kernel, for problems that have a problem's dtypes and options, on GPUs like one."""
 
     kernel: KernelSpec
@@ -61,6 +61,12 @@ class Subject:
             for number, launch in enumerate(every)
             if launch.when is None or self.fold(launch.when) is not False
         }
+
+    @property
+    def takes_cluster_order(self) -> bool:
+        """Whether a launch takes a table of cluster numbers, for which the GPU is probed."""
+        orders = [a.cluster_order for launch in self.launches.values() for a in launch.arguments]
+        return any(self.fold(order) != 0 for order in orders if order is not None)
 
 
 def computation_record(kernel: KernelSpec, problem: Problem) -> Record:
@@ -96,7 +102,7 @@ def computation_record(kernel: KernelSpec, problem: Problem) -> Record:
 
 
 def configuration_record(
-    subject: Subject,
+    bundled: BundledConfiguration,
     computation: int,
     compiled: Mapping[int, CompiledLaunch],
     resources: Resources | None,
@@ -104,89 +110,94 @@ def configuration_record(
     """Return a configuration's record.
 
     Args:
-        subject: the configuration.
+        bundled: the configuration.
         computation: the number of its computation in the manifest.
-        compiled: its launches by number, all of :attr:`Subject.launches`.
+        compiled: its launches by number, all of :attr:`BundledConfiguration.launches`.
         resources: what the compiler reported; None leaves out the constraints on that.
 
     Raises:
         KernelError: an expression that a program cannot evaluate.
     """
-    variant = subject.kernel.variants[subject.configuration.variant]
+    variant = bundled.kernel.variants[bundled.configuration.variant]
     scratch = {item.name: item for item in variant.scratch}
     return {
         "computation": computation,
-        "cc": subject.gpu.cc,
+        "cc": bundled.gpu.cc,
         "variant": variant.name,
-        "parameters": subject.configuration.values,
-        "requires": _requirements(subject, resources),
-        "scratch": [_scratch(subject, item) for item in variant.scratch],
+        "parameters": bundled.configuration.values,
+        "requires": _requirements(bundled, resources),
+        "scratch": [_scratch(bundled, item) for item in variant.scratch],
         "launches": [
-            _launch(subject, launch, scratch, compiled[number]) for number, launch in subject.launches.items()
+            _launch(bundled, launch, scratch, compiled[number]) for number, launch in bundled.launches.items()
         ],
     }
 
 
-def _requirements(subject: Subject, resources: Resources | None) -> list[Record]:
+def _requirements(bundled: BundledConfiguration, resources: Resources | None) -> list[Record]:
     """Return the conditions that do not hold for all sizes and limits."""
-    variant = subject.kernel.variants[subject.configuration.variant]
+    variant = bundled.kernel.variants[bundled.configuration.variant]
     conditions = []
     if variant.requires is not None:
         reason = f"{variant.name} requires {variant.requires.written}"
-        conditions.append((reason, subject.fold(variant.requires)))
-    conditions += [(reason, subject.fold(item)) for reason, item in variant.constraints_before]
+        conditions.append((reason, bundled.fold(variant.requires)))
+    conditions += [(reason, bundled.fold(item)) for reason, item in variant.constraints_before]
     if resources is not None:
-        constants = {**subject.constants, **asdict(resources)}
+        constants = {**bundled.constants, **asdict(resources)}
         conditions += [(reason, fold(item, constants)) for reason, item in variant.constraints_after]
-    for name in baked_sizes(subject.kernel, subject.launches.values()):
-        value = subject.problem.sizes[name]
+    for name in baked_sizes(bundled.kernel, bundled.launches.values()):
+        value = bundled.problem.sizes[name]
         conditions.append((f"its source was made for {name} = {value}", ["==", name, value]))
     return [{"reason": reason, "holds": holds} for reason, holds in conditions if holds is not True]
 
 
-def _scratch(subject: Subject, item: ScratchSpec) -> Record:
+def _scratch(bundled: BundledConfiguration, item: ScratchSpec) -> Record:
     record: Record = {
         "name": item.name,
-        "dtype": subject.problem.dtypes.get(item.dtype, item.dtype),
-        "shape": [subject.fold(dim) for dim in item.shape],
-        **_when(item.when, subject.constants),
+        "dtype": bundled.problem.dtypes.get(item.dtype, item.dtype),
+        "shape": [bundled.fold(dim) for dim in item.shape],
+        **_when(item.when, bundled.constants),
     }
     return record | {name: True for name in ("zeroed", "zeroed_once") if getattr(item, name)}
 
 
 def _launch(
-    subject: Subject, launch: LaunchSpec, scratch: Mapping[str, ScratchSpec], compiled: CompiledLaunch
+    bundled: BundledConfiguration,
+    launch: LaunchSpec,
+    scratch: Mapping[str, ScratchSpec],
+    compiled: CompiledLaunch,
 ) -> Record:
     record: Record = {
         **asdict(compiled),
-        **_when(launch.when, subject.constants),
-        "grid": [subject.fold(item) for item in launch.grid],
-        "block": [subject.fold(item) for item in launch.block],
-        "shared_bytes": subject.fold(launch.shared_bytes),
-        "cluster": [subject.fold(item) for item in launch.cluster],
+        **_when(launch.when, bundled.constants),
+        "grid": [bundled.fold(item) for item in launch.grid],
+        "block": [bundled.fold(item) for item in launch.block],
+        "shared_bytes": bundled.fold(launch.shared_bytes),
+        "cluster": [bundled.fold(item) for item in launch.cluster],
         "cooperative": launch.cooperative,
         "programmatic": launch.programmatic,
-        "alignment": 1 if launch.alignment is None else subject.fold(launch.alignment),
-        "resident": False if launch.resident is None else subject.fold(launch.resident),
+        "alignment": 1 if launch.alignment is None else bundled.fold(launch.alignment),
+        "resident": False if launch.resident is None else bundled.fold(launch.resident),
     }
     if launch.carveout is not None:
-        record["carveout"] = subject.fold(launch.carveout)
-    arguments = [_argument(subject, argument, scratch) for argument in launch.arguments]
+        record["carveout"] = bundled.fold(launch.carveout)
+    arguments = [_argument(bundled, argument, scratch) for argument in launch.arguments]
     return record | {"arguments": [item for item in arguments if item != {"cluster_order": 0}]}
 
 
-def _argument(subject: Subject, argument: ArgumentSpec, scratch: Mapping[str, ScratchSpec]) -> Record:
-    kernel = subject.kernel
+def _argument(
+    bundled: BundledConfiguration, argument: ArgumentSpec, scratch: Mapping[str, ScratchSpec]
+) -> Record:
+    kernel = bundled.kernel
     if argument.value is not None:
-        return {"value": subject.fold(argument.value), "dtype": argument.dtype}
+        return {"value": bundled.fold(argument.value), "dtype": argument.dtype}
     if argument.cluster_order is not None:
-        return {"cluster_order": subject.fold(argument.cluster_order)}
+        return {"cluster_order": bundled.fold(argument.cluster_order)}
     if argument.map is not None:
         return {
             "map": [argument.name, *argument.map.instead],
-            "box": [subject.fold(side) for side in argument.map.box],
-            "swizzle": subject.fold(argument.map.swizzle),
-            "l2_promotion": subject.fold(argument.map.promotion),
+            "box": [bundled.fold(side) for side in argument.map.box],
+            "swizzle": bundled.fold(argument.map.swizzle),
+            "l2_promotion": bundled.fold(argument.map.promotion),
         }
     if argument.name in scratch:
         return {"scratch": argument.name}
@@ -194,14 +205,14 @@ def _argument(subject: Subject, argument: ArgumentSpec, scratch: Mapping[str, Sc
         return {"tensor": argument.name}
     if argument.name in kernel.scalars:
         return {"scalar": argument.name}
-    return _number(subject, argument.name)
+    return _number(bundled, argument.name)
 
 
-def _number(subject: Subject, name: str) -> Record:
+def _number(bundled: BundledConfiguration, name: str) -> Record:
     """Return the argument for a size, a limit, a parameter or an option."""
-    if name in subject.problem.sizes or (name in DEVICE_LIMITS and name != "cc"):
+    if name in bundled.problem.sizes or (name in DEVICE_LIMITS and name != "cc"):
         return {"value": name, "dtype": "int32"}
-    value: Value = subject.constants[name]
+    value: Value = bundled.constants[name]
     if isinstance(value, str):
         raise KernelError(f"argument {name} is the text {value!r}", "a kernel takes numbers only")
     return {"value": value, "dtype": "float32" if isinstance(value, float) else "int32"}

@@ -1,0 +1,129 @@
+"""``tune bundle``: winners as a folder with which programs call them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner import paths
+from tuner.cli.export_header import find_one, say_left_out, say_several
+from tuner.cli.filters import kernel_filters, named_kernel, refuse_unknown
+from tuner.compile.nvrtc import nvrtc_version
+from tuner.compile.pool import CompilePool
+from tuner.database.database import Database
+from tuner.database.records import Filters
+from tuner.errors import CompileError, DatabaseError
+from tuner.export.bundle import bundle_files, refuse_target, write_bundle
+from tuner.model import ascii_json
+from tuner.report.terminal import printable, redraw
+from tuner.winners.chosen import choose_winners
+from tuner.winners.compiling import compile_contents
+from tuner.winners.contents import contents_of
+from tuner.winners.current import Kernels
+from tuner.winners.manifest import manifest
+
+
+def bundle(
+    db: Path,
+    kernel: str,
+    gpu: str,
+    dtype: str,
+    mode: str | None,
+    regime: str,
+    output: Path,
+    force: bool,
+    replayed: bool,
+    jobs: int | None,
+    no_cache: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Compile the best configurations that fit, and write the folder.
+
+    Raises:
+        DatabaseError: nothing fits.
+        CompileError: no winner compiles.
+        BundleError: the folder cannot be written.
+    """
+    refuse_target(output, force=force)
+    filters = Filters(
+        **kernel_filters(kernel), gpu=gpu, dtype=dtype, exportable=True, replayed=None if replayed else False,
+        mode=mode or "", regime=regime,
+    )  # fmt: skip
+    with Database.open(db, write=False) as database:
+        tuned = Kernels(named_kernel(kernel))
+        found = choose_winners(database, filters, tuned, with_files=True)
+        otherwise = [] if found.winners else database.winners(replace(filters, mode="", regime="")).rows
+        if not found.winners:
+            refuse_unknown(database, filters)
+    say_left_out(found)
+    if not found.winners:
+        raise DatabaseError(f"no confirmed winner in {db} fits", find_one(kernel, replayed, otherwise))
+    say_several(found)
+    contents = contents_of(found.winners, tuned)
+    version = nvrtc_version()
+    with closing(CompilePool(jobs, None if no_cache else paths.cubins())) as pool:
+        compiled = compile_contents(contents, pool, _progress(quiet))
+    for line in compiled.failures:
+        click.echo(f"left out: {printable(line)}", err=True)
+    written = manifest(contents, compiled.configurations, compiled.probes, int(version.partition(".")[0]))
+    if not written["winners"]:
+        raise CompileError("no winner compiles any more", f"tune again with this NVRTC, {version}")
+    files = bundle_files(written, compiled.cubins, compiled.sources)
+    write_bundle(output, files, force=force)
+    summary = _summary(output, written, compiled.failures, files, version)
+    if as_json:
+        click.echo(ascii_json(summary, indent=2))
+    else:
+        _say(summary)
+
+
+def _progress(quiet: bool) -> Callable[[int, int], None]:
+    """Return what shows how many configurations are compiled: on a terminal one line that changes."""
+
+    live = not quiet and sys.stderr.isatty()
+
+    def show(done: int, of: int) -> None:
+        if live:
+            redraw("" if done == of else f"compiling: {done} of {of} configurations")
+
+    return show
+
+
+def _summary(
+    output: Path, written: dict[str, Any], failures: list[str], files: dict[str, bytes], version: str
+) -> dict[str, Any]:
+    return {
+        "bundle": str(output),
+        "kernel": written["kernel"],
+        "computations": len(written["computations"]),
+        "configurations": len(written["configurations"]),
+        "winners": len(written["winners"]),
+        "defaults": len(written["defaults"]),
+        "left_out": failures,
+        "gpus": sorted({winner["gpu"] for winner in written["winners"]}),
+        "compute_capabilities": sorted({item["cc"] for item in written["configurations"]}),
+        "cubins": sum(name.startswith("cubin/") for name in files),
+        "bytes": sum(map(len, files.values())),
+        "nvrtc": version,
+        "minimum_driver": written["minimum_driver"],
+    }
+
+
+def _say(summary: dict[str, Any]) -> None:
+    winners = summary["winners"]
+    for line in (
+        f"wrote {winners} winner{'s' * (winners != 1)} of {summary['kernel']} to {summary['bundle']}:"
+        f" {summary['cubins']} cubins, {summary['bytes'] / 1e6:.2f} MB",
+        f"  tuned on {', '.join(summary['gpus'])}; other GPUs of the same compute capability run it, too",
+        f"  Python   import {Path(summary['bundle']).name}; op = {Path(summary['bundle']).name}.load()",
+        f"  C++      find_package(kernel_tune_{summary['kernel']}), kernel_tune::Bundle::open",
+        "  more     README.md in it",
+    ):
+        click.echo(printable(line))

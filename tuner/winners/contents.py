@@ -1,0 +1,141 @@
+"""What a program that calls winners gets: computations, configurations, winners, and the tool's own defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tuner.database.records import StoredWinner
+from tuner.errors import SpaceError
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Gpu, Problem, canonical_json
+from tuner.space.space import SearchSpace
+from tuner.winners.baked_sizes import baked_sizes
+from tuner.winners.current import Kernels
+from tuner.winners.records import BundledConfiguration
+
+
+@dataclass(frozen=True)
+class BundledWinner:
+    """A winner, and the numbers of its computation and configuration."""
+
+    computation: int
+    configuration: int
+    stored: StoredWinner
+
+
+@dataclass(frozen=True, order=True)
+class BundledDefault:
+    """A configuration for problems of a computation on GPUs of a compute capability that no winner is valid for."""
+
+    computation: int
+    cc: int
+    configuration: int
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All of it, of one kernel."""
+
+    kernel: KernelSpec
+    computations: tuple[Problem, ...]
+    """One problem for each set of dtypes and options."""
+    configurations: tuple[BundledConfiguration, ...]
+    winners: tuple[BundledWinner, ...]
+    defaults: tuple[BundledDefault, ...]
+    """Of each computation and compute capability in the order in which they are to be tried."""
+
+    def computation_of(self, bundled: BundledConfiguration) -> int:
+        """Return the number of a configuration's computation."""
+        return [_kind(problem) for problem in self.computations].index(_kind(bundled.problem))
+
+
+def contents_of(winners: Sequence[StoredWinner], kernels: Kernels) -> Contents:
+    """Return what belongs to some winners, at least one, of one kernel whose file is there.
+
+    Raises:
+        TunerError: the kernel's file cannot be read.
+    """
+    collected = _Collected()
+    ordered = sorted(
+        winners, key=lambda w: (_kind(w.run.problem), w.run.gpu.cc, w.run.problem.key, w.run.gpu.name)
+    )
+    for stored in ordered:
+        run, kernel = stored.run, kernels.kernel(stored.run)
+        collected.add_winner(stored, kernel)
+        for problem, configuration in default_configurations(kernel, run.problem, run.gpu):
+            collected.add_default(BundledConfiguration(kernel, problem, run.gpu, configuration))
+    return Contents(
+        kernels.kernel(ordered[0].run),
+        tuple(collected.computations.values()),
+        tuple(collected.configurations.values()),
+        tuple(collected.winners),
+        tuple(sorted(collected.defaults, key=lambda default: (default.computation, default.cc))),
+    )
+
+
+class _Collected:
+    """Computations and configurations, each once, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.computations: dict[str, Problem] = {}
+        self.configurations: dict[str, BundledConfiguration] = {}
+        self.winners: list[BundledWinner] = []
+        self.defaults: dict[BundledDefault, None] = {}
+
+    def add_winner(self, stored: StoredWinner, kernel: KernelSpec) -> None:
+        run, configuration = stored.run, stored.winner.configuration
+        bundled = BundledConfiguration(kernel, run.problem, run.gpu, configuration)
+        self.winners.append(BundledWinner(*self._numbers(bundled), stored))
+
+    def add_default(self, bundled: BundledConfiguration) -> None:
+        computation, configuration = self._numbers(bundled)
+        self.defaults.setdefault(BundledDefault(computation, bundled.gpu.cc, configuration))
+
+    def _numbers(self, bundled: BundledConfiguration) -> tuple[int, int]:
+        """Return the numbers of a configuration's computation and of itself."""
+        kind = _kind(bundled.problem)
+        self.computations.setdefault(kind, bundled.problem)
+        sizes = bundled.problem.sizes
+        baked = {name: sizes[name] for name in baked_sizes(bundled.kernel, bundled.launches.values())}
+        file = str(bundled.kernel.file)
+        key = canonical_json([kind, bundled.gpu.cc, bundled.configuration.key, baked, file])
+        self.configurations.setdefault(key, bundled)
+        return list(self.computations).index(kind), list(self.configurations).index(key)
+
+
+def _kind(problem: Problem) -> str:
+    return canonical_json([dict(problem.dtypes), dict(problem.options)])
+
+
+def default_configurations(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu
+) -> Iterator[tuple[Problem, Configuration]]:
+    """Yield the tool's own configurations for a problem's dtypes and options, each with a problem that it is meant for.
+
+    First that of the problem itself, then those of odd sizes and of the smallest, and last the default of the first
+    variant that demands nothing.
+    """
+    odd = {name: size | 1 for name, size in problem.sizes.items()}
+    smallest = dict.fromkeys(problem.sizes, 1)
+    for sizes in (problem.sizes, odd, smallest):
+        other = replace(problem, sizes=sizes)
+        if (configuration := _tools_own(kernel, other, gpu)) is not None:
+            yield other, configuration
+    for variant in kernel.variants.values():
+        if variant.requires is None:
+            yield problem, Configuration.of(variant.name, variant.defaults)
+            break
+
+
+def _tools_own(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Configuration | None:
+    """Return the configuration that the tool takes without a search; None where none is valid.
+
+    It is the default of :class:`SearchSpace`; variant by variant, so that large spaces are seldom enumerated.
+    """
+    for name in kernel.variants:
+        try:
+            return SearchSpace.from_kernel(kernel, problem, gpu, [name]).default
+        except SpaceError:
+            continue
+    return None
