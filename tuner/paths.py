@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import tempfile
 from pathlib import Path
@@ -22,10 +23,12 @@ def package() -> Path:
     return _PACKAGE
 
 
-def license_file() -> Path:
-    """Return the licence's text."""
-    installed = _PACKAGE / "data" / "LICENSE"
-    return installed if installed.is_file() else _PACKAGE.parent / "LICENSE"
+def license_text() -> str:
+    """Return the text of the licence: the checkout's file, or the installed distribution's."""
+    beside = _PACKAGE.parent / "LICENSE"
+    if beside.is_file():
+        return beside.read_text(encoding="utf-8")
+    return importlib.metadata.distribution("kernel-tune").read_text("licenses/LICENSE") or ""
 
 
 def templates() -> Path:

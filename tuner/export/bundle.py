@@ -45,7 +45,7 @@ def bundle_files(
         f"lib/pkgconfig/{package}.pc": _rendered(
             "pkgconfig.pc", kernel=kernel, package=package, version=manifest["version"]
         ),
-        "LICENSE": paths.license_file().read_bytes(),
+        "LICENSE": paths.license_text().encode(),
         "README.md": _readme(manifest, package),
     }
 

@@ -49,8 +49,8 @@ def choose_winners(
     refuse_namesakes(kept, kernels)
     chosen, several = latest_mode(kept)
     there = {_where(stored) for stored in kept}
-    lost = {_where(stored): state for stored, state in states if _where(stored) not in there}
-    return Chosen(chosen, several, lost, selection.damaged)
+    missing = {_where(stored): state for stored, state in states if _where(stored) not in there}
+    return Chosen(chosen, several, missing, selection.damaged)
 
 
 def latest_mode(winners: Sequence[StoredWinner]) -> tuple[list[StoredWinner], int]:

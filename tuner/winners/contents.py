@@ -56,25 +56,25 @@ def contents_of(winners: Sequence[StoredWinner], kernels: Kernels) -> Contents:
     Raises:
         TunerError: the kernel's file cannot be read.
     """
-    collected = _Collected()
+    gathered = _Gathered()
     ordered = sorted(
         winners, key=lambda w: (_kind(w.run.problem), w.run.gpu.cc, w.run.problem.key, w.run.gpu.name)
     )
     for stored in ordered:
         run, kernel = stored.run, kernels.kernel(stored.run)
-        collected.add_winner(stored, kernel)
+        gathered.add_winner(stored, kernel)
         for problem, configuration in default_configurations(kernel, run.problem, run.gpu):
-            collected.add_default(BundledConfiguration(kernel, problem, run.gpu, configuration))
+            gathered.add_default(BundledConfiguration(kernel, problem, run.gpu, configuration))
     return Contents(
         kernels.kernel(ordered[0].run),
-        tuple(collected.computations.values()),
-        tuple(collected.configurations.values()),
-        tuple(collected.winners),
-        tuple(sorted(collected.defaults, key=lambda default: (default.computation, default.cc))),
+        tuple(gathered.computations.values()),
+        tuple(gathered.configurations.values()),
+        tuple(gathered.winners),
+        tuple(sorted(gathered.defaults, key=lambda default: (default.computation, default.cc))),
     )
 
 
-class _Collected:
+class _Gathered:
     """Computations and configurations, each once, in the order in which they came."""
 
     def __init__(self) -> None:

@@ -13,7 +13,9 @@ from tuner.winners.records import CompiledLaunch, Record, computation_record, co
 FORMAT = "kernel-tune bundle"
 VERSION = 1
 LICENSE = "Apache-2.0: the launchers, and the sources and cubins of this built-in kernel; see LICENSE"
-OWN_LICENSE = "Apache-2.0: the launchers, see LICENSE; the generated sources and cubins: that of the kernel's own files"
+OWN_LICENSE = (
+    "Apache-2.0: the launchers, see LICENSE; the generated sources and cubins: that of the kernel's own files"
+)
 
 
 @dataclass(frozen=True)
