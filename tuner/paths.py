@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import tempfile
 from pathlib import Path
@@ -21,14 +20,6 @@ def _data(inside: str, beside: str) -> Path:
 def package() -> Path:
     """Return the folder of the package itself."""
     return _PACKAGE
-
-
-def license_text() -> str:
-    """Return the text of the licence: the checkout's file, or the installed distribution's."""
-    beside = _PACKAGE.parent / "LICENSE"
-    if beside.is_file():
-        return beside.read_text(encoding="utf-8")
-    return importlib.metadata.distribution("kernel-tune").read_text("licenses/LICENSE") or ""
 
 
 def templates() -> Path:

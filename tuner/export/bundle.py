@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import json
 import os
 import stat
@@ -45,7 +46,7 @@ def bundle_files(
         f"lib/pkgconfig/{package}.pc": _rendered(
             "pkgconfig.pc", kernel=kernel, package=package, version=manifest["version"]
         ),
-        "LICENSE": paths.license_text().encode(),
+        "LICENSE": _license().encode(),
         "README.md": _readme(manifest, package),
     }
 
@@ -60,6 +61,14 @@ def _launchers() -> dict[str, bytes]:
     }
     files |= {**headers, "errors.py": here / "errors.py", "py.typed": here / "py.typed"}
     return {name: path.read_bytes() for name, path in files.items()}
+
+
+def _license() -> str:
+    """Return the licence's text: of the checkout, or of the installed distribution."""
+    beside = paths.package().parent / "LICENSE"
+    if beside.is_file():
+        return beside.read_text(encoding="utf-8")
+    return importlib.metadata.distribution("kernel-tune").read_text("licenses/LICENSE") or ""
 
 
 def _readme(manifest: Mapping[str, Any], package: str) -> bytes:

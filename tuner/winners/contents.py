@@ -56,25 +56,25 @@ def contents_of(winners: Sequence[StoredWinner], kernels: Kernels) -> Contents:
     Raises:
         TunerError: the kernel's file cannot be read.
     """
-    gathered = _Gathered()
+    members = _Members()
     ordered = sorted(
         winners, key=lambda w: (_kind(w.run.problem), w.run.gpu.cc, w.run.problem.key, w.run.gpu.name)
     )
     for stored in ordered:
         run, kernel = stored.run, kernels.kernel(stored.run)
-        gathered.add_winner(stored, kernel)
+        members.add_winner(stored, kernel)
         for problem, configuration in default_configurations(kernel, run.problem, run.gpu):
-            gathered.add_default(BundledConfiguration(kernel, problem, run.gpu, configuration))
+            members.add_default(BundledConfiguration(kernel, problem, run.gpu, configuration))
     return Contents(
         kernels.kernel(ordered[0].run),
-        tuple(gathered.computations.values()),
-        tuple(gathered.configurations.values()),
-        tuple(gathered.winners),
-        tuple(sorted(gathered.defaults, key=lambda default: (default.computation, default.cc))),
+        tuple(members.computations.values()),
+        tuple(members.configurations.values()),
+        tuple(members.winners),
+        tuple(sorted(members.defaults, key=lambda default: (default.computation, default.cc))),
     )
 
 
-class _Gathered:
+class _Members:
     """Computations and configurations, each once, in the order in which they came."""
 
     def __init__(self) -> None:
