@@ -199,6 +199,17 @@ kernel.launch(stream)
     assert len(launches) == 1
 
 
+def test_a_failure_that_only_newer_bindings_name(tmp_path: Path) -> None:
+    printed, _ = run(
+        tmp_path,
+        """
+from tuner.runtime.driver import failure
+print(json.dumps([str(failure(98765)), failure(700).sticky]))
+""",
+    )
+    assert printed == [["CUDA error (98765)", True]]
+
+
 def test_two_launches_of_one_function_with_other_needs(tmp_path: Path) -> None:
     _, launches = run(
         tmp_path,

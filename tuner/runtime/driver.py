@@ -41,15 +41,17 @@ def check(result: tuple[Any, ...]) -> Any:
     """
     error, *values = result
     if int(error) != 0:
-        raise failure(error)
+        raise failure(int(error))
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def failure(error: Any) -> DriverFailure:
+def failure(code: int) -> DriverFailure:
     """Return the exception for what a call returned, with the driver's name for it."""
-    error = cu.CUresult(error)
-    _, name = cu.cuGetErrorName(error)
-    return DriverFailure(int(error), name.decode() if name else str(error))
+    try:
+        _, name = cu.cuGetErrorName(cu.CUresult(code))
+    except ValueError:  # the driver is newer than the bindings
+        name = None
+    return DriverFailure(code, name.decode() if name else "CUDA error")
 
 
 @functools.cache
