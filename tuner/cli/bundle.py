@@ -58,15 +58,15 @@ def bundle(
     )  # fmt: skip
     with Database.open(db, write=False) as database:
         tuned = Kernels(named_kernel(kernel))
-        found = choose_winners(database, filters, tuned, with_files=True)
-        otherwise = [] if found.winners else database.winners(replace(filters, mode="", regime="")).rows
-        if not found.winners:
+        choice = choose_winners(database, filters, tuned, with_files=True)
+        otherwise = [] if choice.winners else database.winners(replace(filters, mode="", regime="")).rows
+        if not choice.winners:
             refuse_unknown(database, filters)
-    say_left_out(found)
-    if not found.winners:
+    say_left_out(choice)
+    if not choice.winners:
         raise DatabaseError(f"no confirmed winner in {db} fits", find_one(kernel, replayed, otherwise))
-    say_several(found)
-    contents = contents_of(found.winners, tuned)
+    say_several(choice)
+    contents = contents_of(choice.winners, tuned)
     version = nvrtc_version()
     with closing(CompilePool(jobs, None if no_cache else paths.cubins())) as pool:
         compiled = compile_contents(contents, pool, _progress(quiet))

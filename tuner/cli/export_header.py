@@ -57,16 +57,16 @@ def export(
     )  # fmt: skip
     with Database.open(db, write=False) as database:
         tuned = Kernels(named_kernel(kernel))
-        found = choose_winners(database, filters, tuned)
-        chosen = found.winners
+        choice = choose_winners(database, filters, tuned)
+        chosen = choice.winners
         first = {stored.run.problem.kernel: stored for stored in reversed(chosen)}
         fallbacks = {name: default_of(database, stored, tuned) for name, stored in first.items()}
         defaults = {stored.id: default for stored in chosen if (default := _tuned_against(database, stored))}
         otherwise = [] if chosen else database.winners(replace(filters, mode="", regime="")).rows
-    say_left_out(found)
+    say_left_out(choice)
     if not chosen:
         raise DatabaseError(f"no confirmed winner in {db} fits", find_one(kernel, replayed, otherwise))
-    say_several(found)
+    say_several(choice)
     text = render_header(chosen, fallbacks, namespace, KernelFiles(tuned.kernel), defaults)
     if str(output) == "-":
         click.echo(text, nl=False)
@@ -78,19 +78,19 @@ def export(
     click.echo(f"wrote {many} of {kernels} to {output}")
 
 
-def say_left_out(found: Chosen) -> None:
+def say_left_out(choice: Chosen) -> None:
     """Say which winners are left out: damaged ones, and those whose kernel has changed or is gone."""
-    for line in found.damaged:
+    for line in choice.damaged:
         click.echo(f"left out: {printable(line)}", err=True)
-    for where, state in found.left_out.items():
+    for where, state in choice.left_out.items():
         click.echo(f"left out: {printable(where)}: {state}", err=True)
 
 
-def say_several(found: Chosen) -> None:
+def say_several(choice: Chosen) -> None:
     """Say that there were winners of other modes."""
-    if found.several:
+    if choice.several:
         click.echo(
-            f"{found.several} of {len(found.winners)} problems were tuned in several modes: took the last;"
+            f"{choice.several} of {len(choice.winners)} problems were tuned in several modes: took the last;"
             " --mode names one",
             err=True,
         )

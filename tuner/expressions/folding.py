@@ -69,13 +69,13 @@ class _TextLeftError(Exception):
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Constant:
     """A part whose value is known."""
 
     value: Any
 
 
-_Part = _Known | str | list[Any]
+_Part = _Constant | str | list[Any]
 """A part as JSON, or its value: so that a text is not taken for a name."""
 
 
@@ -102,14 +102,14 @@ def _folded(node: ast.expr, constants: Mapping[str, Any]) -> _Part:
             return _joined(map(run, values), every=isinstance(op, ast.And))
         case ast.IfExp(test=test, body=body, orelse=orelse):
             condition = run(test)
-            if isinstance(condition, _Known):
+            if isinstance(condition, _Constant):
                 return run(body if condition.value else orelse)
             return ["if", condition, _json(run(body)), _json(run(orelse))]
         case ast.Compare(left=left, ops=[ast.In() | ast.NotIn() as op], comparators=[choices]):
             assert isinstance(choices, ast.List | ast.Tuple)
             one = run(left)
-            found = _joined((_compared(one, ast.Eq(), run(item)) for item in choices.elts), every=False)
-            return found if isinstance(op, ast.In) else _negated(found)
+            contained = _joined((_compared(one, ast.Eq(), run(item)) for item in choices.elts), every=False)
+            return contained if isinstance(op, ast.In) else _negated(contained)
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             sides = [run(side) for side in (left, *comparators)]
             pairs = zip(sides, ops, sides[1:], strict=False)
@@ -124,27 +124,27 @@ def _value(node: ast.expr, constants: Mapping[str, Any]) -> _Part:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of NumPy's logarithm of zero
-            return _Known(evaluate(node, constants, None))
+            return _Constant(evaluate(node, constants, None))
     except (ExpressionError, ArithmeticError, TypeError, ValueError):
         return NO_VALUE
 
 
 def _operation(operator: str, *operands: _Part) -> _Part:
     """Return an operator with numbers; with text it has no value."""
-    if any(isinstance(part, _Known) and isinstance(part.value, str) for part in operands):
+    if any(isinstance(part, _Constant) and isinstance(part.value, str) for part in operands):
         return NO_VALUE
     return [operator, *map(_json, operands)]
 
 
 def _compared(left: _Part, op: ast.cmpop, right: _Part) -> _Part:
-    if isinstance(left, _Known) and isinstance(right, _Known):
+    if isinstance(left, _Constant) and isinstance(right, _Constant):
         try:
-            return _Known(COMPARE[type(op)](left.value, right.value))
+            return _Constant(COMPARE[type(op)](left.value, right.value))
         except TypeError:
             return NO_VALUE
-    texts = [part for part in (left, right) if isinstance(part, _Known) and isinstance(part.value, str)]
+    texts = [part for part in (left, right) if isinstance(part, _Constant) and isinstance(part.value, str)]
     if texts and isinstance(op, ast.Eq | ast.NotEq):  # what is not known is a number
-        return _Known(isinstance(op, ast.NotEq))
+        return _Constant(isinstance(op, ast.NotEq))
     return _operation(_COMPARED[type(op)], left, right)
 
 
@@ -152,27 +152,27 @@ def _joined(parts: Iterable[_Part], *, every: bool) -> _Part:
     """Return the conjunction or disjunction of parts, without those that decide nothing."""
     left: list[_Part] = []
     for part in parts:
-        if not isinstance(part, _Known):
+        if not isinstance(part, _Constant):
             left.append(part)
         elif bool(part.value) is not every:  # what follows is not reached
             if not left:
-                return _Known(not every)
-            left.append(_Known(not every))
+                return _Constant(not every)
+            left.append(_Constant(not every))
             break
     if not left:
-        return _Known(every)
+        return _Constant(every)
     if len(left) == 1 and _is_truth(left[0]):
         return left[0]
     return ["and" if every else "or", *map(_truth, left)]
 
 
 def _negated(part: _Part) -> _Part:
-    return _Known(not part.value) if isinstance(part, _Known) else ["not", part]
+    return _Constant(not part.value) if isinstance(part, _Constant) else ["not", part]
 
 
 def _truth(part: _Part) -> Folded:
     """Return a condition as JSON: text counts as Python counts it."""
-    return bool(part.value) if isinstance(part, _Known) else part
+    return bool(part.value) if isinstance(part, _Constant) else part
 
 
 def _is_truth(part: _Part) -> bool:
@@ -180,7 +180,7 @@ def _is_truth(part: _Part) -> bool:
 
 
 def _json(part: _Part) -> Folded:
-    if not isinstance(part, _Known):
+    if not isinstance(part, _Constant):
         return part
     value = part.value
     if isinstance(value, str):
