@@ -1,0 +1,176 @@
+"""Which configuration runs a problem on a GPU: the winner of these sizes, the nearest one that can run, or the default.
+
+How near two problems are is the sum of ``|log2(a / b)|`` over their sizes: twice as many rows and half as many columns
+are two steps apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..errors import BundleError, CallError
+from .interpret import ConcretePlan, InvalidForProblemError, check_sizes, interpret
+from .manifest_records import Manifest, WinnerEntry
+
+
+class Policy(StrEnum):
+    """Which configurations may run a problem."""
+
+    NEAREST_VALID = "nearest valid"
+    """The nearest winner that can, else the default."""
+    RAISE = "raise"
+    """The nearest winner that can, else an error."""
+    EXACT = "exact"
+    """The winner of exactly these sizes on this model of GPU, else an error."""
+    DEFAULT = "default"
+    """The default, always."""
+
+
+class Match(StrEnum):
+    """How well a configuration fits a problem."""
+
+    EXACT = "exact"
+    """It won at these sizes on this model of GPU."""
+    NEAREST = "nearest"
+    """It won at other sizes on this model of GPU."""
+    OTHER_GPU = "other GPU"
+    """It won on another model with the same compute capability."""
+    DEFAULT = "default"
+    """It was not tuned for anything like it."""
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """The configuration that runs a problem, and why."""
+
+    concrete: ConcretePlan
+    match: Match
+    tuned_at: Mapping[str, int] | None
+    """The sizes at which it won; None for a default."""
+    expected_slowdown: float | None
+    """Against the best for this problem; None if nothing is known of it."""
+    reason: str
+
+
+def dispatch(
+    manifest: Manifest,
+    computation: int,
+    sizes: Mapping[str, int],
+    limits: Mapping[str, int],
+    gpu: str,
+    policy: str = Policy.NEAREST_VALID,
+    scalars: Mapping[str, float] | None = None,
+) -> Dispatched:
+    """Return the configuration that runs a problem.
+
+    Args:
+        manifest: of the bundle.
+        computation: an index of its computations.
+        sizes: by name, all of the manifest's.
+        limits: of the GPU, by the names of :data:`tuner.runtime.launch_limits.DEVICE_LIMITS`.
+        gpu: the GPU's name.
+        policy: one of :class:`Policy`.
+        scalars: values that replace the manifest's, by name.
+
+    Raises:
+        BundleError: nothing was compiled for this compute capability.
+        CallError: the policy, a size or a scalar does not exist, or no configuration can run the problem.
+    """
+    if policy not in list(Policy):
+        raise CallError(f"there is no policy {policy!r}", f"choose from: {', '.join(Policy)}")
+    check_sizes(manifest, sizes)
+    _check_capability(manifest, computation, limits["cc"])
+    reasons: dict[str, None] = {}
+
+    def attempt(configuration: int) -> ConcretePlan | None:
+        try:
+            return interpret(manifest, configuration, sizes, limits, scalars)
+        except InvalidForProblemError as error:
+            reasons[str(error)] = None
+            return None
+
+    winners = [] if policy == Policy.DEFAULT else _winners(manifest, computation, sizes, limits["cc"], gpu)
+    for winner in winners:
+        match = _match(winner, sizes, gpu)
+        if policy == Policy.EXACT and match != Match.EXACT:
+            break
+        if concrete := attempt(winner.configuration):
+            return Dispatched(
+                concrete, match, winner.sizes, None, _reason(winner, match, len(winners), reasons)
+            )
+    if policy in (Policy.EXACT, Policy.RAISE):
+        wanted = "exactly these sizes on this GPU" if policy == Policy.EXACT else "sizes like these"
+        raise CallError(
+            f"{manifest.kernel} has no winner for {wanted} ({_shown(sizes)} on {gpu}){_because(reasons)}",
+            f'tune it there, or allow more with policy="{Policy.NEAREST_VALID}"',
+        )
+    for default in manifest.defaults:
+        if (default.computation, default.cc) == (computation, limits["cc"]) and (
+            concrete := attempt(default.configuration)
+        ):
+            why = (
+                "it was asked for"
+                if policy == Policy.DEFAULT
+                else f"no winner can run this{_because(reasons)}"
+            )
+            return Dispatched(concrete, Match.DEFAULT, None, None, f"the default configuration: {why}")
+    raise CallError(
+        f"no configuration of {manifest.kernel} can run {_shown(sizes)} on {gpu}{_because(reasons)}",
+        "tune it for sizes like these, or give others",
+    )
+
+
+def _check_capability(manifest: Manifest, computation: int, cc: int) -> None:
+    compiled = {item.cc for item in manifest.configurations if item.computation == computation}
+    if cc not in compiled:
+        has = ", ".join(str(item / 10) for item in sorted(compiled)) or "none"
+        raise BundleError(
+            f"{manifest.kernel} was not compiled for compute capability {cc / 10}, only for {has}",
+            "write a bundle that has this GPU's winners",
+        )
+
+
+def _winners(
+    manifest: Manifest, computation: int, sizes: Mapping[str, int], cc: int, gpu: str
+) -> list[WinnerEntry]:
+    """Return the winners in the order in which they are tried: this model of GPU first, then the nearest sizes."""
+    ranked = [
+        ((winner.gpu != gpu, winner.sizes != sizes, distance(manifest.sizes, sizes, winner.sizes)), winner)
+        for winner in manifest.winners
+        if winner.computation == computation and manifest.configurations[winner.configuration].cc == cc
+    ]
+    return [winner for _, winner in sorted(ranked, key=lambda item: item[0])]
+
+
+def distance(names: Iterable[str], sizes: Mapping[str, int], others: Mapping[str, int]) -> float:
+    """Return how many doublings are between two problems' sizes; 0 for equal ones."""
+    return sum(abs(math.log2(float(sizes[name]) / float(others[name]))) for name in names)
+
+
+def _match(winner: WinnerEntry, sizes: Mapping[str, int], gpu: str) -> Match:
+    if winner.gpu != gpu:
+        return Match.OTHER_GPU
+    return Match.EXACT if winner.sizes == sizes else Match.NEAREST
+
+
+def _reason(winner: WinnerEntry, match: Match, count: int, reasons: Mapping[str, None]) -> str:
+    if match == Match.EXACT:
+        return "it won at these sizes on this model of GPU"
+    where = f"it won at {_shown(winner.sizes)}"
+    if match == Match.OTHER_GPU:
+        where += f" on {winner.gpu}; none of this model can run this"
+    return f"{where}, the nearest of {count} that can{_because(reasons)}"
+
+
+def _because(reasons: Mapping[str, None]) -> str:
+    """Return why configurations were refused, the first three."""
+    shown = list(reasons)[:3]
+    more = f"; {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
+    return f" ({'; '.join(shown)}{more})" if shown else ""
+
+
+def _shown(sizes: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={size}" for name, size in sizes.items())
