@@ -104,8 +104,8 @@ def test_torch_tensors_are_read_without_dlpack(torch: FakeTorch) -> None:
     tensor = torch.randn(3, 5, dtype="bfloat16", device="cuda:1").T
     library = library_of(tensor)
     assert library.read(tensor, None)[0] == tensor.data_ptr()
-    assert library.layout(tensor) == ArrayLayout("bfloat16", (5, 3), (1, 5), 1, "cuda:1")
-    assert library.layout(torch.randn(3, device="cpu"))[-3:-1] == (-1, "cpu")
+    assert library.layout(tensor, None) == ArrayLayout("bfloat16", (5, 3), (1, 5), 1, "cuda:1")
+    assert library.layout(torch.randn(3, device="cpu"), None)[-3:-1] == (-1, "cpu")
     torch.streams[1] = 99
     assert library.stream(1) == 99
 

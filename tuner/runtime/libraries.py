@@ -36,8 +36,8 @@ class Library(Protocol):
             CallError: it has no address.
         """
 
-    def layout(self, array: Any, /) -> ArrayLayout:
-        """Return what the array is like."""
+    def layout(self, array: Any, read: Any, /) -> ArrayLayout:
+        """Return what the array is like; ``read`` is what :meth:`read` gave beside its address."""
 
     def stream(self, device: int, /) -> int:
         """Return the handle of the current stream of a GPU."""
@@ -75,7 +75,7 @@ class _Torch:
             )
         return array.data_ptr(), (array.dtype, array.shape, array.stride(), array.device)
 
-    def layout(self, array: Any) -> ArrayLayout:
+    def layout(self, array: Any, _read: Any) -> ArrayLayout:
         on_gpu = array.device.type == "cuda"
         return ArrayLayout(
             self._names.get(array.dtype) or str(array.dtype).removeprefix("torch."),
@@ -111,7 +111,7 @@ class _CuPy:
     def read(self, array: Any, _stream: int | None) -> tuple[int, Hashable]:
         return array.data.ptr, (array.dtype, array.shape, array.strides, array.data.device_id)
 
-    def layout(self, array: Any) -> ArrayLayout:
+    def layout(self, array: Any, _read: Any) -> ArrayLayout:
         size, device = array.dtype.itemsize, array.data.device_id
         strides = tuple(stride // size for stride in array.strides)
         return ArrayLayout(array.dtype.name, array.shape, strides, device, f"cuda:{device}")
@@ -141,8 +141,8 @@ class _DLPack:
     def read(self, array: Any, stream: int | None) -> tuple[int, Hashable]:
         return read_dlpack(array, LEGACY_STREAM if stream is None else stream)
 
-    def layout(self, array: Any) -> ArrayLayout:
-        return read_dlpack(array, LEGACY_STREAM)[1]
+    def layout(self, _array: Any, read: ArrayLayout) -> ArrayLayout:
+        return read
 
     def stream(self, _device: int) -> int:
         return LEGACY_STREAM
@@ -175,9 +175,6 @@ class _Jax(_DLPack):
         array.block_until_ready()
         address, layout = read_dlpack(array, PER_THREAD_STREAM if stream is None else stream)
         return address, layout._replace(read_only=True)
-
-    def layout(self, array: Any) -> ArrayLayout:
-        return read_dlpack(array, PER_THREAD_STREAM)[1]._replace(read_only=True)
 
     def stream(self, _device: int) -> int:
         return PER_THREAD_STREAM

@@ -1,0 +1,258 @@
+"""What a call means: which computation its arrays are, and of which sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import CallError, suggestion
+from .arrays import ArrayLayout
+from .expressions import NoValueError, evaluate, holds
+from .manifest_records import Computation, Manifest, TensorEntry
+
+LISTED = 12
+"""Most computations that a message lists."""
+
+
+@dataclass(frozen=True)
+class CallMatch:
+    """A computation, and its sizes.
+
+    Attributes:
+        computation: its number in the manifest.
+        sizes: by name.
+        inputs: tensors of the arrays that were passed, in order; None where the problem has none.
+        outputs: tensors to allocate or of ``out=``, in order.
+        shapes: of all tensors by name, as the kernel means them.
+    """
+
+    computation: int
+    sizes: dict[str, int]
+    inputs: tuple[TensorEntry | None, ...]
+    outputs: tuple[TensorEntry, ...]
+    shapes: dict[str, tuple[int, ...]]
+
+
+class _Mismatch(Exception):  # noqa: N818 - a reason, not an error: another computation may fit
+    """Why a computation is not what the arrays mean.
+
+    Args:
+        stage: how far it fitted; the reason of the one that fitted best is shown.
+        reason: what does not fit.
+    """
+
+    def __init__(self, stage: int, reason: str) -> None:
+        super().__init__(reason)
+        self.stage, self.reason = stage, reason
+
+
+def computations_with(manifest: Manifest, meant: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the numbers of the computations with some dtypes and options, by name; those that are not given are free.
+
+    Raises:
+        CallError: there is none.
+    """
+    names = {name for each in manifest.computations for name in (*each.dtypes, *each.options)}
+    for name in meant:
+        if name not in names:
+            raise CallError(f"{manifest.kernel} has no dtype or option {name!r}", suggestion(name, names))
+    fitting = tuple(
+        number
+        for number, each in enumerate(manifest.computations)
+        if all({**each.dtypes, **each.options}.get(name) == value for name, value in meant.items())
+    )
+    if not fitting:
+        raise CallError(f"there is no {manifest.kernel} of {_words(meant)}", available(manifest))
+    return fitting
+
+
+def match(
+    manifest: Manifest,
+    numbers: Sequence[int],
+    arrays: Sequence[ArrayLayout | None],
+    outs: Sequence[ArrayLayout | None] | None,
+    sizes: Mapping[str, int],
+    limits: Mapping[str, int],
+) -> CallMatch:
+    """Return what the arrays mean.
+
+    Args:
+        manifest: what there is.
+        numbers: of the computations that are meant.
+        arrays: of the inputs, in order; None for one that the problem has not.
+        outs: of the outputs; None if they are to be allocated.
+        sizes: what the shapes do not tell.
+        limits: of the GPU, which shapes may depend on.
+
+    Raises:
+        CallError: no computation fits, or several do.
+    """
+    fitting: list[CallMatch] = []
+    reasons: list[_Mismatch] = []
+    for number in numbers:
+        try:
+            fitting.append(_match(manifest, number, arrays, outs, sizes, limits))
+        except _Mismatch as mismatch:
+            reasons.append(mismatch)
+    if not fitting:
+        furthest = max(mismatch.stage for mismatch in reasons)
+        texts = dict.fromkeys(mismatch.reason for mismatch in reasons if mismatch.stage == furthest)
+        raise CallError(" or ".join(list(texts)[:3]), available(manifest) if furthest in (1, 3) else "")
+    first = min(fitting, key=lambda each: _transposed(manifest, each))
+    for other in fitting:
+        if other is not first and not _same_for(manifest, first, other):
+            texts = dict.fromkeys(_named(manifest.computations[each.computation]) for each in fitting)
+            raise CallError(
+                f"these arrays may mean {' or '.join(list(texts)[:LISTED])}",
+                "say which by options= or dtypes= of load",
+            )
+    return first
+
+
+def _transposed(manifest: Manifest, each: CallMatch) -> tuple[bool, ...]:
+    return tuple(tensor.transposed for tensor in manifest.computations[each.computation].tensors)
+
+
+def _same_for(manifest: Manifest, one: CallMatch, other: CallMatch) -> bool:
+    """Return whether both fit only because sizes of 1 are row-major and column-major: then either will do.
+
+    They may differ in as many options as tensors that lie differently; another option means another result.
+    """
+    a, b = (manifest.computations[each.computation] for each in (one, other))
+    lie_differently = sum(
+        x != y for x, y in zip(_transposed(manifest, one), _transposed(manifest, other), strict=False)
+    )
+    return (
+        a.dtypes == b.dtypes
+        and sum(a.options[name] != b.options[name] for name in a.options) <= lie_differently
+    )
+
+
+def _match(
+    manifest: Manifest,
+    number: int,
+    arrays: Sequence[ArrayLayout | None],
+    outs: Sequence[ArrayLayout | None] | None,
+    sizes: Mapping[str, int],
+    limits: Mapping[str, int],
+) -> CallMatch:
+    computation = manifest.computations[number]
+    there = [tensor for tensor in computation.tensors if tensor.when != 0]
+    inputs = [tensor for tensor in there if tensor.role != "output"]
+    outputs = [tensor for tensor in there if tensor.role == "output"]
+    _count(manifest, "arrays", inputs, len(arrays))
+    if outs is not None:
+        _count(manifest, "outputs", outputs, len(outs))
+    pairs = [
+        (tensor, layout)
+        for tensor, layout in zip((*inputs, *outputs), (*arrays, *(outs or [])), strict=False)
+        if layout is not None
+    ]
+    for tensor, layout in pairs:
+        if layout.dtype != tensor.dtype:
+            raise _Mismatch(1, f"{tensor.name} is {layout.dtype}, not {tensor.dtype}")
+    solved = _sizes(manifest, pairs, sizes)
+    names = {**solved, **limits}
+    shapes = {tensor.name: shape_of(tensor, solved, names) for tensor in there if holds(tensor.when, names)}
+    for tensor, layout in pairs:
+        _check_shape(tensor, layout, shapes, solved)
+    for tensor, layout in pairs:
+        _check_order(tensor, layout)
+    present = [layout is not None for layout in arrays]
+    for tensor, is_there in zip(inputs, present, strict=True):
+        if is_there != (tensor.name in shapes):
+            raise _Mismatch(
+                0, f"{tensor.name} is {'not there' if is_there else 'missing'} at {_words(solved)}"
+            )
+    return CallMatch(
+        number,
+        solved,
+        tuple(tensor if is_there else None for tensor, is_there in zip(inputs, present, strict=True)),
+        tuple(tensor for tensor in outputs if tensor.name in shapes),
+        shapes,
+    )
+
+
+def _count(manifest: Manifest, what: str, tensors: Sequence[TensorEntry], count: int) -> None:
+    if len(tensors) != count:
+        names = ", ".join(tensor.name for tensor in tensors)
+        raise _Mismatch(0, f"{manifest.kernel} has {len(tensors)} {what} ({names}), not {count}")
+
+
+def _sizes(
+    manifest: Manifest, pairs: Sequence[tuple[TensorEntry, ArrayLayout]], given: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the sizes: dimensions that are a size's name tell it, all others are checked."""
+    for name, size in given.items():
+        if name not in manifest.sizes:
+            raise CallError(f"{manifest.kernel} has no size {name!r}", suggestion(name, manifest.sizes))
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise CallError(f"size {name} is {size!r}", "a size is a whole number from 1 up")
+    solved = dict(given)
+    for tensor, layout in pairs:
+        if len(layout.shape) != len(tensor.shape):
+            raise _Mismatch(2, f"{tensor.name} has {len(layout.shape)} dimensions, not {len(tensor.shape)}")
+        for expression, size in zip(tensor.shape, layout.shape, strict=True):
+            if isinstance(expression, str) and expression in manifest.sizes and size > 0:
+                solved.setdefault(expression, size)
+    unknown = [name for name in manifest.sizes if name not in solved]
+    if unknown:
+        raise _Mismatch(2, f"the shapes do not tell {', '.join(unknown)}: pass sizes={{{unknown[0]!r}: ...}}")
+    return {name: solved[name] for name in manifest.sizes}
+
+
+def shape_of(tensor: TensorEntry, sizes: Mapping[str, int], names: Mapping[str, int]) -> tuple[int, ...]:
+    """Return a tensor's shape as the kernel means it.
+
+    Raises:
+        CallError: a dimension has no value, or is no whole number from 1 up.
+    """
+    try:
+        values = [evaluate(dimension, names) for dimension in tensor.shape]
+    except NoValueError as error:
+        raise CallError(f"{tensor.name} has no shape at {_words(sizes)}: {error}") from None
+    if any(value != int(value) or value < 1 for value in values):
+        raise CallError(f"{tensor.name} would have shape {tuple(values)} at {_words(sizes)}")
+    return tuple(int(value) for value in values)
+
+
+def _check_shape(
+    tensor: TensorEntry,
+    layout: ArrayLayout,
+    shapes: Mapping[str, tuple[int, ...]],
+    sizes: Mapping[str, int],
+) -> None:
+    meant = shapes.get(tensor.name, layout.shape)
+    if layout.shape != meant:
+        raise _Mismatch(2, f"{tensor.name} has shape {layout.shape}, and {_words(sizes)} means {meant}")
+
+
+def _check_order(tensor: TensorEntry, layout: ArrayLayout) -> None:
+    fits = layout.is_column_major() if tensor.transposed else layout.is_row_major()
+    if fits:
+        return
+    if not layout.is_row_major() and not layout.is_column_major():
+        raise _Mismatch(
+            3,
+            f"{tensor.name} is neither row-major nor column-major: shape {layout.shape}, strides {layout.strides}",
+        )
+    meant, actual = ("column", "row") if tensor.transposed else ("row", "column")
+    raise _Mismatch(3, f"{tensor.name} is {actual}-major, not {meant}-major")
+
+
+def _words(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items())
+
+
+def _named(computation: Computation) -> str:
+    order = ", ".join(f"{tensor.name} column-major" for tensor in computation.tensors if tensor.transposed)
+    parts = _words({**computation.dtypes, **computation.options})
+    return f"({parts}{'; ' + order if order else ''})"
+
+
+def available(manifest: Manifest) -> str:
+    """Return which computations there are, in words."""
+    names = [_named(each) for each in manifest.computations]
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"{manifest.kernel} is here with {', '.join(names[:LISTED])}{more}"

@@ -1,0 +1,305 @@
+"""A tuned kernel as a function: arrays in, arrays out, launched on the caller's stream."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import CallError, DeviceError
+from .arrays import ArrayLayout
+from .call import PreparedCall
+from .dispatch import Match, Policy
+from .driver import DriverFailure
+from .gpu_plans import GpuPlans
+from .interpret import check_sizes, scalar_values
+from .libraries import DLPACK_LIBRARY, Library, library_of, stream_handle
+from .manifest_records import Manifest
+from .matching import available, computations_with, match
+from .workspaces import capture_id
+
+MOST_CALLS = 4096
+"""Kinds of calls (shapes, dtypes, strides) that are kept ready; beyond it, the oldest goes."""
+
+
+@dataclass(frozen=True)
+class PlanChoice:
+    """Which configuration runs a problem on a GPU, and why."""
+
+    variant: str
+    parameters: Mapping[str, int | float | bool | str]
+    match: Match
+    """How well it fits: exact, nearest, other GPU or default."""
+    tuned_at: Mapping[str, int] | None
+    """The sizes at which it won; None for a default."""
+    expected_slowdown: float | None
+    """Against the best for this problem; None if nothing is known of it."""
+    workspace_bytes: int
+    """Memory that it needs on the GPU besides the arrays."""
+    reason: str
+
+
+class Operation:
+    """A tuned kernel that can be called with arrays of any library that speaks DLPack.
+
+    It is launched on the current stream of the library of the first array, and does not wait for the GPU; with JAX it
+    does, whose streams have no names and whose arrays must not change once they are seen. Arrays of another library
+    are read by DLPack, which orders that library's work before the launch; what it launches afterwards must wait for
+    the stream itself.
+
+    Under stream capture only problems are launched that :meth:`warm` or an earlier call has prepared. Keep the
+    operation as long as the graphs that it was captured in: they use its memory and its code.
+
+    Threads may call it at the same time.
+
+    Args:
+        manifest: which configurations there are.
+        cubin: gives a cubin by its name; called once for each name and GPU.
+        policy: which configurations may run a problem (:class:`tuner.runtime.dispatch.Policy`).
+        dtypes: which computations are meant, where arrays alone do not tell, by role: ``{"accumulate": "float32"}``.
+        options: likewise: ``{"op": "sum"}``.
+
+    Raises:
+        CallError: there is no such policy or computation.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        cubin: Callable[[str], bytes],
+        *,
+        policy: str = Policy.NEAREST_VALID,
+        dtypes: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if policy not in list(Policy):
+            raise CallError(f"there is no policy {policy!r}", f"choose from: {', '.join(Policy)}")
+        self._manifest, self._cubin, self._policy = manifest, cubin, policy
+        self._meant = {**(dtypes or {}), **(options or {})}
+        self._computations = computations_with(manifest, self._meant)
+        self._lock = threading.Lock()
+        self._gpus: dict[int, GpuPlans] = {}
+        self._calls: dict[tuple[Any, ...], PreparedCall] = {}
+        # Not at the interpreter's exit: then the driver frees everything, and may be gone already.
+        self._finalizer = weakref.finalize(self, _free, self._gpus)
+        self._finalizer.atexit = False
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self._manifest.kernel
+
+    def __repr__(self) -> str:
+        winners = len(self._manifest.winners)
+        return f"<tuned {self.name}: {self._manifest.summary}; {winners} winners, policy {self._policy!s}>"
+
+    def __call__(
+        self,
+        *arrays: Any,
+        out: Any = None,
+        stream: Any = None,
+        sizes: Mapping[str, int] | None = None,
+        **scalars: float,
+    ) -> Any:
+        """Launch the kernel; return its output, or a tuple of several.
+
+        Args:
+            arrays: on one GPU, in the kernel's order, those that it changes in place among them. A matrix that a
+                computation takes transposed is column-major: ``op(x, w.T)``. None for one that a problem lacks.
+            out: where the outputs go, one or a tuple; by default they are allocated by the library of the first array.
+            stream: where it is launched: a handle, or a stream of torch, CuPy or cuda.core; by default the current one.
+            sizes: those that no shape tells.
+            scalars: numbers instead of the kernel's own, by name.
+
+        Raises:
+            CallError: the arrays, sizes or scalars are not what the kernel takes; nothing was launched.
+            BundleError: the bundle is damaged, or does not fit this driver or GPU; nothing was launched.
+            DeviceError: the driver refuses.
+        """
+        outs = () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        passed = (*arrays, *outs)
+        first = next((array for array in passed if array is not None), None)
+        if first is None:
+            raise CallError(f"{self.name} is called without arrays", "pass its inputs, or out=")
+        library = library_of(first)
+        handle = None if stream is None else stream_handle(stream)
+        addresses: list[int] = []
+        read: list[Any] = []
+        for array in passed:
+            if array is None:
+                read.append(None)
+                continue
+            if library_of(array) is library:
+                address, what = library.read(array, handle)
+            else:  # by DLPack: its library orders its work before ours
+                on = handle
+                if on is None:
+                    like = next(what for what in read if what is not None)
+                    on = library.stream(library.layout(first, like).device)
+                address, what = DLPACK_LIBRARY.read(array, on)
+            addresses.append(address)
+            read.append(what)
+        key = (len(arrays), out is None, *read, *(sorted(sizes.items()) if sizes else ()))
+        call = self._calls.get(key)
+        if call is None:
+            layouts = [self._layout(array, what, library) for array, what in zip(passed, read, strict=True)]
+            outs_given = None if out is None else layouts[len(arrays) :]
+            call = self._prepare_call(key, library, layouts[: len(arrays)], outs_given, handle, sizes or {})
+        if scalars:
+            scalars = scalar_values(self._manifest.computations[call.computation], scalars)
+        if out is None:
+            outs = tuple(call.allocated(library, first, handle))
+            addresses += [library.read(array, handle)[0] for array in outs]
+        call.check(addresses)
+        if handle is None:
+            handle = library.stream(call.gpu.context.index)
+        try:
+            call.run(addresses, scalars, handle)
+            if library.waits:
+                call.gpu.context.wait(handle)
+        except DriverFailure as failure:
+            raise DeviceError(f"{self.name} cannot be launched: {failure}") from None
+        results = [*(arrays[number] for number in call.changed), *outs]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _layout(self, array: Any, read: Any, library: Library) -> ArrayLayout | None:
+        if array is None:
+            return None
+        return (library if library_of(array) is library else DLPACK_LIBRARY).layout(array, read)
+
+    def _prepare_call(
+        self,
+        key: tuple[Any, ...],
+        library: Library,
+        layouts: Sequence[ArrayLayout | None],
+        written: Sequence[ArrayLayout | None] | None,
+        handle: int | None,
+        sizes: Mapping[str, int],
+    ) -> PreparedCall:
+        gpu = self._gpu(self._device([*layouts, *(written or [])]))
+        meant = match(self._manifest, self._computations, layouts, written, sizes, gpu.context.limits)
+        for tensor, layout in zip(
+            (*meant.inputs, *meant.outputs), (*layouts, *(written or [])), strict=False
+        ):
+            if tensor is not None and layout is not None and layout.read_only and tensor.role != "input":
+                raise CallError(f"{tensor.name} is written, and its array is read-only", "pass another array")
+        plan = gpu.ready(meant.computation, meant.sizes)
+        if plan is None:
+            self._refuse_capture(gpu, library.stream(gpu.context.index) if handle is None else handle)
+            plan = gpu.prepare(meant.computation, meant.sizes, self._policy)
+        call = PreparedCall(meant, gpu, plan, written is None)
+        with self._lock:
+            while len(self._calls) >= MOST_CALLS:
+                del self._calls[next(iter(self._calls))]
+            self._calls[key] = call
+        return call
+
+    def _device(self, layouts: Iterable[ArrayLayout | None]) -> int:
+        """Return the number of the GPU that all arrays are on."""
+        there = [layout for layout in layouts if layout is not None]
+        for layout in there:
+            if layout.device < 0:
+                raise CallError(
+                    f"an array for {self.name} is in the memory of {layout.memory}", "move it to the GPU"
+                )
+        if len(memories := dict.fromkeys(layout.memory for layout in there)) > 1:
+            raise CallError(f"the arrays are on {' and '.join(memories)}", "move them to one GPU")
+        return there[0].device
+
+    def _refuse_capture(self, gpu: GpuPlans, stream: int) -> None:
+        try:
+            with gpu.context.current():
+                captured = capture_id(stream) is not None
+        except DriverFailure as failure:
+            raise DeviceError(f"{self.name} cannot be launched: {failure}") from None
+        if captured:
+            raise CallError(
+                f"{self.name} was not prepared for this problem, and the stream is being captured",
+                "call it once before, or its warm()",
+            )
+
+    def _gpu(self, index: int) -> GpuPlans:
+        with self._lock:
+            if not self._finalizer.alive:
+                raise CallError(f"{self.name} is closed", "load it again")
+            if index not in self._gpus:
+                self._gpus[index] = GpuPlans(self._manifest, self._cubin, index)
+            return self._gpus[index]
+
+    def _problem(
+        self, sizes: Mapping[str, int], dtypes: Mapping[str, str] | None, options: Mapping[str, Any] | None
+    ) -> int:
+        """Return the number of the one computation that is meant."""
+        check_sizes(self._manifest, sizes)
+        numbers = computations_with(self._manifest, {**self._meant, **(dtypes or {}), **(options or {})})
+        if len(numbers) > 1:
+            raise CallError(f"{self.name} may mean {len(numbers)} computations", available(self._manifest))
+        return numbers[0]
+
+    def plan(
+        self,
+        *,
+        dtypes: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        device: int = 0,
+        **sizes: int,
+    ) -> PlanChoice:
+        """Return which configuration runs a problem on a GPU, and why; nothing is loaded.
+
+        Args:
+            dtypes: by role, beside those of the operation.
+            options: by name, likewise.
+            device: number of the GPU.
+            sizes: all of them, by name.
+
+        Raises:
+            CallError: the problem is not one of this kernel, or no configuration can run it.
+            BundleError: nothing was compiled for this GPU, or its driver is too old.
+        """
+        computation = self._problem(sizes, dtypes, options)
+        answer = self._gpu(device).choose(computation, sizes, self._policy)
+        entry = self._manifest.configurations[answer.concrete.configuration]
+        return PlanChoice(
+            entry.variant,
+            entry.parameters,
+            answer.match,
+            answer.tuned_at,
+            answer.expected_slowdown,
+            answer.concrete.workspace.size_bytes,
+            answer.reason,
+        )
+
+    def warm(self, problems: Iterable[Mapping[str, Any]]) -> None:
+        """Prepare problems, so that their first call is a launch, under stream capture, too.
+
+        Args:
+            problems: the arguments of :meth:`plan` for each: ``[{"m": 4096, "n": 4096, "k": 4096, "device": 1}]``.
+
+        Raises:
+            CallError: a problem is not one of this kernel, or no configuration can run it.
+            BundleError: the bundle is damaged, or does not fit this driver or GPU.
+            DeviceError: the driver refuses.
+        """
+        for problem in problems:
+            sizes = dict(problem)
+            dtypes, options = sizes.pop("dtypes", None), sizes.pop("options", None)
+            gpu = self._gpu(sizes.pop("device", 0))
+            gpu.prepare(self._problem(sizes, dtypes, options), ordered(self._manifest, sizes), self._policy)
+
+    def close(self) -> None:
+        """Free what it keeps on the GPUs, also for graphs that it was captured in; it cannot be called any more."""
+        self._calls.clear()
+        self._finalizer()
+
+
+def ordered(manifest: Manifest, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return sizes in the manifest's order."""
+    return {name: sizes[name] for name in manifest.sizes}
+
+
+def _free(gpus: dict[int, GpuPlans]) -> None:
+    for gpu in gpus.values():
+        gpu.free()
+    gpus.clear()
