@@ -93,7 +93,7 @@ class Operation:
 
     def __repr__(self) -> str:
         winners = len(self._manifest.winners)
-        return f"<tuned {self.name}: {self._manifest.summary}; {winners} winners, policy {self._policy!s}>"
+        return f"<tuned {self.name}: {self._manifest.summary}; winners: {winners}, policy: {self._policy!s}>"
 
     def __call__(
         self,

@@ -1,0 +1,56 @@
+"""Databases with winners of real kernels, as if a GPU had confirmed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tuner.conditions import Conditions
+from tuner.database.database import Database
+from tuner.database.records import Winner
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.render import render
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial
+
+H200 = ARCHITECTURES[90]
+
+
+def store_winners(
+    path: Path, kernel: KernelSpec, winners: Iterable[tuple[Problem, Configuration]], gpu: Gpu = H200
+) -> None:
+    """Add a finished run with a confirmed winner for each problem."""
+    identity = KernelIdentity(kernel)
+    with Database.open(path) as database:
+        for problem, configuration in winners:
+            number = len(database.run_ids())
+            run = Run(
+                f"{number:032x}", problem, gpu, "cuda:0", 0, "gp-ei", 1, 1,
+                kernel_digest=identity.text, kernel_file=str(kernel.file), conditions=Conditions(),
+                computation=identity.computation,
+            )  # fmt: skip
+            sources = tuple(source for source, _ in render(kernel, problem, gpu, configuration))
+            trial = Trial(
+                0, configuration, Status.OK, 1000.0 + number, 999.0, 2000.0, (1000.0 + number,),
+                Resources(registers=64, active_blocks=8), sources=sources,
+                implementation=identity.implementation(configuration.variant, sources),
+            )  # fmt: skip
+            database.start_run(run)
+            row = database.record(run.id, trial)
+            winner = Winner(
+                row,
+                configuration,
+                1000.0 + number,
+                row,
+                1100.0,
+                1.1,
+                1.09,
+                1.11,
+                "faster",
+                1001.0,
+                True,
+                True,
+            )
+            database.record_winner(run.id, winner)
+            database.finish_run(run.id, "finished", {})
