@@ -10,9 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tuner.runtime.interpret import interpret
-from tuner.runtime.manifest import read_manifest
-from tuner.runtime.manifest_records import Manifest
 
 from tests.winners import H200, store_winners
 from tuner.errors import CallError
@@ -20,7 +17,10 @@ from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
+from tuner.runtime.interpret import interpret
 from tuner.runtime.launch_limits import DEVICE_LIMITS
+from tuner.runtime.manifest import read_manifest
+from tuner.runtime.manifest_records import Manifest
 from tuner.space.edge_sizes import tile_edge_problems
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason

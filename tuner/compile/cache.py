@@ -7,13 +7,15 @@ version, and the contents of the kernel's own headers.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import itertools
 import json
 import os
 import secrets
 import stat
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -84,6 +86,28 @@ class CubinCache:
                 os.close(lock)
                 new.unlink(missing_ok=True)
 
+    @contextlib.contextmanager
+    def alone(self, name: str, most_s: float) -> Iterator[None]:
+        """Wait while another process is within this for the same name, so that one compiles and the others read.
+
+        Args:
+            name: begins with two hexadecimal digits; names with the same two wait for each other, too.
+            most_s: seconds after which it goes on: a stopped process must not hold up all.
+        """
+        lock = -1
+        if not self.refusal:
+            folder = self.folder / name[:2]
+            with contextlib.suppress(OSError):  # without the lock, several compile, and one of them is kept
+                files.make_private(self.folder.parent, self.folder, folder)
+                lock = files.open_lock_file(folder / ".lock", os.O_RDWR, 0o600)
+        try:
+            if lock >= 0:
+                _wait_for(lock, most_s)
+            yield
+        finally:
+            if lock >= 0:
+                os.close(lock)
+
     def sweep(self) -> None:
         """Remove what killed processes were writing."""
         if not self.refusal:
@@ -113,6 +137,20 @@ class CubinCache:
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.cubin"
+
+
+def _wait_for(lock: int, most_s: float) -> None:
+    """Lock a file, or give up after so many seconds."""
+    end = time.monotonic() + most_s
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        except OSError:  # a file system without locks
+            return
+        else:
+            return
 
 
 def _own(path: Path) -> bytes:

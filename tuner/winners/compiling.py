@@ -80,13 +80,14 @@ def compile_probe(gpu: Gpu, pool: CompilePool) -> bytes:
     return compilation.cubins[0]
 
 
-def render_request(bundled: BundledConfiguration) -> RenderRequest:
-    """Return what asks for all launches of a configuration."""
+def render_request(bundled: BundledConfiguration, code: str = "") -> RenderRequest:
+    """Return what asks for all launches of a configuration; the code's digest is that of :class:`RenderRequest`."""
     return RenderRequest(
         bundled.kernel.file,
         bundled.problem,
         bundled.gpu,
         bundled.configuration,
+        code=code,
         launches=tuple(bundled.launches),
     )
 
@@ -99,17 +100,13 @@ def _compiled(
     Raises:
         TunerError: it does not compile, or breaks a constraint on what the compiler reports.
     """
-    if compilation.status is not Status.OK:
-        raise CompileError(f"{compilation.status}: {compilation.error}")
+    resources = checked_resources(bundled, compilation)
     launches = {
         number: CompiledLaunch(_keep(cubin, result.cubins), _keep(source.encode(), result.sources), entry)
         for number, cubin, source, entry in zip(
             bundled.launches, compilation.cubins, compilation.sources, compilation.entries, strict=True
         )
     }
-    resources = _resources(bundled, compilation)
-    if resources is not None:
-        refuse_broken(bundled, resources)
     return CompiledConfiguration(launches, resources)
 
 
@@ -120,12 +117,15 @@ def _keep(content: bytes, files: dict[str, bytes]) -> str:
     return name
 
 
-def _resources(bundled: BundledConfiguration, compilation: Compilation) -> Resources | None:
-    """Return what the compiler reported of the launches that the configuration's own problem has.
+def checked_resources(bundled: BundledConfiguration, compilation: Compilation) -> Resources | None:
+    """Return what the compiler reported of the launches that the configuration's own problem has, if constraints ask.
 
     Raises:
-        UnlaunchableError: it cannot be launched for that problem.
+        CompileError: it did not compile, or breaks a constraint on what the compiler reports.
+        UnlaunchableError: it cannot be launched for its own problem.
     """
+    if compilation.status is not Status.OK:
+        raise CompileError(f"{compilation.status}: {compilation.error}")
     kernel, problem, gpu, configuration = (
         bundled.kernel, bundled.problem, bundled.gpu, bundled.configuration
     )  # fmt: skip
@@ -135,19 +135,15 @@ def _resources(bundled: BundledConfiguration, compilation: Compilation) -> Resou
     every = zip(bundled.launches.values(), compilation.resources, strict=True)
     own = tuple(reported for launch, reported in every if id(launch) in present)
     plan = make_plan(kernel, problem, gpu, configuration)
-    return Resources.of(with_occupancy(structs.replace(compilation, resources=own), plan, gpu).resources)
-
-
-def refuse_broken(bundled: BundledConfiguration, resources: Resources) -> None:
-    """Refuse a configuration that breaks a constraint on what the compiler reports.
-
-    Raises:
-        CompileError: it does.
-    """
-    environment = bundled.kernel.environment(bundled.problem, bundled.gpu)
-    names: Mapping[str, object] = {**environment, **bundled.configuration.values, **asdict(resources)}
-    for reason, condition in bundled.kernel.variants[bundled.configuration.variant].constraints_after:
+    resources = Resources.of(with_occupancy(structs.replace(compilation, resources=own), plan, gpu).resources)
+    names: Mapping[str, object] = {
+        **kernel.environment(problem, gpu),
+        **configuration.values,
+        **asdict(resources),
+    }
+    for reason, condition in kernel.variants[configuration.variant].constraints_after:
         if not condition.holds(names):
             raise CompileError(
                 f"as this NVRTC compiles it, this does not hold: {reason}", "tune it again with this NVRTC"
             )
+    return resources

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tuner.errors import CallError
 from tuner.runtime.bundle import open_bundle
 from tuner.runtime.dispatch import Policy
 from tuner.runtime.operation import Operation
@@ -14,7 +16,9 @@ from tuner.runtime.operation import Operation
 def load(
     kernel: str,
     *,
-    bundle: str | Path,
+    bundle: str | Path | None = None,
+    db: str | Path | None = None,
+    gpu: str = "",
     policy: str = Policy.NEAREST_VALID,
     dtypes: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -22,8 +26,10 @@ def load(
     """Return the winners of a kernel as a function of arrays.
 
     Args:
-        kernel: its name.
+        kernel: its name; with ``db`` also the path of its ``.toml`` file.
         bundle: a folder that ``tune bundle`` wrote.
+        db: instead of it a database: configurations are compiled when they are first used, which needs the tuner.
+        gpu: with ``db``, a part of the names of the GPUs whose winners count.
         policy: which configurations may run a problem: ``"nearest valid"``, ``"raise"``, ``"exact"`` or ``"default"``
             (:class:`tuner.runtime.dispatch.Policy`).
         dtypes: by role, where arrays alone do not tell: ``{"accumulate": "float32"}``.
@@ -31,6 +37,18 @@ def load(
 
     Raises:
         BundleError: there is no bundle, it is damaged, of a newer version, or of another kernel.
-        CallError: there is no such policy, dtype or option.
+        DatabaseError: the database cannot be read, or has no confirmed winner of this kernel.
+        CallError: there is no such policy, dtype or option, or it is neither one bundle nor one database.
     """
+    if db is not None and bundle is None:
+        heavy = importlib.import_module("tuner.winners.from_database")
+        operation: Operation = heavy.load_from_database(
+            kernel, db, gpu, policy=policy, dtypes=dtypes, options=options
+        )
+        return operation
+    if bundle is None or db is not None or gpu:
+        raise CallError(
+            "load takes a bundle, or a database and perhaps the name of a GPU",
+            'for example tuner.load("gemm", db="results/tuning.db")',
+        )
     return open_bundle(bundle, kernel, policy=policy, dtypes=dtypes, options=options)
