@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Iterator
 
 import numpy as np
@@ -156,3 +157,41 @@ def test_streams_of_any_library() -> None:
     for wrong in (True, -1, "s"):
         with pytest.raises(CallError, match="no stream"):
             stream_handle(wrong)
+
+
+class _JaxArray(Exported):
+    """As JAX's: immutable, on one device, ready after a while."""
+
+    waited = 0
+
+    def block_until_ready(self) -> _JaxArray:
+        self.waited += 1
+        return self
+
+
+class _Tracer(_JaxArray): ...
+
+
+def test_jax_is_waited_for_and_its_arrays_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = types.SimpleNamespace(Tracer=_Tracer)
+    jax = types.ModuleType("jax")
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    vars(jax).update(Array=_JaxArray, core=core)
+    array = _JaxArray(256, (3,))
+    library = library_of(array)
+    address, what = library.read(array, None)
+    layout = library.layout(array, what)
+    assert (address, layout.shape, layout.read_only, library.waits) == (256, (3,), True, True)
+    assert array.waited == 1
+    with pytest.raises(CallError, match="jit"):
+        library_of(_Tracer(256, (3,))).read(_Tracer(256, (3,)), None)
+
+
+def test_a_tensor_without_plain_memory_is_refused(torch: FakeTorch) -> None:
+    class Sparse(torch.Tensor):
+        def stride(self) -> tuple[int, ...]:
+            raise RuntimeError("sparse tensors do not have strides\nmore")
+
+    tensor = Sparse((3,), torch.float32, torch.randn(3).device)
+    with pytest.raises(CallError, match="sparse tensors do not have strides; pass"):
+        library_of(tensor).read(tensor, None)

@@ -100,7 +100,7 @@ def read_dlpack(array: Any, stream: int) -> tuple[int, ArrayLayout]:
         raise
     except Exception as error:  # noqa: BLE001 - a foreign library's own errors, of any type
         raise CallError(
-            f"{type(array).__name__} cannot be read by DLPack: {_first_line(error)}",
+            f"{type(array).__name__} cannot be read by DLPack: {first_line(error)}",
             "pass an array on the GPU",
         ) from None
 
@@ -143,6 +143,7 @@ def _read_capsule(capsule: Any, owner: str) -> tuple[int, ArrayLayout]:
     )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of a library's message, or its type's name."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from ..errors import CallError
-from .arrays import LEGACY_STREAM, ArrayLayout, read_dlpack
+from .arrays import LEGACY_STREAM, ArrayLayout, first_line, read_dlpack
 from .dtypes import ITEMSIZE
 
 PER_THREAD_STREAM = 2
@@ -73,7 +73,12 @@ class _Torch:
                 "a tensor requires a gradient, and a tuned kernel has none",
                 "call it under torch.no_grad(), or pass tensor.detach()",
             )
-        return array.data_ptr(), (array.dtype, array.shape, array.stride(), array.device)
+        try:
+            return array.data_ptr(), (array.dtype, array.shape, array.stride(), array.device)
+        except RuntimeError as error:  # a sparse tensor, one of torch.compile
+            raise CallError(
+                f"a tensor has no plain memory: {first_line(error)}", "pass a dense one"
+            ) from None
 
     def layout(self, array: Any, _read: Any) -> ArrayLayout:
         on_gpu = array.device.type == "cuda"
@@ -181,6 +186,8 @@ class _Jax(_DLPack):
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str, _stream: int | None) -> Any:
         array = self._jax.numpy.empty(shape, dtype=dtype, device=like.device)
+        if array.dtype.name != dtype:
+            raise CallError(f"JAX allocates {array.dtype.name} instead of {dtype}", "set jax_enable_x64")
         return array.block_until_ready()  # JAX fills it with zeros first
 
     def transposed(self, _array: Any) -> Any:

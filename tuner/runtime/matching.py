@@ -67,6 +67,19 @@ def computations_with(manifest: Manifest, meant: Mapping[str, Any]) -> tuple[int
     return fitting
 
 
+def check_given(manifest: Manifest, sizes: Mapping[str, object]) -> None:
+    """Raise an error for a size that there is not, or that is none.
+
+    Raises:
+        CallError: there is such a one.
+    """
+    for name, size in sizes.items():
+        if name not in manifest.sizes:
+            raise CallError(f"{manifest.kernel} has no size {name!r}", suggestion(name, manifest.sizes))
+        if type(size) is not int or size < 1:
+            raise CallError(f"size {name} is {size!r}", "a size is a whole number from 1 up")
+
+
 def match(
     manifest: Manifest,
     numbers: Sequence[int],
@@ -163,7 +176,7 @@ def _match(
     for tensor, is_there in zip(inputs, present, strict=True):
         if is_there != (tensor.name in shapes):
             raise _Mismatch(
-                0, f"{tensor.name} is {'not there' if is_there else 'missing'} at {_words(solved)}"
+                4, f"{tensor.name} is {'not there' if is_there else 'missing'} at {_words(solved)}"
             )
     return CallMatch(
         number,
@@ -177,18 +190,13 @@ def _match(
 def _count(manifest: Manifest, what: str, tensors: Sequence[TensorEntry], count: int) -> None:
     if len(tensors) != count:
         names = ", ".join(tensor.name for tensor in tensors)
-        raise _Mismatch(0, f"{manifest.kernel} has {len(tensors)} {what} ({names}), not {count}")
+        raise _Mismatch(4, f"{manifest.kernel} has {len(tensors)} {what} ({names}), not {count}")
 
 
 def _sizes(
     manifest: Manifest, pairs: Sequence[tuple[TensorEntry, ArrayLayout]], given: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the sizes: dimensions that are a size's name tell it, all others are checked."""
-    for name, size in given.items():
-        if name not in manifest.sizes:
-            raise CallError(f"{manifest.kernel} has no size {name!r}", suggestion(name, manifest.sizes))
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise CallError(f"size {name} is {size!r}", "a size is a whole number from 1 up")
+    """Return the sizes: dimensions that are a size's name tell it."""
     solved = dict(given)
     for tensor, layout in pairs:
         if len(layout.shape) != len(tensor.shape):

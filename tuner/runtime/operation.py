@@ -17,7 +17,7 @@ from .gpu_plans import GpuPlans
 from .interpret import check_sizes, scalar_values
 from .libraries import DLPACK_LIBRARY, Library, library_of, stream_handle
 from .manifest_records import Manifest
-from .matching import available, computations_with, match
+from .matching import available, check_given, computations_with, match
 from .workspaces import capture_id
 
 MOST_CALLS = 4096
@@ -125,6 +125,8 @@ class Operation:
             raise CallError(f"{self.name} is called without arrays", "pass its inputs, or out=")
         library = library_of(first)
         handle = None if stream is None else stream_handle(stream)
+        if sizes:
+            check_given(self._manifest, sizes)
         addresses: list[int] = []
         read: list[Any] = []
         for array in passed:
@@ -178,6 +180,8 @@ class Operation:
         handle: int | None,
         sizes: Mapping[str, int],
     ) -> PreparedCall:
+        if written is not None and None in written:
+            raise CallError("an output is None", "give an array for each output, or no out=")
         gpu = self._gpu(self._device([*layouts, *(written or [])]))
         meant = match(self._manifest, self._computations, layouts, written, sizes, gpu.context.limits)
         for tensor, layout in zip(

@@ -69,8 +69,8 @@ class Workspaces:
                 self._outgrown.append(part.address)
             part.address, part.size_bytes = 0, 0
             address = int(check(cu.cuMemAlloc(size_bytes)))
-            part.address, part.size_bytes = address, size_bytes
             set_to_zero(address, size_bytes)
+            part.address, part.size_bytes = address, size_bytes
 
     def free(self) -> None:
         """Free all memory. Harmless after a fault."""
