@@ -89,7 +89,7 @@ def test_a_kernel_that_has_changed_since_is_not_compiled(tmp_path: Path) -> None
 def test_load_gives_an_operation_without_a_gpu(stored: Path) -> None:
     operation = tuner.load("vector_add", db=stored)
     assert operation.name == "vector_add"
-    assert "1 winners" in repr(operation)
+    assert "vector_add" in repr(operation)
 
 
 def test_what_cannot_be_loaded_is_refused(stored: Path, tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ MAX_SIZE = 2**62
 ROLES = ("input", "output", "inout")
 
 _name = matching(r"[A-Za-z_][A-Za-z0-9_]{0,199}", "a name of letters, digits and _")
+_entry = matching(r"[A-Za-z_][A-Za-z0-9_$]{0,9999}", "a name of letters, digits, _ and $")
+"""That of a template's instance is long."""
 _sha = matching(r"[0-9a-f]{32}", "32 hexadecimal digits")
 _cc_key = matching(r"[1-9][0-9]{1,3}", "a compute capability times ten")
 _cc = whole(10, 9999)
@@ -100,7 +102,7 @@ def read_manifest(data: bytes) -> Manifest:
 
 def _probe(value: Any, where: str) -> ProbeEntry:
     table = JsonObject(value, where)
-    return table.done(ProbeEntry(table.take("cubin", _sha), table.take("entry", _name)))
+    return table.done(ProbeEntry(table.take("cubin", _sha), table.take("entry", _entry)))
 
 
 def _default(value: Any, where: str) -> DefaultEntry:
@@ -198,7 +200,7 @@ class _Reader:
             LaunchEntry(
                 cubin=table.take("cubin", _sha),
                 source=table.take("source", _sha),
-                entry=table.take("entry", _name),
+                entry=table.take("entry", _entry),
                 when=table.take("when", self._expression, 1),
                 grid=table.take("grid", self._expressions),
                 block=table.take("block", self._expressions),
