@@ -1,0 +1,133 @@
+"""Which configuration runs a problem: exact, nearest, another card's, the default, or an error that says why."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.manifests import LIMITS, MANIFEST, PLAIN, manifest_with
+from tuner.errors import BundleError, CallError
+from tuner.runtime.dispatch import Dispatched, Match, dispatch, distance
+from tuner.runtime.manifest import read_manifest
+
+H200, OTHER = "NVIDIA H200", "NVIDIA H20"
+FREE = {**PLAIN, "variant": "free"}
+
+
+def winner(configuration: int, m: int, gpu: str = H200, n: int = 4096) -> dict[str, Any]:
+    """Return a winner: configuration 1 can run only k that are multiples of 8."""
+    sizes = {"m": m, "n": n, "k": 4096}
+    return {**MANIFEST["winners"][0], "configuration": configuration, "sizes": sizes, "gpu": gpu}
+
+
+def chosen(
+    winners: list[dict[str, Any]], m: int, *, k: int = 4096, gpu: str = H200, cc: int = 90, **more: Any
+) -> Dispatched:
+    configurations = [*copy.deepcopy(MANIFEST["configurations"]), FREE]
+    configurations[1]["launches"][1]["arguments"][6] = {"cluster_order": 0}  # whose tables are short
+    manifest = read_manifest(manifest_with(("winners", winners), ("configurations", configurations)))
+    return dispatch(manifest, 0, {"m": m, "n": 4096, "k": k}, {**LIMITS, "cc": cc}, gpu, **more)
+
+
+def outcome(found: Dispatched) -> tuple[int, str, int | None]:
+    return found.concrete.configuration, str(found.match), found.tuned_at["m"] if found.tuned_at else None
+
+
+WINNERS = [winner(1, 4096), winner(3, 1024), winner(0, 16), winner(0, 64, OTHER)]
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        ({"m": 4096}, (1, "exact", 4096)),
+        ({"m": 16}, (0, "exact", 16)),
+        ({"m": 3000}, (1, "nearest", 4096)),
+        ({"m": 1500}, (3, "nearest", 1024)),
+        ({"m": 64}, (0, "nearest", 16)),  # the other card's winner of these sizes comes after this one's own
+        ({"m": 4096, "k": 4095}, (3, "nearest", 1024)),  # the nearest cannot run odd k
+        ({"m": 64, "gpu": OTHER}, (0, "exact", 64)),
+        ({"m": 4096, "gpu": OTHER}, (0, "nearest", 64)),
+        ({"m": 4096, "gpu": "NVIDIA H800"}, (1, "other GPU", 4096)),
+        ({"m": 1, "cc": 80}, (2, "default", None)),
+    ],
+)
+def test_the_nearest_that_can_run(problem: dict[str, Any], expected: tuple[int, str, int | None]) -> None:
+    found = chosen(WINNERS, **problem)
+    assert outcome(found) == expected
+    assert found.expected_slowdown is None
+    assert found.reason and "\n" not in found.reason
+
+
+def test_ties_go_to_the_first() -> None:
+    for pair in ([winner(0, 1024), winner(3, 4096)], [winner(3, 4096), winner(0, 1024)]):
+        assert chosen(pair, 2048).concrete.configuration == pair[0]["configuration"]
+    assert chosen([winner(3, 512), winner(0, 512)], 512).concrete.configuration == 3
+
+
+def test_distance_is_in_doublings() -> None:
+    sizes = {"m": 4096, "n": 1, "k": 3}
+    assert distance(("m", "n", "k"), sizes, sizes) == 0
+    assert distance(("m", "n", "k"), sizes, {"m": 1024, "n": 8, "k": 3}) == 5
+
+
+def test_the_default_is_the_first_that_can_run() -> None:
+    assert outcome(chosen([], 4096)) == (1, "default", None)
+    odd = chosen([], 4096, k=4095)
+    assert outcome(odd) == (0, "default", None)
+    assert "rows are vectors" in odd.reason
+
+
+def test_policies() -> None:
+    assert outcome(chosen(WINNERS, 4096, policy="default")) == (1, "default", None)
+    assert outcome(chosen(WINNERS, 4096, policy="exact")) == (1, "exact", 4096)
+    assert outcome(chosen(WINNERS, 4097, policy="raise")) == (1, "nearest", 4096)
+    for problem, policy, said in (
+        ({"m": 4097}, "exact", "no winner for exactly these sizes on this GPU"),
+        ({"m": 64}, "exact", "no winner for exactly these sizes on this GPU"),
+        ({"m": 4096, "gpu": "NVIDIA H800"}, "exact", "m=4096 n=4096 k=4096 on NVIDIA H800"),
+        ({"m": 1, "cc": 80}, "raise", "no winner for sizes like these"),
+    ):
+        with pytest.raises(CallError, match=said) as caught:
+            chosen(WINNERS, **problem, policy=policy)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(
+        CallError, match="no policy 'best'; choose from: nearest valid, raise, exact, default"
+    ):
+        chosen(WINNERS, 1, policy="best")
+
+
+def test_an_exact_winner_that_cannot_run() -> None:
+    """On a card of the same name with less shared memory, say."""
+    less = {**LIMITS, "shared_bytes_optin": 1024}
+    manifest = read_manifest(manifest_with())
+    sizes = {"m": 4096, "n": 4096, "k": 4096}
+    with pytest.raises(CallError, match="132096 bytes of shared memory"):
+        dispatch(manifest, 0, sizes, less, H200, policy="exact")
+    found = dispatch(manifest, 0, sizes, less, H200)
+    assert outcome(found) == (0, "nearest", 16)
+    assert "132096 bytes" in found.reason
+
+
+def test_nothing_can_run() -> None:
+    manifest = read_manifest(manifest_with(("defaults", []), ("winners", [])))
+    with pytest.raises(CallError, match="no configuration of gemm can run m=1 n=1 k=1 on NVIDIA H200"):
+        dispatch(manifest, 0, {"m": 1, "n": 1, "k": 1}, LIMITS, H200)
+    with pytest.raises(CallError, match="the limit in this dimension"):
+        chosen([], 2**40)
+
+
+def test_another_compute_capability_is_refused() -> None:
+    with pytest.raises(BundleError, match=r"not compiled for compute capability 10.0, only for 8.0, 9.0"):
+        chosen(WINNERS, 4096, cc=100)
+
+
+def test_wrong_sizes_and_scalars_are_the_callers_fault() -> None:
+    manifest = read_manifest(manifest_with())
+    with pytest.raises(CallError, match="takes m, n, k"):
+        dispatch(manifest, 0, {"m": 1}, LIMITS, H200)
+    with pytest.raises(CallError, match="no scalar 'beta'"):
+        dispatch(manifest, 0, {"m": 8, "n": 8, "k": 8}, LIMITS, H200, scalars={"beta": 1})
+    found = dispatch(manifest, 0, {"m": 8, "n": 8, "k": 128}, LIMITS, H200, scalars={"alpha": 2})
+    assert found.match is Match.NEAREST
