@@ -1,0 +1,292 @@
+// What a configuration comes to for a problem on a GPU: launches and buffers in numbers, or why it cannot run there.
+#ifndef KERNEL_TUNE_INTERPRET_HPP
+#define KERNEL_TUNE_INTERPRET_HPP
+
+#include "elements.hpp"
+
+namespace kernel_tune {
+inline namespace KERNEL_TUNE_NAMESPACE {
+
+// A tensor of a plan, in the order in which run() takes addresses. A tensor that is not present has no address.
+struct TensorInfo {
+    std::string name, role, dtype;    // the role is input, output or inout
+    std::vector<std::int64_t> shape;  // in memory order, row-major
+    bool transposed = false;          // whether memory has the transpose of what the kernel means
+    bool present = true;
+    std::size_t bytes = 0;
+    std::size_t alignment = 1;  // bytes of which its address must be a multiple
+};
+
+namespace detail {
+
+constexpr std::size_t kAlignment = 256;    // of buffers in a workspace, and of the workspace
+constexpr std::int64_t kMaxClusters = 256;  // length of a table of cluster numbers
+constexpr std::size_t kMaxArguments = 64;  // of a launch: run() has their addresses on the stack
+constexpr std::size_t kMaxMaps = 16;
+
+struct ScratchBuffer {
+    bool present = false, zeroed = false, zeroed_once = false;
+    std::string dtype;
+    std::vector<std::int64_t> shape;
+    std::size_t bytes = 0, offset = 0;
+};
+struct MapShape {
+    std::string dtype;
+    std::int64_t rows = 0, columns = 0, box_rows = 0, box_columns = 0, swizzle = 0, promotion = 0;
+};
+struct Argument {
+    enum class Kind : unsigned char { constant, buffer, scalar, map, table };
+    Kind kind = Kind::constant;
+    BufferIndex buffer;
+    std::size_t scalar = 0;
+    ArgumentBytes constant;
+    MapShape map;
+    std::int64_t sharing = 0;  // clusters that share, of a table
+};
+struct Launch {
+    std::string cubin, entry;
+    std::int64_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
+    std::int64_t shared_bytes = 0, carveout = -1;
+    bool clustered = false, cooperative = false, programmatic = false;
+    std::vector<Argument> arguments;
+
+    std::int64_t blocks() const { return grid[0] * grid[1] * grid[2]; }
+    std::int64_t members() const { return cluster[0] * cluster[1] * cluster[2]; }
+};
+struct Scalar {
+    std::string name, dtype;
+    ArgumentBytes value;
+};
+struct Concrete {
+    std::vector<TensorInfo> tensors;
+    std::vector<ScratchBuffer> scratch;
+    std::vector<Scalar> scalars;
+    std::vector<Launch> launches;
+    std::size_t once_bytes = 0;  // of the workspace's first part, which is zeroed once
+    std::size_t workspace_bytes = 0;
+};
+
+class Interpreter {
+public:
+    // Args: a configuration of the manifest; values of the sizes and then of the GPU's limits.
+    // Return why the configuration cannot run; empty if it can.
+    static std::string run(const Manifest& manifest, const Configuration& configuration,
+                           const std::vector<std::int64_t>& values, Concrete& out) {
+        Interpreter interpreter(configuration, values, out);
+        interpreter.cc_ = values[manifest.sizes.size()];
+        interpreter.shared_bytes_optin_ = values[manifest.sizes.size() + 3];
+        interpreter.max_threads_per_block_ = values[manifest.sizes.size() + 8];
+        (void)interpreter.all(manifest.computations[configuration.computation]);
+        return interpreter.reason_;
+    }
+
+private:
+    Interpreter(const Configuration& configuration, const std::vector<std::int64_t>& values, Concrete& out)
+        : configuration_(configuration), values_(values), out_(out) {}
+
+    bool wrong(const std::string& reason) {
+        if (reason_.empty()) reason_ = reason.empty() ? "it is invalid" : reason;
+        return false;
+    }
+    bool condition(const Expression& expression, const char* what, bool& holds) {
+        const Number value = expression.evaluate(values_);
+        holds = value.holds();
+        return !value.none() || wrong(std::string(what) + " has no value");
+    }
+    bool whole(const Expression& expression, const char* what, std::int64_t least, std::int64_t& out) {
+        const Number value = expression.evaluate(values_);
+        ArgumentBytes bytes;
+        if (!write_argument(value, "int64", bytes)) return wrong(std::string(what) + " is no whole number");
+        std::memcpy(&out, bytes.bytes, sizeof out);
+        return out >= least || wrong(std::string(what) + " = " + std::to_string(out) + " is too small");
+    }
+    bool triple(const std::vector<Expression>& from, const char* what, const std::int64_t (&limits)[3], std::int64_t (&out)[3]) {
+        for (std::size_t i = 0; i < from.size(); ++i) {
+            if (!whole(from[i], what, 1, out[i])) return false;
+            if (out[i] > limits[i])
+                return wrong(std::string(what) + " of " + std::to_string(out[i]) + ": the limit is " + std::to_string(limits[i]));
+        }
+        return true;
+    }
+    bool shape(const std::vector<Expression>& from, const std::string& name, const std::string& dtype,
+               std::vector<std::int64_t>& out, std::size_t& bytes) {
+        std::int64_t product = static_cast<std::int64_t>(itemsize(dtype));
+        for (const Expression& side : from) {
+            out.push_back(0);
+            if (!whole(side, "a dimension", 1, out.back())) return false;
+            if (__builtin_mul_overflow(product, out.back(), &product) || product > std::int64_t{1} << 60)
+                return wrong(name + " is too large");
+        }
+        bytes = static_cast<std::size_t>(product);
+        return true;
+    }
+
+    bool all(const Computation& computation) {
+        for (const Condition& one : configuration_.conditions)
+            if (!one.holds.evaluate(values_).holds()) return wrong(one.reason);
+        bool written = false;
+        for (const TensorSpec& spec : computation.tensors) {
+            out_.tensors.push_back({spec.name, spec.role, spec.dtype, {}, spec.transposed, true, 0, itemsize(spec.dtype)});
+            TensorInfo& tensor = out_.tensors.back();
+            if (!condition(spec.when, "a tensor's condition", tensor.present)) return false;
+            if (tensor.present && !shape(spec.shape, spec.name, spec.dtype, tensor.shape, tensor.bytes)) return false;
+            if (tensor.transposed) std::reverse(tensor.shape.begin(), tensor.shape.end());
+            written = written || (tensor.present && tensor.role != "input");
+        }
+        if (!written) return wrong("it has no output");
+        for (const ScalarSpec& spec : computation.scalars) {
+            out_.scalars.push_back({spec.name, spec.dtype, {}});
+            if (!write_argument(spec.value.evaluate(values_), spec.dtype, out_.scalars.back().value))
+                return wrong("the scalar " + spec.name + " does not fit " + spec.dtype);
+        }
+        if (!scratch()) return false;
+        for (const LaunchSpec& spec : configuration_.launches) {
+            bool wanted = false;
+            if (!condition(spec.when, "a launch's condition", wanted)) return false;
+            if (wanted && !launch(spec)) return false;
+        }
+        return !out_.launches.empty() || wrong("it launches nothing");
+    }
+
+    bool scratch() {
+        for (const ScratchSpec& spec : configuration_.scratch) {
+            out_.scratch.push_back({false, spec.zeroed, spec.zeroed_once, spec.dtype, {}, 0, 0});
+            ScratchBuffer& buffer = out_.scratch.back();
+            if (!condition(spec.when, "a condition of scratch memory", buffer.present)) return false;
+            if (buffer.present && !shape(spec.shape, spec.name, spec.dtype, buffer.shape, buffer.bytes)) return false;
+        }
+        // What is zeroed once comes first, so that one memset reaches it all.
+        for (const bool once : {true, false}) {
+            for (ScratchBuffer& buffer : out_.scratch) {
+                if (!buffer.present || buffer.zeroed_once != once) continue;
+                buffer.offset = out_.workspace_bytes;
+                out_.workspace_bytes += (buffer.bytes + kAlignment - 1) / kAlignment * kAlignment;
+                if (out_.workspace_bytes >> 60) return wrong("its scratch memory is too large");
+            }
+            if (once) out_.once_bytes = out_.workspace_bytes;
+        }
+        return true;
+    }
+
+    bool launch(const LaunchSpec& spec) {
+        out_.launches.emplace_back();
+        Launch& launch = out_.launches.back();
+        launch.cubin = spec.cubin;
+        launch.entry = spec.entry;
+        launch.programmatic = spec.programmatic;
+        std::int64_t alignment = 1;
+        bool resident = false;
+        if (!triple(spec.grid, "grid", {2147483647, 65535, 65535}, launch.grid) ||
+            !triple(spec.block, "block", {1024, 1024, 64}, launch.block) ||
+            !whole(spec.shared_bytes, "shared_bytes", 0, launch.shared_bytes) ||
+            (spec.has_carveout && !whole(spec.carveout, "carveout", 0, launch.carveout)) ||
+            !whole(spec.alignment, "alignment", 1, alignment) || !condition(spec.resident, "resident", resident))
+            return false;
+        const std::int64_t threads = launch.block[0] * launch.block[1] * launch.block[2];
+        if (threads > max_threads_per_block_) return wrong("a block of " + std::to_string(threads) + " threads is too large for this GPU");
+        if (launch.shared_bytes > shared_bytes_optin_)
+            return wrong(std::to_string(launch.shared_bytes) + " bytes of shared memory are too many for this GPU");
+        if (launch.carveout > 100) return wrong("the carveout is a percentage");
+        if (static_cast<std::int64_t>(kAlignment) % alignment) return wrong("the alignment is no power of two up to 256");
+        if (spec.programmatic && cc_ < 90) return wrong("a programmatic launch needs compute capability 9.0");
+        // Blocks that wait for each other: the driver refuses a cooperative grid that is not resident at once.
+        launch.cooperative = spec.cooperative || resident;
+        return cluster(spec, launch) && arguments(spec, launch, static_cast<std::size_t>(alignment));
+    }
+
+    bool cluster(const LaunchSpec& spec, Launch& launch) {
+        if (spec.cluster.empty()) return true;
+        if (!triple(spec.cluster, "cluster", {16, 16, 16}, launch.cluster)) return false;
+        if (cc_ < 90) return wrong("clusters need compute capability 9.0");
+        for (int i = 0; i < 3; ++i)
+            if (launch.grid[i] % launch.cluster[i]) return wrong("the grid is no multiple of the cluster");
+        launch.clustered = launch.members() > 1;
+        return true;
+    }
+
+    bool arguments(const LaunchSpec& spec, Launch& launch, std::size_t alignment) {
+        std::size_t maps = 0;
+        for (const ArgumentSpec& from : spec.arguments) {
+            Argument argument;
+            switch (from.kind) {
+                case ArgumentSpec::Kind::buffer: {
+                    argument.buffer = from.buffers[0];
+                    if (present(argument.buffer)) argument.kind = Argument::Kind::buffer;  // else a constant: a null pointer
+                    align(argument.buffer, alignment);
+                    break;
+                }
+                case ArgumentSpec::Kind::scalar:
+                    argument.kind = Argument::Kind::scalar;
+                    argument.scalar = from.scalar;
+                    break;
+                case ArgumentSpec::Kind::value:
+                    if (!write_argument(from.value.evaluate(values_), from.dtype, argument.constant))
+                        return wrong("an argument does not fit " + from.dtype);
+                    break;
+                case ArgumentSpec::Kind::map:
+                    argument.kind = Argument::Kind::map;
+                    if (!map(from, argument)) return false;
+                    align(argument.buffer, std::max<std::size_t>(alignment, 16));
+                    ++maps;
+                    break;
+                case ArgumentSpec::Kind::cluster_order:
+                    argument.kind = Argument::Kind::table;
+                    if (!whole(from.value, "cluster_order", 0, argument.sharing)) return false;
+                    if (argument.sharing == 0) continue;
+                    if (launch.blocks() / launch.members() > kMaxClusters) return wrong("it has too many clusters for a table of them");
+                    break;
+            }
+            launch.arguments.push_back(argument);
+        }
+        return (launch.arguments.size() <= kMaxArguments && maps <= kMaxMaps) || wrong("it has too many arguments");
+    }
+
+    bool present(const BufferIndex& buffer) const {
+        return buffer.scratch ? out_.scratch[buffer.index].present : out_.tensors[buffer.index].present;
+    }
+    void align(const BufferIndex& buffer, std::size_t alignment) {
+        if (buffer.scratch) return;  // aligned enough in its workspace
+        std::size_t& of = out_.tensors[buffer.index].alignment;
+        of = std::max(of, alignment);
+    }
+
+    // Refuse what cuTensorMapEncodeTiled would refuse, or would read wrongly.
+    bool map(const ArgumentSpec& from, Argument& argument) {
+        MapShape& map = argument.map;
+        if (cc_ < 90) return wrong("tensor maps need compute capability 9.0");
+        const auto there = std::find_if(from.buffers.begin(), from.buffers.end(), [this](const BufferIndex& one) { return present(one); });
+        if (there == from.buffers.end()) return wrong("a tensor map is of a matrix that is not there");
+        argument.buffer = *there;
+        const auto& shape = there->scratch ? out_.scratch[there->index].shape : out_.tensors[there->index].shape;
+        map.dtype = there->scratch ? out_.scratch[there->index].dtype : out_.tensors[there->index].dtype;
+        if (shape.size() != 2 || (map.dtype != "float32" && map.dtype != "float16" && map.dtype != "bfloat16"))
+            return wrong("tensor maps are of matrices of float32, float16 or bfloat16");
+        map.rows = shape[0];
+        map.columns = shape[1];
+        if (!whole(from.box[0], "a box", 1, map.box_rows) || !whole(from.box[1], "a box", 1, map.box_columns) ||
+            !whole(from.swizzle, "a swizzle", 0, map.swizzle) || !whole(from.l2_promotion, "an l2_promotion", 0, map.promotion))
+            return false;
+        const auto one_of = [](std::int64_t value, std::int64_t a, std::int64_t b, std::int64_t c) {
+            return value == 0 || value == a || value == b || value == c;
+        };
+        if (!one_of(map.swizzle, 32, 64, 128) || !one_of(map.promotion, 64, 128, 256))
+            return wrong("a tensor map's swizzle or l2_promotion is unknown");
+        if (map.box_rows > 256 || map.box_columns > 256) return wrong("a tensor map's box has more than 256 elements a side");
+        const std::int64_t item = static_cast<std::int64_t>(itemsize(map.dtype)), width = map.box_columns * item;
+        if (width % 16 || (map.swizzle && width > map.swizzle))
+            return wrong("a row of a tensor map's box is no multiple of 16 bytes, or wider than its swizzle");
+        return map.columns * item % 16 == 0 || wrong("rows of a tensor map's matrix must be a multiple of 16 bytes");
+    }
+
+    const Configuration& configuration_;
+    const std::vector<std::int64_t>& values_;
+    Concrete& out_;
+    std::int64_t cc_ = 0, shared_bytes_optin_ = 0, max_threads_per_block_ = 0;
+    std::string reason_;
+};
+
+}  // namespace detail
+}  // namespace KERNEL_TUNE_NAMESPACE
+}  // namespace kernel_tune
+
+#endif

@@ -1,0 +1,446 @@
+// What a bundle's manifest.json says, read into records. Everything is checked here: what is read can be relied on.
+#ifndef KERNEL_TUNE_MANIFEST_HPP
+#define KERNEL_TUNE_MANIFEST_HPP
+
+#include <algorithm>
+#include <initializer_list>
+#include <map>
+
+#include "expression.hpp"
+#include "status.hpp"
+
+namespace kernel_tune {
+inline namespace KERNEL_TUNE_NAMESPACE {
+namespace detail {
+
+// Names that expressions may use beside the sizes; a GPU's limits have this order.
+constexpr const char* kLimitNames[] = {
+    "cc", "sm_count", "l2_bytes", "shared_bytes_optin", "shared_bytes_per_sm", "registers_per_sm",
+    "max_threads_per_sm", "max_blocks_per_sm", "max_threads_per_block"};
+constexpr std::size_t kLimits = sizeof(kLimitNames) / sizeof(kLimitNames[0]);
+
+// Bytes of an element; 0 for what is no dtype.
+inline std::size_t itemsize(const std::string& dtype) {
+    if (dtype == "float64" || dtype == "int64") return 8;
+    if (dtype == "float32" || dtype == "int32" || dtype == "uint32") return 4;
+    if (dtype == "float16" || dtype == "bfloat16") return 2;
+    return dtype == "int8" || dtype == "uint8" ? 1 : 0;
+}
+
+struct TensorSpec {
+    std::string name, role, dtype;
+    std::vector<Expression> shape;  // as the kernel means it
+    bool transposed = false;        // memory holds the transpose
+    Expression when;
+};
+struct ScalarSpec {
+    std::string name, dtype;
+    Expression value;
+};
+struct ScratchSpec {
+    std::string name, dtype;
+    std::vector<Expression> shape;
+    bool zeroed = false, zeroed_once = false;
+    Expression when;
+};
+struct BufferIndex {
+    bool scratch = false;
+    std::size_t index = 0;
+};
+struct ArgumentSpec {
+    enum class Kind : unsigned char { buffer, scalar, value, map, cluster_order };
+    Kind kind = Kind::value;
+    std::vector<BufferIndex> buffers;  // one; of a map those of which the first that is there counts
+    std::size_t scalar = 0;
+    Expression value;  // of a cluster order the clusters that share
+    std::string dtype;
+    std::vector<Expression> box;
+    Expression swizzle, l2_promotion;
+};
+struct LaunchSpec {
+    std::string cubin, entry;
+    Expression when, shared_bytes, carveout, alignment, resident;
+    bool has_carveout = false, cooperative = false, programmatic = false;
+    std::vector<Expression> grid, block, cluster;
+    std::vector<ArgumentSpec> arguments;
+};
+struct Condition {
+    std::string reason;
+    Expression holds;
+};
+struct Computation {
+    std::map<std::string, std::string> dtypes, options;
+    std::vector<TensorSpec> tensors;
+    std::vector<ScalarSpec> scalars;
+};
+struct Configuration {
+    std::size_t computation = 0;
+    int cc = 0;
+    std::string text;  // variant and parameters, for people
+    std::vector<Condition> conditions;
+    std::vector<ScratchSpec> scratch;
+    std::vector<LaunchSpec> launches;
+};
+struct Winner {
+    std::size_t computation = 0, configuration = 0;
+    std::string gpu;
+    std::vector<std::int64_t> sizes;
+    double time_ns = 0.0;
+};
+struct Default {
+    std::size_t computation = 0, configuration = 0;
+    int cc = 0;
+};
+struct Probe {
+    std::string cubin, entry;
+};
+struct Manifest {
+    std::string kernel;
+    int minimum_driver = 0;
+    std::vector<std::string> sizes;
+    std::map<int, Probe> probes;  // by compute capability
+    std::vector<Computation> computations;
+    std::vector<Configuration> configurations;
+    std::vector<Winner> winners;
+    std::vector<Default> defaults;
+};
+
+class ManifestReader {
+public:
+    static Status read(const std::string& text, Manifest& manifest) {
+        Json json;
+        const std::string problem = JsonReader::read(text, json);
+        if (!problem.empty()) return damaged("it is no JSON: " + problem);
+        const Json* format = json.find("format");
+        const Json* version = json.find("version");
+        if (!format || format->text != "kernel-tune bundle" || !version || !version->is(Json::Kind::integer) || version->integer < 1)
+            return damaged("it does not say that it is of a bundle");
+        if (version->integer > kFormatVersion)
+            return {Code::newer, "the bundle has format " + std::to_string(version->integer) + ", and these headers read up to " +
+                                     std::to_string(kFormatVersion) + ": use the headers that came with it"};
+        ManifestReader reader(manifest);
+        if (!reader.all(json)) return damaged(reader.problem_);
+        return {};
+    }
+
+private:
+    using Kind = Json::Kind;
+    using Keys = std::initializer_list<const char*>;
+
+    explicit ManifestReader(Manifest& manifest) : manifest_(manifest) {}
+
+    static Status damaged(const std::string& problem) {
+        return {Code::damaged, "manifest.json is damaged: " + problem + "; make the bundle again"};
+    }
+    bool wrong(const std::string& problem) {
+        if (problem_.empty()) problem_ = problem;
+        return false;
+    }
+
+    // Whether a value is an object with all of the required keys, and others only of the optional ones.
+    bool object(const Json& json, const char* what, Keys required, Keys optional = {}) {
+        if (!json.is(Kind::object)) return wrong(std::string(what) + " is no object");
+        for (const char* key : required)
+            if (!json.find(key)) return wrong(std::string(what) + " lacks " + key);
+        for (const std::string& key : json.keys) {
+            const auto same = [&key](const char* known) { return key == known; };
+            if (!std::any_of(required.begin(), required.end(), same) && !std::any_of(optional.begin(), optional.end(), same))
+                return wrong(std::string(what) + " has the unknown key " + key.substr(0, 60));
+        }
+        return true;
+    }
+    bool list(const Json& json, const char* what) { return json.is(Kind::array) || wrong(std::string(what) + " is no list"); }
+    template <typename T, typename Read>
+    bool list(const Json& json, const char* what, std::vector<T>& out, Read read) {
+        if (!list(json, what)) return false;
+        for (const Json& item : json.items) {
+            out.emplace_back();
+            if (!read(item, out.back())) return false;
+        }
+        return true;
+    }
+    bool text(const Json& json, const char* what, std::string& out) {
+        out = json.text;
+        return (json.is(Kind::text) && out.find('\0') == std::string::npos) || wrong(std::string(what) + " is no text");
+    }
+    bool name(const Json& json, const char* what, std::string& out) {
+        return text(json, what, out) && (!out.empty() || wrong(std::string(what) + " is empty"));
+    }
+    bool whole(const Json& json, const char* what, std::int64_t least, std::int64_t most, std::int64_t& out) {
+        out = json.integer;
+        return (json.is(Kind::integer) && out >= least && out <= most) || wrong(std::string(what) + " is out of range");
+    }
+    bool integer(const Json& json, const char* what, int most, int& out) {
+        std::int64_t value = 0;
+        if (!whole(json, what, 0, most, value)) return false;
+        out = static_cast<int>(value);
+        return true;
+    }
+    bool index(const Json& json, const char* what, std::size_t count, std::size_t& out) {
+        std::int64_t value = 0;
+        if (!whole(json, what, 0, static_cast<std::int64_t>(count) - 1, value)) return false;
+        out = static_cast<std::size_t>(value);
+        return true;
+    }
+    bool flag(const Json& json, const char* what, bool& out) {
+        out = json.boolean;
+        return json.is(Kind::boolean) || wrong(std::string(what) + " is neither true nor false");
+    }
+    bool optional_flag(const Json& json, const char* key, bool& out) {
+        const Json* found = json.find(key);
+        return !found || flag(*found, key, out);
+    }
+    bool dtype(const Json& json, std::string& out) {
+        return text(json, "a dtype", out) && (itemsize(out) || wrong("the dtype " + out.substr(0, 60) + " is unknown"));
+    }
+    bool digest(const Json& json, std::string& out) {
+        const auto hexadecimal = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+        return text(json, "a digest", out) &&
+               ((out.size() == 32 && std::all_of(out.begin(), out.end(), hexadecimal)) || wrong("a digest is none"));
+    }
+    bool expression(const Json& json, Expression& out) {
+        return Expression::read(json, names_, out) || wrong("an expression has an unknown name or operator, or is too large");
+    }
+    bool optional_expression(const Json& json, const char* key, std::int64_t otherwise, Expression& out) {
+        const Json* found = json.find(key);
+        if (found) return expression(*found, out);
+        out = Expression(Number::of(otherwise));
+        return true;
+    }
+    bool expressions(const Json& json, const char* what, std::size_t least, std::size_t most, std::vector<Expression>& out) {
+        if (!list(json, what, out, [this](const Json& item, Expression& one) { return expression(item, one); })) return false;
+        return (out.size() >= least && out.size() <= most) || wrong(std::string(what) + " has a wrong length");
+    }
+    template <typename T>
+    bool unique(const std::vector<T>& items, const char* what) {
+        for (std::size_t i = 0; i < items.size(); ++i)
+            for (std::size_t j = 0; j < i; ++j)
+                if (items[i].name == items[j].name) return wrong(std::string(what) + " " + items[i].name + " is there twice");
+        return true;
+    }
+    template <typename T>
+    static std::size_t position(const std::vector<T>& items, const std::string& name) {
+        std::size_t i = 0;
+        while (i < items.size() && items[i].name != name) ++i;
+        return i;
+    }
+
+    bool all(const Json& json) {
+        if (!object(json, "the manifest",
+                    {"format", "version", "tool", "kernel", "summary", "license", "minimum_driver", "sizes", "computations",
+                     "configurations", "winners", "defaults"},
+                    {"probe"}))
+            return false;
+        std::string unused;
+        if (!text(*json.find("tool"), "tool", unused) || !text(*json.find("summary"), "summary", unused) ||
+            !text(*json.find("license"), "license", unused) || !name(*json.find("kernel"), "kernel", manifest_.kernel) ||
+            !integer(*json.find("minimum_driver"), "minimum_driver", 1000000, manifest_.minimum_driver) ||
+            !list(*json.find("sizes"), "sizes", manifest_.sizes,
+                  [this](const Json& item, std::string& one) { return name(item, "a size", one); }))
+            return false;
+        for (const std::string& size : manifest_.sizes) {
+            if (std::find(names_.begin(), names_.end(), size) != names_.end()) return wrong("a size is there twice");
+            names_.push_back(size);
+        }
+        for (const char* limit : kLimitNames) {
+            if (std::find(names_.begin(), names_.end(), limit) != names_.end()) return wrong("a size has the name of a limit");
+            names_.push_back(limit);
+        }
+        return (!json.find("probe") || probes(*json.find("probe"))) &&
+               list(*json.find("computations"), "computations", manifest_.computations,
+                    [this](const Json& item, Computation& one) { return computation(item, one); }) &&
+               list(*json.find("configurations"), "configurations", manifest_.configurations,
+                    [this](const Json& item, Configuration& one) { return configuration(item, one); }) &&
+               list(*json.find("winners"), "winners", manifest_.winners,
+                    [this](const Json& item, Winner& one) { return winner(item, one); }) &&
+               list(*json.find("defaults"), "defaults", manifest_.defaults,
+                    [this](const Json& item, Default& one) { return default_of(item, one); });
+    }
+
+    bool probes(const Json& json) {
+        if (!json.is(Kind::object)) return wrong("probe is no object");
+        for (std::size_t i = 0; i < json.keys.size(); ++i) {
+            const std::string& key = json.keys[i];
+            if (key.empty() || key.size() > 4 || key.find_first_not_of("0123456789") != std::string::npos)
+                return wrong("a key of probe is no compute capability");
+            Probe& probe = manifest_.probes[std::atoi(key.c_str())];
+            if (!object(json.items[i], "a probe", {"cubin", "entry"}) || !digest(*json.items[i].find("cubin"), probe.cubin) ||
+                !name(*json.items[i].find("entry"), "an entry", probe.entry))
+                return false;
+        }
+        return true;
+    }
+
+    bool words(const Json& json, const char* what, std::map<std::string, std::string>& out) {
+        if (!json.is(Kind::object)) return wrong(std::string(what) + " is no object");
+        for (std::size_t i = 0; i < json.keys.size(); ++i) {
+            std::string value;
+            if (!shown(json.items[i], value)) return wrong(std::string(what) + " has a value that is neither text nor a number");
+            out[json.keys[i]] = value;
+        }
+        return true;
+    }
+    static bool shown(const Json& json, std::string& out) {
+        switch (json.kind) {
+            case Kind::text: out = json.text; return true;
+            case Kind::integer: out = std::to_string(json.integer); return true;
+            case Kind::boolean: out = json.boolean ? "true" : "false"; return true;
+            case Kind::real: out = std::to_string(json.real); return true;
+            default: return false;
+        }
+    }
+
+    bool computation(const Json& json, Computation& out) {
+        return object(json, "a computation", {"dtypes", "options", "tensors", "scalars"}) &&
+               words(*json.find("dtypes"), "dtypes", out.dtypes) && words(*json.find("options"), "options", out.options) &&
+               list(*json.find("tensors"), "tensors", out.tensors,
+                    [this](const Json& item, TensorSpec& one) { return tensor(item, one); }) &&
+               list(*json.find("scalars"), "scalars", out.scalars,
+                    [this](const Json& item, ScalarSpec& one) { return scalar(item, one); }) &&
+               unique(out.tensors, "the tensor") && unique(out.scalars, "the scalar");
+    }
+    bool tensor(const Json& json, TensorSpec& out) {
+        return object(json, "a tensor", {"name", "role", "dtype", "shape"}, {"transposed", "when"}) &&
+               name(*json.find("name"), "a tensor's name", out.name) && text(*json.find("role"), "a role", out.role) &&
+               (out.role == "input" || out.role == "output" || out.role == "inout" || wrong("a role is unknown")) &&
+               dtype(*json.find("dtype"), out.dtype) && expressions(*json.find("shape"), "a shape", 0, 16, out.shape) &&
+               optional_flag(json, "transposed", out.transposed) && optional_expression(json, "when", 1, out.when);
+    }
+    bool scalar(const Json& json, ScalarSpec& out) {
+        return object(json, "a scalar", {"name", "dtype", "value"}) && name(*json.find("name"), "a scalar's name", out.name) &&
+               dtype(*json.find("dtype"), out.dtype) && expression(*json.find("value"), out.value);
+    }
+
+    bool configuration(const Json& json, Configuration& out) {
+        std::map<std::string, std::string> parameters;
+        if (!object(json, "a configuration", {"computation", "cc", "variant", "parameters", "launches"}, {"requires", "scratch"}) ||
+            !index(*json.find("computation"), "a configuration's computation", manifest_.computations.size(), out.computation) ||
+            !integer(*json.find("cc"), "cc", 10000, out.cc) || !text(*json.find("variant"), "variant", out.text) ||
+            !words(*json.find("parameters"), "parameters", parameters))
+            return false;
+        for (const auto& [key, value] : parameters) out.text += " " + key + "=" + value;
+        const Json* conditions = json.find("requires");
+        const Json* scratch = json.find("scratch");
+        if (conditions && !list(*conditions, "requires", out.conditions, [this](const Json& item, Condition& one) {
+                return object(item, "a condition", {"reason", "holds"}) && text(*item.find("reason"), "a reason", one.reason) &&
+                       expression(*item.find("holds"), one.holds);
+            }))
+            return false;
+        if (scratch && (!list(*scratch, "scratch", out.scratch,
+                              [this](const Json& item, ScratchSpec& one) { return scratch_of(item, one); }) ||
+                        !unique(out.scratch, "the scratch memory")))
+            return false;
+        return list(*json.find("launches"), "launches", out.launches,
+                    [this, &out](const Json& item, LaunchSpec& one) { return launch(item, out, one); });
+    }
+    bool scratch_of(const Json& json, ScratchSpec& out) {
+        return object(json, "scratch memory", {"name", "dtype", "shape"}, {"zeroed", "zeroed_once", "when"}) &&
+               name(*json.find("name"), "a name of scratch memory", out.name) && dtype(*json.find("dtype"), out.dtype) &&
+               expressions(*json.find("shape"), "a shape", 0, 16, out.shape) && optional_flag(json, "zeroed", out.zeroed) &&
+               optional_flag(json, "zeroed_once", out.zeroed_once) && optional_expression(json, "when", 1, out.when);
+    }
+    bool launch(const Json& json, const Configuration& configuration, LaunchSpec& out) {
+        std::string source;
+        if (!object(json, "a launch", {"cubin", "source", "entry", "grid", "block", "arguments"},
+                    {"when", "shared_bytes", "cluster", "cooperative", "programmatic", "carveout", "alignment", "resident"}) ||
+            !digest(*json.find("cubin"), out.cubin) || !digest(*json.find("source"), source) ||
+            !name(*json.find("entry"), "an entry", out.entry) || !expressions(*json.find("grid"), "a grid", 1, 3, out.grid) ||
+            !expressions(*json.find("block"), "a block", 1, 3, out.block) || !optional_expression(json, "when", 1, out.when) ||
+            !optional_expression(json, "shared_bytes", 0, out.shared_bytes) ||
+            !optional_expression(json, "carveout", 0, out.carveout) ||
+            !optional_expression(json, "alignment", 1, out.alignment) ||
+            !optional_expression(json, "resident", 0, out.resident) || !optional_flag(json, "cooperative", out.cooperative) ||
+            !optional_flag(json, "programmatic", out.programmatic))
+            return false;
+        out.has_carveout = json.find("carveout") != nullptr;
+        const Json* cluster = json.find("cluster");
+        if (cluster && !expressions(*cluster, "a cluster", 0, 3, out.cluster)) return false;
+        return list(*json.find("arguments"), "arguments", out.arguments, [this, &configuration](const Json& item, ArgumentSpec& one) {
+            return argument(item, configuration, one);
+        });
+    }
+    bool argument(const Json& json, const Configuration& configuration, ArgumentSpec& out) {
+        const Computation& computation = manifest_.computations[configuration.computation];
+        std::string text_of;
+        const auto buffer = [&](const Json& item, bool tensors, bool scratch) {
+            if (!text(item, "a buffer", text_of)) return false;
+            BufferIndex found{false, position(computation.tensors, text_of)};
+            if (!tensors || found.index == computation.tensors.size()) found = {true, position(configuration.scratch, text_of)};
+            out.buffers.push_back(found);
+            return !found.scratch || (scratch && found.index < configuration.scratch.size()) ||
+                   wrong("an argument is the unknown buffer " + text_of.substr(0, 60));
+        };
+        if (const Json* tensor = json.find("tensor")) {
+            out.kind = ArgumentSpec::Kind::buffer;
+            return object(json, "an argument", {"tensor"}) && buffer(*tensor, true, false);
+        }
+        if (const Json* scratch = json.find("scratch")) {
+            out.kind = ArgumentSpec::Kind::buffer;
+            return object(json, "an argument", {"scratch"}) && buffer(*scratch, false, true);
+        }
+        if (const Json* scalar = json.find("scalar")) {
+            out.kind = ArgumentSpec::Kind::scalar;
+            if (!object(json, "an argument", {"scalar"}) || !text(*scalar, "a scalar", text_of)) return false;
+            out.scalar = position(computation.scalars, text_of);
+            return out.scalar < computation.scalars.size() || wrong("an argument is the unknown scalar " + text_of.substr(0, 60));
+        }
+        if (const Json* value = json.find("value")) {
+            out.kind = ArgumentSpec::Kind::value;
+            return object(json, "an argument", {"value", "dtype"}) && expression(*value, out.value) &&
+                   dtype(*json.find("dtype"), out.dtype);
+        }
+        if (const Json* map = json.find("map")) {
+            out.kind = ArgumentSpec::Kind::map;
+            if (!object(json, "an argument", {"map", "box", "swizzle", "l2_promotion"}) || !list(*map, "a map")) return false;
+            if (map->items.empty()) return wrong("a map is of nothing");
+            for (const Json& item : map->items)
+                if (!buffer(item, true, true)) return false;
+            return expressions(*json.find("box"), "a box", 2, 2, out.box) && expression(*json.find("swizzle"), out.swizzle) &&
+                   expression(*json.find("l2_promotion"), out.l2_promotion);
+        }
+        out.kind = ArgumentSpec::Kind::cluster_order;
+        return object(json, "an argument", {"cluster_order"}) && expression(*json.find("cluster_order"), out.value);
+    }
+
+    bool winner(const Json& json, Winner& out) {
+        if (!object(json, "a winner", {"computation", "gpu", "sizes", "configuration", "time_ns", "mode"})) return false;
+        std::string mode;
+        const Json& sizes = *json.find("sizes");
+        const Json& time = *json.find("time_ns");
+        if (!index(*json.find("configuration"), "a winner's configuration", manifest_.configurations.size(), out.configuration) ||
+            !index(*json.find("computation"), "a winner's computation", manifest_.computations.size(), out.computation) ||
+            !name(*json.find("gpu"), "gpu", out.gpu) || !text(*json.find("mode"), "mode", mode))
+            return false;
+        if (manifest_.configurations[out.configuration].computation != out.computation)
+            return wrong("a winner's configuration computes something else");
+        if (!time.is(Kind::real) && !time.is(Kind::integer)) return wrong("time_ns is no number");
+        out.time_ns = time.is(Kind::real) ? time.real : static_cast<double>(time.integer);
+        if (!sizes.is(Kind::object) || sizes.keys.size() != manifest_.sizes.size()) return wrong("a winner has other sizes");
+        for (const std::string& size : manifest_.sizes) {
+            const Json* found = sizes.find(size.c_str());
+            out.sizes.push_back(0);
+            if (!found) return wrong("a winner lacks the size " + size);
+            if (!whole(*found, "a winner's size", 1, std::numeric_limits<std::int64_t>::max(), out.sizes.back())) return false;
+        }
+        return true;
+    }
+    bool default_of(const Json& json, Default& out) {
+        return object(json, "a default", {"computation", "cc", "configuration"}) &&
+               index(*json.find("configuration"), "a default's configuration", manifest_.configurations.size(), out.configuration) &&
+               index(*json.find("computation"), "a default's computation", manifest_.computations.size(), out.computation) &&
+               integer(*json.find("cc"), "cc", 10000, out.cc) &&
+               ((manifest_.configurations[out.configuration].computation == out.computation &&
+                 manifest_.configurations[out.configuration].cc == out.cc) ||
+                wrong("a default's configuration is of something else"));
+    }
+
+    Manifest& manifest_;
+    std::vector<std::string> names_;
+    std::string problem_;
+};
+
+}  // namespace detail
+}  // namespace KERNEL_TUNE_NAMESPACE
+}  // namespace kernel_tune
+
+#endif
