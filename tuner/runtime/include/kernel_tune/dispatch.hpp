@@ -60,7 +60,7 @@ public:
                                                 ": tune it, or allow another policy"};
         for (const Default& one : manifest_.defaults) {
             if (one.computation != computation_ || one.cc != gpu_.cc()) continue;
-            if (!valid(one.configuration, choice)) break;
+            if (!valid(one.configuration, choice)) continue;
             choice.match = Match::default_configuration;
             choice.winner = nullptr;
             choice.reason = "the default configuration: no winner is valid for " + shown(sizes_);
@@ -99,7 +99,8 @@ private:
             const auto same = [&name](const auto& one) { return one.first == name; };
             const auto found = std::find_if(problem.sizes.begin(), problem.sizes.end(), same);
             if (found == problem.sizes.end()) return {Code::invalid_argument, "the size " + name + " is missing"};
-            if (found->second < 1) return {Code::invalid_argument, "the size " + name + " = " + std::to_string(found->second) + " is not above 0"};
+            if (found->second < 1 || found->second > std::int64_t{1} << 62)
+                return {Code::invalid_argument, "the size " + name + " = " + std::to_string(found->second) + " is not a number from 1 to 2^62"};
             sizes_.push_back(found->second);
         }
         if (problem.sizes.size() != sizes_.size()) return {Code::invalid_argument, manifest_.kernel + " has the sizes" + listed(manifest_.sizes)};

@@ -20,7 +20,7 @@ namespace kernel_tune {
 inline namespace KERNEL_TUNE_NAMESPACE {
 namespace detail {
 
-constexpr std::size_t kMaxJsonBytes = std::size_t{16} << 20;
+constexpr std::size_t kMaxJsonBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxJsonValues = 2000000;
 constexpr int kMaxJsonDepth = 150;
 

@@ -159,6 +159,11 @@ private:
         }
         return true;
     }
+    template <typename T, typename Read>
+    bool optional_list(const Json& json, const char* key, std::vector<T>& out, Read read) {
+        const Json* found = json.find(key);
+        return !found || list(*found, key, out, read);
+    }
     bool text(const Json& json, const char* what, std::string& out) {
         out = json.text;
         return (json.is(Kind::text) && out.find('\0') == std::string::npos) || wrong(std::string(what) + " is no text");
@@ -228,8 +233,8 @@ private:
     bool all(const Json& json) {
         if (!object(json, "the manifest",
                     {"format", "version", "tool", "kernel", "summary", "license", "minimum_driver", "sizes", "computations",
-                     "configurations", "winners", "defaults"},
-                    {"probe"}))
+                     "configurations"},
+                    {"probe", "winners", "defaults"}))
             return false;
         std::string unused;
         if (!text(*json.find("tool"), "tool", unused) || !text(*json.find("summary"), "summary", unused) ||
@@ -251,10 +256,10 @@ private:
                     [this](const Json& item, Computation& one) { return computation(item, one); }) &&
                list(*json.find("configurations"), "configurations", manifest_.configurations,
                     [this](const Json& item, Configuration& one) { return configuration(item, one); }) &&
-               list(*json.find("winners"), "winners", manifest_.winners,
-                    [this](const Json& item, Winner& one) { return winner(item, one); }) &&
-               list(*json.find("defaults"), "defaults", manifest_.defaults,
-                    [this](const Json& item, Default& one) { return default_of(item, one); });
+               optional_list(json, "winners", manifest_.winners,
+                             [this](const Json& item, Winner& one) { return winner(item, one); }) &&
+               optional_list(json, "defaults", manifest_.defaults,
+                             [this](const Json& item, Default& one) { return default_of(item, one); });
     }
 
     bool probes(const Json& json) {
@@ -272,11 +277,13 @@ private:
     }
 
     bool words(const Json& json, const char* what, std::map<std::string, std::string>& out) {
-        if (!json.is(Kind::object)) return wrong(std::string(what) + " is no object");
-        for (std::size_t i = 0; i < json.keys.size(); ++i) {
+        const Json* found = json.find(what);
+        if (!found) return true;
+        if (!found->is(Kind::object)) return wrong(std::string(what) + " is no object");
+        for (std::size_t i = 0; i < found->keys.size(); ++i) {
             std::string value;
-            if (!shown(json.items[i], value)) return wrong(std::string(what) + " has a value that is neither text nor a number");
-            out[json.keys[i]] = value;
+            if (!shown(found->items[i], value)) return wrong(std::string(what) + " has a value that is neither text nor a number");
+            out[found->keys[i]] = value;
         }
         return true;
     }
@@ -291,11 +298,11 @@ private:
     }
 
     bool computation(const Json& json, Computation& out) {
-        return object(json, "a computation", {"dtypes", "options", "tensors", "scalars"}) &&
-               words(*json.find("dtypes"), "dtypes", out.dtypes) && words(*json.find("options"), "options", out.options) &&
+        return object(json, "a computation", {"dtypes", "tensors"}, {"options", "scalars"}) &&
+               words(json, "dtypes", out.dtypes) && words(json, "options", out.options) &&
                list(*json.find("tensors"), "tensors", out.tensors,
                     [this](const Json& item, TensorSpec& one) { return tensor(item, one); }) &&
-               list(*json.find("scalars"), "scalars", out.scalars,
+               optional_list(json, "scalars", out.scalars,
                     [this](const Json& item, ScalarSpec& one) { return scalar(item, one); }) &&
                unique(out.tensors, "the tensor") && unique(out.scalars, "the scalar");
     }
@@ -313,25 +320,23 @@ private:
 
     bool configuration(const Json& json, Configuration& out) {
         std::map<std::string, std::string> parameters;
-        if (!object(json, "a configuration", {"computation", "cc", "variant", "parameters", "launches"}, {"requires", "scratch"}) ||
+        if (!object(json, "a configuration", {"computation", "cc", "variant", "launches"}, {"parameters", "requires", "scratch"}) ||
             !index(*json.find("computation"), "a configuration's computation", manifest_.computations.size(), out.computation) ||
             !integer(*json.find("cc"), "cc", 10000, out.cc) || !text(*json.find("variant"), "variant", out.text) ||
-            !words(*json.find("parameters"), "parameters", parameters))
+            !words(json, "parameters", parameters))
             return false;
         for (const auto& [key, value] : parameters) out.text += " " + key + "=" + value;
-        const Json* conditions = json.find("requires");
-        const Json* scratch = json.find("scratch");
-        if (conditions && !list(*conditions, "requires", out.conditions, [this](const Json& item, Condition& one) {
-                return object(item, "a condition", {"reason", "holds"}) && text(*item.find("reason"), "a reason", one.reason) &&
-                       expression(*item.find("holds"), one.holds);
-            }))
-            return false;
-        if (scratch && (!list(*scratch, "scratch", out.scratch,
-                              [this](const Json& item, ScratchSpec& one) { return scratch_of(item, one); }) ||
-                        !unique(out.scratch, "the scratch memory")))
-            return false;
-        return list(*json.find("launches"), "launches", out.launches,
+        return optional_list(json, "requires", out.conditions,
+                             [this](const Json& item, Condition& one) { return condition(item, one); }) &&
+               optional_list(json, "scratch", out.scratch,
+                             [this](const Json& item, ScratchSpec& one) { return scratch_of(item, one); }) &&
+               unique(out.scratch, "the scratch memory") &&
+               list(*json.find("launches"), "launches", out.launches,
                     [this, &out](const Json& item, LaunchSpec& one) { return launch(item, out, one); });
+    }
+    bool condition(const Json& json, Condition& out) {
+        return object(json, "a condition", {"reason", "holds"}) && text(*json.find("reason"), "a reason", out.reason) &&
+               expression(*json.find("holds"), out.holds);
     }
     bool scratch_of(const Json& json, ScratchSpec& out) {
         return object(json, "scratch memory", {"name", "dtype", "shape"}, {"zeroed", "zeroed_once", "when"}) &&
@@ -391,30 +396,31 @@ private:
         }
         if (const Json* map = json.find("map")) {
             out.kind = ArgumentSpec::Kind::map;
-            if (!object(json, "an argument", {"map", "box", "swizzle", "l2_promotion"}) || !list(*map, "a map")) return false;
+            if (!object(json, "an argument", {"map", "box"}, {"swizzle", "l2_promotion"}) || !list(*map, "a map")) return false;
             if (map->items.empty()) return wrong("a map is of nothing");
             for (const Json& item : map->items)
                 if (!buffer(item, true, true)) return false;
-            return expressions(*json.find("box"), "a box", 2, 2, out.box) && expression(*json.find("swizzle"), out.swizzle) &&
-                   expression(*json.find("l2_promotion"), out.l2_promotion);
+            return expressions(*json.find("box"), "a box", 2, 2, out.box) && optional_expression(json, "swizzle", 0, out.swizzle) &&
+                   optional_expression(json, "l2_promotion", 0, out.l2_promotion);
         }
         out.kind = ArgumentSpec::Kind::cluster_order;
         return object(json, "an argument", {"cluster_order"}) && expression(*json.find("cluster_order"), out.value);
     }
 
     bool winner(const Json& json, Winner& out) {
-        if (!object(json, "a winner", {"computation", "gpu", "sizes", "configuration", "time_ns", "mode"})) return false;
+        if (!object(json, "a winner", {"computation", "gpu", "sizes", "configuration", "time_ns"}, {"mode"})) return false;
         std::string mode;
         const Json& sizes = *json.find("sizes");
         const Json& time = *json.find("time_ns");
         if (!index(*json.find("configuration"), "a winner's configuration", manifest_.configurations.size(), out.configuration) ||
             !index(*json.find("computation"), "a winner's computation", manifest_.computations.size(), out.computation) ||
-            !name(*json.find("gpu"), "gpu", out.gpu) || !text(*json.find("mode"), "mode", mode))
+            !name(*json.find("gpu"), "gpu", out.gpu) || (json.find("mode") && !text(*json.find("mode"), "mode", mode)))
             return false;
         if (manifest_.configurations[out.configuration].computation != out.computation)
             return wrong("a winner's configuration computes something else");
         if (!time.is(Kind::real) && !time.is(Kind::integer)) return wrong("time_ns is no number");
         out.time_ns = time.is(Kind::real) ? time.real : static_cast<double>(time.integer);
+        if (out.time_ns <= 0.0) return wrong("time_ns is not above 0");
         if (!sizes.is(Kind::object) || sizes.keys.size() != manifest_.sizes.size()) return wrong("a winner has other sizes");
         for (const std::string& size : manifest_.sizes) {
             const Json* found = sizes.find(size.c_str());

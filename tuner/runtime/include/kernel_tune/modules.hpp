@@ -1,0 +1,235 @@
+// Cubins as loaded kernels, and what was seen of a GPU: kept for each context of the process, and loaded once.
+#ifndef KERNEL_TUNE_MODULES_HPP
+#define KERNEL_TUNE_MODULES_HPP
+
+#include <cstdio>
+#include <mutex>
+#include <tuple>
+
+#include "cluster_order.hpp"
+#include "dispatch.hpp"
+#include "driver.hpp"
+#include "sha256.hpp"
+
+namespace kernel_tune {
+inline namespace KERNEL_TUNE_NAMESPACE {
+namespace detail {
+
+// Read a whole file; false if it cannot be read or is larger than `most` bytes.
+inline bool read_file(const std::string& path, std::size_t most, std::string& out) {
+    std::FILE* file = std::fopen(path.c_str(), "rb");
+    if (!file) return false;
+    char part[16384];
+    std::size_t count = 0;
+    out.clear();
+    while (out.size() <= most && (count = std::fread(part, 1, sizeof part, file)) > 0) out.append(part, count);
+    const bool good = !std::ferror(file) && out.size() <= most;
+    std::fclose(file);
+    return good;
+}
+
+// A launch's attributes; a configuration for cuLaunchKernelEx refers to them.
+struct LaunchAttributes {
+    CUlaunchAttribute all[3];
+    unsigned count = 0;
+
+    explicit LaunchAttributes(const Launch& launch) {
+        if (launch.clustered) {
+            CUlaunchAttribute& one = next(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+            one.value.clusterDim.x = static_cast<unsigned>(launch.cluster[0]);
+            one.value.clusterDim.y = static_cast<unsigned>(launch.cluster[1]);
+            one.value.clusterDim.z = static_cast<unsigned>(launch.cluster[2]);
+        }
+        if (launch.cooperative) next(CU_LAUNCH_ATTRIBUTE_COOPERATIVE).value.cooperative = 1;
+        if (launch.programmatic)
+            next(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION).value.programmaticStreamSerializationAllowed = 1;
+    }
+
+private:
+    CUlaunchAttribute& next(CUlaunchAttributeID id) {
+        CUlaunchAttribute& one = all[count++];
+        one = {};
+        one.id = id;
+        return one;
+    }
+};
+
+inline CUlaunchConfig launch_config(const Launch& launch) {
+    CUlaunchConfig config{};
+    config.gridDimX = static_cast<unsigned>(launch.grid[0]);
+    config.gridDimY = static_cast<unsigned>(launch.grid[1]);
+    config.gridDimZ = static_cast<unsigned>(launch.grid[2]);
+    config.blockDimX = static_cast<unsigned>(launch.block[0]);
+    config.blockDimY = static_cast<unsigned>(launch.block[1]);
+    config.blockDimZ = static_cast<unsigned>(launch.block[2]);
+    config.sharedMemBytes = static_cast<unsigned>(launch.shared_bytes);
+    return config;
+}
+
+class Modules {
+public:
+    // Those of this process. Modules stay loaded as long as their context: unloading one could end in a dead context.
+    static Modules& get() {
+        static Modules* const modules = new Modules;
+        return *modules;
+    }
+
+    // Return a kernel in the current context, with the attributes that a launch needs.
+    Status function(unsigned long long context, const std::string& folder, const Launch& launch, CUfunction& out) {
+        const std::lock_guard<std::mutex> guard(lock_);
+        return find(context, folder, launch, out);
+    }
+
+    // Number the clusters of a launch: a table of kMaxClusters bytes.
+    Status table(unsigned long long context, const std::string& folder, const Probe* probe, int cc, CUstream stream,
+                 const Launch& launch, std::int64_t sharing, std::vector<unsigned char>& out) {
+        const std::lock_guard<std::mutex> guard(lock_);
+        const std::int64_t blocks = launch.blocks(), members = launch.members();
+        std::vector<unsigned char>& kept = tables_[std::make_tuple(context, blocks, members, sharing)];
+        if (kept.empty()) {
+            std::vector<int> gpcs;
+            if (probe && cc >= 90) {
+                const Prober prober{*this, context, folder, *probe, stream};
+                if (Status status = prober.gpcs_of_clusters(blocks, members, gpcs); !status.ok()) return status;
+            }
+            for (std::int64_t i = 0; gpcs.size() < static_cast<std::size_t>(blocks / members); ++i)
+                gpcs.push_back(static_cast<int>(i % kUsualGpcs));
+            kept = cluster_order(gpcs, static_cast<std::size_t>(sharing));
+            kept.resize(kMaxClusters);
+        }
+        out = kept;
+        return {};
+    }
+
+private:
+    struct Function {
+        CUfunction handle = nullptr;
+        std::int64_t shared_bytes = 0;
+    };
+
+    Status find(unsigned long long context, const std::string& folder, const Launch& launch, CUfunction& out) {
+        const Driver& driver = Driver::get();
+        // The carveout belongs to a loaded function: launches that differ in it have a module each.
+        const auto key = std::make_tuple(context, launch.cubin, launch.carveout);
+        auto found = modules_.find(key);
+        if (found == modules_.end()) {
+            std::string image;
+            const std::string path = folder + "/cubin/" + launch.cubin + ".cubin";
+            if (!read_file(path, std::size_t{256} << 20, image)) return {Code::damaged, path + " cannot be read: make the bundle again"};
+            if (Sha256::of(image).compare(0, 32, launch.cubin) != 0)
+                return {Code::damaged, path + " is damaged: make the bundle again"};
+            CUmodule module = nullptr;
+            if (Status status = driver.check(driver.cuModuleLoadData(&module, image.c_str()), "cuModuleLoadData"); !status.ok()) return status;
+            found = modules_.emplace(key, module).first;
+        }
+        Function& function = functions_[std::make_pair(found->second, launch.entry)];
+        if (!function.handle) {
+            Status status = driver.check(driver.cuModuleGetFunction(&function.handle, found->second, launch.entry.c_str()), "cuModuleGetFunction");
+            if (status.ok() && launch.carveout >= 0)
+                status = set(function.handle, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, launch.carveout);
+            if (!status.ok()) {
+                function.handle = nullptr;
+                return status;
+            }
+        }
+        if (launch.shared_bytes > function.shared_bytes) {
+            Status status = set(function.handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared_bytes);
+            if (!status.ok()) return status;
+            function.shared_bytes = launch.shared_bytes;
+        }
+        out = function.handle;
+        if (launch.members() <= 8) return {};
+        return set(function.handle, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
+    }
+
+    static Status set(CUfunction function, CUfunction_attribute attribute, std::int64_t value) {
+        const Driver& driver = Driver::get();
+        return driver.check(driver.cuFuncSetAttribute(function, attribute, static_cast<int>(value)), "cuFuncSetAttribute");
+    }
+
+    // Launches a kernel that says on which SM each block runs.
+    struct Prober {
+        Modules& modules;
+        unsigned long long context;
+        const std::string& folder;
+        const Probe& probe;
+        CUstream stream;
+
+        // Leaves the result empty where a GPU cannot be probed.
+        Status gpcs_of_clusters(std::int64_t blocks, std::int64_t members, std::vector<int>& gpcs) const {
+            auto known = modules.gpcs_.find(context);
+            if (known == modules.gpcs_.end()) {
+                std::vector<std::vector<int>> together;
+                for (const int size : {16, 8, 4}) {  // clusters of 16 may not fit, which smaller ones do
+                    if (Status status = seen(std::int64_t{3} * kUsualGpcs * size, size, 20, together); !status.ok()) return status;
+                }
+                known = modules.gpcs_.emplace(context, gpcs_of_sms(together)).first;
+            }
+            std::vector<std::vector<int>> clusters;
+            if (Status status = seen(blocks, members, 1, clusters); !status.ok() || known->second.empty()) return status;
+            for (const std::vector<int>& sms : clusters) {
+                // An SM that no cluster of several reached is a GPC of its own.
+                const auto found = known->second.find(sms[0]);
+                gpcs.push_back(found == known->second.end() ? -1 - sms[0] : found->second);
+            }
+            return {};
+        }
+
+        // Add the SMs of each cluster of a grid, for each of several launches; nothing if the grid does not fit.
+        Status seen(std::int64_t blocks, std::int64_t members, int times, std::vector<std::vector<int>>& out) const {
+            const Driver& driver = Driver::get();
+            CUdevice device = 0;
+            int shared = 0;
+            Status status = driver.check(driver.cuCtxGetDevice(&device), "cuCtxGetDevice");
+            if (status.ok())
+                status = driver.check(driver.cuDeviceGetAttribute(&shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device),
+                                      "cuDeviceGetAttribute");
+            if (!status.ok()) return status;
+            Launch launch;
+            launch.cubin = probe.cubin;
+            launch.entry = probe.entry;
+            launch.grid[0] = blocks;
+            launch.block[0] = 32;
+            launch.cluster[0] = members;
+            launch.clustered = members > 1;
+            launch.shared_bytes = shared;  // one block an SM, as of kernels whose clusters are numbered
+            CUfunction function = nullptr;
+            status = modules.find(context, folder, launch, function);
+            if (!status.ok()) return status.code() == Code::driver_error ? Status{} : status;
+            const auto bytes = static_cast<std::size_t>(4 * blocks);
+            CUdeviceptr address = 0;
+            status = driver.check(driver.cuMemAlloc(&address, bytes), "cuMemAlloc");
+            if (!status.ok()) return status;
+            LaunchAttributes attributes(launch);
+            CUlaunchConfig config = launch_config(launch);
+            config.hStream = stream;
+            config.attrs = attributes.all;
+            config.numAttrs = attributes.count;
+            long long stay_ns = 20000;
+            void* arguments[] = {&address, &stay_ns};
+            std::vector<int> sms(static_cast<std::size_t>(blocks));
+            for (int i = 0; i < times; ++i) {
+                if (driver.cuLaunchKernelEx(&config, function, arguments, nullptr) != CUDA_SUCCESS) break;
+                status = driver.check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize");
+                if (status.ok()) status = driver.check(driver.cuMemcpyDtoH(sms.data(), address, bytes), "cuMemcpyDtoH");
+                if (!status.ok()) break;
+                for (auto at = sms.begin(); at != sms.end(); at += static_cast<std::ptrdiff_t>(members))
+                    out.emplace_back(at, at + static_cast<std::ptrdiff_t>(members));
+            }
+            (void)driver.cuMemFree(address);
+            return status;
+        }
+    };
+
+    std::mutex lock_;
+    std::map<std::tuple<unsigned long long, std::string, std::int64_t>, CUmodule> modules_;
+    std::map<std::pair<CUmodule, std::string>, Function> functions_;
+    std::map<unsigned long long, std::map<int, int>> gpcs_;
+    std::map<std::tuple<unsigned long long, std::int64_t, std::int64_t, std::int64_t>, std::vector<unsigned char>> tables_;
+};
+
+}  // namespace detail
+}  // namespace KERNEL_TUNE_NAMESPACE
+}  // namespace kernel_tune
+
+#endif
