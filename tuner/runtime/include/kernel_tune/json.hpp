@@ -22,7 +22,7 @@ namespace detail {
 
 constexpr std::size_t kMaxJsonBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxJsonValues = 2000000;
-constexpr int kMaxJsonDepth = 150;
+constexpr int kMaxJsonDepth = 200;
 
 struct Json {
     // A beyond is a number that neither a 64-bit integer nor a finite double holds.

@@ -1,0 +1,285 @@
+"""The C++ launcher on the fake driver: what it launches and refuses, and that compilers take it without a warning."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bundles import NAME, manifest, write_bundle
+from tests.fake_driver import environment, include_options
+from tuner import paths
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ROOT / "tests" / "cpp"
+INCLUDE = paths.package() / "runtime" / "include"
+STRICT = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow"]
+C_INTERFACE = ROOT / "scripts" / "cpp" / "c_interface.cpp"
+
+
+def compiled(source: Path, output: Path, *options: str, compiler: tuple[str, ...] = ("g++",)) -> Path:
+    command = [
+        *compiler,
+        *STRICT,
+        *options,
+        f"-I{INCLUDE}",
+        *include_options(),
+        "-o",
+        str(output),
+        str(source),
+    ]
+    done = subprocess.run([*command, "-ldl", "-pthread"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return output
+
+
+def run(*command: str | Path, **settings: str) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        env=environment(**settings),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def interface(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(C_INTERFACE, tmp_path_factory.mktemp("c") / "launcher.so", "-O1", "-shared", "-fPIC")
+
+
+def test_expressions_have_the_values_that_python_gives(tmp_path: Path) -> None:
+    program = compiled(
+        SOURCES / "expressions.cpp", tmp_path / "expressions", "-fsanitize=address,undefined", "-g"
+    )
+    done = subprocess.run([program, ROOT / "tests" / "expressions.json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_eight_threads_load_once_and_launch_8000_times(tmp_path: Path) -> None:
+    program = compiled(SOURCES / "threads.cpp", tmp_path / "threads", "-O1")
+    wrong, loads, launches, refused = run(program, write_bundle(tmp_path / "bundle")).split()
+    # 61 launches show where clusters run; clusters of 16 in 20 of them.
+    assert (wrong, loads, launches, refused) == ("0", "1", str(8000 + 61), "0")
+
+
+def test_500_damaged_bundles_give_a_clear_line_and_no_launch(tmp_path: Path) -> None:
+    program = compiled(
+        SOURCES / "damaged.cpp", tmp_path / "damaged", "-O1", "-g", "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+    )  # fmt: skip
+    bundle = write_bundle(tmp_path / "bundle")
+    output = run(program, bundle, tmp_path / "bad", NAME)
+    refused, unclear, planned, damaged_cubins, launches = map(int, output.split())
+    assert refused > 400
+    assert planned > 100
+    assert damaged_cubins >= 90
+    assert (unclear, launches) == (0, 0)
+
+
+PRELUDE = """
+import ctypes, json, sys
+from cuda.bindings import driver as cu
+launcher, fake = ctypes.CDLL(sys.argv[1]), ctypes.CDLL("libcuda.so.1")
+launcher.kt_workspace_bytes.restype = ctypes.c_size_t
+text = ctypes.create_string_buffer(4000)
+
+def check(result):
+    assert int(result[0]) == 0, result
+    return result[1] if len(result) == 2 else result[1:]
+
+def context(device):
+    check(cu.cuInit(0))
+    check(cu.cuCtxSetCurrent(check(cu.cuDevicePrimaryCtxRetain(device))))
+    return int(check(cu.cuStreamCreate(1)))
+
+def opened(folder):
+    bundle = ctypes.c_void_p()
+    return launcher.kt_open(folder.encode(), ctypes.byref(bundle), text, 4000), bundle
+
+def planned(bundle, sizes, dtypes="", options="", device=0, policy=0):
+    plan = ctypes.c_void_p()
+    sizes = " ".join(f"{name}={value}" for name, value in sizes.items())
+    code = launcher.kt_plan(bundle, sizes.encode(), dtypes.encode(), options.encode(), device, policy,
+                            ctypes.byref(plan), text, 4000)
+    return code, plan
+
+def prepare(plan, workspace, bytes_, stream):
+    return launcher.kt_prepare(plan, ctypes.c_ulonglong(workspace), ctypes.c_size_t(bytes_),
+                               ctypes.c_void_p(stream), text, 4000)
+
+def run(plan, addresses, workspace, bytes_, stream):
+    array = (ctypes.c_uint64 * len(addresses))(*addresses)
+    return launcher.kt_run(plan, array, ctypes.c_size_t(len(addresses)), ctypes.c_ulonglong(workspace),
+                           ctypes.c_size_t(bytes_), ctypes.c_void_p(stream), text, 4000)
+"""
+
+REFUSALS = """
+stream = context(0)
+code, bundle = opened(sys.argv[2])
+assert code == 0, text.value
+sizes = {"m": 512, "n": 512, "k": 512}
+kind = ("input=bfloat16", "layout=nt")
+memory = int(check(cu.cuMemAlloc(1 << 24)))
+code, plan = planned(bundle, sizes, *kind)
+assert code == 0, text.value
+need = launcher.kt_workspace_bytes(plan)
+work = memory + (1 << 23)
+a, b, c = memory, memory + (1 << 20), memory + (1 << 21)
+refused = {}
+
+def refuse(what, code):
+    assert code, what
+    refused[what] = [code, text.value.decode()]
+
+refuse("unprepared", run(plan, [a, b, c], work, need, stream))
+refuse("workspace null", prepare(plan, 0, need, stream))
+refuse("workspace too small", prepare(plan, work, need - 1, stream))
+refuse("workspace misaligned", prepare(plan, work + 8, need, stream))
+check(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+refuse("prepared in a capture", prepare(plan, work, need, stream))
+check(cu.cuStreamEndCapture(stream))
+fake.fake_cuda_reset()
+assert prepare(plan, work, need, stream) == 0, text.value
+before = fake.fake_cuda_count(b"launches")
+refuse("null", run(plan, [a, 0, c], work, need, stream))
+refuse("misaligned", run(plan, [a + 8, b, c], work, need, stream))
+refuse("overlap", run(plan, [a, b, a + 1024], work, need, stream))
+refuse("overlap of the workspace", run(plan, [a, b, work], work, need, stream))
+refuse("too few tensors", run(plan, [a, b], work, need, stream))
+refuse("another workspace", run(plan, [a, b, c], work + (1 << 22), need, stream))
+refuse("small workspace", run(plan, [a, b, c], work, need - 1, stream))
+refuse("no such size", planned(bundle, {"m": 1, "n": 1, "q": 1}, *kind)[0])
+refuse("size 0", planned(bundle, {**sizes, "m": 0}, *kind)[0])
+refuse("ambiguous", planned(bundle, sizes)[0])
+refuse("no such dtype", planned(bundle, sizes, "input=int8")[0])
+refuse("no winner", planned(bundle, {**sizes, "m": 64}, *kind, policy=2)[0])
+refuse("another capability", planned(bundle, sizes, *kind, device=2)[0])
+refuse("no GPU", planned(bundle, sizes, *kind, device=7)[0])
+code, other = planned(bundle, sizes, *kind, device=1)
+assert code == 0 and launcher.kt_match(other) == 2, text.value
+refuse("another GPU's context", prepare(other, work, need, stream))
+assert fake.fake_cuda_count(b"launches") == before
+assert fake.fake_cuda_count(b"refused") == 0
+counts = {what: fake.fake_cuda_count(what.encode()) for what in ("allocations", "synchronisations")}
+assert run(plan, [a, b, c], work, need, stream) == 0, text.value
+assert fake.fake_cuda_count(b"launches") == before + 1
+check(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+assert run(plan, [a, b, c], work, need, stream) == 0, text.value
+executable = check(cu.cuGraphInstantiate(check(cu.cuStreamEndCapture(stream)), 0))
+check(cu.cuGraphLaunch(executable, stream))
+assert fake.fake_cuda_count(b"launches") == before + 2
+assert counts == {what: fake.fake_cuda_count(what.encode()) for what in counts}
+print(json.dumps(refused))
+"""
+
+
+def test_wrong_input_never_launches(interface: Path, tmp_path: Path) -> None:
+    devices = "NVIDIA H200:90:132:52428800,NVIDIA H100:90:114:52428800,NVIDIA L4:89:58"
+    bundle = write_bundle(tmp_path / "bundle")
+    output = run(sys.executable, "-c", PRELUDE + REFUSALS, interface, bundle, devices=devices)
+    refused: dict[str, Any] = json.loads(output)
+    assert len(refused) == 20
+    for _, line in refused.values():
+        assert line
+        assert "\n" not in line
+
+
+OPENS = """
+stream = context(0)
+code, bundle = opened(sys.argv[2])
+if code == 0:
+    code, plan = planned(bundle, {"m": 512, "n": 512, "k": 512}, "input=bfloat16", "layout=nt")
+if code == 0:
+    work = int(check(cu.cuMemAlloc(1 << 22)))
+    code = prepare(plan, work, 1 << 22, stream)
+print(code, text.value.decode())
+"""
+
+
+def test_a_bundle_can_be_moved(interface: Path, tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path / "bundle").rename(tmp_path / "elsewhere, moved")
+    assert run(sys.executable, "-c", PRELUDE + OPENS, interface, bundle).startswith("0 ")
+
+
+@pytest.mark.parametrize(
+    ("changed", "driver", "code"),
+    [({"version": 2, "what": 1}, "13000", "3"), ({}, "12080", "4"), ({"sizes": ["m"]}, "13000", "2")],
+)
+def test_what_cannot_be_used_is_refused(
+    changed: dict[str, Any], driver: str, code: str, interface: Path, tmp_path: Path
+) -> None:
+    bundle = write_bundle(tmp_path / "bundle", changed)
+    assert run(sys.executable, "-c", PRELUDE + OPENS, interface, bundle, driver=driver).startswith(code + " ")
+
+
+def zig() -> tuple[str, ...]:
+    """Return clang's command: its own, or the one inside of the package ziglang."""
+    if shutil.which("clang++"):
+        return ("clang++",)
+    if importlib.util.find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang", "c++")
+    pytest.skip("neither clang++ nor ziglang is installed")
+
+
+TWICE = """
+#include <kernel_tune/launcher.hpp>
+kernel_tune::Status {name}(kernel_tune::Bundle& bundle) {{ return kernel_tune::Bundle::open("nowhere", bundle); }}
+{main}
+"""
+MAIN = """
+kernel_tune::Status second(kernel_tune::Bundle&);
+int main() {
+    kernel_tune::Bundle bundle;
+    return first(bundle).ok() || second(bundle).ok();
+}
+"""
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++", "nvcc"])
+@pytest.mark.parametrize("rich", [False, True], ids=["without exceptions", "with exceptions"])
+def test_two_bundles_in_one_program_compile_without_a_warning(
+    compiler: str, rich: bool, tmp_path: Path
+) -> None:
+    """Each with headers of its own, in files of its own, and both in one file."""
+    if shutil.which(compiler) is None and compiler == "nvcc":
+        pytest.skip("nvcc is not installed")
+    for name in ("first", "second"):
+        shutil.copytree(INCLUDE, tmp_path / name)
+    (tmp_path / "first.cpp").write_text(TWICE.format(name="first", main=MAIN))
+    second = TWICE.format(name="second", main="")
+    (tmp_path / "second.cpp").write_text(second + f'#include "{tmp_path}/first/kernel_tune/launcher.hpp"\n')
+    options = STRICT if rich else [*STRICT, "-fno-exceptions", "-fno-rtti"]
+    command: list[str] = list(zig() if compiler == "clang++" else (compiler,))
+    if compiler == "nvcc":
+        options = ["-std=c++17", "-Xcompiler", ",".join(options[1:])]
+    includes = [] if compiler == "nvcc" else include_options()  # nvcc has its own
+    objects = []
+    for name in ("first", "second"):
+        objects.append(str(tmp_path / f"{name}.o"))
+        files = ["-c", str(tmp_path / f"{name}.cpp"), "-o", objects[-1]]
+        parts = [*command, *options, f"-I{tmp_path / name}", *includes, *files]
+        done = subprocess.run(parts, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert "warning" not in done.stderr
+    done = subprocess.run(
+        [*command, *objects, "-ldl", "-o", str(tmp_path / "both")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert subprocess.run([tmp_path / "both"], check=False).returncode == 0
+
+
+def test_the_namespace_is_of_this_version() -> None:
+    from tuner import __version__
+
+    text = (INCLUDE / "kernel_tune" / "version.hpp").read_text()
+    assert f"#define KERNEL_TUNE_NAMESPACE v{__version__.replace('.', '_')}\n" in text
+    assert f"kFormatVersion = {manifest()['version']};" in text
