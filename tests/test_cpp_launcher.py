@@ -13,47 +13,15 @@ from typing import Any
 import pytest
 
 from tests.bundles import NAME, manifest, write_bundle
-from tests.fake_driver import environment, include_options
-from tuner import paths
+from tests.cpp_interface import INCLUDE, ROOT, STRICT, compiled, interface, output_of, python_on
+from tests.fake_driver import include_options
 
-ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "tests" / "cpp"
-INCLUDE = paths.package() / "runtime" / "include"
-STRICT = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow"]
-C_INTERFACE = ROOT / "scripts" / "cpp" / "c_interface.cpp"
-
-
-def compiled(source: Path, output: Path, *options: str, compiler: tuple[str, ...] = ("g++",)) -> Path:
-    command = [
-        *compiler,
-        *STRICT,
-        *options,
-        f"-I{INCLUDE}",
-        *include_options(),
-        "-o",
-        str(output),
-        str(source),
-    ]
-    done = subprocess.run([*command, "-ldl", "-pthread"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return output
-
-
-def run(*command: str | Path, **settings: str) -> str:
-    done = subprocess.run(
-        [str(part) for part in command],
-        env=environment(**settings),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
-def interface(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(C_INTERFACE, tmp_path_factory.mktemp("c") / "launcher.so", "-O1", "-shared", "-fPIC")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return interface(tmp_path_factory.mktemp("c"))
 
 
 def test_expressions_have_the_values_that_python_gives(tmp_path: Path) -> None:
@@ -66,7 +34,7 @@ def test_expressions_have_the_values_that_python_gives(tmp_path: Path) -> None:
 
 def test_eight_threads_load_once_and_launch_8000_times(tmp_path: Path) -> None:
     program = compiled(SOURCES / "threads.cpp", tmp_path / "threads", "-O1")
-    wrong, loads, launches, refused = run(program, write_bundle(tmp_path / "bundle")).split()
+    wrong, loads, launches, refused = output_of(program, write_bundle(tmp_path / "bundle")).split()
     # 61 launches show where clusters run; clusters of 16 in 20 of them.
     assert (wrong, loads, launches, refused) == ("0", "1", str(8000 + 61), "0")
 
@@ -77,50 +45,13 @@ def test_500_damaged_bundles_give_a_clear_line_and_no_launch(tmp_path: Path) -> 
         "-fno-sanitize-recover=all",
     )  # fmt: skip
     bundle = write_bundle(tmp_path / "bundle")
-    output = run(program, bundle, tmp_path / "bad", NAME)
+    output = output_of(program, bundle, tmp_path / "bad", NAME)
     refused, unclear, planned, damaged_cubins, launches = map(int, output.split())
     assert refused > 400
     assert planned > 100
     assert damaged_cubins >= 90
     assert (unclear, launches) == (0, 0)
 
-
-PRELUDE = """
-import ctypes, json, sys
-from cuda.bindings import driver as cu
-launcher, fake = ctypes.CDLL(sys.argv[1]), ctypes.CDLL("libcuda.so.1")
-launcher.kt_workspace_bytes.restype = ctypes.c_size_t
-text = ctypes.create_string_buffer(4000)
-
-def check(result):
-    assert int(result[0]) == 0, result
-    return result[1] if len(result) == 2 else result[1:]
-
-def context(device):
-    check(cu.cuInit(0))
-    check(cu.cuCtxSetCurrent(check(cu.cuDevicePrimaryCtxRetain(device))))
-    return int(check(cu.cuStreamCreate(1)))
-
-def opened(folder):
-    bundle = ctypes.c_void_p()
-    return launcher.kt_open(folder.encode(), ctypes.byref(bundle), text, 4000), bundle
-
-def planned(bundle, sizes, dtypes="", options="", device=0, policy=0):
-    plan = ctypes.c_void_p()
-    sizes = " ".join(f"{name}={value}" for name, value in sizes.items())
-    code = launcher.kt_plan(bundle, sizes.encode(), dtypes.encode(), options.encode(), device, policy,
-                            ctypes.byref(plan), text, 4000)
-    return code, plan
-
-def prepare(plan, workspace, bytes_, stream):
-    return launcher.kt_prepare(plan, ctypes.c_ulonglong(workspace), ctypes.c_size_t(bytes_),
-                               ctypes.c_void_p(stream), text, 4000)
-
-def run(plan, addresses, workspace, bytes_, stream):
-    array = (ctypes.c_uint64 * len(addresses))(*addresses)
-    return launcher.kt_run(plan, array, ctypes.c_size_t(len(addresses)), ctypes.c_ulonglong(workspace),
-                           ctypes.c_size_t(bytes_), ctypes.c_void_p(stream), text, 4000)
-"""
 
 REFUSALS = """
 stream = context(0)
@@ -182,10 +113,10 @@ print(json.dumps(refused))
 """
 
 
-def test_wrong_input_never_launches(interface: Path, tmp_path: Path) -> None:
+def test_wrong_input_never_launches(library: Path, tmp_path: Path) -> None:
     devices = "NVIDIA H200:90:132:52428800,NVIDIA H100:90:114:52428800,NVIDIA L4:89:58"
     bundle = write_bundle(tmp_path / "bundle")
-    output = run(sys.executable, "-c", PRELUDE + REFUSALS, interface, bundle, devices=devices)
+    output = python_on(library, REFUSALS, bundle, devices=devices)
     refused: dict[str, Any] = json.loads(output)
     assert len(refused) == 20
     for _, line in refused.values():
@@ -205,9 +136,9 @@ print(code, text.value.decode())
 """
 
 
-def test_a_bundle_can_be_moved(interface: Path, tmp_path: Path) -> None:
+def test_a_bundle_can_be_moved(library: Path, tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path / "bundle").rename(tmp_path / "elsewhere, moved")
-    assert run(sys.executable, "-c", PRELUDE + OPENS, interface, bundle).startswith("0 ")
+    assert python_on(library, OPENS, bundle).startswith("0 ")
 
 
 @pytest.mark.parametrize(
@@ -215,10 +146,10 @@ def test_a_bundle_can_be_moved(interface: Path, tmp_path: Path) -> None:
     [({"version": 2, "what": 1}, "13000", "3"), ({}, "12080", "4"), ({"sizes": ["m"]}, "13000", "2")],
 )
 def test_what_cannot_be_used_is_refused(
-    changed: dict[str, Any], driver: str, code: str, interface: Path, tmp_path: Path
+    changed: dict[str, Any], driver: str, code: str, library: Path, tmp_path: Path
 ) -> None:
     bundle = write_bundle(tmp_path / "bundle", changed)
-    assert run(sys.executable, "-c", PRELUDE + OPENS, interface, bundle, driver=driver).startswith(code + " ")
+    assert python_on(library, OPENS, bundle, driver=driver).startswith(code + " ")
 
 
 def zig() -> tuple[str, ...]:

@@ -13,11 +13,11 @@ int answer(const kernel_tune::Status& status, char* message, std::size_t room) {
     return static_cast<int>(status.code());
 }
 
-// Words such as "m=4096 n=4096".
+// Lines such as "m=4096".
 std::vector<std::pair<std::string, std::string>> pairs(const char* text) {
-    std::istringstream words{text};
+    std::istringstream lines{text};
     std::vector<std::pair<std::string, std::string>> found;
-    for (std::string word; words >> word;) {
+    for (std::string word; std::getline(lines, word);) {
         const std::size_t equals = std::min(word.find('='), word.size());
         found.emplace_back(word.substr(0, equals), equals < word.size() ? word.substr(equals + 1) : "");
     }
@@ -34,7 +34,7 @@ int kt_open(const char* folder, void** bundle, char* message, std::size_t room) 
     return answer(kernel_tune::Bundle::open(folder, *opened), message, room);
 }
 
-// The policy is the number of a kernel_tune::Policy.
+// Sizes, dtypes and options are lines such as "m=4096"; the policy is the number of a kernel_tune::Policy.
 int kt_plan(const void* bundle, const char* sizes, const char* dtypes, const char* options, int device, int policy, void** plan,
             char* message, std::size_t room) {
     kernel_tune::Problem problem{{}, pairs(dtypes), pairs(options)};

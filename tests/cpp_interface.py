@@ -1,0 +1,82 @@
+"""The launcher's C interface as Python calls it, in a child process that meets the fake driver."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.fake_driver import environment, include_options
+from tuner import paths
+
+ROOT = Path(__file__).parent.parent
+INCLUDE = paths.package() / "runtime" / "include"
+STRICT = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow"]
+PRELUDE = """
+import ctypes, json, sys
+from cuda.bindings import driver as cu
+launcher, fake = ctypes.CDLL(sys.argv[1]), ctypes.CDLL("libcuda.so.1")
+launcher.kt_workspace_bytes.restype = ctypes.c_size_t
+text = ctypes.create_string_buffer(4000)
+
+def check(result):
+    assert int(result[0]) == 0, result
+    return result[1] if len(result) == 2 else result[1:]
+
+def context(device):
+    check(cu.cuInit(0))
+    check(cu.cuCtxSetCurrent(check(cu.cuDevicePrimaryCtxRetain(device))))
+    return int(check(cu.cuStreamCreate(1)))
+
+def opened(folder):
+    bundle = ctypes.c_void_p()
+    return launcher.kt_open(folder.encode(), ctypes.byref(bundle), text, 4000), bundle
+
+def planned(bundle, sizes, dtypes="", options="", device=0, policy=0):
+    plan = ctypes.c_void_p()
+    sizes = "\\n".join(f"{name}={value}" for name, value in sizes.items())
+    code = launcher.kt_plan(bundle, sizes.encode(), dtypes.encode(), options.encode(), device, policy,
+                            ctypes.byref(plan), text, 4000)
+    return code, plan
+
+def prepare(plan, workspace, bytes_, stream):
+    return launcher.kt_prepare(plan, ctypes.c_ulonglong(workspace), ctypes.c_size_t(bytes_),
+                               ctypes.c_void_p(stream), text, 4000)
+
+def run(plan, addresses, workspace, bytes_, stream):
+    array = (ctypes.c_uint64 * len(addresses))(*addresses)
+    return launcher.kt_run(plan, array, ctypes.c_size_t(len(addresses)), ctypes.c_ulonglong(workspace),
+                           ctypes.c_size_t(bytes_), ctypes.c_void_p(stream), text, 4000)
+"""
+
+
+def compiled(source: Path, output: Path, *options: str) -> Path:
+    """Return a program or library that g++ makes without a warning."""
+    command = ["g++", *STRICT, *options, f"-I{INCLUDE}", *include_options(), "-o", str(output), str(source)]
+    done = subprocess.run([*command, "-ldl", "-pthread"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return output
+
+
+def interface(folder: Path) -> Path:
+    """Return the C interface as a library."""
+    source = ROOT / "scripts" / "cpp" / "c_interface.cpp"
+    return compiled(source, folder / "launcher.so", "-O1", "-shared", "-fPIC")
+
+
+def output_of(*command: str | Path, **settings: str) -> str:
+    """Return what a program prints on the fake driver; ``settings`` are the driver's."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        env=environment(**settings),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def python_on(library: Path, program: str, *arguments: str | Path, **settings: str) -> str:
+    """Return what a Python program prints that has the functions of :data:`PRELUDE`."""
+    return output_of(sys.executable, "-c", PRELUDE + program, library, *arguments, **settings)
