@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import CallError, TunerError
-from .dtypes import ITEMSIZE
 from .expressions import MAX_INTEGER, Expression, NoValueError, evaluate, holds
 from .launch_limits import (
     ALIGNMENT,
@@ -34,6 +32,9 @@ from .manifest_records import (
     ScalarEntry,
     ScratchEntry,
 )
+
+MAX_BYTES = 2**60
+"""Of a tensor, and of scratch memory: C++ counts them with 64 bits."""
 
 
 class InvalidForProblemError(CallError):
@@ -271,7 +272,7 @@ class _Interpreter:
 
 
 def _check_bytes(buffer: Buffer) -> None:
-    if math.prod(buffer.shape) * ITEMSIZE[buffer.dtype] > MAX_INTEGER - ALIGNMENT:
+    if buffer.size_bytes > MAX_BYTES:
         raise UnlaunchableError(f"{buffer.name} of {buffer.size_bytes} bytes", "use smaller sizes")
 
 
@@ -284,6 +285,6 @@ def _workspace(scratch: Iterable[Buffer]) -> Workspace:
         end += -(-buffer.size_bytes // ALIGNMENT) * ALIGNMENT
         if buffer.zeroed_once:
             zeroed_once = end
-    if end > MAX_INTEGER:
+    if end > MAX_BYTES:
         raise UnlaunchableError(f"scratch memory of {end} bytes", "use smaller sizes")
     return Workspace(offsets, zeroed_once, end)

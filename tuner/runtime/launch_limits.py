@@ -96,6 +96,8 @@ def check_launch(launch: Launch, limits: Mapping[str, int]) -> None:
             f"{launch.shared_bytes} bytes of shared memory",
             f"this GPU allows {limits['shared_bytes_optin']}",
         )
+    if launch.carveout is not None and launch.carveout > 100:
+        raise UnlaunchableError(f"carveout of {launch.carveout}", "it is a percentage")
     if launch.programmatic and limits["cc"] < 90:
         raise UnlaunchableError("a programmatic launch", "it needs compute capability 9.0")
     if launch.needs_cluster_order and launch.clusters > MAX_CLUSTERS:

@@ -161,7 +161,7 @@ private:
                 if (!buffer.present || buffer.zeroed_once != once) continue;
                 buffer.offset = out_.workspace_bytes;
                 out_.workspace_bytes += (buffer.bytes + kAlignment - 1) / kAlignment * kAlignment;
-                if (out_.workspace_bytes >> 60) return wrong("its scratch memory is too large");
+                if (out_.workspace_bytes > std::size_t{1} << 60) return wrong("its scratch memory is too large");
             }
             if (once) out_.once_bytes = out_.workspace_bytes;
         }

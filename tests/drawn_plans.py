@@ -1,0 +1,142 @@
+"""Configurations of all kernels, drawn at random, as a manifest; with problems and GPUs for each."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.manifests import MANIFEST, SHA
+from tuner.errors import SpaceError
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import VariantSpec
+from tuner.model import Configuration, Gpu, Problem
+from tuner.space.space import SearchSpace
+from tuner.winners.baked_sizes import baked_sizes
+from tuner.winners.records import (
+    BundledConfiguration,
+    CompiledLaunch,
+    computation_record,
+    configuration_record,
+)
+
+EXAMPLES = sorted(str(path) for path in (Path(__file__).parents[1] / "docs" / "examples").glob("*/*.toml"))
+KERNELS = [*builtin_kernels(), *EXAMPLES]
+DRAWN = 3
+"""Valid configurations of each variant and GPU, besides defaults."""
+TRIES = 40
+"""Problems that are drawn until a variant can run one."""
+CAPABILITIES = (80, 90, 90)
+"""Twice the one that most variants are for."""
+SIZES = 9
+"""Other sizes at which each configuration is interpreted."""
+ELEMENTS = ("x + 1", "x * y + 1", "x * y + z")
+
+
+@dataclass(frozen=True)
+class DrawnConfiguration:
+    """A configuration, and problems on GPUs of its compute capability, of which it can run some."""
+
+    bundled: BundledConfiguration
+    baked: list[str]
+    """The sizes that its sources hold; all problems have its own."""
+    problems: list[tuple[Problem, Gpu]]
+
+
+def draw(name: str) -> list[DrawnConfiguration]:
+    """Draw configurations of each variant of a kernel, the same in each call."""
+    kernel, rng = load_kernel(name), random.Random(Path(name).name)
+    drawn = []
+    for gpu in (ARCHITECTURES[cc] for cc in CAPABILITIES):
+        for variant in kernel.variants.values():
+            written, configurations = draw_configurations(kernel, gpu, variant, rng)
+            for configuration in configurations:
+                bundled = BundledConfiguration(kernel, written, gpu, configuration)
+                baked = baked_sizes(kernel, bundled.launches.values())
+                fixed = {size: written.sizes[size] for size in baked}
+                others = [replace(written, sizes=draw_sizes(kernel, rng) | fixed) for _ in range(SIZES)]
+                problems = [(problem, other_gpu(gpu, rng)) for problem in (written, *others)]
+                drawn.append(DrawnConfiguration(bundled, baked, problems))
+    return drawn
+
+
+def manifest_of(drawn: Sequence[DrawnConfiguration]) -> bytes:
+    """Return a manifest with configurations in this order, each with a computation of its own."""
+    configurations = []
+    for number, bundled in enumerate(one.bundled for one in drawn):
+        compiled = {launch: CompiledLaunch(SHA, SHA, f"entry_{launch}") for launch in bundled.launches}
+        configurations.append(configuration_record(bundled, number, compiled, None))
+    kernel = drawn[0].bundled.kernel
+    data = {
+        **MANIFEST,
+        "kernel": kernel.name,
+        "sizes": list(kernel.sizes),
+        "probe": {str(cc): MANIFEST["probe"]["90"] for cc in CAPABILITIES},
+        "computations": [computation_record(kernel, one.bundled.problem) for one in drawn],
+        "configurations": configurations,
+        "winners": [],
+        "defaults": [],
+    }
+    return json.dumps(data).encode()
+
+
+def draw_sizes(kernel: KernelSpec, rng: random.Random) -> dict[str, int]:
+    """Draw sizes: all of them multiples of 64 or 8 in turn, so that vectors fit, or any; some small, some huge."""
+    factor = rng.choice([1, 8, 64])
+    most = rng.choice([100, 20000, 20000, 10**6])
+    sizes = {name: factor * int(math.exp(rng.uniform(0, math.log(most)))) for name in kernel.sizes}
+    if rng.random() < 0.4:
+        sizes[rng.choice(list(kernel.sizes))] = rng.choice([1, 8, 16, 2 ** rng.randint(0, 33)])
+    return sizes
+
+
+def draw_problem(kernel: KernelSpec, rng: random.Random) -> Problem:
+    dtypes = {role: rng.choice(given) for role, given in kernel.dtypes.items() if not isinstance(given, str)}
+    options = {
+        name: rng.choice(ELEMENTS) if name in kernel.elements else rng.choice(values)
+        for name, values in kernel.options.items()
+    }
+    return kernel.problem(draw_sizes(kernel, rng), dtypes, options)
+
+
+def draw_configurations(
+    kernel: KernelSpec, gpu: Gpu, variant: VariantSpec, rng: random.Random
+) -> tuple[Problem, list[Configuration]]:
+    """Draw a problem, one that the variant can run if there is one among a few; and configurations.
+
+    They are the file's default, one that may be valid for nothing, and of the valid ones the tool's default and others.
+    """
+    values = {name: rng.choice(parameter.values) for name, parameter in variant.parameters.items()}
+    configurations = [
+        Configuration.of(variant.name, variant.defaults),
+        Configuration.of(variant.name, values),
+    ]
+    for _ in range(TRIES):
+        problem = draw_problem(kernel, rng)
+        try:
+            space = SearchSpace.from_kernel(kernel, problem, gpu, [variant.name])
+        except SpaceError:
+            continue
+        valid = [space.variants[0].configuration(rng.randrange(len(space))) for _ in range(DRAWN)]
+        return problem, [*configurations, space.default, *valid]
+    return problem, configurations
+
+
+def other_gpu(gpu: Gpu, rng: random.Random) -> Gpu:
+    """Return a GPU of the same compute capability, perhaps with other limits."""
+    if rng.random() < 0.5:
+        return gpu
+    shared = rng.choice([gpu.shared_bytes_optin, 49152, gpu.shared_bytes_optin - 1024])
+    return replace(
+        gpu,
+        sm_count=rng.randint(1, 200),
+        shared_bytes_optin=shared,
+        l2_bytes=rng.choice([gpu.l2_bytes, 1 << 20]),
+        max_threads_per_block=rng.choice([1024, 1024, 256]),
+        registers_per_sm=rng.choice([65536, 32768]),
+    )
