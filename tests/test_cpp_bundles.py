@@ -129,11 +129,12 @@ def varied(kernel: KernelSpec, problem: Problem, count: int) -> list[tuple[Probl
     ]  # fmt: skip
 
 
-def bundle_of(name: str, folder: Path) -> Path:
+def bundle_of(name: str, folder: Path, *, varied_too: bool = True) -> Path:
+    """Return a bundle with the default configuration; for gemm also with others that launch in other ways."""
     kernel = load_kernel(name)
     problem = kernel.problem()
     winners = [(problem, SearchSpace.from_kernel(kernel, problem, H200).default)]
-    if name == "gemm":
+    if name == "gemm" and varied_too:
         for sizes in GEMM_SIZES:
             winners += varied(kernel, kernel.problem(dict(zip("mnk", sizes, strict=True))), 4)
     store_winners(folder / "w.db", kernel, winners)
