@@ -15,9 +15,6 @@ from .driver import LaunchAttribute, LaunchConfig, check, failure, library
 from .launches import MAX_CLUSTERS, Launch, TensorMap
 from .tensor_map import EncodedMap
 
-RESIDENT_NODES_ARE_COOPERATIVE = False
-"""Whether a graph's node whose blocks wait for each other is cooperative. In a stream such a launch always is, so that
-the driver refuses a grid that would wait for ever."""
 PORTABLE_CLUSTER = 8
 """Blocks of the largest cluster that every GPU with clusters has."""
 
@@ -42,11 +39,15 @@ def in_order(launch: Launch, _size: int) -> range:
 
 
 def attributes(launch: Launch, *, node: bool) -> dict[cu.CUlaunchAttributeID, tuple[int, ...]]:
-    """Return the launch attributes with their values; those of a graph's node, or of a launch in a stream."""
+    """Return the launch attributes with their values; those of a graph's node, or of a launch in a stream.
+
+    A launch whose blocks wait for each other is cooperative: the driver refuses a grid that would wait for ever. That
+    costs 0.03 to 0.17 us on an H200, where such a launch takes 10 and more.
+    """
     chosen = {}
     if launch.cluster is not None:
         chosen[_ATTRIBUTE.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION] = tuple(launch.cluster)
-    if launch.cooperative or (launch.resident and (RESIDENT_NODES_ARE_COOPERATIVE or not node)):
+    if launch.cooperative or launch.resident:
         chosen[_ATTRIBUTE.CU_LAUNCH_ATTRIBUTE_COOPERATIVE] = (1,)
     if launch.programmatic and not node:  # in a graph it is an edge
         chosen[_ATTRIBUTE.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION] = (1,)
