@@ -128,6 +128,33 @@ def test_streams_threads_and_graphs(made: Make) -> None:
         torch.testing.assert_close(actual, wanted, rtol=2e-2, atol=0.5)
 
 
+def test_products_in_a_row_see_what_the_one_before_wrote(made: Make) -> None:
+    """Their kernels begin while the one before still runs: it is theirs to wait."""
+    op = made("gemm", {"m": 512, "n": 512, "k": 512}, input="bfloat16", layout="nn")
+    x, w = randn(512, 512, dtype="bfloat16"), randn(512, 512, dtype="bfloat16") / 512**0.5
+    buffers = [torch.empty_like(x) for _ in range(3)]
+
+    def run(*, wait: bool) -> Any:
+        last = x
+        for number in range(30):
+            last = op(last, w, out=buffers[number % 3])
+            if wait:
+                torch.cuda.synchronize()
+        return last
+
+    expected = run(wait=True).clone()
+    assert torch.isfinite(expected).all() and expected.abs().max() > 0
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run(wait=False)
+    for again in range(10):
+        for buffer in buffers:
+            buffer.fill_(again)
+        assert torch.equal(run(wait=False), expected)
+        graph.replay()
+        assert torch.equal(captured, expected)
+
+
 def test_a_graph_captures_what_was_prepared(made: Make) -> None:
     op = made("reduce", {"n": 1 << 20}, input="float32", op="sum")
     op.warm([{"n": 1 << 20}])
