@@ -169,9 +169,13 @@ CUresult cuFuncGetParamInfo(CUfunction function, std::size_t index, std::size_t*
     if (bytes) *bytes = function->entry.parameters[index].second;
     return CUDA_SUCCESS;
 }
-CUresult cuFuncLoad(CUfunction) { return unsafe_call(); }
-CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction) {
-    *state = CU_FUNCTION_LOADING_STATE_LOADED;
+CUresult cuFuncLoad(CUfunction function) {
+    const CUresult result = unsafe_call();
+    if (result == CUDA_SUCCESS) function->loaded = true;
+    return result;
+}
+CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {
+    *state = function->loaded ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
     return CUDA_SUCCESS;
 }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int threads, std::size_t) {

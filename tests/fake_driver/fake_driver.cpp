@@ -33,6 +33,7 @@ struct CUfunc_st {
     std::string name;
     fake::Entry entry;
     std::atomic<int> max_dynamic_shared{49152}, carveout{-1}, non_portable{0};
+    std::atomic<bool> loaded{false};  // modules are loaded lazily: by cuFuncLoad, or by the first launch
 };
 struct CUevent_st {
     std::chrono::steady_clock::time_point when{};
@@ -346,6 +347,10 @@ CUresult launch(CUfunction function, const CUlaunchConfig& config, void** parame
     for (unsigned i = 0; i < config.numAttrs; ++i)
         if (const CUresult result = set_attribute(kernel, config.attrs[i].id, config.attrs[i].value)) return result;
     if (const CUresult result = checked(kernel)) return result;
+    if (!function->loaded) {
+        if (const CUresult result = unsafe_call()) return result;
+        function->loaded = true;
+    }
     bind(kernel, parameters);
     return submit(config.hStream, node);
 }

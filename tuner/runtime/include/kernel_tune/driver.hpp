@@ -30,7 +30,8 @@ struct Driver {
 #define KERNEL_TUNE_MEMBER(name) decltype(&::name) name = nullptr;
     KERNEL_TUNE_DRIVER_FUNCTIONS(KERNEL_TUNE_MEMBER)
 #undef KERNEL_TUNE_MEMBER
-    int version = 0;  // 1000 * major + 10 * minor
+    CUresult(CUDAAPI* load_function)(CUfunction) = nullptr;  // cuFuncLoad, which cuda.h has since CUDA 12.4
+    int version = 0;                                         // 1000 * major + 10 * minor
     Status status;    // why it cannot be used
 
     // The driver of this process, initialized.
@@ -59,6 +60,8 @@ private:
     if (!name) missing = KERNEL_TUNE_TEXT(name);
         KERNEL_TUNE_DRIVER_FUNCTIONS(KERNEL_TUNE_FIND)
 #undef KERNEL_TUNE_FIND
+        load_function = reinterpret_cast<decltype(load_function)>(dlsym(library, "cuFuncLoad"));
+        if (!load_function) missing = "cuFuncLoad";
         if (missing) {
             status = {Code::old_driver, std::string("NVIDIA's driver lacks ") + missing + ": install a newer one"};
             return;

@@ -125,6 +125,8 @@ private:
         Function& function = functions_[std::make_pair(found->second, launch.entry)];
         if (!function.handle) {
             Status status = driver.check(driver.cuModuleGetFunction(&function.handle, found->second, launch.entry.c_str()), "cuModuleGetFunction");
+            // Else it is loaded by its first launch, which a capture would refuse.
+            if (status.ok()) status = driver.check(driver.load_function(function.handle), "cuFuncLoad");
             if (status.ok() && launch.carveout >= 0)
                 status = set(function.handle, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, launch.carveout);
             if (!status.ok()) {
