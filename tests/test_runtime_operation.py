@@ -144,10 +144,11 @@ modes = cu.CUstreamCaptureMode
 for mode in (modes.CU_STREAM_CAPTURE_MODE_GLOBAL, modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL):
     captured(mode, lambda: refused("warm()", a, w.T, out=out))
 assert count("loads") == 0
-op(a, w.T, out=out)
+op.warm([{"m": 512, "n": 512, "k": 512, "options": {"layout": "nt"}}])
 graphs = [captured(modes.CU_STREAM_CAPTURE_MODE_GLOBAL, *[lambda: op(a, w.T, out=out)] * 2) for _ in range(2)]
 for graph in graphs:
     check(cu.cuGraphLaunch(check(cu.cuGraphInstantiate(graph, 0)), stream))
+op(a, w.T, out=out)
 # Another thread may prepare meanwhile.
 other = threading.Thread(target=lambda: op.warm([{"m": 8, "n": 8, "k": 8, "options": {"layout": "nt"}}]))
 def prepare(): other.start(), other.join()
@@ -157,7 +158,7 @@ assert count("refused") == 0
     lines = [line for line in launches(run(program, bundle)) if line["kernel"] == "split"]
     assert len(lines) == 5
     workspaces = [line["arguments"][4] for line in lines]
-    assert workspaces[1] == workspaces[2] and workspaces[3] == workspaces[4]
+    assert workspaces[0] == workspaces[1] and workspaces[2] == workspaces[3]
     assert len(set(workspaces)) == 3  # the stream's own, and one for each graph
 
 

@@ -115,7 +115,7 @@ class Kernel:
             self.bind(addresses)
 
     def _set_function_attributes(self) -> None:
-        check(cu.cuFuncLoad(self.function))  # else it is loaded by its first launch, which a capture would refuse
+        check(cu.cuFuncLoad(self.function))  # else its first launch loads it, which a capture would refuse
         shared, carveout, cluster = self.settings.shared_bytes, self.settings.carveout, self.settings.cluster
         # Another kernel of the same function may need more: the limit is never lowered.
         limit = _F.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
