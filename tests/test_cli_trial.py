@@ -11,6 +11,7 @@ import pytest
 from tests.commands import assert_refused, said_by
 from tests.faults.kernels import SOURCE, configuration, write_kernel
 from tests.stored import GPU, make_run, make_trial
+from tuner.compile.nvrtc import compile_source
 from tuner.database.database import Database
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
@@ -126,15 +127,33 @@ def test_sources_are_told_apart(kernel_file: Path, capsys: pytest.CaptureFixture
         for line in SOURCE.splitlines()
     ]
     assert said_by(capsys, "trial", "1", "--source", "--launch", "2").out == AGAIN
-    both = said_by(capsys, "trial", "1", "--source").out
-    comments = [line for line in both.splitlines() if line.startswith("//")]
-    assert [comment[-6:] for comment in comments] == ["1 of 2", "2 of 2"]
-    assert both == f"{comments[0]}\n{first}{comments[1]}\n{AGAIN}"
+    assert_refused(said_by(capsys, "trial", "1", "--source"), 2, "2 launches", "--launch 1", "--source-dir")
+    said = said_by(capsys, "trial", "1", "--source-dir", "sources")
+    assert said.code == 0
+    assert said.out.split() == [
+        "wrote",
+        "sources/trial-1-launch-1.cu",
+        "wrote",
+        "sources/trial-1-launch-2.cu",
+    ]
+    assert {path.name: path.read_text() for path in Path("sources").iterdir()} == {
+        "trial-1-launch-1.cu": first,
+        "trial-1-launch-2.cu": AGAIN,
+    }
+    for source, entry in ((first, "scale__ok"), (AGAIN, "again")):
+        assert compile_source(source, entry, "sm_90").cubin
 
 
 def test_sources_that_are_not_there(kernel_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert_refused(said_by(capsys, "trial", "1", "--source", "--launch", "3"), 2, "launch 3", "2")
     assert_refused(said_by(capsys, "trial", "1", "--launch", "1"), 2, "--source")
+    Path("there").mkdir()
+    assert_refused(said_by(capsys, "trial", "1", "--source-dir", "there"), 2, "there", "new folder")
+    assert_refused(said_by(capsys, "trial", "1", "--source-dir", "no/where"), 2, "no/where", "another folder")
+    assert_refused(said_by(capsys, "trial", "2", "--source-dir", "sources"), 2, "no source")
+    assert_refused(said_by(capsys, "trial", "1", "--source-dir", "sources", "--json"), 2, "--source-dir")
+    assert list(Path("there").iterdir()) == []
+    assert not Path("sources").exists()
     none = said_by(capsys, "trial", "2", "--source")
     assert (none.code, none.out) == (0, "")
     assert "trial 2" in none.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,12 +14,13 @@ from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.database.database import Database
 from tuner.database.records import StoredTrial
 from tuner.errors import TunerError, UsageError
+from tuner.files import whole_folder
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import context, render_entry
 from tuner.report import tables
 from tuner.report import trial_details as details
 from tuner.report.launches import launch_record
-from tuner.report.terminal import print_exactly
+from tuner.report.terminal import print_exactly, printable
 
 
 def trial(
@@ -27,13 +29,14 @@ def trial(
     as_json: bool,
     only_source: bool,
     launch: int | None,
+    source_dir: Path | None,
     only_log: bool,
     again: bool,
     device: str,
 ) -> None:
     """Print a trial, a part of it, or its time then and now."""
-    if as_json + only_source + only_log > 1:
-        raise UsageError("--json, --source and --log exclude each other", "give one of them")
+    if as_json + only_source + only_log + (source_dir is not None) > 1:
+        raise UsageError("--json, --source, --source-dir and --log exclude each other", "give one of them")
     if launch is not None and not only_source:
         raise UsageError("--launch chooses a source", "add --source")
     with Database.open(db, write=False) as database:
@@ -46,7 +49,9 @@ def trial(
     if as_json:
         tables.show_json(_as_json(stored, _recomputed(stored, db)))
     elif only_source:
-        _print_sources(number, stored.trial.sources, launch)
+        _print_source(number, stored.trial.sources, launch)
+    elif source_dir is not None:
+        _write_sources(number, stored.trial.sources, source_dir)
     elif only_log and not stored.trial.compile_log.strip():
         click.echo(f"tune: the compiler said nothing about trial {number}", err=True)
     elif only_log:
@@ -55,16 +60,40 @@ def trial(
         details.show_trial(stored, _recomputed(stored, db))
 
 
-def _print_sources(number: int, sources: Sequence[str], launch: int | None) -> None:
-    """Print the source of each launch; one alone exactly, several after a comment each."""
+def _print_source(number: int, sources: Sequence[str], launch: int | None) -> None:
+    """Print the source of one launch exactly; sources of several are no source that compiles."""
     if not sources:
-        click.echo(f"tune: no source is kept of trial {number}", err=True)
+        click.echo(f"tune: {_no_source(number)}", err=True)
+    if launch is None and len(sources) > 1:
+        raise UsageError(
+            f"trial {number} has {len(sources)} launches with a source each",
+            "add --launch 1, or write all with --source-dir DIR",
+        )
     if launch is not None and launch > len(sources):
         raise UsageError(f"trial {number} has no source of a launch {launch}", f"it has {len(sources)}")
-    chosen = list(enumerate(sources, 1)) if launch is None else [(launch, sources[launch - 1])]
-    for i, source in chosen:
-        head = f"// trial {number}, launch {i} of {len(sources)}\n" if len(chosen) > 1 else ""
-        print_exactly(head + source)
+    if sources:
+        print_exactly(sources[(launch or 1) - 1])
+
+
+def _write_sources(number: int, sources: Sequence[str], folder: Path) -> None:
+    """Write the source of each launch to a file in a new folder."""
+    if os.path.lexists(folder):
+        raise UsageError(f"{printable(str(folder))} exists already", "name a new folder")
+    if not sources:
+        raise UsageError(_no_source(number), "tune query lists others")
+    files = {f"trial-{number}-launch-{i}.cu": source for i, source in enumerate(sources, 1)}
+    try:
+        with whole_folder(folder.absolute()) as partial:
+            for name, source in files.items():
+                (partial / name).write_text(source, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror or error}", "name another folder") from error
+    for name in files:
+        click.echo(f"wrote {printable(str(folder / name))}")
+
+
+def _no_source(number: int) -> str:
+    return f"no source is kept of trial {number}"
 
 
 def _recomputed(stored: StoredTrial, db: Path) -> details.Launches:

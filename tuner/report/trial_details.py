@@ -72,7 +72,7 @@ def _sources_text(trial: Trial) -> str:
     if not trial.sources:
         return ""
     lines = [len(source.splitlines()) for source in trial.sources]
-    return f"{' + '.join(map(str, lines))} lines; --source prints {'it' if len(lines) == 1 else 'them'}"
+    return f"{' + '.join(map(str, lines))} lines; --source prints {'it' if len(lines) == 1 else 'one'}"
 
 
 def _samples_text(trial: Trial) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from tuner.cli.loader import Once, runs
@@ -12,13 +14,19 @@ from tuner.cli.options import MOST, database_option
 @click.argument("number", type=click.IntRange(min=1, max=MOST), metavar="N")
 @database_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with sources and samples.")
-@click.option("--source", "only_source", is_flag=True, help="Print only the rendered source of each launch.")
+@click.option("--source", "only_source", is_flag=True, help="Print only the rendered source, to compile.")
 @click.option(
     "--launch",
     "launch",
     type=click.IntRange(min=1, max=MOST),
     metavar="I",
-    help="With --source: only that of launch I, exactly.",
+    help="With --source: that of launch I, of several.",
+)
+@click.option(
+    "--source-dir",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the rendered source of each launch to a file in DIR, a new folder.",
 )
 @click.option("--log", "only_log", is_flag=True, help="Print only the compiler's log.")
 @click.option("--again", is_flag=True, help="Run it alone on the GPU, and compare.")
@@ -33,5 +41,6 @@ def trial() -> None:
     Examples:
       tune trial 12
       tune trial 12 --source --launch 1 > kernel.cu
+      tune trial 12 --source-dir sources
       tune trial 12 --again
     """
