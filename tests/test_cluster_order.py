@@ -6,21 +6,18 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from tuner.compile.nvrtc import compile_source
 from tuner.errors import DatabaseError
-from tuner.export.header import _needs_lines
-from tuner.export.needs import KernelFiles
+from tuner.export.needs import needs_lines
 from tuner.formats.t1 import t1_of
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.model import Configuration, Run
+from tuner.model import Configuration
 from tuner.runtime.cluster_order import ClusterOrders, Observed, cluster_order, gpcs_of_sms
 from tuner.runtime.driver import DriverFailure
 from tuner.runtime.kernel import in_order
@@ -117,22 +114,18 @@ def test_t1_has_no_word_for_a_table() -> None:
 @pytest.mark.parametrize("gpc_locality", [False, True])
 def test_the_export_tells_of_the_table(gpc_locality: bool) -> None:
     problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
-    run = cast(Run, SimpleNamespace(problem=problem, gpu=HOPPER, kernel_file=""))
     values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "gpc_locality": gpc_locality}
-    needs = KernelFiles(lambda run: GEMM).needs(run, Configuration.of("wgmma_split_k", values))
-    assert needs.exact and needs.ordered_clusters == (64 if gpc_locality else 0)
-    assert any("numbers 64 clusters" in line for line in _needs_lines(needs)) == gpc_locality
-    assert any("clusters of 2 blocks" in line for line in _needs_lines(needs))
+    lines = needs_lines(make_plan(GEMM, problem, HOPPER, Configuration.of("wgmma_split_k", values)))
+    assert any("numbers 64 clusters" in line for line in lines) == gpc_locality
+    assert any("clusters of 2 x 1 x 1 blocks" in line for line in lines)
 
 
 @pytest.mark.parametrize("split_k", [1, 8])
 def test_and_of_blocks_that_wait_for_each_other(split_k: int) -> None:
     problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
-    run = cast(Run, SimpleNamespace(problem=problem, gpu=HOPPER, kernel_file=""))
     values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "split_k": split_k}
-    needs = KernelFiles(lambda run: GEMM).needs(run, Configuration.of("wgmma_split_k", values))
-    assert needs.resident == (128 if split_k > 1 else 0)
-    assert any("its 128 blocks wait for each other" in line for line in _needs_lines(needs)) == (split_k > 1)
+    lines = needs_lines(make_plan(GEMM, problem, HOPPER, Configuration.of("wgmma_split_k", values)))
+    assert any("its 128 blocks wait for each other" in line for line in lines) == (split_k > 1)
 
 
 class FakeSms:

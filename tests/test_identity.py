@@ -363,7 +363,7 @@ def test_a_kernel_with_the_name_of_a_built_in_one_falls_back_on_its_own_default(
         row = database.record(run.id, trial)
         database.record_winner(run.id, Winner(row, configuration, 9.0, row, 9.0, exportable=True))
     assert said_by(capsys, "export", "--db", str(db), "-o", str(header)).code == 0
-    assert "fallback{Variant::vectorized, 64," in header.read_text()
+    assert "default_configurations[] = {\n    {Variant::vectorized, 64," in header.read_text()
 
 
 def test_a_kernel_that_was_moved_is_known_by_its_new_file(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +11,11 @@ import click
 from tuner.cli.filters import kernel_filters, named_kernel
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredWinner
-from tuner.errors import DatabaseError, TunerError, UsageError
+from tuner.errors import DatabaseError, UsageError
 from tuner.export.cpp import identifier
 from tuner.export.header import render_header
 from tuner.export.needs import KernelFiles
 from tuner.formats.files import new_file
-from tuner.kernel.load import builtin_kernels
-from tuner.kernel.variant_spec import VariantSpec
-from tuner.model import Configuration, Run
 from tuner.report.terminal import printable
 from tuner.winners.chosen import Chosen, choose_winners
 from tuner.winners.current import Kernels
@@ -59,22 +56,20 @@ def export(
         tuned = Kernels(named_kernel(kernel))
         choice = choose_winners(database, filters, tuned)
         chosen = choice.winners
-        first = {stored.run.problem.kernel: stored for stored in reversed(chosen)}
-        fallbacks = {name: default_of(database, stored, tuned) for name, stored in first.items()}
-        defaults = {stored.id: default for stored in chosen if (default := _tuned_against(database, stored))}
         otherwise = [] if chosen else database.winners(replace(filters, mode="", regime="")).rows
     say_left_out(choice)
     if not chosen:
         raise DatabaseError(f"no confirmed winner in {db} fits", find_one(kernel, replayed, otherwise))
     say_several(choice)
-    text = render_header(chosen, fallbacks, namespace, KernelFiles(tuned.kernel), defaults)
+    text = render_header(chosen, namespace, KernelFiles(tuned.kernel))
     if str(output) == "-":
         click.echo(text, nl=False)
         return
     with new_file(output, force=force) as partial:
         partial.write_text(text, encoding="ascii")
     many = f"{len(chosen)} configuration{'s' * (len(chosen) > 1)}"
-    kernels = f"{len(fallbacks)} kernel{'s' * (len(fallbacks) > 1)}"
+    names = {stored.run.problem.kernel for stored in chosen}
+    kernels = f"{len(names)} kernel{'s' * (len(names) > 1)}"
     click.echo(f"wrote {many} of {kernels} to {output}")
 
 
@@ -103,40 +98,3 @@ def find_one(kernel: str, replayed: bool, otherwise: Sequence[StoredWinner]) -> 
         timed = otherwise[0].run.conditions
         more = f", or take what there is with --mode {timed.mode} --regime {timed.regime}"
     return f"find one with: tune --kernel {kernel or 'gemm'}{more}"
-
-
-def _tuned_against(database: Database, stored: StoredWinner) -> Configuration | None:
-    """Return the default configuration of a winner's problem, which its run has tried."""
-    trial_id = stored.winner.default_trial_id
-    return None if trial_id is None else database.trial(trial_id).trial.configuration
-
-
-def default_of(database: Database, stored: StoredWinner, kernels: Kernels) -> Configuration:
-    """Return the configuration for what nothing fits: a built-in kernel's, or the run's own.
-
-    Raises:
-        DatabaseError: the kernel is not built in, and the run had no default.
-    """
-    kernel = stored.run.problem.kernel
-    if kernel in builtin_kernels():
-        variants = _variants(kernels, stored.run)
-        ours = variants.get(stored.winner.configuration.variant)
-        if ours is not None and set(ours.parameters) == set(stored.winner.configuration.values):
-            variant = next(
-                (v for v in variants.values() if v.requires is None), next(iter(variants.values()))
-            )
-            return Configuration.of(variant.name, variant.defaults)
-    if stored.winner.default_trial_id is not None:
-        return database.trial(stored.winner.default_trial_id).trial.configuration
-    raise DatabaseError(
-        f"run {stored.run.id} of {kernel} has no default configuration to fall back on",
-        "tune it again, without --fix",
-    )
-
-
-def _variants(kernels: Kernels, run: Run) -> Mapping[str, VariantSpec]:
-    """Return the variants of a run's own kernel, which may have the name of a built-in one."""
-    try:
-        return kernels.kernel(run).variants
-    except TunerError:
-        return {}

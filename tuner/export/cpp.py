@@ -40,8 +40,10 @@ def identifier(name: object, what: str) -> str:
 
 
 def enumerator(value: object, what: str) -> str:
-    """Return a text value's name in an enumeration: itself, or with a ``v`` before a digit."""
-    if isinstance(value, str) and re.fullmatch(r"[0-9][A-Za-z0-9_]{0,62}", value, re.ASCII):
+    """Return a value's name in an enumeration: a text itself, or with a ``v`` before a digit; ``v`` and a number."""
+    if not isinstance(value, str):
+        value = f"v{value}".replace("-", "minus").replace(".", "_")
+    elif re.fullmatch(r"[0-9][A-Za-z0-9_]{0,62}", value, re.ASCII):
         value = f"v{value}"
     return identifier(value, what)
 

@@ -1,44 +1,18 @@
-"""What a winner's launches need of their caller beyond parameters: aligned tensors, memory that starts as zeros,
-clusters, a table of cluster numbers; and for which sizes it is valid."""
+"""What a launch of a configuration needs of its caller, as far as the kernel's file is there to be asked."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
+from tuner.database.records import StoredWinner
 from tuner.errors import TunerError
-from tuner.export.conditions import conditions_of
+from tuner.export.conditions import Launchable, launchable
 from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Run
+from tuner.model import Configuration, Problem, Run
 from tuner.runtime.launch_limits import ALIGNMENT
-
-
-@dataclass(frozen=True)
-class Needs:
-    """The needs of one configuration for one problem.
-
-    Attributes:
-        alignment: bytes of which every tensor's address must be a multiple.
-        zeroed_once: name and bytes of scratch memory that is zero before its first use, and left zero by every run.
-        exact: whether the kernel's file says so; without it, tensors start at multiples of 256 as when it was timed.
-        clusters: blocks of a cluster, of each launch that has them.
-        ordered_clusters: clusters of the launch that takes a table of their numbers; 0 if there is none.
-        resident: blocks of the launch in which they wait for each other; 0 if there is none.
-    """
-
-    alignment: int = ALIGNMENT
-    zeroed_once: tuple[tuple[str, int], ...] = ()
-    exact: bool = False
-    clusters: tuple[int, ...] = ()
-    ordered_clusters: int = 0
-    resident: int = 0
-
-    @property
-    def zeroed_bytes(self) -> int:
-        """The bytes of all scratch that starts as zeros."""
-        return sum(size for _, size in self.zeroed_once)
+from tuner.runtime.launches import Launch, Plan
 
 
 class KernelFiles:
@@ -52,45 +26,8 @@ class KernelFiles:
         self._load = load
         self._kernels: dict[tuple[str, str], KernelSpec | None] = {}
 
-    def needs(self, run: Run, configuration: Configuration) -> Needs:
-        """Return what the kernel's file says; if it no longer has the configuration, the most careful needs."""
-        if (kernel := self._kernel_with(run, configuration)) is None:
-            return Needs()
-        try:
-            plan = make_plan(kernel, run.problem, run.gpu, configuration)
-        except TunerError:
-            return Needs()
-        zeroed = tuple((item.name, item.size_bytes) for item in plan.scratch if item.zeroed_once)
-        alignment = max(launch.alignment for launch in plan.launches)
-        ordered = max(launch.clusters if launch.needs_cluster_order else 0 for launch in plan.launches)
-        clusters = tuple(math.prod(launch.cluster) for launch in plan.launches if launch.cluster)
-        resident = max(math.prod(launch.grid) if launch.resident else 0 for launch in plan.launches)
-        return Needs(
-            alignment, zeroed, exact=True, clusters=clusters, ordered_clusters=ordered, resident=resident
-        )
-
-    def conditions(self, run: Run, configuration: Configuration) -> list[str] | None:
-        """Return when a configuration is valid for another size, as C++; None where that is not known."""
-        if (kernel := self._kernel_with(run, configuration)) is None:
-            return None
-        return conditions_of(kernel, run.problem, run.gpu, configuration)
-
-    def elements(self, run: Run) -> frozenset[str]:
-        """Return the options that are element expressions."""
-        kernel = self._kernel(run)
-        return frozenset(kernel.elements) if kernel is not None else frozenset()
-
-    def _kernel_with(self, run: Run, configuration: Configuration) -> KernelSpec | None:
-        """Return a run's kernel if it has the configuration."""
-        kernel = self._kernel(run)
-        variant = kernel.variants.get(configuration.variant) if kernel is not None else None
-        return (
-            kernel
-            if variant is not None and variant.parameters.keys() == configuration.values.keys()
-            else None
-        )
-
-    def _kernel(self, run: Run) -> KernelSpec | None:
+    def kernel(self, run: Run) -> KernelSpec | None:
+        """Return a run's kernel; None if its file is gone, or cannot be read."""
         key = (run.problem.kernel, run.kernel_file)
         if key not in self._kernels:
             try:
@@ -99,7 +36,94 @@ class KernelFiles:
                 self._kernels[key] = None
         return self._kernels[key]
 
+    def kernel_of_all(self, runs: Sequence[Run]) -> KernelSpec | None:
+        """Return a kernel that has the problems of all runs; None if none of theirs does."""
+        kernels = (kernel for run in runs if (kernel := self.kernel(run)) is not None)
+        return next((kernel for kernel in kernels if all(_has(kernel, run.problem) for run in runs)), None)
+
+    def plan(self, run: Run, configuration: Configuration) -> Plan | None:
+        """Return a configuration's launches at the size that was tuned; None if its kernel no longer has it."""
+        if (kernel := self._kernel_with(run, configuration)) is None:
+            return None
+        try:
+            return make_plan(kernel, run.problem, run.gpu, configuration)
+        except TunerError:
+            return None
+
+    def launchable(self, stored: StoredWinner) -> Launchable | None:
+        """Return when a winner is valid for another size; None where that is not known."""
+        run, configuration = stored.run, stored.winner.configuration
+        if (kernel := self._kernel_with(run, configuration)) is None:
+            return None
+        return launchable(kernel, run.problem, run.gpu, configuration, stored.trial.resources)
+
+    def _kernel_with(self, run: Run, configuration: Configuration) -> KernelSpec | None:
+        """Return a run's kernel if it has the configuration."""
+        kernel = self.kernel(run)
+        variant = kernel.variants.get(configuration.variant) if kernel is not None else None
+        if kernel is None or variant is None or not _has(kernel, run.problem):
+            return None
+        return kernel if variant.parameters.keys() == configuration.values.keys() else None
+
+
+def _has(kernel: KernelSpec, problem: Problem) -> bool:
+    """Return whether a problem has the kernel's sizes, dtypes and options."""
+    pairs = (
+        (kernel.sizes, problem.sizes),
+        (kernel.dtypes, problem.dtypes),
+        (kernel.options, problem.options),
+    )
+    return all(own.keys() == given.keys() for own, given in pairs)
+
 
 def no_files(run: Run) -> KernelSpec:
     """Load no kernel: raises the error for a missing file."""
     raise TunerError(f"no file of {run.problem.kernel}")
+
+
+def measured_needs(plan: Plan | None) -> Launchable:
+    """Return what a configuration needs at the size that was tuned; the most careful answer without a plan."""
+    if plan is None:
+        return Launchable((), str(ALIGNMENT), "0LL")
+    zeroed = sum(item.size_bytes for item in plan.scratch if item.zeroed_once)
+    return Launchable((), str(max(launch.alignment for launch in plan.launches)), f"{zeroed}LL")
+
+
+def needs_lines(plan: Plan | None) -> list[str]:
+    """Return comments on what a caller must take care of, at the size that was tuned."""
+    if plan is None:
+        return [
+            f"its kernel's file is gone: as when it was tuned, tensors start at multiples of {ALIGNMENT};"
+            " for this size only"
+        ]
+    lines = []
+    if (alignment := max(launch.alignment for launch in plan.launches)) > 1:
+        lines.append(f"tensors start at multiples of {alignment} bytes")
+    if zeroed := [f"{item.name} ({item.size_bytes} bytes)" for item in plan.scratch if item.zeroed_once]:
+        lines.append(f"zero {', '.join(zeroed)} once, before the first launch; every launch leaves it zero")
+    for number, launch in enumerate(plan.launches, 1):
+        of = f"launch {number}: " if len(plan.launches) > 1 else ""
+        lines += [f"{of}{line}" for line in _launch_lines(launch)]
+    return lines
+
+
+def _launch_lines(launch: Launch) -> list[str]:
+    lines = []
+    blocks = math.prod(launch.grid)
+    if launch.cluster:
+        sides = " x ".join(map(str, launch.cluster))
+        lines.append(f"in clusters of {sides} blocks (CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)")
+    if launch.needs_cluster_order:
+        lines.append(
+            f"its order of clusters numbers {launch.clusters} clusters, each once: 0, 1, 2, ... are right"
+        )
+    if launch.cooperative or launch.resident:
+        lines.append(
+            f"its {blocks} blocks wait for each other: launch it cooperatively (CU_LAUNCH_ATTRIBUTE_COOPERATIVE)"
+        )
+    if launch.programmatic:
+        lines.append(
+            "may begin before the kernel before it has ended, for which it waits itself"
+            " (CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)"
+        )
+    return lines

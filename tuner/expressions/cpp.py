@@ -56,6 +56,24 @@ def integer(expression: Expression, constants: Mapping[str, Any], variable: Call
     return _Writer(constants, variable).number(expression.tree)
 
 
+def outcomes(expression: Expression, constants: Mapping[str, Any]) -> list[int]:
+    """Return the integers of which an expression is one, whatever the unknown names are.
+
+    Raises:
+        Untranslatable: it is more than a choice among known integers.
+    """
+    return _Writer(constants, _unknown).outcomes(expression.tree)
+
+
+def positive(expression: Expression, constants: Mapping[str, Any]) -> bool:
+    """Return whether an expression is seen to be at least 1 where every unknown name is."""
+    return _Writer(constants, _unknown).positive(expression.tree)
+
+
+def _unknown(name: str) -> str:
+    raise Untranslatable(name)
+
+
 class _Writer:
     def __init__(self, constants: Mapping[str, Any], variable: Callable[[str], str]) -> None:
         self._constants = constants
@@ -66,11 +84,11 @@ class _Writer:
             return "true" if value else "false"
         match node:
             case ast.BoolOp(op=op, values=values):
-                return _joined(map(self.truth, values), isinstance(op, ast.And))
+                return joined(map(self.truth, values), every=isinstance(op, ast.And))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return f"!{self.truth(operand)}"
+                return negated(self.truth(operand))
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                return f"({self.truth(test)} ? {self.truth(body)} : {self.truth(orelse)})"
+                return chosen(self.truth(test), lambda: self.truth(body), lambda: self.truth(orelse))
             case ast.Compare(left=left, ops=ops, comparators=comparators):
                 sides = [left, *comparators]
                 pairs = zip(sides, ops, comparators, strict=False)
@@ -90,7 +108,7 @@ class _Writer:
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return f"sub(0, {self.number(operand)}, fine)"
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                return f"({self.truth(test)} ? {self.number(body)} : {self.number(orelse)})"
+                return chosen(self.truth(test), lambda: self.number(body), lambda: self.number(orelse))
             case ast.Call(func=ast.Name(id="min" | "max" as name), args=[first, *others]):
                 text = self.number(first)
                 for other in others:
@@ -101,6 +119,30 @@ class _Writer:
             case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
                 return f"({self.truth(node)} ? 1LL : 0LL)"
         raise Untranslatable(ast.unparse(node))
+
+    def outcomes(self, node: ast.AST) -> list[int]:
+        value = self._value(node)
+        if value is None and isinstance(node, ast.IfExp):
+            return [*self.outcomes(node.body), *self.outcomes(node.orelse)]
+        if not isinstance(value, int):
+            raise Untranslatable(ast.unparse(node))
+        return [int(value)]
+
+    def positive(self, node: ast.AST) -> bool:
+        if (value := self._value(node)) is not None:
+            return isinstance(value, int) and value >= 1
+        match node:
+            case ast.Name():
+                return True
+            case ast.BinOp(left=left, op=ast.Add() | ast.Mult(), right=right):
+                return self.positive(left) and self.positive(right)
+            case ast.IfExp(body=body, orelse=orelse):
+                return self.positive(body) and self.positive(orelse)
+            case ast.Call(func=ast.Name(id="max"), args=args):
+                return any(map(self.positive, args))
+            case ast.Call(func=ast.Name(id="min" | "ceil_div" | "round_up"), args=args):
+                return all(map(self.positive, args))
+        return False
 
     def _compared(self, left: ast.AST, op: ast.cmpop, right: ast.AST) -> str:
         if isinstance(right, (ast.List, ast.Tuple)):
@@ -119,7 +161,19 @@ class _Writer:
             raise Untranslatable(f"{ast.unparse(node)}: {error}") from None
 
 
-def _joined(texts: Iterable[str], every: bool) -> str:
+def negated(text: str) -> str:
+    """Return the opposite of a condition."""
+    return {"true": "false", "false": "true"}.get(text, f"!{text}")
+
+
+def chosen(test: str, body: Callable[[], str], orelse: Callable[[], str]) -> str:
+    """Return one of two expressions; where the condition is decided, the other is not looked at."""
+    if test in ("true", "false"):
+        return body() if test == "true" else orelse()
+    return f"({test} ? {body()} : {orelse()})"
+
+
+def joined(texts: Iterable[str], *, every: bool) -> str:
     """Return the conjunction or disjunction of conditions, without those that decide nothing."""
     neutral, deciding = ("true", "false") if every else ("false", "true")
     left: list[str] = []

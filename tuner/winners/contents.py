@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.database.records import StoredWinner
-from tuner.errors import SpaceError
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, canonical_json
-from tuner.space.space import SearchSpace
+from tuner.space.default import default_configuration
 from tuner.winners.baked_sizes import baked_sizes
 from tuner.winners.current import Kernels
 from tuner.winners.records import BundledConfiguration
@@ -120,22 +119,9 @@ def default_configurations(
     smallest = dict.fromkeys(problem.sizes, 1)
     for sizes in (problem.sizes, odd, smallest):
         other = replace(problem, sizes=sizes)
-        if (configuration := _tools_own(kernel, other, gpu)) is not None:
+        if (configuration := default_configuration(kernel, other, gpu)) is not None:
             yield other, configuration
     for variant in kernel.variants.values():
         if variant.requires is None:
             yield problem, Configuration.of(variant.name, variant.defaults)
             break
-
-
-def _tools_own(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Configuration | None:
-    """Return the configuration that the tool takes without a search; None where none is valid.
-
-    It is the default of :class:`SearchSpace`; variant by variant, so that large spaces are seldom enumerated.
-    """
-    for name in kernel.variants:
-        try:
-            return SearchSpace.from_kernel(kernel, problem, gpu, [name]).default
-        except SpaceError:
-            continue
-    return None

@@ -44,7 +44,7 @@ def _body(arguments: dict[str, Any]) -> str:
     default="kernel_tune",
     show_default=True,
     metavar="NAME",
-    help="C++ namespace; give headers that are included together their own.",
+    help="C++ namespace; two headers of one kernel in one file need their own.",
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 @click.option("--replayed", is_flag=True, help="Also winners that come from a recording; they are marked.")

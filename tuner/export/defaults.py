@@ -1,0 +1,133 @@
+"""Which configuration the tuner takes by default, for every compute capability and size, as a list to try in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from tuner.errors import TunerError
+from tuner.export.conditions import Launchable, launchable
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Gpu, Problem
+from tuner.space.default import default_configuration
+
+LAST = 999
+"""Beyond every compute capability."""
+
+
+@dataclass(frozen=True)
+class Default:
+    """A configuration to take by default where it is valid, and no default before it is.
+
+    Attributes:
+        first: compute capability from which on it may be taken.
+        last: the last for which it may.
+        problem: whose dtypes and options it is for, whatever the sizes and element expressions.
+        configuration: of the kernel.
+        launchable: when it is valid.
+    """
+
+    first: int
+    last: int
+    problem: Problem
+    configuration: Configuration
+    launchable: Launchable
+
+
+def defaults_of(kernel: KernelSpec, gpus: Iterable[Gpu]) -> list[Default]:
+    """Return the defaults for all dtypes and options of a kernel, the first that is valid being the tuner's own.
+
+    A search takes the first variant with a valid configuration, and of it the one nearest to the variant's defaults.
+    Near to a variant's defaults is the same for all problems, so that the configurations which are a default of any
+    problem have one order. They are gathered from problems that differ in what vectors divide, and in magnitude. With
+    element expressions, those count whose conditions are the same for all of several expressions.
+
+    Args:
+        kernel: has the variants.
+        gpus: whose limits hold for their compute capability; a typical card's for others. A compute capability that
+            is not known is taken for the next lower one.
+    """
+    of_cc = {**ARCHITECTURES, **{gpu.cc: gpu for gpu in gpus}}
+    rows: list[Default] = []
+    for kind in kinds_of(kernel):
+        changes: list[tuple[int, list[tuple[Configuration, Launchable]]]] = []
+        for cc, gpu in sorted(of_cc.items()):
+            now = list(_in_order(kernel, kind, gpu))
+            if not changes or changes[-1][1] != now:
+                changes.append((cc, now))
+        ends = [cc - 1 for cc, _ in changes[1:]] + [LAST]
+        rows += [
+            Default(cc, end, _open(kernel, kind), configuration, when)
+            for (cc, several), end in zip(changes, ends, strict=True)
+            for configuration, when in several
+        ]
+    return rows
+
+
+def _open(kernel: KernelSpec, kind: Problem) -> Problem:
+    """Return a problem without its element expressions."""
+    options = {name: value for name, value in kind.options.items() if name not in kernel.elements}
+    return replace(kind, options=options)
+
+
+def kinds_of(kernel: KernelSpec) -> list[Problem]:
+    """Return a problem for each combination of dtypes and options; element expressions keep their default."""
+    roles = {role: choices for role, choices in kernel.dtypes.items() if not isinstance(choices, str)}
+    options = {name: values for name, values in kernel.options.items() if name not in kernel.elements}
+    return [
+        kernel.problem(
+            dtypes=dict(zip(roles, dtypes, strict=True)), options=dict(zip(options, values, strict=True))
+        )
+        for dtypes in product(*roles.values())
+        for values in product(*options.values())
+    ]
+
+
+def _in_order(kernel: KernelSpec, kind: Problem, gpu: Gpu) -> Iterator[tuple[Configuration, Launchable]]:
+    """Yield the default configurations of problems of one kind, the preferred first, each with its conditions."""
+    defaults: dict[str, Configuration] = {}
+    for sizes in _sizes_of(kind.sizes):
+        try:
+            default = default_configuration(kernel, replace(kind, sizes=sizes), gpu)
+        except TunerError:  # an expression without a value
+            continue
+        if default is not None:
+            defaults[default.key] = default
+    for default in sorted(defaults.values(), key=lambda one: _rank(kernel, one)):
+        cases = {launchable(kernel, each, gpu, default, searched=True) for each in _expressions(kernel, kind)}
+        when = cases.pop()
+        if when is not None and not cases:
+            yield default, when
+
+
+def _expressions(kernel: KernelSpec, kind: Problem) -> Iterator[Problem]:
+    """Yield the problem with each name alone in its element expressions, and with all in short and in long ones."""
+    yield kind
+    for option, names in kernel.elements.items():
+        every = " + ".join(names)
+        for text in (*names, every, " + ".join([every] * 20)):
+            yield replace(kind, options={**kind.options, option: kernel.element(option, text)})
+
+
+def _sizes_of(own: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Yield sizes that vectors divide or do not, in all dimensions and in one at a time, and small and large ones."""
+    yield dict(own)
+    for off in (1, 2, 4):
+        yield {name: size + off for name, size in own.items()}
+    for other in (1, 16, 4097, 1 << 20):
+        yield dict.fromkeys(own, other)
+        if len(own) > 1:
+            yield from ({**own, name: other} for name in own)
+
+
+def _rank(kernel: KernelSpec, configuration: Configuration) -> tuple[int, int, int, tuple[int, ...]]:
+    """Return the order in which a search prefers defaults, as ``VariantSpace.nearest`` has it."""
+    variant = kernel.variants[configuration.variant]
+    values = configuration.values
+    row = tuple(p.values.index(values[p.name]) for p in variant.parameters.values())
+    default = (p.values.index(p.default) for p in variant.parameters.values())
+    apart = [abs(a - b) for a, b in zip(row, default, strict=True)]
+    number = list(kernel.variants).index(configuration.variant)
+    return number, sum(map(bool, apart)), sum(apart), row
