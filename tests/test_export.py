@@ -153,7 +153,7 @@ def test_without_its_file_a_configuration_is_for_the_size_and_device_it_was_tune
 
 
 @needs_gpp
-@pytest.mark.parametrize("name", ["gemm", "reduce"])
+@pytest.mark.parametrize("name", ["gemm", "reduce", "mean_matvec", "transform", "saxpy", "vector_add"])
 def test_the_header_knows_for_which_sizes_a_configuration_is_valid(name: str, tmp_path: Path) -> None:
     kernel, chance = load_kernel(name), random.Random(name)
     small = kernel.problem(sizes=dict.fromkeys(kernel.sizes, 1024))
@@ -217,7 +217,7 @@ int main() {{
         for configuration in configurations
     )
     assert said == expected
-    assert 0.05 < said.count("1") / len(said) < 0.95
+    assert 0.03 < said.count("1") / len(said) < 0.97
 
 
 @needs_gpp
