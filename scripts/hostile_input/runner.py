@@ -63,7 +63,7 @@ class Ended:
     status: int
     wall_s: float
     cpu_s: float
-    rss_bytes: int
+    rss_bytes: int  # beyond what the forked process had
     child_rss_bytes: int
     out: bytes
     err: bytes
@@ -107,6 +107,7 @@ def _waited(pid: int, deadline: float) -> tuple[int, resource.struct_rusage]:
 def _child(work: Callable[[], int], streams: Path, note: Path) -> None:
     status = 70
     noted = os.open(note, os.O_WRONLY | os.O_CREAT)
+    inherited = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10  # of the process that was forked
     try:
         os.setsid()
         for number, name in ((1, "out"), (2, "err")):
@@ -131,7 +132,7 @@ def _child(work: Callable[[], int], streams: Path, note: Path) -> None:
         except (OSError, ValueError):
             status = status or 71
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-        os.write(noted, str(peak).encode())
+        os.write(noted, str(peak - inherited).encode())
         os._exit(status)
 
 
