@@ -13,7 +13,7 @@ from typing import Any
 
 from tuner.errors import ExpressionError
 from tuner.expressions.arithmetic import Expression
-from tuner.expressions.evaluation import FUNCTION_NAMES, evaluate
+from tuner.expressions.evaluation import COMPARE_SIGNS, FUNCTION_NAMES, evaluate
 
 _CALLS: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -21,14 +21,6 @@ _CALLS: dict[type[ast.operator], str] = {
     ast.Mult: "mul",
     ast.FloorDiv: "floor_div",
     ast.Mod: "mod",
-}
-_COMPARED: dict[type[ast.cmpop], str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
 }
 MAX_INTEGER = (1 << 63) - 1
 
@@ -148,7 +140,7 @@ class _Writer:
         if isinstance(right, (ast.List, ast.Tuple)):
             any_of = [f"{self.number(left)} == {self.number(item)}" for item in right.elts] or ["false"]
             return f"{'!' * isinstance(op, ast.NotIn)}({' || '.join(any_of)})"
-        return f"{self.number(left)} {_COMPARED[type(op)]} {self.number(right)}"
+        return f"{self.number(left)} {COMPARE_SIGNS[type(op)]} {self.number(right)}"
 
     def _value(self, node: ast.AST) -> Any:
         """Return the value of what needs nothing that has no value; None for anything else."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.errors import ExpressionError, KernelError
 from tuner.expressions.arithmetic import Expression
-from tuner.expressions.evaluation import COMPARE, FUNCTION_NAMES, evaluate
+from tuner.expressions.evaluation import COMPARE, COMPARE_SIGNS, FUNCTION_NAMES, evaluate
 
 Folded = int | float | bool | str | list[Any]
 """JSON: a number, a truth value, a name, or ``[operator, operand, ...]``."""
@@ -32,15 +32,7 @@ _BINARY: dict[type[ast.operator], str] = {
     ast.BitOr: "|",
     ast.BitXor: "^",
 }
-_COMPARED: dict[type[ast.cmpop], str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-}
-_TRUTHS = (*_COMPARED.values(), "and", "or", "not", "is_pow2")
+_TRUTHS = (*COMPARE_SIGNS.values(), "and", "or", "not", "is_pow2")
 """Operators that give a truth value."""
 _INTEGERS = range(-(2**63), 2**63)
 
@@ -145,7 +137,7 @@ def _compared(left: _Part, op: ast.cmpop, right: _Part) -> _Part:
     texts = [part for part in (left, right) if isinstance(part, _Constant) and isinstance(part.value, str)]
     if texts and isinstance(op, ast.Eq | ast.NotEq):  # what is not known is a number
         return _Constant(isinstance(op, ast.NotEq))
-    return _operation(_COMPARED[type(op)], left, right)
+    return _operation(COMPARE_SIGNS[type(op)], left, right)
 
 
 def _joined(parts: Iterable[_Part], *, every: bool) -> _Part:
