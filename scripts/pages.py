@@ -1,4 +1,4 @@
-"""Write the measured figures of the README and of docs/ from results/evidence:
+"""Write the measured figures of the README and of docs/ from results/evidence, and the options from the commands' help:
 
     scripts/run python scripts/pages.py            # rewrite the pages
     scripts/run python scripts/pages.py --check    # say what differs; exits 1 if anything does
@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from page_figures import faults, gemm, ladders, measuring, printed, races, search
+from page_figures import commands, faults, gemm, ladders, measuring, printed, races, search
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(r"(<!-- figures: ([^>]+?) -->)(.*?)(<!-- end -->)", re.DOTALL)
@@ -71,6 +71,8 @@ FIGURES: dict[str, Callable[..., str]] = {
     "search-stop": search.stopping,
     "search-stopped": search.stopped,
     "command": printed.command,
+    "commands": commands.overview,
+    "reference": commands.reference,
     "excerpt": printed.excerpt,
     "explained-steps": printed.explained_steps,
     "main-job": printed.main_job,
