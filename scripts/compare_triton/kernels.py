@@ -1,0 +1,78 @@
+"""A matrix product and a softmax in Triton, tuned by Triton's own autotuner: what its users would write.
+
+`tune bench` calls them with the problem's tensors; the first call tunes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+TILES = ((64, 64, 4), (64, 128, 4), (128, 64, 4), (128, 128, 4), (128, 128, 8), (128, 256, 8), (256, 128, 8))
+PRODUCT_CONFIGURATIONS = [
+    triton.Config({"block_m": m, "block_n": n, "block_k": k, "group_m": 8}, num_warps=warps, num_stages=stages)
+    for m, n, warps in TILES
+    for k in (32, 64, 128)
+    for stages in (3, 4)
+]  # fmt: skip
+SOFTMAX_CONFIGURATIONS = [triton.Config({}, num_warps=warps) for warps in (1, 2, 4, 8, 16, 32)]
+
+
+@triton.autotune(configs=PRODUCT_CONFIGURATIONS, key=["m", "n", "k"])
+@triton.jit
+def _product(
+    a, b, c, m, n, k, a_row, a_column, b_row, b_column, c_row,
+    block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, group_m: tl.constexpr,
+):  # fmt: skip
+    """A tile of C a program; group_m rows of tiles run together, so that L2 has what they share."""
+    index = tl.program_id(0)
+    tiles_m, tiles_n = tl.cdiv(m, block_m), tl.cdiv(n, block_n)
+    group = index // (group_m * tiles_n)
+    first = group * group_m
+    rows_of_group = tl.minimum(tiles_m - first, group_m)
+    tile_m = first + (index % (group_m * tiles_n)) % rows_of_group
+    tile_n = (index % (group_m * tiles_n)) // rows_of_group
+    rows = tile_m * block_m + tl.arange(0, block_m)
+    columns = tile_n * block_n + tl.arange(0, block_n)
+    inner = tl.arange(0, block_k)
+    a_at = a + (rows % m)[:, None] * a_row + inner[None, :] * a_column
+    b_at = b + inner[:, None] * b_row + (columns % n)[None, :] * b_column
+    accumulators = tl.zeros((block_m, block_n), dtype=tl.float32)
+    for step in range(tl.cdiv(k, block_k)):
+        left = k - step * block_k
+        a_tile = tl.load(a_at, mask=inner[None, :] < left, other=0.0)
+        b_tile = tl.load(b_at, mask=inner[:, None] < left, other=0.0)
+        accumulators = tl.dot(a_tile, b_tile, accumulators)
+        a_at += block_k * a_column
+        b_at += block_k * b_row
+    inside = (rows[:, None] < m) & (columns[None, :] < n)
+    tl.store(c + rows[:, None] * c_row + columns[None, :], accumulators.to(c.dtype.element_ty), mask=inside)
+
+
+def product(a: Any, b: Any, c: Any) -> None:
+    """Write the product of a and b into c."""
+    (m, k), n = a.shape, b.shape[1]
+
+    def grid(chosen: dict[str, int]) -> tuple[int]:
+        return (triton.cdiv(m, chosen["block_m"]) * triton.cdiv(n, chosen["block_n"]),)
+
+    _product[grid](a, b, c, m, n, k, *a.stride(), *b.stride(), c.stride(0))
+
+
+@triton.autotune(configs=SOFTMAX_CONFIGURATIONS, key=["columns"])
+@triton.jit
+def _softmax(x, y, columns, block: tl.constexpr):
+    """A row a program, which keeps it in registers."""
+    at = tl.program_id(0).to(tl.int64) * columns + tl.arange(0, block)
+    inside = tl.arange(0, block) < columns
+    row = tl.load(x + at, mask=inside, other=-float("inf")).to(tl.float32)
+    powers = tl.exp(row - tl.max(row, axis=0))
+    tl.store(y + at, (powers / tl.sum(powers, axis=0)).to(y.dtype.element_ty), mask=inside)
+
+
+def softmax(x: Any, y: Any) -> None:
+    """Write the softmax of each row of x into y."""
+    rows, columns = x.shape
+    _softmax[(rows,)](x, y, columns, block=triton.next_power_of_2(columns))
