@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.database.database import Database
 from tuner.database.records import KnownTrial
 from tuner.model import Configuration, Status
 from tuner.search.study import Search
 from tuner.search.task_distance import distance
 from tuner.tuning.state import State
+from tuner.tuning.store import Store
 
 RETRIED = 3
 """Best configurations of earlier runs that are tried again: times of another day cannot be raced against today's."""
@@ -32,21 +32,21 @@ DETERMINISTIC = (
 """Results that would be the same again; a hang or a lack of memory may have been caused by another program."""
 
 
-def teach_earlier_runs(search: Search, database: Database, state: State) -> list[Configuration]:
+def teach_earlier_runs(search: Search, store: Store, state: State) -> list[Configuration]:
     """Teach the results of earlier runs of this very kernel, problem and GPU, so that only new ground is tried.
 
     Failures that may not happen again on another day are left out.
 
     Args:
         search: is taught.
-        database: has the runs.
+        store: has the runs.
         state: of this run; ``known_before`` counts the configurations that are not tried again.
 
     Returns:
         The confirmed best of them and the next few, to be tried again.
     """
     max_error = state.run.options.max_error
-    earlier = [_under_bound(trial, max_error) for trial in database.earlier_trials(state.run, state.mark)]
+    earlier = [_under_bound(trial, max_error) for trial in store.earlier_trials(state.run, state.mark)]
     # A trial without a bound has no error; it may well be accurate enough.
     unknown = Status.INACCURATE, None
     ok = [t.configuration for t in earlier if t.status is Status.OK or (t.status, t.true_error) == unknown]
@@ -57,7 +57,7 @@ def teach_earlier_runs(search: Search, database: Database, state: State) -> list
     settled = [t for t in earlier if t.configuration not in of_this_run and _settled(t)]
     state.known_before = len(settled)
     taught = _best_and_others(settled)
-    intact = database.intact(taught)
+    intact = store.intact(taught)
     damaged = {trial.id for trial in taught} - {trial.id for trial in intact}
     for trial in intact:
         search.add(trial.configuration, _told_time(trial))
@@ -74,10 +74,10 @@ def _best_and_others(trials: Sequence[KnownTrial]) -> Sequence[KnownTrial]:
     return [*trials[:best], *trials[best::step]]
 
 
-def teach_other_tasks(search: Search, database: Database, state: State) -> None:
+def teach_other_tasks(search: Search, store: Store, state: State) -> None:
     """Teach the results of earlier runs of this very kernel at other sizes and on other GPUs."""
-    for other, trials in database.related_trials(state.run, state.mark, MAX_RELATED):
-        results = [(trial.configuration, _told_time(trial)) for trial in database.intact(trials)]
+    for other, trials in store.related_trials(state.run, state.mark, MAX_RELATED):
+        results = [(trial.configuration, _told_time(trial)) for trial in trials]
         search.learn(results, distance(state.run, other))
         state.transferred += len(results)
 

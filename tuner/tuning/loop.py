@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from tuner.database.database import Database
 from tuner.database.records import SUSPECT
 from tuner.devices.base import Device, Outcome
 from tuner.errors import Interrupted, SpaceError
@@ -22,6 +21,7 @@ from tuner.tuning.lookahead import lookahead_of
 from tuner.tuning.request import Request
 from tuner.tuning.shortlist import Shortlist
 from tuner.tuning.state import Observer, State
+from tuner.tuning.store import LeftBehind, Store
 from tuner.tuning.trials import metrics, told_time, trial_of
 from tuner.tuning.unfinished import MAX_ATTEMPTS, UnfinishedRun
 
@@ -44,7 +44,7 @@ class SearchLoop:
         state: of the run; filled in as it goes on.
         search: the run's study.
         device: measures; prepared.
-        database: where every trial goes.
+        store: where every trial goes.
         observer: told of everything.
         stop: called often; once it returns true nothing new is tried.
         request: says after which time nothing new is tried, and which time is expected.
@@ -55,19 +55,19 @@ class SearchLoop:
         state: State,
         search: Search,
         device: Device,
-        database: Database,
+        store: Store,
         observer: Observer,
         stop: Callable[[], bool],
         request: Request,
     ) -> None:
         self.state, self.run, self.study = state, state.run, search
-        self.device, self.database, self.observer, self.stop = device, database, observer, stop
+        self.device, self.store, self.observer, self.stop = device, store, observer, stop
         self.time_s = math.inf if request.time_s is None else request.time_s
         self._expected_ns = request.expected_ns
         selecting = isinstance(search.sampler, Nominating) and device.compilers
         self.shortlist = Shortlist(search, device, self._lookahead) if selecting else None
-        self.ids: dict[int, int] = {}
-        """Rows of the trials in the database, by number."""
+        self._recorded: set[int] = set()
+        """Numbers of the trials that have ended."""
         self._stopped_before: Stopped | None = None
         """Why an interrupted run had stopped searching."""
         self._drift = DriftCheck()
@@ -100,32 +100,32 @@ class SearchLoop:
     def begin(self, *, resumed: bool) -> None:
         """Record the run, or bring the search to where the interrupted run was; teach earlier results."""
         if resumed:
-            stats = self.database.run_state(self.run.id)["stats"]
-            self.database.resume_run(self.run.id)
-            if stopped := stats.get("stopped"):
+            self.store.resume_run(self.run.id)
+            left = self.store.left_behind(self.run.id)
+            if stopped := left.stats.get("stopped"):
                 self._stopped_before = Stopped(**stopped)
         else:
             mark = self.state.mark
-            self.database.start_run(self.run, {"mark": dataclasses.asdict(mark)} if mark else None)
+            self.store.start_run(self.run, {"mark": dataclasses.asdict(mark)} if mark else {})
         again: list[Configuration] = []
         if not self.run.options.from_scratch:
-            again = teach_earlier_runs(self.study, self.database, self.state)
-            teach_other_tasks(self.study, self.database, self.state)
+            again = teach_earlier_runs(self.study, self.store, self.state)
+            teach_other_tasks(self.study, self.store, self.state)
         self.study.sampler.begin_with([*again, *self.state.initial.sources])
         if resumed:
-            self._recall()
+            self._recall(left)
 
-    def _recall(self) -> None:
-        """Read what the interrupted run left."""
-        trials = self.database.trials(self.run.id)
+    def _recall(self, left: LeftBehind) -> None:
+        """Take up what the interrupted run left."""
+        trials = left.trials
         for trial in trials:
             self._count(trial)
-            self.ids[trial.number] = trial.id or 0
+            self._recorded.add(trial.number)
         # What could not be confirmed was told as it had been timed.
         told = [
             dataclasses.replace(t, status=Status.OK) if t.status is Status.UNSTABLE else t for t in trials
         ]
-        self._before = UnfinishedRun(told, self.database.pending_attempts(self.run.id))
+        self._before = UnfinishedRun(told, left.attempts)
         self._drift.recall(trials)
         self.state.resumed_trials = len(trials)
 
@@ -149,6 +149,7 @@ class SearchLoop:
             self._drain()
             raise Interrupted("stopped")
         state.search_ended = time.monotonic()
+        state.number_rows(self.store.rows(self.run.id))
         if self.shortlist:
             self.shortlist.close()
         if len(state.trials) < state.budget and not self._exhausted:
@@ -167,7 +168,7 @@ class SearchLoop:
         """
         replaying = not self._before.over
         outcomes = self.device.collect(POLL_S) if self._pending or self._waiting else []
-        with self.database.transaction():
+        with self.store.transaction():
             ended = [self._record_outcome(outcome) for outcome in outcomes]
             # Told one by one in the order asked, each followed by the trials that it makes room for: proposals do not
             # depend on the order of the answers.
@@ -264,8 +265,8 @@ class SearchLoop:
         if trial is None and self._before.departs(self._begun):
             self._give_up_replaying()
         number = trial.number if trial else self._begun
-        if trial is None and (number in self.ids or number in self._pending):
-            number = max([*self.ids, *self._pending]) + 1
+        if trial is None and (number in self._recorded or number in self._pending):
+            number = max([*self._recorded, *self._pending]) + 1
         if trial is None and (count := self._before.attempts(configuration)) >= MAX_ATTEMPTS:
             error = f"the tuner died {count} times on this configuration"
             trial = self._record(Trial(number, configuration, Status.CRASHED, error=error))
@@ -302,7 +303,7 @@ class SearchLoop:
                 break
             released.append(self._held.popleft())
             under_way.append(configuration)
-            self.database.attempt(self.run.id, released[-1], configuration)
+            self.store.attempt(self.run.id, released[-1], configuration)
         return released
 
     def _record_outcome(self, outcome: Outcome) -> Trial:
@@ -318,9 +319,9 @@ class SearchLoop:
         return trial
 
     def _record(self, trial: Trial) -> Trial:
-        row = self.database.record(self.run.id, trial, metrics=metrics(self.state.roof, trial.time_ns))
-        self.ids[trial.number] = row
-        trial = dataclasses.replace(trial, id=row, sources=())
+        self.store.record(self.run.id, trial, metrics(self.state.roof, trial.time_ns))
+        self._recorded.add(trial.number)
+        trial = dataclasses.replace(trial, sources=())
         self._count(trial)
         return trial
 
@@ -337,7 +338,7 @@ class SearchLoop:
     def _mark_suspect(self, trial: Trial) -> None:
         """Mark a trial as suspect; its configuration waits to be timed again."""
         state, tags = self.state, (*trial.tags, SUSPECT)
-        self.database.retag(self.ids[trial.number], tags)
+        self.store.retag(self.run.id, trial.number, tags)
         state.trials = [
             dataclasses.replace(t, tags=tags) if t.number == trial.number else t for t in state.trials
         ]

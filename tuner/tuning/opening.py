@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.database.database import Database
-from tuner.database.records import Mark
 from tuner.database.schema import is_ours
 from tuner.devices.base import Device
 from tuner.errors import TooInaccurateError, UsageError
 from tuner.hardware.roofline import roof_of
-from tuner.kernel.identity import KernelIdentity
 from tuner.model import Run
 from tuner.search.base import SpaceSampler
 from tuner.search.initial import gather, refuse
@@ -23,11 +20,12 @@ from tuner.search.study import Search
 from tuner.space.space import SearchSpace
 from tuner.tuning.ceiling import ceiling_of
 from tuner.tuning.request import Request
-from tuner.tuning.runs import interrupted_run, new_run
+from tuner.tuning.runs import new_run
 from tuner.tuning.state import State
+from tuner.tuning.store import Store
 
 
-def open_run(request: Request, device: Device, database: Database) -> tuple[State, Search]:
+def open_run(request: Request, device: Device, store: Store) -> tuple[State, Search]:
     """Return the state of a new or an interrupted run, and its study. Nothing has been tried or recorded yet.
 
     Bad requests are refused before anything is measured.
@@ -38,13 +36,13 @@ def open_run(request: Request, device: Device, database: Database) -> tuple[Stat
         TunerError: the problem cannot be tuned.
     """
     kernel, problem = request.kernel, request.problem
-    identity = KernelIdentity(kernel)
-    database.adopt_runs(kernel.name, lambda: identity.legacy, identity.computation, identity.text)
+    store.adopt(kernel)
     if request.resume:
         # A resumed run goes on as it began, whatever the command line says now.
-        run, why = interrupted_run(database, request, device.name), "as the interrupted run was"
+        run, mark = store.interrupted(request, device.name)
+        why = "as the interrupted run was"
     else:
-        run, why = new_run(request, device)
+        (run, why), mark = new_run(request, device), None
     options = run.options
     space = SearchSpace.from_kernel(kernel, problem, device.gpu, options.variants, options.fixed)
     sampler = _sampler(run, space)
@@ -60,11 +58,9 @@ def open_run(request: Request, device: Device, database: Database) -> tuple[Stat
     roof = roof_of(kernel, problem, device.gpu)
     state = State(run, roof, space, device=device, conditions_why=why, initial=initial)
     state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
-    state.mark = _mark(run, database) if request.resume else database.mark()
+    state.mark = mark or store.mark()
     if not device.recorded:
-        state.best_before = database.best_known(
-            problem, device.gpu.name, run.conditions, run.computation, state.mark, one_mode=options.one_mode
-        )
+        state.best_before = store.best_known(run, state.mark)
     mirror = _mirror(request.study_storage, run, device) if request.study_storage else None
     criterion = StoppingCriterion(device.noise_floor) if options.stop_early else None
     return state, Search(space, sampler, criterion, mirror)
@@ -78,12 +74,6 @@ def _sampler(run: Run, space: SearchSpace) -> SpaceSampler:
             "leave out --stop auto, or take the default sampler with it",
         )
     return sampler
-
-
-def _mark(run: Run, database: Database) -> Mark:
-    """Return what the database held when an interrupted run began, as far as that was written down."""
-    mark = database.run_state(run.id)["stats"].get("mark")
-    return Mark(**mark) if mark else database.mark()
 
 
 def _refuse_inaccurate(run: Run, device: Device) -> None:

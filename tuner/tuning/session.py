@@ -19,6 +19,7 @@ from tuner.tuning.opening import open_run
 from tuner.tuning.race import FinalRace, Finish
 from tuner.tuning.request import Request
 from tuner.tuning.state import Observer, Result, State
+from tuner.tuning.store import DatabaseStore, Store
 from tuner.tuning.trials import winner_of
 from tuner.tuning.warm import warm_matters
 
@@ -26,7 +27,7 @@ from tuner.tuning.warm import warm_matters
 def tune(
     request: Request,
     device: Device,
-    database: Database,
+    database: Database | Store,
     observer: Observer,
     stop: Callable[[], bool] = lambda: False,
     *,
@@ -37,7 +38,7 @@ def tune(
     Args:
         request: what to tune.
         device: where to measure; ready, and closed by the caller.
-        database: where every trial goes.
+        database: where every trial goes; or what passes it on to the process that has the database.
         observer: told of everything.
         stop: called often; once it returns true nothing new is tried.
         finish: race the finalists and confirm the winner; a recording has no use for that.
@@ -48,12 +49,13 @@ def tune(
         DatabaseError: the file has lost what was recorded in it.
         TunerError: the problem cannot be tuned.
     """
-    state, search = open_run(request, device, database)
+    store = DatabaseStore(database) if isinstance(database, Database) else database
+    state, search = open_run(request, device, store)
     run_id = state.run.id
     ending, innocent = "failed", True
     end: tuple[Finish | None, int | None] = (None, None)
     with search:
-        loop = SearchLoop(state, search, device, database, observer, stop, request)
+        loop = SearchLoop(state, search, device, store, observer, stop, request)
         loop.begin(resumed=request.resume)
         try:
             observer.started(state)
@@ -64,14 +66,14 @@ def tune(
             ending = "finished"
         except (KeyboardInterrupt, Interrupted):
             ending = "interrupted"
-            database.hurry()
+            store.hurry()
         except DeviceError:
             innocent = False
             raise
         finally:
             with uninterrupted():
                 _close(loop, ending, innocent=innocent)
-    database.confirm(run_id, list(loop.ids.values()), end[1])
+    store.confirm(run_id, list(store.rows(run_id).values()), end[1])
     if ending == "interrupted":
         done = f"{len(state.trials)} of {state.budget} trials"
         raise Interrupted(f"stopped after {done}; all of them are kept", "go on with --resume")
@@ -89,12 +91,12 @@ def _close(loop: SearchLoop, ending: str, *, innocent: bool) -> None:
     """
     with contextlib.suppress(OSError):  # of a terminal that is gone
         loop.observer.close()
-    loop.database.finish_run(loop.run.id, ending, _stats(loop.state, loop), forget_attempts=innocent)
+    loop.store.finish_run(loop.run.id, ending, _stats(loop.state, loop), forget_attempts=innocent)
 
 
 def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | None]:
     """Race the finalists, confirm the winner, and record it; return these, and the winner's row."""
-    state, run, database = loop.state, loop.run, loop.database
+    state, run, store = loop.state, loop.run, loop.store
 
     def say(what: str) -> None:
         if loop.stop():
@@ -103,7 +105,7 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         loop.observer.phase(state, what)
 
     def reject(trial: Trial, reason: str) -> None:
-        database.mark_unstable(loop.ids[trial.number], reason)
+        store.mark_unstable(run.id, trial.number, reason)
 
     trials = sorted(state.trials, key=lambda trial: trial.number)  # answers may have come in another order
     before = state.best_before
@@ -123,8 +125,8 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
     )
     if (finish := race.run(trials)) is None:
         return None, None
-    winner = winner_of(finish, loop.ids, replayed=run.replayed, known_before=before is not None)
-    return finish, database.record_winner(run.id, winner)
+    winner = winner_of(finish, store.rows(run.id), replayed=run.replayed, known_before=before is not None)
+    return finish, store.record_winner(run.id, winner)
 
 
 def _stats(state: State, loop: SearchLoop) -> dict[str, Any]:

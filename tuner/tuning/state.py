@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tuner.database.records import Mark
@@ -57,6 +57,18 @@ class State:
 
     def __post_init__(self) -> None:
         self.roof = roof_under(self.roof, self.run.conditions.mode)
+
+    def number_rows(self, rows: Mapping[int, int]) -> None:
+        """Give each trial its row in the database.
+
+        Args:
+            rows: by the trials' numbers.
+        """
+        kept = [*self.trials, *filter(None, (self.default, self.incumbent))]
+        numbered = {id(trial): replace(trial, id=rows[trial.number]) for trial in kept}
+        self.trials = [numbered[id(trial)] for trial in self.trials]
+        self.default = self.default and numbered[id(self.default)]
+        self.incumbent = self.incumbent and numbered[id(self.incumbent)]
 
     @property
     def budget(self) -> int:
