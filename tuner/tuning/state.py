@@ -59,7 +59,7 @@ class State:
         self.roof = roof_under(self.roof, self.run.conditions.mode)
 
     def number_rows(self, rows: Mapping[int, int]) -> None:
-        """Give each trial its row in the database.
+        """Set each trial's row in the database.
 
         Args:
             rows: by the trials' numbers.
