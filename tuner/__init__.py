@@ -1,12 +1,19 @@
 """Auto-tuning of generated CUDA kernels: every result is verified, repeatable and kept."""
 
+import importlib
+
 __version__ = "0.1.0"
+
+_LAZY = {
+    "load": "tuner.winners.load",
+    "record": "tuner.program.calls",
+    "replace": "tuner.program.replace",
+}
+"""Functions of the package, and where they are defined."""
 
 
 def __getattr__(name: str) -> object:
-    """Return ``load``, which is imported when it is asked for: commands must not wait for CUDA's bindings."""
-    if name == "load":
-        from tuner.winners.load import load
-
-        return load
+    """Return a function of the package, imported when it is asked for: commands must not wait for CUDA's bindings."""
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,364 @@
+"""Programs of torch on the CPU: what they call, and a stand-in for a tuned operation in its place."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tuner  # noqa: E402
+from tuner.errors import CallError, TunerError, UsageError  # noqa: E402
+from tuner.program import products  # noqa: E402
+from tuner.program.calls import Calls, Mode  # noqa: E402
+from tuner.program.report import answers  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        yield
+    torch.set_num_threads(threads)
+
+
+class TwoLayers(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, *, bias: bool = False) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(64, 96, bias=False), torch.nn.Linear(96, 64, bias=bias)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(torch.relu(self.up(x)))
+
+
+def counted(calls: Calls) -> dict[str, int]:
+    return {f"{kind.problem} {mode}": count for (kind, mode), count in calls.counts.items()}
+
+
+UP = "gemm m=10 n=96 k=64 float32 layout=nt"
+DOWN = "gemm m=10 n=64 k=96 float32 layout=nt"
+
+
+# -- recording
+
+
+@pytest.mark.parametrize("backend", ["", "aot_eager", "inductor"])
+def test_products_are_counted_in_eager_and_compiled_code(backend: str) -> None:
+    model, x = TwoLayers(), torch.randn(2, 5, 64)
+    program = torch.compile(model, backend=backend, fullgraph=True) if backend else model
+    with tuner.record() as calls:
+        for _ in range(3):
+            program(x)
+    assert counted(calls) == {f"{UP} eager": 3, f"{DOWN} eager": 3}
+    with tuner.record() as again:  # what was compiled before
+        program(x)
+    assert counted(again) == {f"{UP} eager": 1, f"{DOWN} eager": 1}
+    program(x)
+    assert sum(again.counts.values()) == 2
+
+
+def test_gradients_are_products_of_other_layouts() -> None:
+    model, x = TwoLayers(), torch.randn(10, 64)
+    with torch.enable_grad(), tuner.record() as calls:
+        model(x).sum().backward()
+    found = counted(calls)
+    assert found[f"{UP} eager"] == found[f"{DOWN} eager"] == 1
+    # The output's gradient is one number, expanded: a matrix with gaps.
+    assert found["gemm m=96 n=64 k=10 float32 layout=tn eager"] == 1
+    assert any("operand a is a part" in kind.obstacle for kind, _ in calls.counts)
+
+
+@pytest.mark.parametrize(
+    ("call", "problem", "obstacle"),
+    [
+        (lambda a, b: torch.mm(a, b), "gemm m=8 n=6 k=4 float32 layout=nn", ""),
+        (lambda a, b: a @ b.t().contiguous().t(), "gemm m=8 n=6 k=4 float32 layout=nt", ""),
+        (lambda a, b: a.t().contiguous().t() @ b, "gemm m=8 n=6 k=4 float32 layout=tn", ""),
+        (lambda a, b: torch.bmm(a[None], b[None]), "gemm m=8 n=6 k=4 float32 layout=nn", ""),
+        (lambda a, b: torch.bmm(a.expand(3, 8, 4).clone(), b.expand(3, 4, 6)), "gemm m=24 n=6 k=4", ""),
+        (lambda a, b: torch.matmul(a.view(2, 2, 2, 4), b), "gemm m=8 n=6 k=4 float32 layout=nn", ""),
+        (lambda a, b: torch.bmm(a.view(2, 4, 4), b.expand(2, 4, 6).clone()), "bmm batch=2", "a batch of 2"),
+        (lambda a, b: torch.addmm(b[0], a, b), "gemm m=8 n=6 k=4 float32 layout=nn", "adds a bias"),
+        (lambda a, b: a.double() @ b.double(), "gemm m=8 n=6 k=4 float64 layout=nn", "dtype float64"),
+        (lambda a, b: a @ b[:, :5], "mm m=8 n=5 k=4 float32", "operand b is a part"),
+        (lambda a, b: a.bfloat16() @ b.bfloat16(), "gemm m=8 n=6 k=4 bfloat16 layout=nn", ""),
+        (lambda a, b: a.sum(), "reduce n=32 float32 op=sum", ""),
+        (lambda a, b: a + a, "vector_add n=32 float32", ""),
+        (lambda a, b: a.clone().add_(a, alpha=3), "saxpy n=32 float32", ""),
+    ],
+)
+def test_what_a_call_is(call: Any, problem: str, obstacle: str) -> None:
+    with tuner.record() as calls:
+        call(torch.randn(8, 4), torch.randn(4, 6))
+    ((kind, _),) = calls.counts
+    assert kind.problem.startswith(problem)
+    assert kind.obstacle.startswith(obstacle) and bool(kind.obstacle) == bool(obstacle)
+
+
+def test_what_computes_nothing_is_not_counted() -> None:
+    with tuner.record() as calls:
+        torch.mm(torch.randn(0, 4), torch.randn(4, 6))
+        torch.mm(torch.randn(3, 0), torch.randn(0, 6))
+    assert not calls.counts
+    assert "no calls" in str(calls)
+
+
+class FakeGraph:
+    """A CUDA graph that runs nothing when it is replayed."""
+
+    def capture_begin(self) -> None: ...
+
+    def capture_end(self) -> None: ...
+
+    def replay(self) -> None: ...
+
+
+def test_captured_calls_count_as_often_as_they_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    model, x, graph, other = TwoLayers(), torch.randn(10, 64), FakeGraph(), FakeGraph()
+    other.capture_begin()
+    model(x)
+    other.capture_end()
+    with tuner.record() as calls:
+        model(x)
+        graph.capture_begin()
+        model(x)
+        graph.capture_end()
+        graph.replay()
+        other.replay()
+    assert counted(calls) == {f"{p} {m}": 1 for p in (UP, DOWN) for m in ("eager", "graph")}
+    assert calls.unknown_replays == 1 and "not counted: 1 replays" in str(calls)
+    with tuner.record() as later:
+        for _ in range(4):
+            graph.replay()
+    assert counted(later) == {f"{UP} graph": 4, f"{DOWN} graph": 4}
+    graph.replay()
+    assert sum(later.counts.values()) == 8
+
+
+def test_a_program_that_fails_leaves_torch_as_it_was() -> None:
+    with pytest.raises(RuntimeError), tuner.record() as calls:
+        torch.mm(torch.randn(2, 3), torch.randn(4, 5))
+    torch.mm(torch.randn(2, 3), torch.randn(3, 5))
+    assert sum(calls.counts.values()) <= 1
+
+
+# -- the file of problems
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_problems_are_written_the_heaviest_first(tmp_path: Path) -> None:
+    x = torch.randn(10, 64)
+    with tuner.record() as calls:
+        TwoLayers(bias=True)(x)
+        for _ in range(5):
+            torch.mm(torch.randn(8, 64), torch.randn(64, 32))
+            torch.mm(torch.randn(1, 64), torch.randn(64, 16))
+    file = tmp_path / "problems.csv"
+    calls.save(file)
+    assert rows(file) == [
+        {"m": "8", "n": "32", "k": "64", "layout": "nn", "dtype": "float32", "calls": "5"},
+        {"m": "10", "n": "96", "k": "64", "layout": "nt", "dtype": "float32", "calls": "1"},
+        {"m": "1", "n": "16", "k": "64", "layout": "nn", "dtype": "float32", "calls": "5"},
+    ]  # the layer with a bias is no problem of the kernel
+    assert "adds a bias" in str(calls)
+    calls.time_ns = dict.fromkeys(calls.counts, 1000.0)
+    calls.save(file)
+    assert [(row["m"], row["time_us"]) for row in rows(file)] == [
+        ("8", "1.000"),
+        ("1", "1.000"),
+        ("10", "1.000"),
+    ]
+    with pytest.raises(UsageError, match="problem of saxpy; there are problems of: gemm"):
+        calls.save(file, kernel="saxpy")
+
+
+# -- replacing
+
+
+class StandIn:
+    """A tuned operation that is as fast as it is told, by torch's own clock: it answers, and counts."""
+
+    name = "gemm"
+
+    def __init__(self, error: float = 0.0, refuses: str = "") -> None:
+        self.calls, self.error, self.refuses = 0, error, refuses
+
+    def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
+        if self.refuses:
+            raise CallError(self.refuses)
+        self.calls += 1
+        result = torch.einsum("mk,kn->mn", a.double(), b.double()).to(a.dtype) * (1 + self.error)
+        return result if out is None else out.copy_(result)
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[float, float]]:
+    """Times of torch and of the tuned operation, in ns, by the beginning of a problem; measured where there is none."""
+    told: dict[str, tuple[float, float]] = {}
+    measure = products.times_in_turn
+
+    def times_in_turn(kind: Any, ways: Any, around: Any, mode: Mode, device: str) -> list[list[float]]:
+        for begins, pair in told.items():
+            if kind.problem.startswith(begins):
+                told["measured " + kind.problem] = pair
+                return [[time * (1 + n / 10000) for n in range(15)] for time in pair]
+        return measure(kind, ways, around, mode, device)
+
+    monkeypatch.setattr(products, "times_in_turn", times_in_turn)
+    return told
+
+
+def recorded(program: Any, x: Any) -> Calls:
+    with tuner.record() as calls:
+        program(x)
+    return calls
+
+
+@pytest.mark.parametrize("backend", ["", "aot_eager", "inductor"])
+def test_what_is_faster_is_replaced(times: dict[str, tuple[float, float]], backend: str) -> None:
+    times |= {UP: (2000.0, 1000.0), DOWN: (1000.0, 2000.0)}
+    model, x, stand_in = TwoLayers(), torch.randn(2, 5, 64), StandIn()
+    program = torch.compile(model, backend=backend, fullgraph=True) if backend else model
+    wanted = program(x)  # compiled before anything is replaced
+    calls = recorded(program, x)
+    with tuner.replace(stand_in, calls) as report:
+        before = stand_in.calls
+        torch.testing.assert_close(program(x), wanted)
+        assert stand_in.calls == before + 1
+    program(x)
+    assert stand_in.calls == before + 1
+    text = str(report)
+    up, down = (next(line for line in text.splitlines() if problem in line) for problem in (UP, DOWN))
+    assert "replaced" in up and "2.000" in up
+    assert "not faster" in down and "slower" in down and "0.500" in down
+    assert report.predict(10_000.0) == pytest.approx(9_000.0, rel=0.01)
+    assert report.predict(100_000.0, calls.times(10)) == pytest.approx(90_000.0, rel=0.01)
+
+
+def test_gradients_go_through_replaced_products(times: dict[str, tuple[float, float]]) -> None:
+    times["gemm"] = (2.0, 1.0)
+    model, x, stand_in = TwoLayers(), torch.randn(10, 64, requires_grad=True), StandIn()
+    with torch.enable_grad():
+        wanted = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
+        calls = recorded(lambda x: torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()]), x)
+        with tuner.replace(stand_in, calls):
+            before = stand_in.calls
+            found = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
+    assert stand_in.calls - before == 6
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_real_times_decide_without_being_told() -> None:
+    model, x = TwoLayers(), torch.randn(10, 64)
+    report = tuner.replace(StandIn(), recorded(model, x))  # slower: it multiplies in float64
+    report.decide()
+    assert [answer.outcome for answer in answers(report)] == ["not faster"] * 2
+    assert report.predict(1000.0) == 1000.0
+
+
+def test_decisions_are_kept(times: dict[str, tuple[float, float]], tmp_path: Path) -> None:
+    times["gemm"] = (2.0, 1.0)
+    model, x, file, stand_in = TwoLayers(), torch.randn(10, 64), tmp_path / "decisions.json", StandIn()
+    tuner.replace(stand_in, recorded(model, x), decisions=file).decide()
+    times.clear()
+    times["gemm"] = (1.0, 2.0)
+    with tuner.replace(stand_in, decisions=file) as report:  # a program that was not recorded again
+        before = stand_in.calls
+        model(x)
+        torch.mm(torch.randn(3, 4), torch.randn(4, 5))
+    assert stand_in.calls == before + 2
+    assert not [name for name in times if name.startswith("measured")]
+    assert "not timed" in next(line for line in str(report).splitlines() if "m=3" in line)
+    file.write_text('{"format": "something else"}')
+    with pytest.raises(UsageError, match=r"decisions\.json"):
+        tuner.replace(stand_in, decisions=file)
+
+
+def test_what_cannot_be_replaced_says_why(times: dict[str, tuple[float, float]]) -> None:
+    times["gemm"] = (2.0, 1.0)
+    model, x = TwoLayers(bias=True), torch.randn(10, 64)
+    calls = recorded(model, x)
+    with tuner.replace(StandIn(error=0.01), calls) as report:
+        torch.testing.assert_close(model(x), model(x))
+    assert "its error is 0.01" in str(report)
+    assert "adds a bias" in str(report)
+    with tuner.replace(StandIn(refuses="k is odd"), calls) as report:
+        model(x)
+    assert "no valid configuration: k is odd" in str(report)
+
+
+def test_a_call_that_is_refused_is_left_to_torch(times: dict[str, tuple[float, float]]) -> None:
+    times["gemm"] = (2.0, 1.0)
+    model, x, stand_in = TwoLayers(), torch.randn(10, 64), StandIn()
+    with tuner.replace(stand_in, recorded(model, x)) as report:
+        stand_in.refuses = "a lies at 0x7"
+        model(x)
+    assert "1 calls: a lies at 0x7" in str(report)
+
+
+def test_outputs_that_are_given(times: dict[str, tuple[float, float]]) -> None:
+    times["gemm"] = (2.0, 1.0)
+    a, b, stand_in = torch.randn(4, 8, 16), torch.randn(16, 24), StandIn()
+    out, rows_apart = torch.empty(4, 8, 24), torch.empty(8, 48)[:, :24]
+
+    def program(_: Any) -> None:
+        torch.bmm(a, b.expand(4, 16, 24), out=out)
+        torch.mm(a[0], b, out=rows_apart)
+
+    calls = recorded(program, None)
+    with tuner.replace(stand_in, calls):
+        before = stand_in.calls
+        program(None)
+    assert stand_in.calls == before + 1  # not into rows that lie apart
+    torch.testing.assert_close(out, a @ b)
+    torch.testing.assert_close(rows_apart, a[0] @ b)
+
+
+def test_replacements_are_removed_in_order() -> None:
+    first, second = tuner.replace(StandIn()), tuner.replace(StandIn())
+    first.install()
+    second.install()
+    with pytest.raises(CallError, match="remove it first"):
+        first.remove()
+    with pytest.raises(CallError, match="installed already"):
+        second.install()
+    second.remove()
+    first.remove()
+    first.remove()
+
+
+@pytest.mark.parametrize("backend", ["", "inductor"])
+def test_layers_of_a_model_keep_their_replacement(
+    times: dict[str, tuple[float, float]], backend: str
+) -> None:
+    times |= {UP: (2.0, 1.0), DOWN: (1.0, 2.0)}
+    model, x, stand_in = TwoLayers(), torch.randn(2, 5, 64), StandIn()
+    wanted, names = model(x), list(model.state_dict())
+    report = tuner.replace(stand_in, recorded(model, x))
+    assert report.linear_layers(model, "eager") == ["up"]
+    assert list(model.state_dict()) == names
+    program = torch.compile(model, backend=backend) if backend else model
+    if not backend:
+        before = stand_in.calls
+        program(x)
+        program(torch.randn(3, 64))  # rows that nothing was decided for
+        assert stand_in.calls == before + 1
+    torch.testing.assert_close(program(x), wanted)
+
+
+def test_a_wrong_device_or_database_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CallError, match="no device 'tpu'"), tuner.record(device="tpu"):
+        pass
+    with pytest.raises(TunerError, match="nothing"):
+        tuner.replace(tmp_path / "nothing.db")

@@ -1,0 +1,198 @@
+"""What a program called: how often, and what it is worth; and the file of problems for ``tune --problems``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tuner.errors import UsageError
+from tuner.files import whole_file
+from tuner.program.graphs import watched_graphs
+from tuner.program.interception import Function, Interception, default_device
+from tuner.program.kinds import OTHERS, PRODUCTS, Kind, kind_of
+
+
+class Mode(StrEnum):
+    """How a call reaches the device."""
+
+    EAGER = "eager"
+    """By Python: by itself, or from compiled code."""
+    GRAPH = "graph"
+    """By the replay of a CUDA graph."""
+
+
+class Calls:
+    """The calls of a program, by kind and mode.
+
+    Attributes:
+        counts: how often.
+        unknown_replays: replays of graphs that were captured when nothing was recorded: what they call is not known.
+        time_ns: of one of torch's own calls, where it was measured.
+        device: ``cuda`` or ``cpu``.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.counts: Counter[tuple[Kind, Mode]] = Counter()
+        self.unknown_replays = 0
+        self.time_ns: dict[tuple[Kind, Mode], float] = {}
+
+    def times(self, number: int) -> Calls:
+        """Return the calls of a program that does the same so many times."""
+        result = Calls(self.device)
+        result.counts = Counter({key: count * number for key, count in self.counts.items()})
+        result.unknown_replays, result.time_ns = self.unknown_replays * number, dict(self.time_ns)
+        return result
+
+    def heaviest(self) -> list[tuple[Kind, Mode]]:
+        """Return the kinds and modes, those with the most operations first."""
+        return sorted(self.counts, key=lambda key: (-self.counts[key] * key[0].flop, key[0].problem, key[1]))
+
+    @property
+    def flop(self) -> float:
+        """Operations of all calls."""
+        return sum(count * kind.flop for (kind, _), count in self.counts.items())
+
+    def save(self, path: str | Path, kernel: str = "gemm") -> None:
+        """Write the problems of one kernel as a file for ``tune --kernel gemm --problems``, the heaviest first.
+
+        Beside sizes, options and dtype it says how often each is called and, where it was measured, how long
+        torch takes for one call.
+
+        Raises:
+            UsageError: there are none.
+            OSError: the file cannot be written.
+        """
+        rows = self._problem_rows(kernel)
+        if not rows:
+            others = sorted({kind.kernel for kind, _ in self.counts if kind.kernel and not kind.obstacle})
+            has = (
+                f"there are problems of: {', '.join(others)}"
+                if others
+                else "run the program within the record"
+            )
+            raise UsageError(f"no call that was recorded is a problem of {kernel}", has)
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        with whole_file(Path(path), replace=True) as partial:
+            partial.write_text(text.getvalue(), encoding="utf-8")
+
+    def _problem_rows(self, kernel: str) -> list[dict[str, Any]]:
+        rows: dict[str, dict[str, Any]] = {}
+        spent: dict[str, float] = {}
+        timed: dict[str, bool] = {}
+        for kind, mode in self.heaviest():
+            if kind.kernel != kernel or kind.obstacle:
+                continue
+            name, count = kind.problem, self.counts[kind, mode]
+            row = rows.setdefault(
+                name, {**dict(kind.sizes), **dict(kind.options), "dtype": kind.dtype, "calls": 0}
+            )
+            row["calls"] += count
+            time_ns = self.time_ns.get((kind, mode))
+            timed[name] = timed.get(name, True) and time_ns is not None
+            spent[name] = spent.get(name, 0.0) + count * (time_ns or 0.0)
+        if not all(timed.values()):
+            return list(rows.values())
+        for name, row in rows.items():
+            row["time_us"] = f"{spent[name] / row['calls'] / 1000:.3f}"
+        return [rows[name] for name in sorted(rows, key=lambda name: -spent[name])]
+
+    def __str__(self) -> str:
+        if not self.counts:
+            return "no calls that a kernel could serve" + self._unknown()
+        total = self.flop or 1.0
+        rows = [
+            (
+                str(self.counts[key]),
+                str(key[1]),
+                f"{100 * self.counts[key] * key[0].flop / total:.1f} %",
+                f"{self.time_ns[key] / 1000:.2f}" if key in self.time_ns else "",
+                key[0].call,
+                key[0].problem,
+                key[0].obstacle and f"no kernel: {key[0].obstacle}",
+            )
+            for key in self.heaviest()
+        ]
+        head = ("calls", "mode", "share", "torch us", "call", "problem", "")
+        calls = sum(self.counts.values())
+        first = f"{calls} calls of {len(rows)} kinds, {total / 1e12:.3g} TFLOP; share: of the operations"
+        return f"{first}\n{as_table(head, rows)}{self._unknown()}"
+
+    def _unknown(self) -> str:
+        if not self.unknown_replays:
+            return ""
+        return (
+            f"\nnot counted: {self.unknown_replays} replays of graphs that were captured "
+            "when nothing was recorded; capture them within tuner.record()"
+        )
+
+
+def as_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as text with a column for each of the head's names; numbers are to the right."""
+    shown = [column for column, name in enumerate(head) if name or any(row[column] for row in rows)]
+    rights = {c: all(row[c][:1].isdigit() or not row[c] for row in rows) for c in shown}
+    widths = {c: max(len(line[c]) for line in (head, *rows)) for c in shown}
+    lines = [
+        "  ".join(line[c].rjust(widths[c]) if rights[c] else line[c].ljust(widths[c]) for c in shown).rstrip()
+        for line in (head, *rows)
+    ]
+    return "\n".join(lines)
+
+
+_of_graph: WeakKeyDictionary[Any, Counter[Kind]] = WeakKeyDictionary()
+"""What was called in each graph that was captured while something was recorded."""
+
+
+@contextmanager
+def record(device: str = "") -> Iterator[Calls]:
+    """Record what a torch program calls, until the context ends: products, sums over everything and additions.
+
+    Calls within compiled code and autograd are seen, too. What is called while a CUDA graph is captured counts as
+    often as the graph is replayed, now or within a later record.
+
+    Args:
+        device: whose calls: ``cuda`` or ``cpu``; by default that of the GPU, if there is one.
+
+    Raises:
+        DeviceError: torch is too old.
+    """
+    calls = Calls(device or default_device())
+    capturing: list[Counter[Kind]] = []
+
+    def make(name: str, own: Function) -> Function:
+        def function(*args: Any, **kwargs: Any) -> Any:
+            kind = kind_of(name, args, kwargs)
+            if kind is not None:
+                if capturing:
+                    capturing[-1][kind] += 1
+                else:
+                    calls.counts[kind, Mode.EAGER] += 1
+            return own(*args, **kwargs)
+
+        return function
+
+    def begins(graph: Any) -> None:
+        _of_graph[graph] = Counter()
+        capturing.append(_of_graph[graph])
+
+    def ends(_graph: Any) -> None:
+        capturing.pop()
+
+    def replays(graph: Any) -> None:
+        known: Mapping[Kind, int] | None = _of_graph.get(graph)
+        calls.unknown_replays += known is None
+        for kind, count in (known or {}).items():
+            calls.counts[kind, Mode.GRAPH] += count
+
+    with watched_graphs(begins, ends, replays), Interception((*PRODUCTS, *OTHERS), make, calls.device):
+        yield calls

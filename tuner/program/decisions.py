@@ -1,0 +1,90 @@
+"""Which calls are replaced: what was measured, kept in a small JSON file so that the next start measures nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tuner.errors import UsageError
+from tuner.files import whole_file
+
+FORMAT, VERSION = "kernel-tune decisions", 1
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What became of one kind of calls in one mode."""
+
+    gpu: str
+    torch: str
+    """Its version."""
+    problem: str
+    mode: str
+    configuration: str
+    """Which one the tuned kernel ran; empty if it is not known."""
+    replaced: bool
+    reason: str
+    """In words."""
+    torch_ns: float | None = None
+    tuned_ns: float | None = None
+    ratio: float | None = None
+    """Torch's time over the tuned kernel's, the median of pairs; above 1 the tuned kernel is faster."""
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    torch_error: float | None = None
+    """Norm of the difference from the true product over its norm."""
+    tuned_error: float | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What must be the same for the decision to hold."""
+        return (self.gpu, self.torch, self.problem, self.mode, self.configuration)
+
+
+class Decisions:
+    """Decisions, and the file that keeps them.
+
+    Args:
+        path: of the file, which need not exist; None to keep nothing.
+
+    Raises:
+        UsageError: the file is not one of these.
+    """
+
+    def __init__(self, path: str | Path | None) -> None:
+        self._path = None if path is None else Path(path)
+        self._of: dict[tuple[str, ...], Decision] = {}
+        if self._path is not None and self._path.exists():
+            self._of = {decision.key: decision for decision in _read(self._path)}
+
+    def find(self, *key: str) -> Decision | None:
+        """Return the decision for a GPU, a version of torch, a problem, a mode and a configuration."""
+        return self._of.get(key)
+
+    def add(self, decision: Decision) -> None:
+        """Keep a decision, in the file as well."""
+        self._of[decision.key] = decision
+        if self._path is None:
+            return
+        data = {
+            "format": FORMAT,
+            "version": VERSION,
+            "decisions": [asdict(self._of[key]) for key in sorted(self._of)],
+        }
+        with whole_file(self._path, replace=True) as partial:
+            partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _read(path: Path) -> list[Decision]:
+    remedy = "name another file, or remove it: what it holds is measured again"
+    try:
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
+            raise UsageError(f"{path} does not hold decisions of version {VERSION}", remedy)
+        return msgspec.convert(data["decisions"], list[Decision])
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"{path} cannot be read: {str(error) or type(error).__name__}", remedy) from None

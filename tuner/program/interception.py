@@ -1,0 +1,102 @@
+"""Calls of torch's operations on a device, seen and perhaps answered by other functions.
+
+The functions take the place of torch's own in its dispatcher. There, each product of a program ends, whether it
+is called eagerly, by autograd or by compiled code (``extern_kernels.mm``), and nothing has to be traced again. A
+``TorchDispatchMode`` would not do: under one, compiled functions fall back to their eager form.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from tuner.errors import CallError, DeviceError
+
+Function = Callable[..., Any]
+KEYS = {"cuda": "CUDA", "cpu": "CPU"}
+
+
+def default_device() -> str:
+    """Return where programs are looked at unless they say otherwise: on the GPU, if there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Interception:
+    """Puts functions in the place of torch's own while it is installed, for all threads of the process.
+
+    Several may be installed at once; the last must be removed first.
+
+    Args:
+        names: overloads of ``aten``; those that the device does not have are left out.
+        make: gives the function that takes an overload's place, from its name and torch's own function.
+        device: ``cuda`` or ``cpu``.
+
+    Raises:
+        DeviceError: this torch cannot name its own functions.
+    """
+
+    _installed: list[Interception] = []  # noqa: RUF012 - of the process
+
+    def __init__(self, names: Iterable[str], make: Callable[[str, Function], Function], device: str) -> None:
+        if not hasattr(torch.library, "get_kernel"):
+            raise DeviceError(f"torch {torch.__version__} cannot be recorded", "use torch 2.10 or later")
+        if device not in KEYS:
+            raise CallError(f"no device {device!r}", f"choose from: {', '.join(KEYS)}")
+        self._names, self._make, self._key = tuple(names), make, KEYS[device]
+        self._library: Any = None
+
+    def install(self) -> None:
+        """Take the places.
+
+        Raises:
+            CallError: it has them already.
+        """
+        if self._library is not None:
+            raise CallError("this is installed already", "remove it first")
+        keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, self._key))
+        functions = {}
+        for name in self._names:
+            try:
+                own = torch.library.get_kernel(f"aten::{name}", self._key)
+            except RuntimeError:  # not on this device, or not in this version
+                continue
+            functions[name] = self._make(name, _bound(own, keys))
+        self._library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a function of torch is replaced: it is meant
+            for name, function in functions.items():
+                self._library.impl(name, function, self._key, allow_override=True)
+        self._installed.append(self)
+
+    def remove(self) -> None:
+        """Give the places back.
+
+        Raises:
+            CallError: another one was installed later, and calls torch by way of this one.
+        """
+        if self._library is None:
+            return
+        if self._installed[-1] is not self:
+            raise CallError("what was installed later is still there", "remove it first")
+        self._installed.pop()
+        self._library._destroy()
+        self._library = None
+
+    def __enter__(self) -> Interception:
+        self.install()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def _bound(own: Any, keys: Any) -> Function:
+    call = own.call_boxed
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return call(keys, *args, **kwargs)
+
+    return function

@@ -1,0 +1,157 @@
+"""Kinds of calls: what a call of torch is as a problem of a kernel, or why no kernel can serve it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tuner.runtime.arrays import ArrayLayout
+
+DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
+PRODUCTS = (
+    *("mm", "mm.out", "mm.dtype", "mm.dtype_out", "bmm", "bmm.out", "bmm.dtype", "bmm.dtype_out"),
+    *("addmm", "addmm.out", "_addmm_activation", "_addmm_activation.out", "baddbmm", "baddbmm.out"),
+)
+"""Overloads of ``aten`` that are products. ``linear``, ``matmul`` and ``einsum`` end in these on a device."""
+OTHERS = ("sum", "mean", "max", "add.Tensor", "add.out", "add_.Tensor")
+"""Further overloads that a built-in kernel may be."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What calls have in common."""
+
+    call: str
+    """torch's name, without the overload: ``mm``."""
+    kernel: str
+    """The built-in kernel that computes this; empty if there is none."""
+    sizes: tuple[tuple[str, int], ...]
+    """By the kernel's names; without a kernel, those of the product."""
+    dtype: str
+    options: tuple[tuple[str, str], ...] = ()
+    flop: float = 0.0
+    """Operations of one call."""
+    obstacle: str = ""
+    """Why the kernel cannot serve it; empty if it can."""
+
+    @property
+    def problem(self) -> str:
+        """The problem in words, as the tuner prints it."""
+        words = [self.kernel or self.call, *(f"{name}={size}" for name, size in self.sizes), self.dtype]
+        return " ".join([*words, *(f"{name}={value}" for name, value in self.options)])
+
+
+def kind_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kind | None:
+    """Return what a call of an overload is; None if it computes nothing that a kernel has or a product is."""
+    if name in PRODUCTS:
+        return product_kind(name, args, kwargs)
+    return _elementwise(name, args, kwargs)
+
+
+def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kind | None:
+    """Return the kind of a product; None of an empty one."""
+    call = name.partition(".")[0]
+    a, b = args[1:3] if _adds(call) else args[:2]
+    batch = math.prod(a.shape[:-2])
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    if not batch * m * n * k:
+        return None
+    dtype = DTYPES.get(a.dtype) or str(a.dtype).removeprefix("torch.")
+    flop = 2.0 * batch * m * n * k
+    view = folded(a, b)
+    obstacle = _product_obstacle(call, name, a, b, kwargs)
+    if view is None:
+        obstacle = obstacle or f"a batch of {batch} different products"
+        return Kind(call, "", (("batch", batch), ("m", m), ("n", n), ("k", k)), dtype, (), flop, obstacle)
+    sizes = (("m", view[0].shape[0]), ("n", n), ("k", k))
+    orders = [order(matrix) for matrix in view]
+    if not all(orders):
+        gaps = f"operand {'ab'[orders.index('')]} is a part of a larger matrix: its rows lie apart"
+        return Kind(call, "", sizes, dtype, (), flop, obstacle or gaps)
+    return Kind(call, "gemm", sizes, dtype, (("layout", "".join(orders)),), flop, obstacle)
+
+
+def _adds(call: str) -> bool:
+    return "add" in call
+
+
+def _product_obstacle(call: str, name: str, a: Any, b: Any, kwargs: Mapping[str, Any]) -> str:
+    if a.dtype not in DTYPES or b.dtype != a.dtype:
+        return f"dtype {str(a.dtype).removeprefix('torch.')}"
+    if "dtype" in name:
+        return "an output of another dtype"
+    if call == "_addmm_activation":
+        return "adds a bias and applies an activation, which the kernel does not"
+    if _adds(call):
+        return "adds a bias, which the kernel does not"
+    out = kwargs.get("out")
+    if out is not None and (out.dtype != a.dtype or not out.is_contiguous()):
+        return "the output is not row-major, or of another dtype"
+    return ""
+
+
+def folded(a: Any, b: Any) -> tuple[Any, Any] | None:
+    """Return the matrices of a product as views, batches as one product where they are one; None where they are not.
+
+    A batch is one product if it has one member, or if all members multiply by the same matrix.
+    """
+    if a.dim() == 2:
+        return a, b
+    if a.shape[0] == 1:
+        return a[0], b[0]
+    if b.stride(0) == 0 and a.is_contiguous():
+        return a.view(-1, a.shape[2]), b[0]
+    return None
+
+
+def order(matrix: Any) -> str:
+    """Return ``n`` for a row-major matrix, ``t`` for a column-major one, and nothing for one with gaps."""
+    layout = ArrayLayout("", tuple(matrix.shape), tuple(matrix.stride()), 0, "")
+    return "n" if layout.is_row_major() else "t" if layout.is_column_major() else ""
+
+
+def _elementwise(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kind | None:
+    """Return the kind of a sum over everything or of an addition, as far as a kernel computes just that."""
+    call, x = name.partition(".")[0], args[0]
+    if not isinstance(x, torch.Tensor) or x.dtype not in DTYPES or not x.is_contiguous() or not x.numel():
+        return None
+    n, dtype = x.numel(), DTYPES[x.dtype]
+    sizes = (("n", n),)
+    if call in ("sum", "mean", "max"):
+        if len(args) > 1 or kwargs.get("dtype") not in (None, x.dtype):
+            return None
+        return Kind(call, "reduce", sizes, dtype, (("op", call),), n)
+    y, alpha = args[1], kwargs.get("alpha", 1)
+    alike = (
+        isinstance(y, torch.Tensor)
+        and (y.shape, y.dtype) == (x.shape, x.dtype)
+        and y.is_contiguous()
+        and y.device == x.device
+    )
+    if not alike:
+        return None
+    if call == "add_":
+        return Kind(call, "saxpy", sizes, dtype, (), 2.0 * n)
+    return Kind(call, "vector_add", sizes, dtype, (), n) if alpha == 1 else None
+
+
+Product = Callable[[Any, Any, Any], Any]
+"""A product of two matrices into a given one, or into a new one for None."""
+
+
+def call_product(product: Product, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return what a call of a product without obstacles gives, computed by another function."""
+    a, b = args[:2]
+    out = kwargs.get("out")
+    if a.dim() == 2:
+        return product(a, b, out)
+    view = folded(a, b)
+    assert view is not None, name
+    if out is not None:
+        product(*view, out.view(-1, out.shape[2]))
+        return out
+    return product(*view, None).view(a.shape[0], a.shape[1], b.shape[2])

@@ -1,0 +1,138 @@
+"""A tuned operation in the place of torch's products: how it is called, what would run, and whether it is faster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tuner.errors import TunerError
+from tuner.model import canonical_json
+from tuner.program.calls import Mode
+from tuner.program.decisions import Decision
+from tuner.program.kinds import Kind
+from tuner.program.timing import Around, errors, times_in_turn
+from tuner.stats import Verdict, median, paired_ratio, verdict
+from tuner.winners.load import load
+
+NOISE_FLOOR = 0.002
+"""How far from 1 the ratio of a product to itself gets when both are timed in turn (H200, docs/measuring.md)."""
+ERROR_TIMES = 2.0
+"""How much larger than torch's the error of a product may be."""
+
+
+def operation_of(source: Any) -> Any:
+    """Return the operation of gemm: the one that is given, or the winners of a database or of a bundle's folder.
+
+    Raises:
+        TunerError: there is no such database or bundle, or it has no winners of gemm.
+    """
+    if not isinstance(source, (str, Path)):
+        return source
+    if Path(source).is_dir():
+        return load("gemm", bundle=source)
+    return load("gemm", db=source)
+
+
+def gpu_name(device: str) -> str:
+    """Return the name of the current device."""
+    return torch.cuda.get_device_name(torch.cuda.current_device()) if device == "cuda" else "CPU"
+
+
+class TunedProduct:
+    """An operation as a function of two matrices.
+
+    Args:
+        operation: takes two matrices, and perhaps ``out=``; from :func:`tuner.load`, or any function like it.
+        device: ``cuda`` or ``cpu``.
+    """
+
+    def __init__(self, operation: Any, device: str) -> None:
+        self.operation, self.device = operation, device
+
+    def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
+        """Return the product, also within autograd, which differentiates the call that this stands for."""
+        if a.requires_grad or b.requires_grad:
+            a, b = a.detach(), b.detach()
+        return self.operation(a, b) if out is None else self.operation(a, b, out=out)
+
+    def configuration(self, kind: Kind) -> str:
+        """Return which configuration would run; nothing for an operation that cannot say.
+
+        Raises:
+            TunerError: none can.
+        """
+        plan = getattr(self.operation, "plan", None)
+        if plan is None:
+            return ""
+        choice = plan(**self._problem(kind))
+        return f"{choice.variant} {canonical_json(dict(choice.parameters))}"
+
+    def warm(self, kind: Kind) -> None:
+        """Load what a call needs, so that it may be captured in a graph.
+
+        Raises:
+            TunerError: no configuration can run it.
+        """
+        warm = getattr(self.operation, "warm", None)
+        if warm is not None:
+            warm([self._problem(kind)])
+
+    def _problem(self, kind: Kind) -> dict[str, Any]:
+        at = {"device": torch.cuda.current_device()} if self.device == "cuda" else {}
+        return {**dict(kind.sizes), "dtypes": {"input": kind.dtype}, "options": dict(kind.options), **at}
+
+
+def measured(
+    product: TunedProduct,
+    kind: Kind,
+    mode: Mode,
+    configuration: str,
+    around: Around,
+) -> Decision:
+    """Return whether a tuned product replaces torch's: checked, then timed in turn with it.
+
+    Args:
+        product: the tuned one.
+        kind: of gemm, without an obstacle.
+        mode: in which it is called.
+        configuration: what would run.
+        around: two contexts: in the first ``torch.mm`` is torch's own, in the second the tuned one.
+
+    Raises:
+        TunerError: the tuned one cannot be called.
+    """
+    where = (gpu_name(product.device), torch.__version__, kind.problem, str(mode), configuration)
+    torch_error, tuned_error = errors(kind, (torch.mm, product), product.device)
+    allowed = max(ERROR_TIMES * torch_error, 2**-24 * dict(kind.sizes)["k"] ** 0.5)
+    if not tuned_error <= allowed:
+        reason = f"its error is {tuned_error:.2g}, torch's {torch_error:.2g}"
+        return Decision(*where, False, reason, torch_error=torch_error, tuned_error=tuned_error)
+    own, tuned = times_in_turn(kind, (torch.mm, torch.mm), around, mode, product.device)
+    ratio = paired_ratio(tuned, own, seed=0)
+    faster = verdict(ratio, NOISE_FLOOR)
+    words = {
+        Verdict.FASTER: "faster",
+        Verdict.SLOWER: "slower",
+        Verdict.SAME: "as fast as torch's",
+        Verdict.AMBIGUOUS: "not faster beyond the noise",
+    }
+    return Decision(
+        *where,
+        faster is Verdict.FASTER,
+        words[faster],
+        torch_ns=median(own),
+        tuned_ns=median(tuned),
+        ratio=1 / ratio.median,
+        ratio_low=1 / ratio.high,
+        ratio_high=1 / ratio.low,
+        torch_error=torch_error,
+        tuned_error=tuned_error,
+    )
+
+
+def refused(product: TunedProduct, kind: Kind, mode: Mode, error: TunerError) -> Decision:
+    """Return the decision for a kind that no configuration can run."""
+    where = (gpu_name(product.device), torch.__version__, kind.problem, str(mode), "")
+    return Decision(*where, False, f"no valid configuration: {error.problem}")

@@ -1,0 +1,284 @@
+"""Tuned products in the place of torch's, where they are faster as the program calls them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tuner.errors import CallError, TunerError
+from tuner.program.calls import Calls, Mode
+from tuner.program.decisions import Decision, Decisions
+from tuner.program.interception import Function, Interception, default_device
+from tuner.program.kinds import PRODUCTS, Kind, call_product, product_kind
+from tuner.program.linear import replace_linear
+from tuner.program.products import TunedProduct, gpu_name, measured, operation_of, refused
+from tuner.program.report import report
+
+
+@dataclass
+class _Entry:
+    """What is done with calls of one shape, dtype and strides."""
+
+    kind: Kind | None
+    eager: bool = False
+    graph: bool = False
+    taken: int = 0
+    """Calls that the tuned product has answered."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """Why others were left to torch all the same."""
+
+
+class Replacement:
+    """Replaces torch's products by tuned ones while it is installed, for all threads of the process.
+
+    Each kind of calls is timed once in each mode, eager and in CUDA graphs, in turn with torch's own call; it is
+    replaced in a mode if it is faster there beyond the noise, and no less exact. Compiled code and autograd call the
+    replacements, too. A graph keeps what it was captured with.
+
+    Args:
+        operation: what multiplies: of :func:`tuner.load`, or a database's or bundle's path, or any function of two
+            matrices that takes ``out=``.
+        calls: of the program, from :func:`tuner.record`: these are decided before the first is replaced. Without
+            them only what the file has decided is replaced.
+        decisions: a JSON file that keeps what was measured; it need not exist. It is valid for one GPU, version of
+            torch and configuration, and measured again for others.
+        device: ``cuda`` or ``cpu``; by default the GPU, if there is one.
+
+    Attributes:
+        gpu: the device's name.
+        device, calls: as given.
+        product: the tuned one.
+
+    Raises:
+        TunerError: the database, bundle or file cannot be read.
+    """
+
+    def __init__(
+        self,
+        operation: Any,
+        calls: Calls | None = None,
+        *,
+        decisions: str | Path | None = None,
+        device: str = "",
+    ) -> None:
+        self.device = device or default_device()
+        self.calls = calls
+        self.product = TunedProduct(operation_of(operation), self.device)
+        self._decisions = Decisions(decisions)
+        self._found: dict[tuple[str, Mode], Decision] = {}
+        self._entries: dict[tuple[Any, ...], _Entry] = {}
+        self.gpu = gpu_name(self.device)
+        self._interception = Interception(PRODUCTS, self._make, self.device)
+
+    # -- deciding
+
+    def decide(self, calls: Calls | None = None) -> None:
+        """Decide on all kinds of some calls; what was decided before is not measured again."""
+        for kind, _ in (calls or self.calls or Calls(self.device)).heaviest():
+            if kind.kernel == "gemm" and not kind.obstacle:
+                for mode in self._modes():
+                    self._decide(kind, mode)
+
+    def _modes(self) -> Sequence[Mode]:
+        return tuple(Mode) if self.device == "cuda" else (Mode.EAGER,)
+
+    def _decide(self, kind: Kind, mode: Mode) -> None:
+        if (kind.problem, mode) in self._found:
+            return
+        try:
+            configuration = self.product.configuration(kind)
+            known = self._known(kind, mode, configuration)
+            if known is None:
+                known = measured(self.product, kind, mode, configuration, (nullcontext(), self._forced(kind)))
+                self._decisions.add(known)
+            elif known.replaced:
+                self.product.warm(kind)
+        except TunerError as error:
+            known = refused(self.product, kind, mode, error)
+        self._found[kind.problem, mode] = known
+
+    def _known(self, kind: Kind, mode: Mode, configuration: str) -> Decision | None:
+        return self._decisions.find(self.gpu, torch.__version__, kind.problem, str(mode), configuration)
+
+    def _forced(self, kind: Kind) -> Interception:
+        """Return an interception that replaces all products of a kind, to time what that is like."""
+        return Interception(PRODUCTS, self._maker({}, lambda _: _Entry(kind, True, True)), self.device)
+
+    def decision(self, kind: Kind, mode: Mode) -> Decision | None:
+        """Return what was decided; None if nothing was."""
+        return self._found.get((kind.problem, mode))
+
+    def decided(self, mode: Mode) -> list[Kind]:
+        """Return the kinds that are replaced in a mode."""
+        kinds = [*(kind for kind, _ in self.calls.heaviest()), *self.seen()] if self.calls else self.seen()
+        chosen = [kind for kind in kinds if (found := self.decision(kind, mode)) and found.replaced]
+        return list(dict.fromkeys(chosen))
+
+    # -- replacing
+
+    def install(self) -> None:
+        """Replace from now on, until :meth:`remove`: the form for a program that never stops using it.
+
+        Raises:
+            CallError: it is installed already.
+        """
+        self.decide()
+        self._interception.install()
+
+    def remove(self) -> None:
+        """Give torch its products back; graphs that were captured meanwhile keep what they have."""
+        self._interception.remove()
+
+    def __enter__(self) -> Replacement:
+        self.install()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def _capturing(self) -> bool:
+        return self.device == "cuda" and torch.cuda.is_current_stream_capturing()
+
+    def _make(self, name: str, own: Function) -> Function:
+        return self._maker(self._entries, self._entry)(name, own)
+
+    def _maker(
+        self, entries: dict[tuple[Any, ...], _Entry], make_entry: Callable[[Kind], _Entry]
+    ) -> Callable[[str, Function], Function]:
+        """Return what makes the functions that take torch's places."""
+        cuda, product = self.device == "cuda", self.product
+        capturing = torch.cuda.is_current_stream_capturing
+
+        def make(name: str, own: Function) -> Function:
+            first = 1 if "add" in name else 0  # there the first argument is what is added
+
+            def function(*args: Any, **kwargs: Any) -> Any:
+                a, b = args[first], args[first + 1]
+                key: tuple[Any, ...] = (
+                    name,
+                    a.dtype,
+                    a.shape,
+                    a.stride(),
+                    b.dtype,
+                    b.shape,
+                    b.stride(),
+                    a.device,
+                )
+                if kwargs:
+                    key = (*key, _key_of(kwargs))
+                entry = entries.get(key)
+                if entry is None:
+                    kind = product_kind(name, args, kwargs)
+                    usable = kind is not None and kind.kernel == "gemm" and not kind.obstacle
+                    entry = make_entry(kind) if usable and kind is not None else _Entry(kind)
+                    entries[key] = entry
+                if entry.graph if cuda and capturing() else entry.eager:
+                    try:
+                        result = call_product(product, name, args, kwargs)
+                        entry.taken += 1
+                        return result
+                    except CallError as error:  # memory that is not aligned, a graph's first call
+                        entry.refusals[error.problem] += 1
+                return own(*args, **kwargs)
+
+            return function
+
+        return make
+
+    def _entry(self, kind: Kind) -> _Entry:
+        """Return what is done with a kind that is seen for the first time; what a file has decided counts."""
+        for mode in self._modes():
+            if (kind.problem, mode) not in self._found:
+                try:
+                    known = self._known(kind, mode, self.product.configuration(kind))
+                except TunerError as error:
+                    known = refused(self.product, kind, mode, error)
+                else:
+                    if known is not None and known.replaced and not self._capturing():
+                        self.product.warm(kind)
+                if known is not None:
+                    self._found[kind.problem, mode] = known
+        found = {mode: self.decision(kind, mode) for mode in Mode}
+        eager, graph = (bool((of := found[mode]) and of.replaced) for mode in (Mode.EAGER, Mode.GRAPH))
+        return _Entry(kind, eager, graph)
+
+    def linear_layers(self, model: Any, mode: Mode | str) -> list[str]:
+        """Turn a model's linear layers into tuned ones, where they were decided to be faster; return their names.
+
+        Only this model changes, and nothing has to be installed. Layers with a bias stay torch's.
+
+        Args:
+            model: a module, on the device.
+            mode: how it will be called: ``eager`` or ``graph``.
+        """
+        self.decide()
+        return replace_linear(self, model, mode)
+
+    # -- what came of it
+
+    def taken(self, kind: Kind) -> int:
+        """Return how many calls of a kind the tuned product has answered, captured ones among them."""
+        return sum(entry.taken for entry in self._entries.values() if entry.kind == kind)
+
+    def refusals(self, kind: Kind) -> Mapping[str, int]:
+        """Return why calls that should have been replaced were left to torch, with how many."""
+        counts: Counter[str] = Counter()
+        for entry in self._entries.values():
+            if entry.kind == kind:
+                counts += entry.refusals
+        return counts
+
+    def seen(self) -> list[Kind]:
+        """Return the kinds that were called while it was installed."""
+        return list(dict.fromkeys(entry.kind for entry in self._entries.values() if entry.kind is not None))
+
+    def predict(self, time_ns: float, calls: Calls | None = None) -> float:
+        """Return the time that a program will take with the replacements, in ns.
+
+        Args:
+            time_ns: what it takes without them.
+            calls: that it makes in this time; by default those that were given.
+
+        Raises:
+            CallError: there are none.
+        """
+        calls = calls or self.calls
+        if calls is None:
+            raise CallError("no calls to predict from", "pass those of tuner.record()")
+        for (kind, mode), count in calls.counts.items():
+            found = self.decision(kind, mode)
+            if found and found.replaced and found.torch_ns and found.tuned_ns:
+                time_ns -= count * (found.torch_ns - found.tuned_ns)
+        return time_ns
+
+    def __str__(self) -> str:
+        return report(self)
+
+
+def replace(
+    operation: Any,
+    calls: Calls | None = None,
+    *,
+    decisions: str | Path | None = None,
+    device: str = "",
+) -> Replacement:
+    """Return a context manager that replaces torch's products by tuned ones where these are faster.
+
+    ``with tuner.replace("results/tuning.db", calls) as report: ...``; then ``print(report)``. The arguments are those
+    of :class:`Replacement`, which also has forms for permanent use.
+    """
+    return Replacement(operation, calls, decisions=decisions, device=device)
+
+
+def _key_of(kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what identifies named arguments: of an output, how it lies."""
+    return tuple(
+        (name, value.dtype, value.shape, value.stride()) if isinstance(value, torch.Tensor) else (name, value)
+        for name, value in kwargs.items()
+    )

@@ -1,0 +1,115 @@
+"""What was replaced, what was not and why: as rows, as text, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tuner.program.calls import Mode, as_table
+from tuner.program.decisions import Decision
+from tuner.program.kinds import Kind
+
+if TYPE_CHECKING:
+    from tuner.program.replace import Replacement
+
+NUMERICS = "sums are in float32, as torch's; each replaced product was compared with the true one, beside torch's own"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of one kind of calls in one mode."""
+
+    kind: Kind
+    mode: Mode
+    calls: int
+    """How many were recorded; 0 if they were not recorded."""
+    share: float
+    """Of the operations of all products that were recorded."""
+    outcome: str
+    """``replaced``, ``not faster``, ``refused``, ``no kernel`` or ``not timed``."""
+    reason: str
+    decision: Decision | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a plain dictionary."""
+        return {
+            "problem": self.kind.problem,
+            "call": self.kind.call,
+            "mode": str(self.mode),
+            "calls": self.calls,
+            "share": self.share,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "decision": asdict(self.decision) if self.decision else None,
+        }
+
+
+def answers(replacement: Replacement) -> list[Answer]:
+    """Return what became of each kind of product, the one with the most operations first."""
+    recorded = replacement.calls
+    counts = {
+        key: count
+        for key, count in (recorded.counts if recorded else {}).items()
+        if key[0].kernel in ("gemm", "")
+    }
+    known = {kind for kind, _ in counts}
+    for kind in replacement.seen():
+        if kind not in known:
+            counts[kind, Mode.EAGER] = 0
+    total = sum(count * kind.flop for (kind, _), count in counts.items()) or 1.0
+    ordered = sorted(counts, key=lambda key: (-counts[key] * key[0].flop, key[0].problem, key[1]))
+    return [
+        Answer(
+            kind,
+            mode,
+            counts[kind, mode],
+            counts[kind, mode] * kind.flop / total,
+            *_outcome(replacement, kind, mode),
+        )
+        for kind, mode in ordered
+    ]
+
+
+def _outcome(replacement: Replacement, kind: Kind, mode: Mode) -> tuple[str, str, Decision | None]:
+    if kind.obstacle:
+        return "no kernel", kind.obstacle, None
+    found = replacement.decision(kind, mode)
+    if found is None:
+        return "not timed", "pass the calls of tuner.record() that has seen it", None
+    said = "; ".join([found.reason, *(f"{n} calls: {why}" for why, n in replacement.refusals(kind).items())])
+    if found.replaced:
+        return "replaced", said, found
+    return ("refused" if found.ratio is None else "not faster"), said, found
+
+
+def shares(rows: list[Answer]) -> dict[str, float]:
+    """Return the share of the operations of each outcome."""
+    found: dict[str, float] = {}
+    for row in rows:
+        found[row.outcome] = found.get(row.outcome, 0.0) + row.share
+    return found
+
+
+def report(replacement: Replacement) -> str:
+    """Return what became of a program's products, as text."""
+    rows = answers(replacement)
+    where = f"{replacement.gpu}, torch {torch.__version__}"
+    if not rows:
+        return f"{where}: no products"
+    parts = ", ".join(f"{outcome} {100 * share:.1f} %" for outcome, share in shares(rows).items())
+    shared = "of the operations: " if any(row.calls for row in rows) else "not recorded: "
+    head = ("calls", "mode", "share", "torch us", "tuned us", "torch / tuned", "outcome", "problem", "why")
+    return "\n".join([f"{where}; {shared}{parts}", as_table(head, list(_cells(rows))), NUMERICS])
+
+
+def _cells(rows: list[Answer]) -> Iterator[tuple[str, ...]]:
+    for row in rows:
+        found, times = row.decision, ("", "", "")
+        if found and found.torch_ns and found.tuned_ns and found.ratio:
+            interval = f"{found.ratio:.3f} ({found.ratio_low:.3f} to {found.ratio_high:.3f})"
+            times = (f"{found.torch_ns / 1000:.2f}", f"{found.tuned_ns / 1000:.2f}", interval)
+        share = f"{100 * row.share:.1f} %"
+        yield (str(row.calls), str(row.mode), share, *times, row.outcome, row.kind.problem, row.reason)

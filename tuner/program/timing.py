@@ -1,0 +1,209 @@
+"""Times of two ways to compute a product, taken in turn, in the way in which the program calls it.
+
+In a program the left operand was just written by the kernel before, and the right one, a layer's weights, was last read
+a whole pass ago. So each timed product follows a copy into its left operand, and takes another right operand than the
+one before, until they fill the L2 cache twice. What the copies take is measured, too, and subtracted.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tuner.program.calls import Mode
+from tuner.program.kinds import DTYPES, Kind
+from tuner.stats import median
+
+ROUNDS = 15
+"""Replays of each way, in turn: the interval of a median of 15 leaves out the three lowest and highest."""
+GROUP_NS = 2e6
+"""Time of one replay, roughly: long beside the events' resolution of half a microsecond."""
+MOST_CALLS = 400
+"""In one replay."""
+L2_TIMES = 2
+"""How often the right operands fill the L2 cache together, so that none is found there."""
+ASSUMED_FLOPS, ASSUMED_BYTES_PER_S = 5e14, 3e12
+"""By which the calls of a replay are counted before anything is timed: those of a large GPU of 2024."""
+EAGER_CALLS = 50
+"""Calls between two looks at the host's clock."""
+
+CHECKED_ROWS = 128
+"""Rows at the beginning and at the end of a product that are compared with the true one: they find a wrong column of
+tiles or a wrong last row of them, and take little memory."""
+
+Way = Callable[[Any, Any], Any]
+"""A product of two matrices, as the program would write it."""
+Around = Sequence[AbstractContextManager[Any, Any]]
+"""What must hold while each way is called; may be entered many times."""
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Matrices of a kind of product.
+
+    Attributes:
+        a: the left one.
+        source: what is copied into it before each product.
+        bs: right ones, at different addresses.
+    """
+
+    a: Any
+    source: Any
+    bs: Sequence[Any]
+
+
+def operands(kind: Kind, device: str, *, copies: int = 0) -> Operands:
+    """Return random matrices of a kind of product, normally distributed.
+
+    Args:
+        kind: of gemm.
+        device: where.
+        copies: of the right one; by default as many as fill the L2 cache twice.
+    """
+    sizes, layout = dict(kind.sizes), dict(kind.options)["layout"]
+    m, n, k = (sizes[name] for name in "mnk")
+    dtype = next(own for own, name in DTYPES.items() if name == kind.dtype)
+    if not copies:
+        copies = _copies(n * k * dtype.itemsize, device)
+    generator = torch.Generator(device).manual_seed(0)
+
+    def matrix(rows: int, columns: int, order: str) -> Any:
+        shape = (rows, columns) if order == "n" else (columns, rows)
+        made = torch.randn(shape, generator=generator, device=device, dtype=torch.float32).to(dtype)
+        return made if order == "n" else made.t()
+
+    first = matrix(k, n, layout[1])
+    return Operands(
+        a := matrix(m, k, layout[0]), a.clone(), [first, *(first.clone() for _ in range(copies - 1))]
+    )
+
+
+def _copies(size_bytes: int, device: str) -> int:
+    if device != "cuda":
+        return 1
+    l2_bytes = int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+    return max(1, min(64, math.ceil(L2_TIMES * l2_bytes / size_bytes)))
+
+
+def times_in_turn(
+    kind: Kind, ways: Sequence[Way], around: Around, mode: Mode, device: str, rounds: int = ROUNDS
+) -> list[list[float]]:
+    """Return the times of one call for each way, in ns, one of each for each round.
+
+    Args:
+        kind: of gemm.
+        ways: to be compared; called with matrices of that kind.
+        around: for each way a context to call it in.
+        mode: ``graph``: on the GPU, in CUDA graphs; ``eager``: what the host or the GPU takes, whichever is longer.
+        device: where.
+        rounds: how many.
+    """
+    made = operands(kind, device)
+    contexts: list[AbstractContextManager[Any, Any]] = [*around, nullcontext()]
+    with torch.no_grad():
+        groups = []
+        for way, context in zip([*ways, None], contexts, strict=True):
+            with context:
+                if mode is Mode.GRAPH:
+                    groups.append(_graph(way, kind, made))
+                elif way is not None:
+                    groups.append(_loop(way, made, device))
+        samples: list[list[float]] = [[] for _ in groups]
+        turns = random.Random(0)
+        for _ in range(rounds):
+            order = list(range(len(groups)))
+            turns.shuffle(order)
+            for number in order:
+                with contexts[number]:
+                    samples[number].append(groups[number]())
+    if mode is Mode.GRAPH:
+        copying = median(samples.pop())
+        samples = [[max(sample - copying, 1.0) for sample in each] for each in samples]
+    return samples
+
+
+def _graph(way: Way | None, kind: Kind, made: Operands) -> Callable[[], float]:
+    """Return a function that replays a graph of copies and products, and gives the ns of one of them."""
+    calls = _calls_of(kind, made)
+
+    def pass_through() -> None:
+        for number in range(calls):
+            made.a.copy_(made.source)
+            if way is not None:
+                way(made.a, made.bs[number % len(made.bs)])
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # what is loaded and allocated on the first call must not be captured
+        made.a.copy_(made.source)
+        if way is not None:
+            way(made.a, made.bs[0])
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        pass_through()
+    graph.replay()
+    torch.cuda.synchronize()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def replay() -> float:
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1e6 / calls
+
+    return replay
+
+
+def _calls_of(kind: Kind, made: Operands) -> int:
+    sizes = dict(kind.sizes)
+    moved = int(made.a.element_size()) * (sizes["m"] * (sizes["k"] + sizes["n"]) + sizes["n"] * sizes["k"])
+    assumed_ns = 1e9 * max(kind.flop / ASSUMED_FLOPS, moved / ASSUMED_BYTES_PER_S) + 2000
+    return max(len(made.bs), min(MOST_CALLS, math.ceil(GROUP_NS / assumed_ns)))
+
+
+def _loop(way: Way, made: Operands, device: str) -> Callable[[], float]:
+    """Return a function that calls a way again and again, and gives the ns of one call."""
+
+    def wait() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    way(made.a, made.bs[0])
+
+    def run() -> float:
+        wait()
+        began = time.perf_counter_ns()
+        for number in range(EAGER_CALLS):
+            way(made.a, made.bs[number % len(made.bs)])
+        wait()
+        return (time.perf_counter_ns() - began) / EAGER_CALLS
+
+    return run
+
+
+def errors(kind: Kind, ways: Sequence[Way], device: str) -> list[float]:
+    """Return each way's error: the norm of its difference from the true product over that one's norm.
+
+    The true product is summed up in float64 for float32, else in float32, where products of shorter numbers are exact.
+    """
+    made = operands(kind, device, copies=1)
+    with torch.no_grad():
+        a, b = made.a, made.bs[0]
+        ends = [slice(CHECKED_ROWS), slice(max(CHECKED_ROWS, a.shape[0] - CHECKED_ROWS), None)]
+        wide = torch.float64 if kind.dtype == "float32" else torch.float32
+
+        def some(matrix: Any) -> Any:
+            return torch.cat([matrix[rows] for rows in ends]).to(wide)
+
+        true = some(a) @ b.to(wide)
+        norm = float(torch.linalg.vector_norm(true)) or 1.0
+        return [float(torch.linalg.vector_norm(some(way(a, b)) - true)) / norm for way in ways]
