@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import CallError, DeviceError
 from .arrays import ArrayLayout
@@ -19,6 +20,9 @@ from .libraries import DLPACK_LIBRARY, Library, library_of, stream_handle
 from .manifest_records import Manifest
 from .matching import available, check_given, computations_with, match
 from .workspaces import capture_id
+
+if TYPE_CHECKING:
+    from .torch_ops import TorchFunction
 
 MOST_CALLS = 4096
 """Kinds of calls (shapes, dtypes, strides) that are kept ready; beyond it, the oldest goes."""
@@ -54,6 +58,9 @@ class Operation:
 
     Threads may call it at the same time.
 
+    Attributes:
+        kept: what is left to do for kinds of calls that were prepared.
+
     Args:
         manifest: which configurations there are.
         cubin: gives a cubin by its name; called once for each name and GPU.
@@ -81,7 +88,8 @@ class Operation:
         self._computations = computations_with(manifest, self._meant)
         self._lock = threading.Lock()
         self._gpus: dict[int, GpuPlans] = {}
-        self._calls: dict[tuple[Any, ...], PreparedCall] = {}
+        self.kept: dict[tuple[Any, ...], Any] = {}
+        self._torch: dict[object, TorchFunction] = {}
         # Not at the interpreter's exit: then the driver frees everything, and may be gone already.
         self._finalizer = weakref.finalize(self, _free, self._gpus)
         self._finalizer.atexit = False
@@ -144,11 +152,12 @@ class Operation:
             addresses.append(address)
             read.append(what)
         key = (len(arrays), out is None, *read, *(sorted(sizes.items()) if sizes else ()))
-        call = self._calls.get(key)
+        call = self.kept.get(key)
         if call is None:
             layouts = [self._layout(array, what, library) for array, what in zip(passed, read, strict=True)]
             outs_given = None if out is None else layouts[len(arrays) :]
-            call = self._prepare_call(key, library, layouts[: len(arrays)], outs_given, handle, sizes or {})
+            call = self.prepare_call(library, layouts[: len(arrays)], outs_given, handle, sizes or {})
+            self.keep(key, call)
         if scalars:
             scalars = scalar_values(self._manifest.computations[call.computation], scalars)
         if out is None:
@@ -157,29 +166,65 @@ class Operation:
         call.check(addresses)
         if handle is None:
             handle = library.stream(call.gpu.context.index)
-        try:
-            call.run(addresses, scalars, handle)
-            if library.waits:
-                call.gpu.context.wait(handle)
-        except DriverFailure as failure:
-            raise DeviceError(f"{self.name} cannot be launched: {failure}") from None
+        self.launch(call, addresses, scalars, handle, wait=library.waits)
         results = [*(arrays[number] for number in call.changed), *outs]
         return results[0] if len(results) == 1 else tuple(results)
+
+    def launch(
+        self,
+        call: PreparedCall,
+        addresses: Sequence[int],
+        scalars: Mapping[str, float],
+        stream: int,
+        *,
+        wait: bool = False,
+    ) -> None:
+        """Launch a prepared call, and perhaps wait for it.
+
+        Raises:
+            DeviceError: the driver refuses.
+        """
+        try:
+            call.run(addresses, scalars, stream)
+            if wait:
+                call.gpu.context.wait(stream)
+        except DriverFailure as failure:
+            raise DeviceError(f"{self.name} cannot be launched: {failure}") from None
+
+    def keep(self, key: tuple[Any, ...], ready: Any) -> None:
+        """Keep what was prepared for a kind of call."""
+        with self._lock:
+            while len(self.kept) >= MOST_CALLS:
+                del self.kept[next(iter(self.kept))]
+            self.kept[key] = ready
 
     def _layout(self, array: Any, read: Any, library: Library) -> ArrayLayout | None:
         if array is None:
             return None
         return (library if library_of(array) is library else DLPACK_LIBRARY).layout(array, read)
 
-    def _prepare_call(
+    def prepare_call(
         self,
-        key: tuple[Any, ...],
         library: Library,
         layouts: Sequence[ArrayLayout | None],
         written: Sequence[ArrayLayout | None] | None,
         handle: int | None,
         sizes: Mapping[str, int],
     ) -> PreparedCall:
+        """Return what is left to do for arrays of some layouts.
+
+        Args:
+            library: of the arrays.
+            layouts: of the inputs.
+            written: of the outputs; None if they are allocated.
+            handle: the stream; None for the library's current one.
+            sizes: those that no shape tells.
+
+        Raises:
+            CallError: they are not what the kernel takes, or the stream is captured and this was not prepared.
+            BundleError: the bundle is damaged, or does not fit this driver or GPU.
+            DeviceError: the driver refuses.
+        """
         if written is not None and None in written:
             raise CallError("an output is None", "give an array for each output, or no out=")
         gpu = self._gpu(self._device([*layouts, *(written or [])]))
@@ -193,12 +238,7 @@ class Operation:
         if plan is None:
             self._refuse_capture(gpu, library.stream(gpu.context.index) if handle is None else handle)
             plan = gpu.prepare(meant.computation, meant.sizes, self._policy)
-        call = PreparedCall(meant, gpu, plan, written is None)
-        with self._lock:
-            while len(self._calls) >= MOST_CALLS:
-                del self._calls[next(iter(self._calls))]
-            self._calls[key] = call
-        return call
+        return PreparedCall(meant, gpu, plan, written is None)
 
     def _device(self, layouts: Iterable[ArrayLayout | None]) -> int:
         """Return the number of the GPU that all arrays are on."""
@@ -292,9 +332,30 @@ class Operation:
             gpu = self._gpu(sizes.pop("device", 0))
             gpu.prepare(self._problem(sizes, dtypes, options), ordered(self._manifest, sizes), self._policy)
 
+    def torch(self, backward: Callable[..., Any] | None = None) -> TorchFunction:
+        """Return it as an operator of torch: differentiable, compilable, captured in CUDA graphs. Imports torch.
+
+        Asking again gives the same.
+
+        Args:
+            backward: the gradient of a kernel that is not one of the tuner's own: ``backward(grad, inputs, output,
+                **scalars)`` returns one for each input (None where it has none), or that of the only input. ``grad``
+                and ``output`` are tensors, or tuples where the kernel returns several.
+
+        Raises:
+            CallError: it may mean computations that take different tensors.
+        """
+        if backward not in self._torch:
+            ops = importlib.import_module(".torch_ops", __package__)
+            choices = f"{self._policy!s} {self._meant}"
+            made = ops.torch_function(self, self._manifest, self._computations, choices, backward)
+            with self._lock:
+                self._torch.setdefault(backward, made)
+        return self._torch[backward]
+
     def close(self) -> None:
         """Free what it keeps on the GPUs, also for graphs that it was captured in; it cannot be called any more."""
-        self._calls.clear()
+        self.kept.clear()
         self._finalizer()
 
 

@@ -1,0 +1,134 @@
+"""Operations whose launches are computed by torch on the CPU, at the addresses that a GPU would get."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from tuner.errors import CallError
+from tuner.kernel.load import load_kernel
+from tuner.model import Value
+from tuner.runtime import libraries
+from tuner.runtime.call import PreparedCall
+from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.interpret import scalar_values
+from tuner.runtime.launch_limits import DEVICE_LIMITS
+from tuner.runtime.manifest import read_manifest
+from tuner.runtime.matching import match
+from tuner.runtime.operation import Operation
+from tuner.winners.records import computation_record
+
+Compute = Callable[..., None]
+
+
+def gemm(tensors: Mapping[str, Any], **_: Any) -> None:
+    tensors["c"].copy_(tensors["a"].double() @ tensors["b"].double())
+
+
+def vector_add(tensors: Mapping[str, Any], **_: Any) -> None:
+    tensors["c"].copy_(tensors["a"].double() + tensors["b"].double())
+
+
+def saxpy(tensors: Mapping[str, Any], alpha: float, **_: Any) -> None:
+    tensors["y"].copy_(alpha * tensors["x"].double() + tensors["y"].double())
+
+
+def reduce(tensors: Mapping[str, Any], op: str, **_: Any) -> None:
+    tensors["out"].copy_(getattr(tensors["x"].double(), op)())
+
+
+def mean_matvec(tensors: Mapping[str, Any], layout: str, **_: Any) -> None:
+    mean = tensors["x"].double().mean(1 if layout == "nml" else 0)
+    tensors["y"].copy_(mean @ tensors["w"].double().t())
+
+
+def transform(tensors: Mapping[str, Any], op: str, **_: Any) -> None:
+    names = {name: each.double() for name, each in tensors.items() if name != "out"}
+    functions = {name: getattr(torch, name) for name in ("where", "tanh", "exp")}
+    tensors["out"].copy_(eval(op, {**functions, **names}))  # noqa: S307 - the tests' own text
+
+
+def softmax(tensors: Mapping[str, Any], **_: Any) -> None:
+    tensors["y"].copy_(torch.softmax(tensors["x"].double(), 1))
+
+
+class OnCpu(Operation):
+    """Takes tensors of the CPU for those of a GPU; counts launches, and says where they found their tensors."""
+
+    def __init__(self, manifest: Any, compute: Compute, **choices: Any) -> None:
+        super().__init__(manifest, lambda name: b"", **choices)
+        self.compute, self.launches, self.prepared, self.capturing = compute, 0, 0, False
+
+    def prepare_call(self, library: Any, layouts: Any, written: Any, handle: Any, sizes: Any) -> Any:
+        layouts = [each and each._replace(device=0) for each in layouts]
+        meant = match(
+            self._manifest, self._computations, layouts, written, sizes, dict.fromkeys(DEVICE_LIMITS, 90)
+        )
+        if self.capturing:
+            raise CallError(
+                f"{self.name} was not prepared for this problem", "call it once before, or its warm()"
+            )
+        self.prepared += 1
+        alignments = dict.fromkeys(meant.shapes, 16)
+        call = PreparedCall(meant, None, SimpleNamespace(alignments=alignments), True)  # type: ignore[arg-type]
+        call.meant = meant  # type: ignore[attr-defined]
+        return call
+
+    def launch(
+        self,
+        call: Any,
+        addresses: Sequence[int],
+        scalars: Mapping[str, float],
+        stream: int,
+        *,
+        wait: bool = False,
+    ) -> None:
+        self.launches += 1
+        meant = call.meant
+        computation = self._manifest.computations[meant.computation]
+        entries = [entry for entry in (*meant.inputs, *meant.outputs) if entry is not None]
+        tensors = {
+            entry.name: at(address, meant.shapes[entry.name], entry.dtype, transposed=entry.transposed)
+            for entry, address in zip(entries, addresses, strict=True)
+        }
+        own = {entry.name: entry.value for entry in computation.scalars}
+        values = scalar_values(computation, {**own, **scalars})  # type: ignore[dict-item]
+        with torch.no_grad():
+            self.compute(tensors, **values, **computation.options)
+
+
+def at(address: int, shape: tuple[int, ...], dtype: str, *, transposed: bool) -> Any:
+    """Return the tensor that a kernel finds at an address."""
+    held = shape[::-1] if transposed else shape
+    memory = (ctypes.c_uint8 * (math.prod(held) * ITEMSIZE[dtype])).from_address(address)
+    tensor = torch.frombuffer(memory, dtype=getattr(torch, dtype)).view(held)
+    return tensor.permute(*range(len(held))[::-1]) if transposed else tensor
+
+
+def on_cpu(
+    name: str, compute: Compute, problems: Iterable[Mapping[str, Value]], *, path: str = "", **choices: Any
+) -> OnCpu:
+    """Return the operation of a kernel with the computations of some problems, by dtypes and options."""
+    kernel = load_kernel(path or name)
+    computations = []
+    for problem in problems:
+        dtypes = {key: str(value) for key, value in problem.items() if key in kernel.dtypes}
+        options = {key: value for key, value in problem.items() if key in kernel.options}
+        computations.append(computation_record(kernel, kernel.problem({}, dtypes, options)))
+    written = {
+        "format": "kernel-tune bundle", "version": 1, "tool": "a test", "kernel": kernel.name,
+        "summary": kernel.summary, "license": "", "minimum_driver": 13000, "sizes": list(kernel.sizes),
+        "probe": {}, "computations": computations, "configurations": [], "winners": [], "defaults": [],
+    }  # fmt: skip
+    return OnCpu(read_manifest(json.dumps(written).encode()), compute, **choices)
+
+
+def pose_as_gpu(patch: Any) -> None:
+    """Let the CPU's current stream be the legacy one."""
+    patch.setattr(libraries._Torch, "stream", lambda self, device: 0)

@@ -1,0 +1,165 @@
+"""The body of an operator of torch: plain CUDA tensors in, a launch, new tensors out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import CallError
+from .arrays import ArrayLayout
+from .call import PreparedCall
+from .libraries import library_of
+from .torch_signature import Signature
+
+if TYPE_CHECKING:
+    from .operation import Operation
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """What is left to do for tensors of a kind that was seen before."""
+
+    call: PreparedCall | None
+    """None: an input is empty, so that the outputs are zeros."""
+    copied: tuple[int, ...]
+    """Inputs that are not without gaps."""
+    outputs: tuple[tuple[tuple[int, ...], tuple[int, ...], Any], ...]
+    """Shape, strides and dtype of each."""
+    stream: Callable[[int], int]
+
+
+def dense(tensor: Any) -> Any:
+    """Return a copy without gaps: a matrix keeps the order of its strides, others become row-major."""
+    return tensor.clone() if tensor.ndim == 2 else tensor.clone(memory_format=torch.contiguous_format)
+
+
+class Launcher:
+    """Launches an operation for an operator.
+
+    A tensor with gaps (a slice, an expanded one) or at an address that the kernel does not take is copied first. An
+    order of a matrix that the operation does not have is refused, as by the operation itself.
+
+    Args:
+        operation: what is launched.
+        signature: of the operator.
+        fake: gives the outputs without elements.
+        in_place: whether tensors that the kernel changes are changed, or copies of them are returned.
+    """
+
+    empty_means_zeros = False
+    """Whether inputs without elements give zeros; otherwise they are refused."""
+
+    def __init__(
+        self, operation: Operation, signature: Signature, fake: Callable[..., Any], *, in_place: bool = False
+    ) -> None:
+        self._operation, self._fake, self._sizes = operation, fake, signature.sizes
+        self._changed, self._mutates = signature.changed, in_place
+
+    def __call__(self, *tensors: Any, **named: Any) -> Any:
+        """Return the outputs, one or a tuple, and before them what is changed unless that happens in place.
+
+        Raises:
+            CallError: the tensors are not what the kernel takes; nothing was launched.
+            BundleError, DeviceError: as the operation's.
+        """
+        sizes = {name: named.pop(name) for name in self._sizes}
+        scalars = {name: value for name, value in named.items() if value is not None}
+        key = (
+            self,
+            *[
+                tensor
+                if tensor is None
+                else (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device())
+                for tensor in tensors
+            ],
+            *sizes.values(),
+        )
+        ready = self._operation.kept.get(key)
+        if ready is None:
+            ready = self._prepare(tensors, sizes)
+            self._operation.keep(key, ready)
+        given = list(tensors)
+        for number in ready.copied:
+            given[number] = self._copy(number, given[number])
+        if not self._mutates:
+            for number in self._changed:
+                if number not in ready.copied:
+                    given[number] = given[number].clone()
+        device = next(tensor for tensor in tensors if tensor is not None).device
+        if ready.call is None:
+            return _one([torch.zeros(shape, dtype=dtype, device=device) for shape, _, dtype in ready.outputs])
+        made = [
+            torch.empty_strided(shape, strides, dtype=dtype, device=device)
+            for shape, strides, dtype in ready.outputs
+        ]
+        addresses = [tensor.data_ptr() for tensor in (*given, *made) if tensor is not None]
+        try:
+            ready.call.check(addresses)
+        except CallError:
+            given = self._aligned(tensors, given)
+            addresses = [tensor.data_ptr() for tensor in (*given, *made) if tensor is not None]
+            ready.call.check(addresses)
+        self._operation.launch(ready.call, addresses, scalars, ready.stream(device.index))
+        if not self._mutates:
+            return _one([*(given[number] for number in self._changed), *made])
+        for number in self._changed:
+            if given[number] is not tensors[number]:
+                tensors[number].copy_(given[number])
+        return _one(made) if made else None
+
+    def _aligned(self, tensors: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+        """Return copies of the tensors that are no copies yet: an allocation's address fits every kernel."""
+        if self._mutates and any(given[number] is tensors[number] for number in self._changed):
+            return list(given)  # refused: what overlaps must not be written by way of a copy
+        return [
+            tensor.clone() if tensor is not None and tensor is original else tensor
+            for original, tensor in zip(tensors, given, strict=True)
+        ]
+
+    def _prepare(self, tensors: Sequence[Any], sizes: dict[str, int]) -> _Ready:
+        library = library_of(next(tensor for tensor in tensors if tensor is not None))
+        layouts = [None if tensor is None else library.layout(tensor, None) for tensor in tensors]
+        copied = tuple(
+            number for number, layout in enumerate(layouts) if layout and not self._fits(number, layout)
+        )
+        for number in copied:
+            tensor, layout = tensors[number], layouts[number]
+            like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+            assert layout is not None
+            layouts[number] = layout._replace(strides=tuple(self._copy(number, like).stride()))
+        kinds = [
+            None if tensor is None else torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+            for tensor in tensors
+        ]
+        fakes = self._fake(*kinds, **sizes)
+        outputs = [] if fakes is None else [fakes] if isinstance(fakes, torch.Tensor) else list(fakes)
+        if not self._mutates:
+            del outputs[: len(self._changed)]
+        call = None
+        if not (self.empty_means_zeros and any(layout and 0 in layout.shape for layout in layouts)):
+            call = self._operation.prepare_call(library, self._as_kernel(layouts), None, None, sizes)
+        return _Ready(
+            call,
+            copied,
+            tuple((tuple(fake.shape), tuple(fake.stride()), fake.dtype) for fake in outputs),
+            library.stream,
+        )
+
+    def _fits(self, _number: int, layout: ArrayLayout) -> bool:
+        """Return whether an input is passed as it is."""
+        return layout.is_row_major() or layout.is_column_major()
+
+    def _copy(self, _number: int, tensor: Any) -> Any:
+        """Return a copy of an input that is not."""
+        return dense(tensor)
+
+    def _as_kernel(self, layouts: list[ArrayLayout | None]) -> list[ArrayLayout | None]:
+        """Return the layouts as the kernel's arguments."""
+        return layouts
+
+
+def _one(results: list[Any]) -> Any:
+    return results[0] if len(results) == 1 else tuple(results)

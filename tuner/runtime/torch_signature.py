@@ -1,0 +1,216 @@
+"""What an operation is as an operator of torch: its arguments, and what it returns for tensors of which only the kind
+is named."""
+
+from __future__ import annotations
+
+import keyword
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import CallError
+from .dtypes import ITEMSIZE
+from .expressions import Expression, NoValueError, evaluate
+from .manifest_records import Computation, Manifest, TensorEntry
+
+DTYPES = {name: getattr(torch, name) for name in ITEMSIZE if hasattr(torch, name)}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+# With sizes that torch keeps as symbols. Another operation makes them numbers: the graph is compiled for those alone.
+_SYMBOLIC: dict[str, Callable[..., Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "ceil_div": lambda a, b: -(-a // b),
+    "round_up": lambda a, b: -(-a // b) * b,
+}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """An operator's arguments and results.
+
+    Attributes:
+        inputs: tensors that are passed, in order, those that the kernel changes among them.
+        outputs: tensors that it allocates.
+        scalars: names of numbers that may be passed.
+        sizes: names of sizes that no shape tells, and that must be passed.
+    """
+
+    inputs: tuple[TensorEntry, ...]
+    outputs: tuple[TensorEntry, ...]
+    scalars: tuple[str, ...]
+    sizes: tuple[str, ...]
+
+    @property
+    def changed(self) -> tuple[int, ...]:
+        """Numbers of the inputs that the kernel changes in place."""
+        return tuple(number for number, tensor in enumerate(self.inputs) if tensor.role == "inout")
+
+    def schema(self, *, in_place: bool) -> str:
+        """Return the arguments and results in torch's language.
+
+        Args:
+            in_place: whether it changes the tensors that the kernel changes, or returns changed copies of them.
+        """
+        arguments = []
+        for number, tensor in enumerate(self.inputs):
+            mark = f"({chr(97 + number)}!)" if in_place and tensor.role == "inout" else ""
+            optional = "" if isinstance(tensor.when, int) else "?"
+            arguments.append(f"Tensor{mark}{optional} {_identifier(tensor.name)}")
+        named = [f"float? {name}=None" for name in self.scalars] + [f"SymInt {name}" for name in self.sizes]
+        if named:
+            arguments += ["*", *named]
+        count = len(self.outputs) + (0 if in_place else len(self.changed))
+        returned = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
+        return f"({', '.join(arguments)}) -> {returned}"
+
+
+def _identifier(name: str) -> str:
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def signature_of(manifest: Manifest, numbers: Sequence[int]) -> Signature:
+    """Return the signature that computations share.
+
+    Raises:
+        CallError: they take different tensors, so that they are not one operator.
+    """
+    kinds = {_arguments(manifest, manifest.computations[number]): number for number in numbers}
+    if len(kinds) > 1:
+        raise CallError(
+            f"{manifest.kernel} is here with computations that take different tensors",
+            "say which by options= or dtypes= of load",
+        )
+    ((inputs, outputs, scalars, sizes), number), *_ = kinds.items()
+    tensors = {tensor.name: tensor for tensor in manifest.computations[number].tensors}
+    return Signature(
+        tuple(tensors[name] for name, *_ in inputs), tuple(tensors[name] for name in outputs), scalars, sizes
+    )
+
+
+def _arguments(
+    manifest: Manifest, computation: Computation
+) -> tuple[tuple[tuple[Any, ...], ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    there = [tensor for tensor in computation.tensors if tensor.when != 0]
+    inputs = [tensor for tensor in there if tensor.role != "output"]
+    told = {part for tensor in inputs if isinstance(tensor.when, int) for part in tensor.shape}
+    return (
+        tuple((tensor.name, tensor.role, isinstance(tensor.when, int)) for tensor in inputs),
+        tuple(tensor.name for tensor in there if tensor.role == "output"),
+        tuple(scalar.name for scalar in computation.scalars),
+        tuple(name for name in manifest.sizes if name not in told),
+    )
+
+
+def meant(
+    manifest: Manifest, numbers: Sequence[int], signature: Signature, tensors: Sequence[Any]
+) -> list[Computation]:
+    """Return the computations that take tensors of these dtypes and dimensions.
+
+    Raises:
+        CallError: there is none.
+    """
+    fitting = []
+    for number in numbers:
+        computation = manifest.computations[number]
+        entries = {tensor.name: tensor for tensor in computation.tensors}
+        pairs = [
+            (entries[tensor.name], given)
+            for tensor, given in zip(signature.inputs, tensors, strict=True)
+            if given is not None
+        ]
+        if all(
+            entry.dtype == _NAMES.get(given.dtype) and len(entry.shape) == given.ndim
+            for entry, given in pairs
+        ):
+            fitting.append(computation)
+    if not fitting:
+        kinds = ", ".join(
+            "None" if given is None else f"{given.ndim}-d {str(given.dtype).removeprefix('torch.')}"
+            for given in tensors
+        )
+        have = " or ".join(
+            dict.fromkeys(
+                ", ".join(
+                    f"{len(tensor.shape)}-d {tensor.dtype}"
+                    for tensor in each.tensors
+                    if tensor.role != "output"
+                )
+                for each in (manifest.computations[number] for number in numbers)
+            )
+        )
+        raise CallError(f"{manifest.kernel} is called with {kinds}", f"it takes {have}")
+    return fitting
+
+
+def fake_outputs(
+    manifest: Manifest,
+    numbers: Sequence[int],
+    signature: Signature,
+    tensors: Sequence[Any],
+    sizes: Mapping[str, Any],
+) -> list[Any]:
+    """Return the outputs without elements, for tensors whose sizes may be symbols.
+
+    Raises:
+        CallError: no computation takes them, or several that return something else.
+        RuntimeError: their shapes contradict each other; torch's own.
+    """
+    first, *others = meant(manifest, numbers, signature, tensors)
+    if any(_returned(first) != _returned(other) for other in others):
+        raise CallError(
+            f"these tensors may mean several computations of {manifest.kernel}",
+            "say which by options= or dtypes= of load",
+        )
+    entries = {tensor.name: tensor for tensor in first.tensors}
+    named = dict(sizes)
+    for tensor, given in zip(signature.inputs, tensors, strict=True):
+        if given is None:
+            continue
+        for part, size in zip(entries[tensor.name].shape, given.shape, strict=True):
+            if not isinstance(part, str) or part not in manifest.sizes:
+                continue
+            if part in named:
+                shown = f"{tensor.name} of {manifest.kernel} has shape {tuple(given.shape)}: {part} differs"
+                torch._check(size == named[part], lambda shown=shown: shown)
+            else:
+                named[part] = size
+    like = next(given for given in tensors if given is not None)
+    made = []
+    for tensor in signature.outputs:
+        entry = entries[tensor.name]
+        shape = [_dimension(part, named) for part in entry.shape]
+        if entry.transposed:
+            flipped = like.new_empty(shape[::-1], dtype=DTYPES[entry.dtype])
+            made.append(flipped.permute(*range(len(shape))[::-1]))
+        else:
+            made.append(like.new_empty(shape, dtype=DTYPES[entry.dtype]))
+    return made
+
+
+def _returned(computation: Computation) -> tuple[Any, ...]:
+    """Return what decides the outputs' kinds, given the inputs'."""
+    return tuple(
+        (tensor.name, tensor.shape, tensor.role == "output" and (tensor.dtype, tensor.transposed))
+        for tensor in computation.tensors
+    )
+
+
+def _dimension(part: Expression, sizes: Mapping[str, Any]) -> Any:
+    if isinstance(part, str):
+        return sizes[part]
+    if not isinstance(part, tuple):
+        return part
+    name, *operands = part
+    if isinstance(name, str) and name in _SYMBOLIC:
+        return _SYMBOLIC[name](*(_dimension(operand, sizes) for operand in operands))
+    try:
+        return int(evaluate(part, {name: int(size) for name, size in sizes.items()}))
+    except (NoValueError, KeyError) as error:
+        raise CallError(f"an output has no shape at {dict(sizes)}: {error}") from None
