@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -24,7 +25,7 @@ from tuner.database.records import (
 )
 from tuner.database.sql import SqlTable, read_only
 from tuner.errors import DatabaseError
-from tuner.model import Configuration, Problem, Status
+from tuner.model import Configuration, Problem, Run, Status
 
 Record = TypeVar("Record")
 _TRIALS = "SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE"
@@ -37,6 +38,8 @@ _WARM_NS = (
 """Time in the mode warm of a winner that was chosen by both modes, the best known before among the finalists."""
 MAX_DAMAGED = 1000
 """Lines about damaged rows that are kept: more say nothing more, and a hostile file has millions."""
+KNOWN_WINNERS = 4
+"""Of a problem: each is timed and raced again by every later run."""
 BEST_KNOWN_TRIED = 10
 """Rows read for the fastest trial: enough to find an intact one in a file with single damaged rows."""
 
@@ -104,6 +107,30 @@ class Queries(EarlierRuns):
         for trial in self._trials_of(fastest).rows:
             return trial.trial.configuration, trial.trial.time_ns or 0.0
         return None
+
+    def known_winners(self, run: Run, mark: Mark | None = None) -> list[tuple[Configuration, int]]:
+        """Return the configurations that most often won a run's problem on this model of GPU, with the number of runs.
+
+        They were measured under the run's conditions and are exportable; at most :data:`KNOWN_WINNERS` come back. With
+        a mark only what was there before it counts.
+        """
+        mark = mark or self.mark()
+        filters = Filters(
+            kernel=run.problem.kernel, problem_key=run.problem.key, computations=(run.computation,),
+            replayed=False, exportable=True, mode=str(run.conditions.mode), regime=str(run.conditions.regime),
+        )  # fmt: skip
+        where, values = filters.where()
+        winners = self.select(
+            "SELECT t.variant, t.configuration, count(*) AS runs FROM winners t JOIN runs r ON r.id = t.run_id "
+            f"WHERE {where} AND t.gpu_name = ? AND t.id <= ? AND r.id != ? "
+            "GROUP BY t.variant, t.configuration ORDER BY runs DESC, min(t.id) LIMIT ?",
+            *(*values, run.gpu.name, mark.winners, run.id, KNOWN_WINNERS),
+        )
+        chosen = []
+        for row in winners:
+            with suppress(Damaged):
+                chosen.append((cells.decode_configuration(row), int(row["runs"])))
+        return chosen
 
     def query(
         self,

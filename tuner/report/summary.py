@@ -49,10 +49,12 @@ def summary(result: Result, database: Path) -> str:
     lines.append(f"  confirmed  {_confirmation(finish, run.replayed)}")
     if finish.tied > 1:
         lines.append(
-            f"             tied with {finish.tied - 1} other finalist(s) within the noise; the simplest was chosen"
+            f"             tied with {finish.tied - 1} other finalist(s) within the noise"
             if finish.race_verdict is Verdict.SAME
             else f"             statistically tied with {finish.tied - 1} other finalist(s)"
         )
+    if why := _why_not_the_fastest(state, finish):
+        lines.append(f"             {why}")
     if note := launch_note(run.calibration, run.conditions, finish.time_ns, tied=finish.tied > 1):
         lines.append(f"             {note}")
     lines.append(f"  timed      {_how(state, finish)}")
@@ -178,6 +180,15 @@ def _behind(ratio: float, noise_floor: float) -> str:
         if ratio > 1 + noise_floor
         else "as fast as the fastest"
     )
+
+
+def _why_not_the_fastest(state: State, finish: Finish) -> str:
+    """Return why a winner is not the fastest finalist; empty if it is, or the modes of timing decided."""
+    if finish.behind == 1.0 or (finish.warm and finish.warm.passed_over):
+        return ""
+    kept = finish.winner.configuration in state.known_winners
+    why = "the known winner was kept" if kept else "the simplest was chosen"
+    return f"{why}: {100 * (finish.behind - 1):.2f} % behind the fastest finalist, within the margin"
 
 
 def _against_incumbent(state: State, finish: Finish) -> str:

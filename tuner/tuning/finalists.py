@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tuner.database.records import SUSPECT
 from tuner.model import Configuration, Status, Trial
+from tuner.tuning.decision import Preference
 
 FINALISTS = 8
 """One more contestant makes every interval wider, and each loads and verifies in every heat."""
@@ -21,6 +22,12 @@ WARM_FACTOR = 1.25
 behind could win only if all others lost as much warm."""
 LEADERS = 3
 """Fastest of each mode that race in any case: how far the others are behind is counted from them."""
+
+SIMPLEST = 4
+"""Preferred trials that race although others are faster. They are what another run most likely chooses, too."""
+NEAR_FACTOR = 1.02
+"""Only these, and the initial configurations and known winners, this close to the best: the search's figures are off by
+a percent, and the margin of the decision (:mod:`tuner.tuning.decision`) is another."""
 
 
 def ranked(trials: Sequence[Trial], factor: float, resolution_ns: float = 0.0) -> list[Trial]:
@@ -41,6 +48,32 @@ def ranked(trials: Sequence[Trial], factor: float, resolution_ns: float = 0.0) -
 def finalists(trials: Sequence[Trial], resolution_ns: float = 0.0) -> list[Trial]:
     """Return the verified trials that could be the fastest, best first; one for each configuration."""
     return ranked(trials, FINALIST_FACTOR, resolution_ns)[:FINALISTS]
+
+
+def reproducible(
+    trials: Sequence[Trial],
+    chosen: Sequence[Trial],
+    named: Collection[Configuration],
+    prefer: Preference,
+) -> list[Trial]:
+    """Return those to race beside the finalists so that another run has the same choice; best first.
+
+    They are the initial configurations and known winners, and the preferred trials, that are near the best.
+
+    Args:
+        trials: of the run, rejected ones left out.
+        chosen: the finalists.
+        named: initial configurations and known winners.
+        prefer: sorts equally fast ones.
+    """
+    racing = {trial.configuration for trial in chosen}
+    near = ranked(trials, NEAR_FACTOR) if chosen else []
+    simplest = sorted(near, key=lambda trial: prefer(trial.configuration))[:SIMPLEST]
+    return [
+        trial
+        for trial in near
+        if trial.configuration not in racing and (trial.configuration in named or trial in simplest)
+    ]
 
 
 def worth_timing_warm(trials: Sequence[Trial], initial: Collection[Configuration]) -> list[Trial]:

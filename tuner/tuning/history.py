@@ -43,7 +43,7 @@ def teach_earlier_runs(search: Search, store: Store, state: State) -> list[Confi
         state: of this run; ``known_before`` counts the configurations that are not tried again.
 
     Returns:
-        The confirmed best of them and the next few, to be tried again.
+        Their winners and the next few, to be tried again.
     """
     max_error = state.run.options.max_error
     earlier = [_under_bound(trial, max_error) for trial in store.earlier_trials(state.run, state.mark)]
@@ -51,7 +51,9 @@ def teach_earlier_runs(search: Search, store: Store, state: State) -> list[Confi
     unknown = Status.INACCURATE, None
     ok = [t.configuration for t in earlier if t.status is Status.OK or (t.status, t.true_error) == unknown]
     best_before = state.best_before
-    best = ([best_before[0]] if best_before and best_before[0] in ok else []) + ok[:RETRIED]
+    winners = [*([best_before[0]] if best_before else []), *state.known_winners]
+    accurate = set(ok)
+    best = [configuration for configuration in winners if configuration in accurate] + ok[:RETRIED]
     again = [c for c in dict.fromkeys(best) if search.space.contains(c)]
     of_this_run = {*again, search.space.default}
     settled = [t for t in earlier if t.configuration not in of_this_run and _settled(t)]

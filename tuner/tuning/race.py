@@ -16,8 +16,9 @@ from tuner.devices.base import Contestant, Device
 from tuner.model import Configuration, Measurement, Problem, Trial
 from tuner.stats import Ratio, Verdict, verdict
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
+from tuner.tuning.decision import Preference, choose
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
-from tuner.tuning.finalists import finalists, finalists_of_both, worth_timing_warm
+from tuner.tuning.finalists import finalists, finalists_of_both, reproducible, worth_timing_warm
 from tuner.tuning.warm import WarmFinish, behind, holding, time_warm
 
 SAMPLES, FEWEST_SAMPLES = 8, 3
@@ -31,9 +32,6 @@ RECORDED_HEATS = (16,)
 these have."""
 MAX_CONFIRMATIONS = 10
 """Winners that are tried at most: each costs a race, fresh processes and a verification at other sizes."""
-REGISTER_THREADS, REGISTER_BYTES = 128, 4
-"""For comparing registers with shared memory, as if every block had so many threads."""
-
 Reject = Callable[[Trial, str], None]
 """Told of a trial that failed in the race or was not confirmed, and why, as soon as that is known."""
 
@@ -73,7 +71,9 @@ class Finish:
     """Of the winner against the incumbent."""
     race_verdict: Verdict = Verdict.AMBIGUOUS
     """Faster than every other, the same as some, or ambiguous: rounds or time ran out. Slower than some where it was
-    chosen because it holds warm, too."""
+    chosen because it holds warm, too, or because it is simpler and slower by less than the margin."""
+    behind: float = 1.0
+    """Its time over that of the fastest finalist in the run's mode."""
     rounds: int = 0
     heats: int = 0
     race_s: float = 0.0
@@ -147,6 +147,10 @@ class FinalRace:
     """Whether the winner has to hold in the mode warm as well."""
     initial: Collection[Configuration] = ()
     """What was tried first."""
+    known_winners: Collection[Configuration] = ()
+    """Winners of earlier runs, on this card or others of its model."""
+    prefer: Preference = lambda _: 0
+    """Which of equally fast configurations wins; without it the fastest of them."""
 
     def run(self, trials: Sequence[Trial]) -> Finish | None:
         """Race until a winner among the trials of the run is confirmed.
@@ -204,6 +208,7 @@ class FinalRace:
         """
         left = [trial for trial in trials if trial.number not in rejected]
         chosen = finalists_of_both(left, warm_ns) or finalists(left, resolution_ns(self.device))
+        chosen += reproducible(left, chosen, {*self.initial, *self.known_winners}, self.prefer)
         for trial in (self.default, self.incumbent) if chosen else ():
             if trial is None or not trial.time_ns or not trial.status.ranked or trial.number in rejected:
                 continue
@@ -222,8 +227,11 @@ class FinalRace:
 
     def finish(self, contestants: Sequence[Trial], standing: Standing, warm: Standing | None) -> Finish:
         """Choose the winner, confirm it, and compare it with the default and the incumbent."""
-        fastest = self._first(contestants, standing)
-        first = fastest if warm is None else holding(fastest, standing, warm)
+        fastest = choose(standing.left[0], contestants, [standing], self.prefer)
+        first = fastest
+        if warm is not None:
+            held = holding(standing.left[0], standing, warm)
+            first = choose(held, contestants, [standing, warm], self.prefer)
         winner, time_ns = contestants[first], standing.time_ns(first)
         confirmation = Confirmation()
         if not self.device.recorded:
@@ -251,7 +259,8 @@ class FinalRace:
             incumbent_ns=incumbent_ns,
             versus_incumbent=versus_incumbent,
             incumbent_verdict=against_incumbent,
-            race_verdict=standing.verdict if first == fastest else standing.compare(first, standing.left[0]),
+            race_verdict=_verdict(standing, first),
+            behind=behind(standing, first),
             rounds=standing.rounds,
             heats=standing.heats,
             race_s=standing.seconds,
@@ -274,25 +283,16 @@ class FinalRace:
             behind(warm, fastest),
             _medians(contestants, warm),
             warm.noise_floor,
-            warm.verdict if first == warm.left[0] else warm.compare(first, warm.left[0]),
+            _verdict(warm, first),
             warm.rounds,
             warm.heats,
             warm.seconds,
         )
 
-    def _first(self, contestants: Sequence[Trial], standing: Standing) -> int:
-        """Return the winner: the simplest of those that are surely the same as the fastest.
 
-        Where a launch takes most of the time, the default configuration, unless something beats it: which of the
-        others is ahead there is chance.
-        """
-        same = standing.same_as_first()
-        first = min(same, key=lambda i: _complexity(contestants[i]))
-        calibration, time_ns = self.device.calibration, standing.time_ns(first)
-        if calibration is None or not calibration.launch_decides(self.device.conditions, time_ns, tied=True):
-            return first
-        default = _index_of(self.default, contestants)
-        return first if default is None or default not in same else default
+def _verdict(standing: Standing, winner: int) -> Verdict:
+    """Return the winner's verdict against all others, or against the fastest where it is not that."""
+    return standing.verdict if winner == standing.left[0] else standing.compare(winner, standing.left[0])
 
 
 def _medians(contestants: Sequence[Trial], standing: Standing) -> list[tuple[Configuration, float]]:
@@ -320,12 +320,3 @@ def _versus(
     opposite = verdict(ratio, standing.noise_floor)
     swapped = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
     return standing.time_ns(index), ratio, swapped.get(opposite, opposite)
-
-
-def _complexity(trial: Trial) -> tuple[int, int]:
-    """Return bytes that a block needs, and the trial's number: the threads of a block are not known here."""
-    resources = trial.resources
-    if resources is None:
-        return (0, 0)  # nothing is known: the fastest of them is as simple as any
-    shared = resources.static_shared_bytes + resources.dynamic_shared_bytes
-    return (REGISTER_BYTES * resources.registers * REGISTER_THREADS + shared, trial.number)

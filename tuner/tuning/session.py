@@ -14,6 +14,8 @@ from tuner.errors import DeviceError, Interrupted
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Trial
 from tuner.signals import uninterrupted
+from tuner.space.simplicity import simplicity
+from tuner.tuning.decision import preference
 from tuner.tuning.loop import SearchLoop
 from tuner.tuning.opening import open_run
 from tuner.tuning.race import FinalRace, Finish
@@ -122,6 +124,8 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         run.options.max_error,
         warm=best_ns is not None and warm_matters(kernel, run, loop.device, best_ns),
         initial=state.initial.sources,
+        known_winners=state.known_winners,
+        prefer=preference(simplicity(kernel, state.space.default), state.known_winners),
     )
     if (finish := race.run(trials)) is None:
         return None, None

@@ -48,6 +48,8 @@ class State:
     """What the database held when the run began: this the search is taught, also when the run is resumed."""
     best_before: tuple[Configuration, float] | None = None
     """The best that the database knew under these conditions when the run began, and its time in nanoseconds then."""
+    known_winners: Mapping[Configuration, int] = field(default_factory=dict)
+    """What earlier runs on this model of GPU chose, and how many of them."""
     retimed: int = 0
     """Trials beyond the budget: configurations timed again because the GPU had drifted."""
     stopped: Stopped | None = None

@@ -51,6 +51,9 @@ class Store(Protocol):
     def best_known(self, run: Run, mark: Mark | None) -> tuple[Configuration, float] | None:
         """Return the best of a run's problem under its conditions, and its time in nanoseconds then."""
 
+    def known_winners(self, run: Run, mark: Mark | None) -> list[tuple[Configuration, int]]:
+        """Return what most often won a run's problem on this model of GPU, and how many runs chose each."""
+
     def earlier_trials(self, run: Run, mark: Mark | None) -> list[KnownTrial]:
         """Return the trials of other runs of this problem, best first."""
 
@@ -113,6 +116,7 @@ class DatabaseStore:
         self.database = database
         self.mark, self.hurry, self.transaction = database.mark, database.hurry, database.transaction
         self.earlier_trials, self.intact = database.earlier_trials, database.intact
+        self.known_winners = database.known_winners
         self.attempt, self.confirm = database.attempt, database.confirm
         self.start_run, self.record_winner = database.start_run, database.record_winner
         self.finish_run = database.finish_run

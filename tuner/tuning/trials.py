@@ -109,6 +109,7 @@ def winner_of(
             "edges": [str(problem) for problem, _ in finish.edge_cases],
             "replayed": replayed,
             "noise_floor": finish.noise_floor,
+            "behind": finish.behind,
             "verdict": str(finish.race_verdict),
             "rounds": finish.rounds,
             "heats": finish.heats,

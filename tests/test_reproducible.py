@@ -1,0 +1,98 @@
+"""The same winner from another run, another seed and another card: the order of choice, and what earlier runs chose."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.faults.kernels import scale_kernel
+from tests.faults.stub_device import StubDevice, good
+from tests.sessions import plain, run
+from tuner.conditions import Mode
+from tuner.database.database import Database
+from tuner.devices.base import Contestant, RaceRound
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration
+from tuner.space.simplicity import simplicity
+from tuner.tuning.state import Result
+
+
+class Card(StubDevice):
+    """A GPU that runs each configuration in the time that a function says."""
+
+    def __init__(self, time_ns: Callable[[Configuration], float]) -> None:
+        super().__init__(answer=lambda c: good(time_ns(c)))
+        self.time_ns = time_ns
+        self.confirmed = lambda c, _: good(time_ns(c))
+
+    def race(
+        self,
+        contestants: Sequence[Contestant],
+        rounds: int,
+        samples: int,
+        seed: int,
+        mode: Mode | None = None,
+    ) -> RaceRound:
+        times = [self.time_ns(c.configuration) for c in contestants if c.configuration]
+        return RaceRound([[[t] * samples for t in times] for _ in range(rounds)])
+
+
+def tuned(kernel: KernelSpec, database: Database, card: Card, seed: int, *, again: bool = False) -> Result:
+    return run(kernel, database, card, seed=seed, sampler="random", trials=30, from_scratch=not again)
+
+
+def test_the_simplest_has_the_fewest_values_that_are_not_the_defaults(tmp_path: Path) -> None:
+    kernel = scale_kernel(tmp_path / "kernel", blocks=[32, 64, 128, 256], items=[1, 2, 4])
+    key = simplicity(kernel, plain(64, 2))
+    ordered = sorted((plain(b, i) for b, i in itertools.product((32, 64, 128, 256), (1, 2, 4))), key=key)
+    assert ordered[:6] == [
+        plain(64, 2), plain(32, 2), plain(64, 1), plain(64, 4), plain(128, 2), plain(256, 2),
+    ]  # fmt: skip
+    assert ordered[-1] == plain(256, 4)
+    assert len({key(configuration) for configuration in ordered}) == 12
+
+
+def test_two_searches_on_two_cards_choose_the_same_of_the_equally_fast(
+    database: Database, kernel: KernelSpec
+) -> None:
+    """Many are within half a percent; one card is 3 % slower, and each has its own order among them."""
+
+    def card(offset: float, salt: int) -> Card:
+        def time_ns(configuration: Configuration) -> float:
+            block, items = (int(configuration.values[name]) for name in ("block_size", "items"))
+            best = 100e3 if items <= 2 else 150e3
+            return offset * best * (1 + 0.005 * ((block * 7 + items * 13 + salt) % 11) / 11)
+
+        return Card(time_ns)
+
+    first = tuned(kernel, database, card(1.0, 0), 1)
+    second = tuned(kernel, database, card(1.03, 5), 2)
+    assert first.finish is not None and second.finish is not None
+    assert first.finish.winner.configuration == second.finish.winner.configuration
+    assert first.finish.winner.configuration == first.state.space.default
+
+
+def test_what_an_earlier_run_chose_wins_again_where_it_is_within_the_margin(
+    database: Database, kernel: KernelSpec
+) -> None:
+    """Whatever it is: the default is as fast on the second card, and the third has a faster one."""
+    chosen = plain(512, 3)
+    times = {chosen: 100e3}
+    first = run(kernel, database, Card(lambda c: times.get(c, 120e3)), sampler="brute-force", trials=256)
+    assert first.finish is not None
+    assert first.finish.winner.configuration == chosen
+    default = first.state.space.default
+    on_second = {chosen: 103.5e3, default: 103e3}
+    second = tuned(kernel, database, Card(lambda c: on_second.get(c, 125e3)), 50, again=True)
+    assert second.finish is not None
+    assert second.finish.winner.configuration == chosen
+    assert list(second.state.known_winners) == [chosen]
+    scratch = tuned(kernel, database, Card(lambda c: on_second.get(c, 125e3)), 50)
+    assert scratch.finish is not None
+    assert scratch.finish.winner.configuration == default, "--from-scratch knows of no winner"
+    on_third = {chosen: 104e3, default: 100e3}
+    third = tuned(kernel, database, Card(lambda c: on_third.get(c, 125e3)), 51, again=True)
+    assert third.finish is not None
+    assert third.finish.winner.configuration == default, "beyond the margin the faster one wins"
+    assert third.state.known_winners[chosen] == 2

@@ -1,0 +1,45 @@
+"""The order of configurations from the simplest on: it settles which of equally fast ones is chosen.
+
+It depends on the kernel's file alone, and not on times, the seed, compilers or the order of the trials, so that two
+runs that have the same equally fast configurations before them choose the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.values import index_of
+from tuner.model import Configuration
+
+Simplicity = tuple[bool, int, int, int, tuple[int, ...]]
+"""Sorts simpler configurations first; two have the same only if they are equal."""
+
+
+def simplicity(kernel: KernelSpec, default: Configuration) -> Callable[[Configuration], Simplicity]:
+    """Return the sort key of a kernel's configurations.
+
+    First come those of the default's variant, then those of the others in the order of the kernel's file. Of one
+    variant the one with fewer values that are not the default's is simpler; then the one whose values are fewer
+    positions away from those in their lists; at last the one with the earlier values.
+
+    Args:
+        kernel: names variants and values in its order.
+        default: what a user gets without tuning; of other variants the file's defaults count.
+    """
+    order = {name: number for number, name in enumerate(kernel.variants)}
+
+    def key(configuration: Configuration) -> Simplicity:
+        variant = kernel.variants[configuration.variant]
+        own = configuration.variant == default.variant
+        plain = {**variant.defaults, **(default.values if own else {})}
+        positions, differing, away = [], 0, 0
+        for name, value in configuration.parameters:
+            values = variant.parameters[name].values
+            position, usual = index_of(value, values) or 0, index_of(plain[name], values) or 0
+            positions.append(position)
+            differing += position != usual
+            away += abs(position - usual)
+        return not own, order[configuration.variant], differing, away, tuple(positions)
+
+    return key
