@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from page_figures import commands, faults, gemm, ladders, measuring, printed, races, search
+from page_figures import calls, commands, faults, gemm, ladders, measuring, printed, races, search
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(r"(<!-- figures: ([^>]+?) -->)(.*?)(<!-- end -->)", re.DOTALL)
@@ -34,6 +34,8 @@ FIGURES: dict[str, Callable[..., str]] = {
     "ablation": gemm.ablation,
     "alternative": gemm.alternative,
     "beside-torch": gemm.beside_torch,
+    "calls": calls.races,
+    "calls-host": calls.host,
     "chaos": faults.chaos,
     "deep-counters": gemm.counters,
     "deep-timeline": gemm.timeline,

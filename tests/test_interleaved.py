@@ -59,7 +59,7 @@ class Timer:
 
 
 def session_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> ProblemSession:
-    def run_once(data: Memory, timed: Kernel) -> float:
+    def run_once(data: Memory, timed: Kernel, graph: None) -> float:
         data.updates = 0
         data.run(timed)
         return 1000.0

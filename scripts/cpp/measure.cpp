@@ -1,7 +1,8 @@
 // Times a bundle's plans, a line of JSON for each problem:
 //     g++ -std=c++17 -O2 -I BUNDLE/include -I CUDA/include -o measure measure.cpp -ldl -pthread
 //     ./measure BUNDLE PROBLEMS
-// A line of PROBLEMS has sizes, dtypes and options, with bars between: "m=4096 n=4096 k=4096 | input=bfloat16 | layout=nt".
+// A line of PROBLEMS has sizes, dtypes and options, with tabs between: "m=4096;n=4096;k=4096\tinput=bfloat16\tlayout=nt".
+// With a third argument, "once", each plan runs twice on inputs of zeros, for tools that watch it; nothing is timed.
 //   kernel_us  a run in a CUDA graph of 20, by events, with warm caches: the median of 21 graphs
 //   host_us    host time of one warm call of run() in a stream: the median of 50 batches of 100
 //   cold_ms    open, plan and prepare, with a context there (of the first problem; of others without open)
@@ -50,9 +51,9 @@ static kt::Problem problem_of(const std::string& line) {
     kt::Problem problem;
     std::istringstream parts{line};
     std::string part;
-    for (int i = 0; std::getline(parts, part, '|'); ++i) {
+    for (int i = 0; std::getline(parts, part, '\t'); ++i) {
         std::istringstream words{part};
-        for (std::string word; words >> word;) {
+        for (std::string word; std::getline(words, word, ';');) {
             const std::size_t equals = std::min(word.find('='), word.size() - 1);
             const std::string name = word.substr(0, equals), value = word.substr(equals + 1);
             if (i == 0) problem.sizes.emplace_back(name, std::strtoll(value.c_str(), nullptr, 10));
@@ -64,7 +65,8 @@ static kt::Problem problem_of(const std::string& line) {
 }
 
 int main(int count, char** arguments) {
-    if (count != 3) return std::fprintf(stderr, "usage: measure BUNDLE PROBLEMS\n"), 2;
+    if (count < 3) return std::fprintf(stderr, "usage: measure BUNDLE PROBLEMS [once]\n"), 2;
+    const bool once = count > 3;
     const Cuda cuda;
     if (!cuda.library) return std::fprintf(stderr, "there is no driver\n"), 1;
     CUcontext context = nullptr;
@@ -92,7 +94,9 @@ int main(int count, char** arguments) {
             const std::size_t bytes = i < plan.tensors().size() ? plan.tensors()[i].bytes : plan.workspace_bytes();
             if (!bytes) continue;
             check(cuda.cuMemAlloc(&memory[i], bytes));
-            check(cuda.cuMemsetD8Async(memory[i], 0, bytes, stream));
+            // A tool shall see an output or a workspace that is read before it is written.
+            const bool given = i < plan.tensors().size() && plan.tensors()[i].role != "output";
+            if (given || !once) check(cuda.cuMemsetD8Async(memory[i], 0, bytes, stream));
         }
         check(cuda.cuStreamSynchronize(stream));
         tensors.assign(memory.begin(), memory.end() - 1);
@@ -103,8 +107,18 @@ int main(int count, char** arguments) {
         cold_us += elapsed_us(loading);
         const auto run = [&] { check(plan.run(tensors.data(), tensors.size(), workspace, stream)); };
 
-        for (int i = 0; i < 3; ++i) run();
+        for (int i = 0; i < (once ? 2 : 3); ++i) run();
         check(cuda.cuStreamSynchronize(stream));
+        const auto free_all = [&] {
+            for (CUdeviceptr one : memory)
+                if (one) check(cuda.cuMemFree(one));
+        };
+        if (once) {
+            std::printf("{\"configuration\":\"%s\",\"match\":%d,\"launches\":%zu}\n", plan.configuration().c_str(),
+                        static_cast<int>(plan.match()), plan.launches());
+            free_all();
+            continue;
+        }
         std::vector<double> host, kernel;
         for (int batch = 0; batch < 50; ++batch) {
             const Clock::time_point from = Clock::now();
@@ -127,14 +141,13 @@ int main(int count, char** arguments) {
             check(cuda.cuEventElapsedTime(&milliseconds, begin, end));
             if (i) kernel.push_back(static_cast<double>(milliseconds) * 1000 / 20);  // the first uploads the graph
         }
-        std::printf("{\"problem\":\"%s\",\"configuration\":\"%s\",\"match\":%d,\"launches\":%zu,\"workspace_bytes\":%zu,\"cold_ms\":%.3f,"
+        std::printf("{\"configuration\":\"%s\",\"match\":%d,\"launches\":%zu,\"workspace_bytes\":%zu,\"cold_ms\":%.3f,"
                     "\"host_us\":%.3f,\"kernel_us\":%.3f}\n",
-                    line.c_str(), plan.configuration().c_str(), static_cast<int>(plan.match()), plan.launches(), plan.workspace_bytes(),
-                    cold_us / 1000, median(host), median(kernel));
+                    plan.configuration().c_str(), static_cast<int>(plan.match()), plan.launches(), plan.workspace_bytes(), cold_us / 1000,
+                    median(host), median(kernel));
         check(cuda.cuGraphExecDestroy(executable));
         check(cuda.cuGraphDestroy(graph));
-        for (CUdeviceptr one : memory)
-            if (one) check(cuda.cuMemFree(one));
+        free_all();
     }
     return 0;
 }

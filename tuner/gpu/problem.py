@@ -11,6 +11,7 @@ from tuner.conditions import Conditions, Mode
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, Timed
 from tuner.gpu.clocks import Stamps
+from tuner.gpu.graph import Graph
 from tuner.gpu.sampling import SampleGraph, run_once
 from tuner.gpu.timing import MOST_WAITING_S, Samples, Timer, group_size
 from tuner.gpu.verify import Truth, Verifier
@@ -66,6 +67,10 @@ class ProblemSession:
         calls = self.batch.calls_for(estimate_ns)
         return SampleGraph(self.data, self.stamps, timed, samples, self.conditions.mode, calls)
 
+    def empty_graph(self, timed: Timed) -> Graph | None:  # noqa: ARG002 - for what builds some graphs in another way
+        """Return what a candidate's first run is appended to; None for a new graph of the usual kind."""
+        return None
+
     def take(self, graph: SampleGraph, estimate_ns: float) -> Samples:
         """Take a group."""
         self.set_deadline(KNOWN_LAUNCH_S + MOST_WAITING_S + 20e-9 * graph.samples * graph.calls * estimate_ns)
@@ -82,7 +87,7 @@ class ProblemSession:
         """
         unknown = FIRST_LAUNCH_S + FIRST_LAUNCH_FLOORS * self.limits.floor_ns * 1e-9
         self.set_deadline(max(KNOWN_LAUNCH_S, 100 * known_ns * 1e-9) if known_ns else unknown)
-        first_ns = run_once(self.data, timed)
+        first_ns = run_once(self.data, timed, self.empty_graph(timed))
         return first_ns, self._with_scratch_check(timed, self.check())
 
     def check(self, copy: int = 0) -> Verification:

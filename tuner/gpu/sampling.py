@@ -32,17 +32,25 @@ class SampleGraph:
         samples: event pairs.
         mode: what the caches hold.
         calls: between two events; 1 when cold.
+        graph: the empty graph that becomes the group; without it a new one.
     """
 
     def __init__(
-        self, data: ProblemData, stamps: Stamps, timed: Timed, samples: int, mode: Mode, calls: int
+        self,
+        data: ProblemData,
+        stamps: Stamps,
+        timed: Timed,
+        samples: int,
+        mode: Mode,
+        calls: int,
+        graph: Graph | None = None,
     ) -> None:
         self.samples = samples
         self.calls = calls
         self.lead = 1 if mode is Mode.WARM else 0
         """Calls of each sample that lie before its first event."""
         copies = 1 if mode is Mode.WARM else data.copies
-        self._graph = Graph(data.helpers.context)
+        self._graph = graph or Graph(data.helpers.context)
         self._pairs = []
         stamps.add_before(self._graph)
         for _ in range(samples):
@@ -72,10 +80,10 @@ class SampleGraph:
         self._graph.close()
 
 
-def run_once(data: ProblemData, timed: Timed) -> float:
-    """Run a candidate once on poisoned outputs and restored tensors; gives nanoseconds."""
+def run_once(data: ProblemData, timed: Timed, graph: Graph | None = None) -> float:
+    """Run a candidate once on poisoned outputs and restored tensors, in an empty graph; gives nanoseconds."""
     data.poison()
-    graph = Graph(data.helpers.context)
+    graph = graph or Graph(data.helpers.context)
     try:
         data.add_restore(graph)
         start = graph.event()

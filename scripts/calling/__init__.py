@@ -1,0 +1,1 @@
+"""What ``scripts/calls.py`` measures, a module for each kind of figure."""

@@ -1,0 +1,139 @@
+"""The launcher for C++ behind its C interface, built here, and called with ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from calling.bundles import option_text
+from tuner import paths
+from tuner.compile.nvrtc import header_folders
+from tuner.model import Problem
+
+CPP = Path(__file__).resolve().parents[1] / "cpp"
+EXACT = 2
+"""The number of ``kernel_tune::Policy::exact``."""
+MESSAGE_BYTES = 4096
+
+
+def compilers() -> dict[str, str]:
+    """Return the C++ compilers of this machine by their names in the evidence: g++, and nvcc where it is found."""
+    beside = Path("/usr/local/cuda/bin/nvcc")
+    found = {
+        "g++": shutil.which("g++"),
+        "nvcc": shutil.which("nvcc") or (str(beside) if beside.is_file() else None),
+    }
+    return {name: path for name, path in found.items() if path}
+
+
+def build(name: str, compiler: str, source: str, output: Path, *, shared: bool) -> Path:
+    """Return one of ``scripts/cpp`` built by a compiler.
+
+    Args:
+        name: of the compiler.
+        compiler: its path.
+        source: name of the file.
+        output: the program, or the library.
+        shared: whether it is a library.
+
+    Raises:
+        RuntimeError: it does not compile.
+    """
+    include = paths.package() / "runtime" / "include"
+    command = [compiler, "-std=c++17", "-O2", "-I", str(include), "-o", str(output)]
+    if name == "nvcc":
+        command += ["-x", "cu", *(["-shared", "-Xcompiler", "-fPIC"] if shared else [])]
+    else:
+        command += [*(["-shared", "-fPIC"] if shared else []), "-pthread"]
+        command += [f"-isystem{folder}" for folder in header_folders() if (folder / "cuda.h").is_file()]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run([*command, str(CPP / source), "-ldl"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{name} does not build {source}: {(done.stderr or done.stdout)[-2000:]}")
+    return output
+
+
+class CppPlan:
+    """A plan of a bundle, prepared: no memory is allocated and nothing is waited for when it runs.
+
+    Args:
+        library: the C interface.
+        bundle: a folder.
+        problem: what is computed, by the winner of exactly these sizes.
+
+    Attributes:
+        workspace_bytes: memory that :meth:`prepare` and :meth:`run` must be given.
+        tensors: names of its tensors, in the order of the addresses.
+
+    Raises:
+        RuntimeError: the launcher refuses.
+    """
+
+    def __init__(self, library: Path, bundle: Path, problem: Problem) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self._library.kt_workspace_bytes.restype = ctypes.c_size_t
+        self._text = ctypes.create_string_buffer(MESSAGE_BYTES)
+        self._bundle, self._plan = ctypes.c_void_p(), ctypes.c_void_p()
+        self._check(
+            self._library.kt_open(
+                str(bundle).encode(), ctypes.byref(self._bundle), self._text, ctypes.c_size_t(MESSAGE_BYTES)
+            )
+        )
+        self._check(
+            self._library.kt_plan(
+                self._bundle,
+                *(_lines(part) for part in (problem.sizes, problem.dtypes, problem.options)),
+                0,
+                EXACT,
+                ctypes.byref(self._plan),
+                self._text,
+                ctypes.c_size_t(MESSAGE_BYTES),
+            )
+        )
+        self.workspace_bytes = int(self._library.kt_workspace_bytes(self._plan))
+        self._library.kt_describe(self._plan, self._text, ctypes.c_size_t(MESSAGE_BYTES))
+        self.tensors = [line.split()[0] for line in self._text.value.decode().splitlines()[1:]]
+
+    def prepare(self, workspace: int, stream: int) -> None:
+        """Load the kernels and zero what must be zero once."""
+        self._check(
+            self._library.kt_prepare(
+                self._plan,
+                ctypes.c_ulonglong(workspace),
+                ctypes.c_size_t(self.workspace_bytes),
+                ctypes.c_void_p(stream),
+                self._text,
+                ctypes.c_size_t(MESSAGE_BYTES),
+            )
+        )
+
+    def run(self, addresses: Sequence[int], workspace: int, stream: int) -> None:
+        """Launch it on tensors, by their addresses."""
+        self._check(
+            self._library.kt_run(
+                self._plan,
+                (ctypes.c_uint64 * len(addresses))(*addresses),
+                ctypes.c_size_t(len(addresses)),
+                ctypes.c_ulonglong(workspace),
+                ctypes.c_size_t(self.workspace_bytes),
+                ctypes.c_void_p(stream),
+                self._text,
+                ctypes.c_size_t(MESSAGE_BYTES),
+            )
+        )
+
+    def close(self) -> None:
+        """Forget plan and bundle."""
+        self._library.kt_close_plan(self._plan)
+        self._library.kt_close(self._bundle)
+
+    def _check(self, code: int) -> None:
+        if code:
+            raise RuntimeError(self._text.value.decode(errors="replace"))
+
+
+def _lines(values: Mapping[str, object]) -> bytes:
+    return "\n".join(f"{name}={option_text(value)}" for name, value in values.items()).encode()

@@ -1,0 +1,242 @@
+"""The tuner's own launch of a cubin, twice, in turn with a program's calls of it: in C++, and in Python."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from calling.bundles import computation_of
+from calling.captured import CallSession, StreamCall
+from calling.cases import Case
+from calling.launcher import CppPlan
+from tests.fake_arrays import Exported, dense
+from tuner import paths
+from tuner.compile.cache import CubinCache
+from tuner.compile.pool import CompilePool
+from tuner.conditions import Mode, Regime
+from tuner.devices.requests import Requests
+from tuner.errors import CompileError
+from tuner.gpu.buffers import Helpers, ProblemData
+from tuner.gpu.candidate import load
+from tuner.gpu.clocks import Clocks
+from tuner.gpu.driver import Context
+from tuner.gpu.interleaved import ContestantFailed, InterleavedTiming, TimedContestant
+from tuner.gpu.problem import open_session
+from tuner.gpu.timing import ClockMismatchError, Timer
+from tuner.gpu.turns import Turns
+from tuner.hardware.batching import choose_conditions
+from tuner.hardware.roofline import roof_of
+from tuner.model import Gpu
+from tuner.runtime.driver import DriverFailure
+from tuner.runtime.launches import Buffer
+from tuner.runtime.manifest import file_digest
+from tuner.stats import paired_ratio, verdict
+
+SAMPLES = 8
+"""Event pairs of a group, as in a race of `tune bench`."""
+LOADS = ("tuner", "tuner again", "tuner once more")
+"""The tuner's own launch of one cubin, loaded so often: where its code happens to lie changes a short time."""
+
+
+def describe() -> Gpu:
+    """Return the first GPU."""
+    return Context(0).describe()
+
+
+def _set_deadline(seconds: float) -> None:
+    """Let the system end this process if a step takes so long: a hung kernel cannot be interrupted."""
+    signal.alarm(int(seconds) + 2)
+
+
+class Races:
+    """Times cases on the first GPU, in this process.
+
+    Args:
+        bundles: a folder for each kernel.
+        libraries: the C interface as each compiler built it, by its name.
+        rounds: groups of each contestant.
+        seed: of the inputs and the order.
+    """
+
+    def __init__(
+        self, bundles: Mapping[str, Path], libraries: Mapping[str, Path], rounds: int, seed: int
+    ) -> None:
+        self._bundles, self._libraries, self._rounds, self._seed = bundles, libraries, rounds, seed
+        self._context = Context(0)
+        self.gpu = self._context.describe()
+        self._timer = Timer(self._context, Clocks(self.gpu.uuid))
+        self._turns = Turns(self.gpu.uuid)
+        self._helpers = Helpers(self._context, self.gpu.arch, CubinCache(paths.cubins()))
+        self._pool = CompilePool(2, paths.cubins())
+
+    def close(self) -> None:
+        """End the compilers."""
+        self._pool.close()
+
+    def rows(self, case: Case, modes: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield a row for each mode, until one has an ``error``: why it could not be timed."""
+        mode = modes[0]
+        try:
+            with self._turns.turn(), ExitStack() as stack:
+                session, contestants, names = self._open(case, stack)
+                for mode in modes:
+                    yield {"asked": mode, **self._raced(case, session, contestants, names, mode)}
+        except Exception as error:  # noqa: BLE001 - a bundle has error classes of its own
+            yield {"asked": mode, "error": f"{type(error).__name__}: {error}"}
+        finally:
+            signal.alarm(0)
+
+    def _open(self, case: Case, stack: ExitStack) -> tuple[CallSession, list[TimedContestant], list[str]]:
+        """Make a problem ready, and everything that is timed on it."""
+        _set_deadline(600)
+        requests = Requests(case.kernel, self.gpu, self._pool)
+        conditions, _ = choose_conditions(roof_of(case.kernel, case.problem, self.gpu), None, Regime.RESTED)
+        candidate, compilation = requests.compile(case.problem, case.configuration)
+        if candidate is None:
+            raise CompileError(compilation.error)
+        bundle = self._bundles[case.kernel.name]
+        computation, configuration = computation_of(bundle, case)
+        shipped = {launch["cubin"] for launch in configuration["launches"]}
+        if not {file_digest(cubin) for cubin in candidate.cubins} <= shipped:
+            raise CompileError("the bundle has other cubins than the tuner compiles now", "delete it")
+        setup = requests.setup(case.problem, self._seed, conditions)
+        opened, _ = open_session(setup, self._helpers, self.gpu, self._timer, _set_deadline)
+        session = CallSession(**vars(opened))
+        stack.callback(session.close)
+        names, calls = list(LOADS), []
+        for _ in LOADS:
+            calls.append(load(session.data, candidate))
+            stack.callback(calls[-1].close)
+        for name, library in self._libraries.items():
+            names.append(f"C++ ({name})")
+            calls.append(stack.enter_context(self._in_cpp(case, session.data, bundle, library)))
+        names.append("Python")
+        calls.append(stack.enter_context(self._in_python(case, session.data, bundle, computation)))
+        return session, [TimedContestant(call, case.known_ns) for call in calls], names
+
+    @contextmanager
+    def _in_cpp(self, case: Case, data: ProblemData, bundle: Path, library: Path) -> Iterator[StreamCall]:
+        """Prepare the bundle's plan for C++."""
+        plan, stream = CppPlan(library, bundle, case.problem), int(self._context.stream)
+        name = data.memory.unused("workspace")
+        workspace = data.memory.allocate(name, plan.workspace_bytes) if plan.workspace_bytes else 0
+        there = {tensor.name for tensor in data.tensors}
+        addresses = [
+            [data.address(tensor, copy) if tensor in there else 0 for tensor in plan.tensors]
+            for copy in range(data.copies)
+        ]
+        plan.prepare(workspace, stream)
+        self._context.synchronize()
+        try:
+            yield StreamCall(lambda copy: plan.run(addresses[copy], workspace, stream))
+        finally:
+            plan.close()
+            data.memory.free(name)
+
+    @contextmanager
+    def _in_python(
+        self, case: Case, data: ProblemData, bundle: Path, computation: Mapping[str, Any]
+    ) -> Iterator[StreamCall]:
+        """Prepare the operation of the bundle's own package."""
+        sys.path.insert(0, str(bundle.parent))
+        package = importlib.import_module(bundle.name)
+        op = package.load(
+            policy="exact", dtypes=dict(case.problem.dtypes), options=dict(case.problem.options)
+        )
+        op.warm([dict(case.problem.sizes)])
+        stream, sizes = int(self._context.stream), dict(case.problem.sizes)
+        calls = [self._python_call(op, data, computation, copy, stream, sizes) for copy in range(data.copies)]
+        data.poison()
+        calls[0]()  # what only the first call of a kind does is done
+        self._context.synchronize()
+        try:
+            yield StreamCall(lambda copy: calls[copy]())
+        finally:
+            op.close()
+
+    def _python_call(
+        self,
+        op: Any,
+        data: ProblemData,
+        computation: Mapping[str, Any],
+        copy: int,
+        stream: int,
+        sizes: Mapping[str, int],
+    ) -> Callable[[], object]:
+        arrays = {tensor.name: array_at(data.address(tensor.name, copy), tensor) for tensor in data.tensors}
+        tensors = computation["tensors"]
+        given = [
+            arrays.get(tensor["name"])
+            for tensor in tensors
+            if tensor["role"] != "output" and tensor.get("when", 1) != 0
+        ]
+        out = tuple(arrays[tensor["name"]] for tensor in tensors if tensor["role"] == "output")
+        return lambda: op(*given, out=out or None, stream=stream, sizes=sizes)
+
+    def _raced(
+        self,
+        case: Case,
+        session: CallSession,
+        contestants: Sequence[TimedContestant],
+        names: Sequence[str],
+        mode: str,
+    ) -> dict[str, Any]:
+        row: dict[str, Any] = {"configuration": str(case.configuration), "source": case.source}
+        if mode == "warm":
+            requests = Requests(case.kernel, self.gpu, self._pool)
+            conditions, _ = choose_conditions(
+                roof_of(case.kernel, case.problem, self.gpu), Mode.WARM, Regime.RESTED
+            )
+            batch = requests.batch(case.problem, conditions)
+            session = session.in_mode(Mode.WARM, batch)  # type: ignore[assignment]
+        row["mode"] = str(session.conditions.mode)
+        timing = InterleavedTiming(session)
+        try:
+            samples = timing.run(contestants, self._rounds, SAMPLES, self._seed)
+        except (DriverFailure, ClockMismatchError, ContestantFailed) as failure:
+            error = f"{names[timing.current]}: {failure}"
+            if isinstance(failure, DriverFailure) and failure.sticky:
+                raise SystemExit(error) from None  # the context is ruined
+            return {**row, "error": error}
+        medians = [[median(groups[i]) for groups in samples.rounds] for i in range(len(names))]
+        row["times_ns"] = {name: median(ours) for name, ours in zip(names, medians, strict=True)}
+        row["tags"] = sorted(set().union(*(seen.tags for seen in samples.seen)))
+        row["verified"] = all(samples.verified)
+        return {**row, **compared(names, medians, self._seed)}
+
+
+def compared(names: Sequence[str], medians: Sequence[Sequence[float]], seed: int) -> dict[str, Any]:
+    """Return the ratios to the tuner's own launch, with 95 % intervals and verdicts.
+
+    The noise is how far from 1 the interval of a ratio of two loads of that launch reaches.
+
+    Args:
+        names: of the contestants, :data:`LOADS` first.
+        medians: of each, its times in each round.
+        seed: of the resampling.
+    """
+    own = [paired_ratio(a, b, seed) for a, b in combinations(medians[: len(LOADS)], 2)]
+    noise = max(max(one.high - 1, 1 - one.low) for one in own)
+    found: dict[str, Any] = {"noise": noise, "ratios": {}}
+    for name, ours in list(zip(names, medians, strict=True))[1:]:
+        ratio = paired_ratio(ours, medians[0], seed)
+        found["ratios"][name] = {**vars(ratio), "verdict": str(verdict(ratio, noise))}
+    return found
+
+
+def array_at(address: int, tensor: Buffer) -> Exported:
+    """Return a tensor as an array that speaks DLPack, in the shape that the kernel means."""
+    strides = dense(tensor.shape)
+    return Exported(
+        address,
+        tensor.meant_shape,
+        tensor.dtype,
+        strides=strides[::-1] if tensor.transposed else strides,
+    )

@@ -1,0 +1,139 @@
+"""What a call costs the host, and a bundle its program: fresh processes wherever something happens once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from calling.bundles import problem_line
+from calling.cases import Case
+
+IMPORTS = {
+    "bindings": "from cuda.bindings import driver",
+    "bundle": "import {bundle}",
+    "tuner.load": "import tuner; tuner.load",
+}
+"""What a program imports that calls a bundle: its own package, or the installed tuner; and the bindings alone."""
+IMPORT = "import time; began = time.perf_counter(); {statement}; print(1e3 * (time.perf_counter() - began))"
+COLD = """
+import sys, time
+from cuda.bindings import driver as cu
+cu.cuInit(0)
+cu.cuCtxSetCurrent(cu.cuDevicePrimaryCtxRetain(0)[1])
+cu.cuMemAlloc(16)
+import {bundle}
+began = time.perf_counter()
+{bundle}.load(dtypes={dtypes!r}, options={options!r}).warm([{sizes!r}])
+cu.cuCtxSynchronize()
+print(1e3 * (time.perf_counter() - began))
+"""
+
+
+def import_ms(bundle: Path, times: int) -> dict[str, list[float]]:
+    """Return how long imports take, each in fresh processes in turn, after one that is not counted."""
+    found: dict[str, list[float]] = {name: [] for name in IMPORTS}
+    for turn in range(times + 1):
+        for name, statement in IMPORTS.items():
+            text = IMPORT.format(statement=statement.format(bundle=bundle.name))
+            ms = float(_python(text, bundle.parent))
+            if turn:
+                found[name].append(ms)
+    return found
+
+
+def cold_ms(bundle: Path, case: Case, measure: Path, times: int) -> dict[str, list[float]]:
+    """Return how long fresh processes that have a context take to open a bundle and prepare one problem."""
+    problem = case.problem
+    text = COLD.format(
+        bundle=bundle.name,
+        dtypes=dict(problem.dtypes),
+        options=dict(problem.options),
+        sizes=dict(problem.sizes),
+    )
+    found: dict[str, list[float]] = {"C++": [], "Python": []}
+    for turn in range(times + 1):
+        both = {
+            "C++": cpp_rows(bundle, [case], measure)[0]["cold_ms"],
+            "Python": float(_python(text, bundle.parent)),
+        }
+        for name, ms in both.items():
+            if turn:  # the first finds the files on the disk
+                found[name].append(ms)
+    return found
+
+
+def cpp_rows(
+    bundle: Path,
+    cases: Sequence[Case],
+    measure: Path,
+    under: Sequence[str] = (),
+    more: Sequence[str] = (),
+    deadline_s: float = 300.0,
+) -> list[dict[str, Any]]:
+    """Return what ``measure.cpp`` prints for some problems.
+
+    Args:
+        bundle: a folder.
+        cases: problems.
+        measure: the program.
+        under: a tool that runs it, with its options.
+        more: further arguments of the program.
+        deadline_s: seconds that it may take.
+
+    Raises:
+        RuntimeError: it ends with an error.
+    """
+    problems = bundle.with_suffix(".problems")
+    problems.write_text("".join(f"{problem_line(case)}\n" for case in cases))
+    command = [*under, str(measure), str(bundle), str(problems), *more]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=deadline_s)
+    if done.returncode:
+        raise RuntimeError((done.stdout + done.stderr)[-2000:])
+    if (
+        under and "SUMMARY: 0 " not in done.stdout + done.stderr
+    ):  # one that does not fit the driver looks at nothing
+        raise RuntimeError(f"{under[0]} says nothing of what it saw: {(done.stdout + done.stderr)[-1000:]}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def host_us(bundle: Path, case: Case, measure: Path, times: int) -> dict[str, Any]:
+    """Return the host's microseconds of warm calls: in C++, in Python, and torch's own beside them.
+
+    Python's are medians of batches in turn, in one process; C++'s of as many processes.
+    """
+    found: dict[str, Any] = {"problem": case.key}
+    rows = [cpp_rows(bundle, [case], measure)[0] for _ in range(times)]
+    found["launches"] = rows[0]["launches"]
+    found["C++"] = [row["host_us"] for row in rows]
+    script = Path(__file__).with_name("host.py")
+    words = [
+        str(bundle),
+        json.dumps([dict(part) for part in (case.problem.sizes, case.problem.dtypes, case.problem.options)]),
+    ]
+    done = subprocess.run(
+        [sys.executable, str(script), *words], capture_output=True, text=True, check=False, timeout=300
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return found | json.loads(done.stdout.splitlines()[-1])
+
+
+def _python(text: str, folder: Path) -> str:
+    """Return what a program prints in a fresh process with a folder on its path."""
+    text = f"import sys; sys.path.insert(0, {str(folder)!r})\n{text}"
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=300
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return done.stdout.splitlines()[-1]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return a median with the least and the largest."""
+    return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"

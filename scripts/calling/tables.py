@@ -1,0 +1,102 @@
+"""What was measured, for people, and what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
+
+from calling.starts import spread
+
+MOST_RATIO = 1.005
+MOST_MS = {"imports": {"bundle": 120.0}, "cold": {"C++": 50.0, "Python": 50.0}}
+MOST_US = {"C++": 5.0, "Python": 15.0}
+MOST_BYTES = 2_000_000
+
+
+def misses(data: Mapping[str, Any]) -> list[str]:
+    """Return what misses what is asked, a line each; nothing of what was not measured."""
+    return list(_misses(data))
+
+
+def _misses(data: Mapping[str, Any]) -> Iterator[str]:
+    for name, row in sorted(data["races"].items()):
+        if row.get("error"):
+            yield f"{name}: {row['error']}"
+            continue
+        if not row["verified"]:
+            yield f"{name}: a wrong output"
+        for way, ratio in row["ratios"].items():
+            if ratio["verdict"] == "slower":
+                yield f"{name}: {way} takes {ratio['median']:.4f} of the tuner's own launch, beyond its noise"
+    for way, ratio in overall(data).items():
+        if ratio > MOST_RATIO:
+            yield f"{way}: a median ratio of {ratio:.4f}, above {MOST_RATIO}"
+    for step, limits in MOST_MS.items():
+        for name, limit in limits.items():
+            if step in data and median(data[step][name]) > limit:
+                yield f"{step}, {name}: {median(data[step][name]):.1f} ms, above {limit:g}"
+    for name, limit in MOST_US.items():
+        value = host(data).get(name)
+        if value is not None and value > limit:
+            yield f"a warm call in {name}: {value:.2f} us, above {limit:g}"
+    if data.get("size", {}).get("bytes", 0) > MOST_BYTES:
+        yield f"ten winners take {data['size']['bytes']} bytes, above {MOST_BYTES}"
+    for name, result in data["sanitized"].items():
+        if not result["clean"]:
+            yield f"{name}: {result['error']}"
+
+
+def overall(data: Mapping[str, Any]) -> dict[str, float]:
+    """Return the median over all races of each way's ratio to the tuner's own launch."""
+    found: dict[str, list[float]] = {}
+    for row in data["races"].values():
+        for way, ratio in row.get("ratios", {}).items():
+            found.setdefault(way, []).append(ratio["median"])
+    return {way: median(ratios) for way, ratios in found.items()}
+
+
+def host(data: Mapping[str, Any]) -> dict[str, float]:
+    """Return the host's microseconds of warm calls, by where they are made."""
+    measured = data.get("host", {})
+    numbers = {name: value for name, value in measured.items() if isinstance(value, float)}
+    return ({"C++": median(measured["C++"])} if measured else {}) | numbers
+
+
+def table(data: Mapping[str, Any]) -> str:
+    """Write all that was measured."""
+    where = data["where"]
+    lines = [f"{where['gpu']}, driver {where['driver']}, NVRTC {where['nvrtc']}, {data.get('day', '')}", ""]
+    if "size" in data:
+        size = data["size"]
+        lines.append(
+            f"a bundle of {size['winners']} winners: {size['bytes']} bytes, cubins {size['cubin_bytes']}"
+        )
+    for step, what in (("imports", "import, ms"), ("cold", "loading a bundle cold, ms")):
+        for name, values in data.get(step, {}).items():
+            lines.append(f"{what}: {name} {spread(values)}")
+    for name, value in host(data).items():
+        lines.append(f"host time of a warm call, us: {name} {value:.2f}")
+    if data["races"]:
+        lines += [
+            "",
+            "Times over the tuner's own launch of the same cubin, in turn in CUDA graphs; noise: that launch's own.",
+        ]
+        lines += [_line(name, row) for name, row in sorted(data["races"].items())]
+        for way, ratio in overall(data).items():
+            lines.append(f"{way}: median of {len(data['races'])} {ratio:.4f}")
+    for name, result in data["sanitized"].items():
+        said = "clean" if result["clean"] else "NOT CLEAN"
+        lines.append(f"{name}: {result['configurations']} configurations, {said}")
+    return "\n".join(lines)
+
+
+def _line(name: str, row: Mapping[str, Any]) -> str:
+    if row.get("error"):
+        return f"{name:60s} {row['error']}"
+    ratios = [
+        f"{way} {one['median']:.4f} ({one['low']:.4f}..{one['high']:.4f}) {one['verdict']}"
+        for way, one in row["ratios"].items()
+    ]
+    time_us = row["times_ns"]["tuner"] / 1e3
+    return f"{name:60s} {row['mode']:8s} {time_us:10.2f} us, noise {row['noise']:.4f}: {'; '.join(ratios)}"

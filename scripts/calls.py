@@ -1,0 +1,340 @@
+"""Winners as functions, measured on the GPU of this machine:
+
+    scripts/run python scripts/calls.py --out results/evidence --seconds 540
+    scripts/run python scripts/calls.py --steps sanitize --compute-sanitizer /usr/local/cuda/bin/compute-sanitizer
+
+Bundles of the winners of products (``results/evidence``; or a database, ``--db``), of the other built-in kernels and of
+the examples are made as a user makes them. Then:
+
+| step | does |
+|---|---|
+| size | the bytes of a bundle of ten winners of products |
+| imports | how long the import takes of what calls a bundle, and of the bindings alone, in fresh processes |
+| cold | how long it takes to load a bundle where a context is there, in fresh processes |
+| host | the host's time of a warm call in C++ and Python, beside torch's |
+| races | the tuner's own launch of each winner in turn with the bundle's in C++ and Python: in CUDA graphs, as it was \
+tuned and with warm caches, outputs verified |
+| sanitize | each configuration twice at a small problem in C++, under Compute Sanitizer |
+
+What was measured is kept in ``--work`` (``calls.json``), and not measured again: the script can be stopped, or given
+``--seconds``, and started again, on another machine with a copy of that file. Exit status 1 if something could not be
+measured, or misses what is asked of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from calling.bundles import folder_bytes, write_bundles  # noqa: E402
+from calling.cases import Case, cases, small  # noqa: E402
+from calling.launcher import build, compilers  # noqa: E402
+from calling.races import Races, describe  # noqa: E402
+from calling.starts import cold_ms, cpp_rows, host_us, import_ms  # noqa: E402
+from calling.tables import misses, table  # noqa: E402
+
+from tuner.compile.nvrtc import nvrtc_version  # noqa: E402
+from tuner.errors import TunerError  # noqa: E402
+from tuner.files import whole_file  # noqa: E402
+from tuner.model import Gpu  # noqa: E402
+from tuner.tools.locate import SANITIZER, find  # noqa: E402
+
+STEPS = ("size", "imports", "cold", "host", "races", "sanitize")
+TEN = 10
+TIMES = 15
+"""Fresh processes of each kind."""
+SHORT = ("gemm", {"m": 512, "n": 512, "k": 512})
+"""The product whose calls cost the GPU least, so that it keeps up with the host."""
+TOOLS = {
+    "memcheck": ["--tool", "memcheck", "--leak-check", "no"],
+    "racecheck": ["--tool", "racecheck"],
+    "initcheck": ["--tool", "initcheck"],
+}
+LINE = "row: "
+"""Begins a line of a child's output that is a result."""
+
+
+class State:
+    """What was measured, in a file that is written after each result."""
+
+    def __init__(self, work: Path) -> None:
+        work.mkdir(parents=True, exist_ok=True)
+        self._path = work / "calls.json"
+        self.data: dict[str, Any] = {"where": {}, "races": {}, "sanitized": {}}
+        if self._path.is_file():
+            self.data |= json.loads(self._path.read_text())
+
+    def keep(self, **values: Any) -> None:
+        """Write down the results of a step."""
+        self.data |= values
+        with whole_file(self._path, replace=True) as partly:
+            partly.write_text(json.dumps(self.data, indent=1) + "\n")
+
+
+class Study:
+    """Does the steps, as far as the time goes."""
+
+    def __init__(self, given: argparse.Namespace, gpu: Gpu, state: State) -> None:
+        self._given, self._gpu, self._state = given, gpu, state
+        self._until = time.monotonic() + (given.seconds or math.inf)
+        self._work = given.work.absolute()
+        every = cases(gpu, given.db)
+        wanted = [text for text in given.only.split(",") if text]
+        self._cases = [case for case in every if not wanted or any(text in case.key for text in wanted)]
+        self._compilers = compilers()
+        self.failures: list[str] = []
+
+    def run(self, steps: Sequence[str]) -> None:
+        """Do some steps, each unless it is done or the time is over."""
+        for step in steps:
+            if time.monotonic() >= self._until:
+                say(f"no time for {step}")
+                continue
+            began = time.monotonic()
+            try:
+                getattr(self, f"_{step}")()
+            except (TunerError, RuntimeError, KeyError, OSError, subprocess.SubprocessError) as error:
+                self.failures.append(f"{step}: {error}")
+                say(self.failures[-1])
+            say(f"{step}: {time.monotonic() - began:.0f} s")
+
+    # -- what all need ------------------------------------------------------------------------------------------------
+
+    def _bundles(self) -> dict[str, Path]:
+        return write_bundles(self._cases, self._gpu, self._work / "bundles")
+
+    def _short(self) -> Case:
+        name, sizes = SHORT
+        return next(
+            case for case in self._cases if case.kernel.name == name and dict(case.problem.sizes) == sizes
+        )
+
+    def _ten(self) -> Path:
+        products = [case for case in self._cases if case.kernel.name == "gemm"]
+        first = [self._short(), *(case for case in products if case != self._short())]
+        return write_bundles(first[:TEN], self._gpu, self._work / "ten")["gemm"]
+
+    def _program(self) -> Path:
+        path = self._work / "measure"
+        return (
+            path
+            if path.is_file()
+            else build("g++", self._compilers["g++"], "measure.cpp", path, shared=False)
+        )
+
+    def _libraries(self) -> dict[str, Path]:
+        """Return the C interface by compiler; one that fails to build it is said, and left out."""
+        libraries = {}
+        for name, compiler in self._compilers.items():
+            path = self._work / f"launcher-{name.strip('+')}.so"
+            try:
+                libraries[name] = (
+                    path if path.is_file() else build(name, compiler, "c_interface.cpp", path, shared=True)
+                )
+            except RuntimeError as error:
+                self.failures.append(str(error))
+        return libraries
+
+    # -- the steps ----------------------------------------------------------------------------------------------------
+
+    def _size(self) -> None:
+        bundle = self._ten()
+        winners = len(json.loads((bundle / "manifest.json").read_text())["winners"])
+        cubins = folder_bytes(bundle / "cubin")
+        self._state.keep(size={"winners": winners, "bytes": folder_bytes(bundle), "cubin_bytes": cubins})
+
+    def _imports(self) -> None:
+        if "imports" not in self._state.data:
+            self._state.keep(imports=import_ms(self._ten(), TIMES))
+
+    def _cold(self) -> None:
+        if "cold" not in self._state.data:
+            self._state.keep(cold=cold_ms(self._ten(), self._short(), self._program(), TIMES))
+
+    def _host(self) -> None:
+        if "host" not in self._state.data:
+            self._state.keep(host=host_us(self._ten(), self._short(), self._program(), 5))
+
+    def _races(self) -> None:
+        bundles, libraries = self._bundles(), self._libraries()
+        done: dict[str, Any] = self._state.data["races"]
+        left = {case.key: modes for case in self._cases if (modes := self._modes_left(case))}
+        while left and time.monotonic() < self._until:
+            order = {
+                "problems": left,
+                "bundles": {name: str(path) for name, path in bundles.items()},
+                "libraries": {name: str(path) for name, path in libraries.items()},
+                "seconds": min(self._until - time.monotonic(), 1e6),
+            }
+            status = self._race_in_child(order, left)
+            if left and status:  # what was at work has ended the process
+                problem, (mode, *_) = next(iter(left.items()))
+                done[f"{problem} {mode}"] = {"error": f"the process ended with status {status}"}
+                self._state.keep(races=done)
+                del left[problem]
+            elif not status:
+                break
+
+    def _modes_left(self, case: Case) -> list[str]:
+        done = self._state.data["races"]
+        modes = self._given.modes.split(",")
+        return [mode for mode in modes if not _timed(done.get(f"{case.key} {mode}", {}), case)]
+
+    def _race_in_child(self, order: Mapping[str, Any], left: dict[str, list[str]]) -> int:
+        """Race what is left in one process, and take out what it has timed; return its exit status."""
+        words = [*self._own_words(), "--child", json.dumps(order)]
+        done: dict[str, Any] = self._state.data["races"]
+        with subprocess.Popen([sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            for line in child.stdout:
+                if not line.startswith(LINE):
+                    continue
+                row = json.loads(line.removeprefix(LINE))
+                problem, mode = row.pop("problem"), row.pop("asked")
+                done[f"{problem} {mode}"] = row
+                self._state.keep(races=done)
+                say(f"{problem} {mode}: {row.get('error') or _short_row(row)}")
+                if row.get("error") or left[problem] == [mode]:
+                    del left[problem]
+                else:
+                    left[problem].remove(mode)
+        return child.returncode
+
+    def race_here(self, order: Mapping[str, Any]) -> None:
+        """Race the cases of an order, as the child."""
+        until = time.monotonic() + order["seconds"]
+        by_key = {case.key: case for case in self._cases}
+        bundles, libraries = (
+            {name: Path(path) for name, path in order[what].items()} for what in ("bundles", "libraries")
+        )
+        races = Races(bundles, libraries, self._given.rounds, self._given.seed)
+        try:
+            for key, modes in order["problems"].items():
+                if time.monotonic() >= until:
+                    break
+                for row in races.rows(by_key[key], modes):
+                    print(f"{LINE}{json.dumps({'problem': key, **row})}", flush=True)
+        finally:
+            races.close()
+
+    def _own_words(self) -> list[str]:
+        given = self._given
+        databases = [word for path in given.db for word in ("--db", str(path))]
+        return [
+            *databases, "--only", given.only, "--work", str(given.work), "--rounds", str(given.rounds),
+            "--seed", str(given.seed),
+        ]  # fmt: skip
+
+    def _sanitize(self) -> None:
+        chosen = small(self._cases, self._gpu)
+        bundles = write_bundles(chosen, self._gpu, self._work / "small")
+        program, done = self._program(), self._state.data["sanitized"]
+        for tool in self._given.tools.split(","):
+            for name, bundle in bundles.items():
+                key = f"{tool} {name}"
+                if time.monotonic() >= self._until or done.get(key, {}).get("clean"):
+                    continue
+                of = [case for case in chosen if case.kernel.name == name]
+                command = [] if tool == "none" else self._tool(tool)
+                done[key] = self._sanitized(bundle, of, program, command)
+                self._state.keep(sanitized=done)
+                say(f"{key}: {done[key]}")
+
+    def _tool(self, name: str) -> list[str]:
+        return [str(find(SANITIZER, self._given.compute_sanitizer)), *TOOLS[name], "--error-exitcode", "9"]
+
+    def _sanitized(
+        self, bundle: Path, of: Sequence[Case], program: Path, command: Sequence[str]
+    ) -> dict[str, Any]:
+        began = time.monotonic()
+        left_s = max(30.0, self._until - began)
+        try:
+            rows = cpp_rows(bundle, of, program, command, ["once"], min(left_s, 600.0))
+            return {"configurations": len(rows), "clean": True, "seconds": time.monotonic() - began}
+        except (RuntimeError, subprocess.SubprocessError, OSError) as error:
+            return {"configurations": len(of), "clean": False, "error": str(error)[-1500:]}
+
+
+def _timed(row: Mapping[str, Any], case: Case) -> bool:
+    return "ratios" in row and row["configuration"] == str(case.configuration)  # else it is another winner's
+
+
+def _short_row(row: Mapping[str, Any]) -> str:
+    ratios = ", ".join(f"{name} {one['median']:.4f} {one['verdict']}" for name, one in row["ratios"].items())
+    return f"{row['mode']}, {row['times_ns']['tuner'] / 1e3:.2f} us, {ratios}"
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def parse(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", default=",".join(STEPS[:-1]), help=f"Of {', '.join(STEPS)}.")
+    parser.add_argument(
+        "--db", type=Path, action="append", default=[], help="Winners, before the evidence's."
+    )
+    parser.add_argument(
+        "--only", default="", help="Only problems with one of these in their name: 'gemm 512x512x512'."
+    )
+    parser.add_argument("--modes", default="own,warm", help="own: as the tuner times it; warm.")
+    parser.add_argument("--rounds", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=0, help="Of the inputs and the order.")
+    parser.add_argument("--seconds", type=float, default=0.0, help="Begin nothing new after so many.")
+    parser.add_argument("--tools", default=",".join(TOOLS), help="Of Compute Sanitizer; none runs without.")
+    parser.add_argument("--compute-sanitizer", type=Path, help="Its path.")
+    parser.add_argument("--work", type=Path, default=Path("calls"), help="Bundles, and what is known so far.")
+    parser.add_argument("--out", type=Path, help="Folder for calls.json and calls.txt.")
+    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure; return 0 where all is as it is asked."""
+    given = parse(words)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:  # a context of this process would stay
+        gpu = pool.submit(describe).result()
+    state = State(given.work)
+    study = Study(given, gpu, state)
+    if given.child:
+        study.race_here(json.loads(given.child))
+        return 0
+    where = {
+        "gpu": gpu.name,
+        "driver": gpu.driver,
+        "nvrtc": nvrtc_version(),
+        "python": sys.version.split()[0],
+    }
+    state.keep(where=where, day=time.strftime("%Y-%m-%d"), compilers=sorted(compilers()))
+    study.run(given.steps.split(","))
+    text = table(state.data)
+    print(text)
+    if given.out:
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "calls.json").write_text(json.dumps(state.data, indent=1) + "\n")
+        (given.out / "calls.txt").write_text(text + "\n")
+    wrong = [*study.failures, *misses(state.data)]
+    print(*wrong, sep="\n", file=sys.stderr)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except TunerError as error:
+        sys.exit(f"error: {error}")
