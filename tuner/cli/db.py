@@ -9,6 +9,7 @@ import click
 from tuner.database.database import Database
 from tuner.errors import DatabaseError, UsageError
 from tuner.report.terminal import printable
+from tuner.winners.measured_cards import compare_cards
 
 
 def check(db: Path) -> None:
@@ -26,20 +27,29 @@ def check(db: Path) -> None:
     click.echo("no problems")
 
 
-def merge(other: Path, db: Path) -> None:
-    """Add the runs and benchmarks of the database file OTHER; what is there already is not added twice."""
-    with Database.open(other, write=False):
-        pass  # refused before DB is made: a mistyped OTHER must leave no empty database
+def merge(others: tuple[Path, ...], db: Path) -> None:
+    """Add the runs and benchmarks of other database files, and say what about the cards does not fit together."""
+    for other in others:
+        with Database.open(other, write=False):
+            pass  # refused before DB is made: a mistyped OTHER must leave no empty database
+    refused = 0
     with Database.open(db) as database:
-        result = database.merge(other)
-    click.echo(
-        f"added {result.runs} runs, {result.trials} trials, {result.winners} winners, "
-        f"{result.benchmarks} benchmarks"
-    )
-    for line in result.refused:
-        click.echo(f"not taken: {printable(line)}", err=True)
-    if result.refused:
-        raise DatabaseError(f"{len(result.refused)} rows of {other} were not taken", "the others were")
+        for other in others:
+            result = database.merge(other)
+            which = f"{other}: " if len(others) > 1 else ""
+            click.echo(
+                f"{printable(which)}added {result.runs} runs, {result.trials} trials, {result.winners} winners, "
+                f"{result.benchmarks} benchmarks"
+            )
+            for line in result.refused:
+                click.echo(f"not taken: {printable(line)}", err=True)
+            refused += len(result.refused)
+        for line in compare_cards(database):
+            click.echo(printable(line))
+    if refused:
+        raise DatabaseError(
+            f"{refused} rows of {', '.join(map(str, others))} were not taken", "the others were"
+        )
 
 
 def backup(file: Path, db: Path) -> None:

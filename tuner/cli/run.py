@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tuner import paths
 from tuner.cli import batch
+from tuner.cli.shard import shard_of
 from tuner.cli.stopping import stopping
 from tuner.conditions import Mode, Regime
 from tuner.database.database import Database
@@ -40,6 +41,7 @@ def run(
     presets: tuple[str, ...],
     problem_texts: tuple[str, ...],
     problem_file: Path | None,
+    shard: str | None,
     variants: tuple[str, ...],
     fixes: tuple[str, ...],
     rules: tuple[str, ...],
@@ -70,6 +72,11 @@ def run(
     jobs_to_do = batch.make_jobs(
         kernel, sizes, dtypes, options, presets, problem_texts, problem_file, max_error
     )
+    if shard is not None:
+        jobs_to_do = shard_of(jobs_to_do, kernel, shard, trials)
+        if not jobs_to_do:
+            say(f"shard {shard}: there are fewer problems than shards, and none is left for this one")
+            return
     batch.check_figure(plot, jobs_to_do)
     fixed = _fixed(fixes)
     narrow(kernel, variants, fixed)  # these refuse what is not there, before a device says anything

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tuner import paths
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import FILE, database_option
 
@@ -20,12 +21,24 @@ def check() -> None:
     """Check the file's structure and the digest of every row."""
 
 
-@db.command(cls=Once, short_help="Add the runs of another file.")
-@click.argument("other", type=FILE)
-@database_option
+@db.command(cls=Once, short_help="Add the runs of other files, and compare their cards.")
+@click.argument("others", metavar="OTHER...", nargs=-1, required=True, type=FILE)
+@click.option(
+    "--into",
+    "--db",
+    "db",
+    type=FILE,
+    default=paths.DATABASE,
+    show_default=True,
+    help="Database file that they are added to.",
+)
 @runs("tuner.cli.db:merge")
 def merge() -> None:
-    """Add the runs and benchmarks of the database file OTHER; what is there already is not added twice."""
+    """Add the runs and benchmarks of the database files OTHER; what is there already is not added twice.
+
+    Then the cards are compared by the reference kernel that each calibration times, and by the default configurations
+    of the problems that they share. Other drivers, compilers and texts of a kernel are named.
+    """
 
 
 @db.command(cls=Once, short_help="Write a consistent copy.")

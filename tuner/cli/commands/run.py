@@ -85,6 +85,11 @@ Examples:
     metavar="FILE.csv",
     help="Problems, one a row; the first row names the sizes.",
 )
+@click.option(
+    "--shard",
+    metavar="I/N",
+    help="Of several problems only the I-th of N parts, for a host of its own; join the databases with tune db merge.",
+)
 @click.option("--variant", "variants", multiple=True, help="Search only this variant; repeat for several.")
 @click.option(
     "--fix", "fixes", multiple=True, metavar="NAME=V[,V...]", help="Allow only these values of a parameter."
