@@ -41,8 +41,8 @@ def shard_of(jobs: Sequence[TuningJob], kernel: KernelSpec, text: str, trials: i
     longest_first = sorted(range(len(jobs)), key=lambda i: (-costs[i], jobs[i].choices[0].key))
     loads, own = [0.0] * count, set()
     for i in longest_first:
-        least = loads.index(min(loads))
-        loads[least] += costs[i]
-        if least == number - 1:
+        emptiest = loads.index(min(loads))
+        loads[emptiest] += costs[i]
+        if emptiest == number - 1:
             own.add(i)
     return [job for i, job in enumerate(jobs) if i in own]
