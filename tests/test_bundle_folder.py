@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -117,6 +118,10 @@ def test_a_moved_bundle_is_found_by_python_cmake_and_pkg_config(
     done = run(sys.executable, "-c", code, cwd=moved.parent)
     assert done.splitlines()[0].startswith("<tuned smooth")
     assert done.splitlines()[1] == "[]"
+    if importlib.util.find_spec("torch"):
+        code = "import sys, smooth_bundle; print(smooth_bundle.load().torch(), 'tuner' in sys.modules)"
+        operator = run(sys.executable, "-c", code, cwd=moved.parent)
+        assert operator.startswith("<kernel_tune::smooth_") and operator.endswith("-> Tensor> False\n")
     if shutil.which("pkg-config"):
         flags = run(
             "env", f"PKG_CONFIG_PATH={moved}/lib/pkgconfig", "pkg-config", "--cflags", "kernel_tune_smooth"

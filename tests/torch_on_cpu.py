@@ -59,11 +59,12 @@ def softmax(tensors: Mapping[str, Any], **_: Any) -> None:
 
 
 class OnCpu(Operation):
-    """Takes tensors of the CPU for those of a GPU; counts launches, and says where they found their tensors."""
+    """Takes tensors of the CPU for those of a GPU; counts launches and keeps their addresses."""
 
     def __init__(self, manifest: Any, compute: Compute, **choices: Any) -> None:
         super().__init__(manifest, lambda name: b"", **choices)
         self.compute, self.launches, self.prepared, self.capturing = compute, 0, 0, False
+        self.addresses: list[int] = []
 
     def prepare_call(self, library: Any, layouts: Any, written: Any, handle: Any, sizes: Any) -> Any:
         layouts = [each and each._replace(device=0) for each in layouts]
@@ -90,6 +91,7 @@ class OnCpu(Operation):
         wait: bool = False,
     ) -> None:
         self.launches += 1
+        self.addresses = list(addresses)
         meant = call.meant
         computation = self._manifest.computations[meant.computation]
         entries = [entry for entry in (*meant.inputs, *meant.outputs) if entry is not None]
@@ -121,10 +123,22 @@ def on_cpu(
         dtypes = {key: str(value) for key, value in problem.items() if key in kernel.dtypes}
         options = {key: value for key, value in problem.items() if key in kernel.options}
         computations.append(computation_record(kernel, kernel.problem({}, dtypes, options)))
+    return of_manifest(kernel.name, kernel.summary, list(kernel.sizes), computations, compute, **choices)
+
+
+def of_manifest(
+    kernel: str,
+    summary: str,
+    sizes: list[str],
+    computations: list[Any],
+    compute: Compute,
+    **choices: Any,
+) -> OnCpu:
+    """Return the operation of a manifest with some computations."""
     written = {
-        "format": "kernel-tune bundle", "version": 1, "tool": "a test", "kernel": kernel.name,
-        "summary": kernel.summary, "license": "", "minimum_driver": 13000, "sizes": list(kernel.sizes),
-        "probe": {}, "computations": computations, "configurations": [], "winners": [], "defaults": [],
+        "format": "kernel-tune bundle", "version": 1, "tool": "a test", "kernel": kernel, "summary": summary,
+        "license": "", "minimum_driver": 13000, "sizes": sizes, "probe": {}, "computations": computations,
+        "configurations": [], "winners": [], "defaults": [],
     }  # fmt: skip
     return OnCpu(read_manifest(json.dumps(written).encode()), compute, **choices)
 

@@ -44,28 +44,24 @@ Needs = Sequence[bool]
 """Which inputs need a gradient."""
 
 
-def keep_all(needs: Needs, _options: Mapping[str, Any]) -> Needs:
+def keep_all(needs: Needs) -> Needs:
     """Return which inputs and (the last) whether the outputs are kept for the gradient: all."""
     return [True] * (len(needs) + 1)
 
 
-def keep_inputs(needs: Needs, _options: Mapping[str, Any]) -> Needs:
+def keep_inputs(needs: Needs) -> Needs:
     """Likewise: the inputs."""
     return [*([True] * len(needs)), False]
 
 
-def keep_none(needs: Needs, _options: Mapping[str, Any]) -> Needs:
+def keep_none(needs: Needs) -> Needs:
     """Likewise: nothing."""
     return [False] * (len(needs) + 1)
 
 
-def keep_factors(needs: Needs, _options: Mapping[str, Any]) -> Needs:
+def keep_factors(needs: Needs) -> Needs:
     """Likewise, of a product: the gradient of a factor takes the other one."""
     return [needs[1], needs[0], False]
-
-
-def _keep_for_max(needs: Needs, options: Mapping[str, Any]) -> Needs:
-    return [options["op"] == "max"] * (len(needs) + 1)
 
 
 @dataclass(frozen=True)
@@ -74,11 +70,11 @@ class Gradient:
 
     Attributes:
         formula: gives the gradient of each input.
-        keeps: which inputs, and whether the outputs, are kept for it, by needs and options.
+        keeps: which inputs, and whether the outputs, are kept for it, by needs.
     """
 
     formula: Formula
-    keeps: Callable[[Needs, Mapping[str, Any]], Needs]
+    keeps: Callable[[Needs], Needs]
 
 
 def none(kernel: str) -> Gradient:
@@ -112,7 +108,11 @@ def of_user(backward: Callable[..., Any], kernel: str) -> Gradient:
 def of_built_in(manifest: Manifest) -> Gradient | None:
     """Return the gradient of a built-in kernel other than gemm; None for another kernel."""
     summary, gradient = _BUILT_IN.get(manifest.kernel, ("", None))
-    return gradient if manifest.summary == summary else None
+    if gradient is None or manifest.summary != summary:
+        return None
+    if manifest.kernel == "reduce" and all(each.options["op"] != "max" for each in manifest.computations):
+        return Gradient(gradient.formula, keep_none)
+    return gradient
 
 
 def is_gemm(manifest: Manifest) -> bool:
@@ -178,7 +178,7 @@ _BUILT_IN = {
         "out = op(x, y, z), element by element, with an expression of your own",
         Gradient(_transform, keep_inputs),
     ),
-    "reduce": ("sum, maximum or mean of an array", Gradient(_reduce, _keep_for_max)),
+    "reduce": ("sum, maximum or mean of an array", Gradient(_reduce, keep_all)),
     "mean_matvec": ("y_n = W mean_m x_nm, for groups of vectors", Gradient(_mean_matvec, keep_inputs)),
 }
 """By name, with the summary: a kernel of one's own may have the same name."""

@@ -11,7 +11,9 @@ import torch
 from ..errors import CallError
 from .arrays import ArrayLayout
 from .call import PreparedCall
+from .interpret import scalar_values
 from .libraries import library_of
+from .manifest_records import Manifest
 from .torch_signature import Signature
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ class _Ready:
     """Inputs that are not without gaps."""
     outputs: tuple[tuple[tuple[int, ...], tuple[int, ...], Any], ...]
     """Shape, strides and dtype of each."""
+    device: Any
     stream: Callable[[int], int]
 
 
@@ -44,6 +47,7 @@ class Launcher:
 
     Args:
         operation: what is launched.
+        manifest: its manifest.
         signature: of the operator.
         fake: gives the outputs without elements.
         in_place: whether tensors that the kernel changes are changed, or copies of them are returned.
@@ -53,10 +57,16 @@ class Launcher:
     """Whether inputs without elements give zeros; otherwise they are refused."""
 
     def __init__(
-        self, operation: Operation, signature: Signature, fake: Callable[..., Any], *, in_place: bool = False
+        self,
+        operation: Operation,
+        manifest: Manifest,
+        signature: Signature,
+        fake: Callable[..., Any],
+        *,
+        in_place: bool = False,
     ) -> None:
-        self._operation, self._fake, self._sizes = operation, fake, signature.sizes
-        self._changed, self._mutates = signature.changed, in_place
+        self._operation, self._manifest, self._fake = operation, manifest, fake
+        self._sizes, self._changed, self._mutates = signature.sizes, signature.changed, in_place
 
     def __call__(self, *tensors: Any, **named: Any) -> Any:
         """Return the outputs, one or a tuple, and before them what is changed unless that happens in place.
@@ -65,50 +75,59 @@ class Launcher:
             CallError: the tensors are not what the kernel takes; nothing was launched.
             BundleError, DeviceError: as the operation's.
         """
-        sizes = {name: named.pop(name) for name in self._sizes}
-        scalars = {name: value for name, value in named.items() if value is not None}
+        sizes = tuple([named.pop(name) for name in self._sizes])
         key = (
             self,
+            sizes,
             *[
-                tensor
-                if tensor is None
-                else (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device())
-                for tensor in tensors
+                None if each is None else (each.dtype, each.shape, each.stride(), each.get_device())
+                for each in tensors
             ],
-            *sizes.values(),
         )
         ready = self._operation.kept.get(key)
         if ready is None:
-            ready = self._prepare(tensors, sizes)
+            ready = self._prepare(tensors, dict(zip(self._sizes, sizes, strict=True)))
             self._operation.keep(key, ready)
-        given = list(tensors)
-        for number in ready.copied:
-            given[number] = self._copy(number, given[number])
-        if not self._mutates:
-            for number in self._changed:
-                if number not in ready.copied:
-                    given[number] = given[number].clone()
-        device = next(tensor for tensor in tensors if tensor is not None).device
+        device = ready.device
         if ready.call is None:
             return _one([torch.zeros(shape, dtype=dtype, device=device) for shape, _, dtype in ready.outputs])
+        given: Sequence[Any] = tensors
+        if ready.copied or self._changed:
+            given = self._copies(tensors, ready.copied)
         made = [
             torch.empty_strided(shape, strides, dtype=dtype, device=device)
             for shape, strides, dtype in ready.outputs
         ]
-        addresses = [tensor.data_ptr() for tensor in (*given, *made) if tensor is not None]
+        addresses = [each.data_ptr() for each in (*given, *made) if each is not None]
         try:
             ready.call.check(addresses)
         except CallError:
             given = self._aligned(tensors, given)
-            addresses = [tensor.data_ptr() for tensor in (*given, *made) if tensor is not None]
+            addresses = [each.data_ptr() for each in (*given, *made) if each is not None]
             ready.call.check(addresses)
-        self._operation.launch(ready.call, addresses, scalars, ready.stream(device.index))
+        if named:
+            passed = {name: value for name, value in named.items() if value is not None}
+            named = scalar_values(self._manifest.computations[ready.call.computation], passed)
+        self._operation.launch(ready.call, addresses, named, ready.stream(device.index))
+        if not self._changed:
+            return made[0] if len(made) == 1 else tuple(made)
         if not self._mutates:
             return _one([*(given[number] for number in self._changed), *made])
         for number in self._changed:
             if given[number] is not tensors[number]:
                 tensors[number].copy_(given[number])
         return _one(made) if made else None
+
+    def _copies(self, tensors: Sequence[Any], copied: Sequence[int]) -> list[Any]:
+        """Return the tensors with copies of those that have gaps, or that are not to be changed."""
+        given = list(tensors)
+        for number in copied:
+            given[number] = self._copy(number, given[number])
+        if not self._mutates:
+            for number in self._changed:
+                if number not in copied:
+                    given[number] = given[number].clone()
+        return given
 
     def _aligned(self, tensors: Sequence[Any], given: Sequence[Any]) -> list[Any]:
         """Return copies of the tensors that are no copies yet: an allocation's address fits every kernel."""
@@ -120,7 +139,8 @@ class Launcher:
         ]
 
     def _prepare(self, tensors: Sequence[Any], sizes: dict[str, int]) -> _Ready:
-        library = library_of(next(tensor for tensor in tensors if tensor is not None))
+        first = next(tensor for tensor in tensors if tensor is not None)
+        library = library_of(first)
         layouts = [None if tensor is None else library.layout(tensor, None) for tensor in tensors]
         copied = tuple(
             number for number, layout in enumerate(layouts) if layout and not self._fits(number, layout)
@@ -145,6 +165,7 @@ class Launcher:
             call,
             copied,
             tuple((tuple(fake.shape), tuple(fake.stride()), fake.dtype) for fake in outputs),
+            first.device,
             library.stream,
         )
 

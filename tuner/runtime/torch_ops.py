@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "kernel_tune"
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
-_C = torch._C
+_C, _forward_ad = torch._C, torch.autograd.forward_ad
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides)
 _AFTER_AUTOGRAD = _C._after_autograd_keyset
 _AUTOCAST = _C.DispatchKeySet(_C.DispatchKey.AutocastCUDA)
@@ -44,14 +44,15 @@ class TorchFunction:
     Attributes:
         operation: what it launches; its ``warm`` prepares what a CUDA graph captures.
         name: of the operator, such as ``kernel_tune::gemm_1a2b3c4d``.
-        overload: the operator itself, as it stands in graphs of torch.compile.
+        overload, linear_overload, in_place_overload: the operators themselves, as they stand in graphs of
+            torch.compile; None where there is none.
     """
 
     def __init__(
         self, operation: Operation, overload: Any, in_place: Any, linear: Any, changed: Sequence[int]
     ) -> None:
         self.operation, self.overload, self.name = operation, overload, overload._schema.name
-        self._mutating, self._linear, self._changed = in_place, linear, tuple(changed)
+        self.in_place_overload, self.linear_overload, self._changed = in_place, linear, tuple(changed)
 
     def __call__(self, *tensors: Any, **named: Any) -> Any:
         """Return the outputs, one or a tuple.
@@ -77,9 +78,9 @@ class TorchFunction:
         Raises:
             CallError, BundleError, DeviceError: as a call.
         """
-        if self._linear is None:
+        if self.linear_overload is None:
             raise CallError(f"{self.name} has no linear", "only the built-in gemm has")
-        return self._linear(x, weight)
+        return self.linear_overload(x, weight)
 
     def in_place(self, *tensors: Any, **named: Any) -> Any:
         """Change tensors as the kernel does, and return them and its outputs; this has no gradient.
@@ -88,9 +89,9 @@ class TorchFunction:
             CallError: the kernel changes none of its tensors; or as a call.
             BundleError, DeviceError: as a call.
         """
-        if self._mutating is None:
+        if self.in_place_overload is None:
             raise CallError(f"{self.name} changes none of its tensors", "call it as a function")
-        made = self._mutating(*tensors, **named)
+        made = self.in_place_overload(*tensors, **named)
         results = [*(tensors[number] for number in self._changed), *_listed(made)]
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -138,21 +139,19 @@ def torch_function(
         return _returned(fake(*tensors, **named))
 
     def described(
-        tensors: Sequence[Any], named: Mapping[str, Any]
+        dtypes: Sequence[Any], shapes: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[Mapping[str, float], Mapping[str, Any]]:
-        computation = meant(manifest, computations, signature, tensors)[0]
-        own = {
-            entry.name: entry.value for entry in computation.scalars if isinstance(entry.value, (int, float))
-        }
+        computation = meant(manifest, computations, signature, dtypes, shapes)[0]
+        own = {each.name: each.value for each in computation.scalars if isinstance(each.value, (int, float))}
         given = {key: value for key, value in named.items() if key in signature.scalars and value is not None}
         return scalar_values(computation, {**own, **given}), computation.options
 
     product, linear, in_place = is_gemm(manifest), None, None
     if product:
-        launcher: Launcher = ProductLauncher(operation, signature, fake_function)
+        launcher: Launcher = ProductLauncher(operation, manifest, signature, fake_function)
         gradient = product_gradient(manifest, computations, lambda a, b: overload(a, b))
     else:
-        launcher = Launcher(operation, signature, fake_function)
+        launcher = Launcher(operation, manifest, signature, fake_function)
         gradient = of_built_in(manifest) or none(manifest.kernel)
     if backward is not None:
         gradient = of_user(backward, manifest.kernel)
@@ -160,21 +159,21 @@ def torch_function(
         name, signature.schema(in_place=False), launcher, fake_function, gradient, described, autocast=product
     )
     if product:
-        rows = LinearLauncher(operation, signature, lambda x, w: fake_linear(fake_function, x, w))
+        rows = LinearLauncher(operation, manifest, signature, lambda x, w: fake_linear(fake_function, x, w))
         linear = _define(
             f"{name}_linear",
             "(Tensor x, Tensor weight) -> Tensor",
             rows,
             lambda x, w: fake_linear(fake_function, x, w),
             linear_gradient(manifest, computations, lambda a, b: overload(a, b)),
-            lambda _tensors, _named: ({}, {}),
+            lambda *_: ({}, {}),
             autocast=True,
         )
     if signature.changed:
         in_place = _define_mutating(
             f"{name}_",
             signature,
-            Launcher(operation, signature, fake_mutating, in_place=True),
+            Launcher(operation, manifest, signature, fake_mutating, in_place=True),
             fake_mutating,
         )
     return TorchFunction(operation, overload, in_place, linear, signature.changed)
@@ -226,7 +225,13 @@ def _is_direct(keyset: Any) -> bool:
 
 
 def _needs_gradient(tensors: Sequence[Any]) -> bool:
-    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    if _forward_ad._current_level >= 0:  # torch then refuses tensors with a tangent
+        return True
+    if torch.is_grad_enabled():
+        for tensor in tensors:  # a generator would cost 0.2 us
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
 
 
 def _define(
@@ -253,28 +258,23 @@ def _define(
 
     def forward(ctx: Any, keyset: Any, named: Mapping[str, Any], *tensors: Any) -> Any:
         made = below(keyset, tensors, named)
-        outputs = _listed(made)
-        ctx.scalars, ctx.options = described(tensors, named)
-        keeps = gradient.keeps(ctx.needs_input_grad[2:], ctx.options)
-        ctx.kept = len(tensors), keeps[-1]
-        ctx.save_for_backward(
-            *(tensor if keep else None for tensor, keep in zip(tensors, keeps, strict=False)),
-            *(outputs if keeps[-1] else ()),
-        )
-        ctx.kinds = [(None, None) if tensor is None else (tensor.dtype, tensor.shape) for tensor in tensors]
+        keeps = gradient.keeps(ctx.needs_input_grad[2:])
+        kept = [each if keep else None for each, keep in zip(tensors, keeps, strict=False)]
+        ctx.save_for_backward(*kept, *(_listed(made) if keeps[-1] else ()))
+        ctx.named = named
+        ctx.kinds = [(None, None) if each is None else (each.dtype, each.shape) for each in tensors]
         return made
 
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        count, _ = ctx.kept
-        saved = ctx.saved_tensors
-        dtypes, shapes = zip(*ctx.kinds, strict=True)
-        needs = ctx.needs_input_grad[2:]
+        saved, (dtypes, shapes) = ctx.saved_tensors, zip(*ctx.kinds, strict=True)
+        inputs, outputs = saved[: len(dtypes)], saved[len(dtypes) :]
+        scalars, options = described(dtypes, shapes, ctx.named)
         call = Differentiated(
-            grads, saved[:count], saved[count:], dtypes, shapes, needs, ctx.scalars, ctx.options
+            grads, inputs, outputs, dtypes, shapes, ctx.needs_input_grad[2:], scalars, options
         )
         return (None, None, *gradient.formula(call))
 
-    function = type(
+    function: Any = type(
         name,
         (torch.autograd.Function,),
         {"forward": staticmethod(forward), "backward": staticmethod(backward)},
@@ -282,7 +282,11 @@ def _define(
 
     def autograd(keyset: Any, *tensors: Any, **named: Any) -> Any:
         if _needs_gradient(tensors):
-            return function.apply(keyset, named, *tensors)  # type: ignore[attr-defined]
+            if not _C._are_functorch_transforms_active():
+                return function.apply(keyset, named, *tensors)
+            # One level of a transform of torch.func:
+            with torch._functorch.utils.enable_single_level_autograd_function():
+                return super(torch.autograd.Function, function).apply(keyset, named, *tensors)
         return below(keyset, tensors, named)
 
     _library.impl(name, autograd, "Autograd", with_keyset=True)

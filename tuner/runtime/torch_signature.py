@@ -1,5 +1,5 @@
 """What an operation is as an operator of torch: its arguments, and what it returns for tensors of which only the kind
-is named."""
+is known."""
 
 from __future__ import annotations
 
@@ -109,44 +109,38 @@ def _arguments(
 
 
 def meant(
-    manifest: Manifest, numbers: Sequence[int], signature: Signature, tensors: Sequence[Any]
+    manifest: Manifest,
+    numbers: Sequence[int],
+    signature: Signature,
+    dtypes: Sequence[Any],
+    shapes: Sequence[Any],
 ) -> list[Computation]:
-    """Return the computations that take tensors of these dtypes and dimensions.
+    """Return the computations that take tensors of these dtypes and dimensions; None for a tensor that is not there.
 
     Raises:
         CallError: there is none.
     """
-    fitting = []
+    names = [tensor.name for tensor in signature.inputs]
+    given = [
+        None if dtype is None else (_NAMES.get(dtype, str(dtype)), len(shape))
+        for dtype, shape in zip(dtypes, shapes, strict=True)
+    ]
+    fitting, taken = [], []
     for number in numbers:
         computation = manifest.computations[number]
         entries = {tensor.name: tensor for tensor in computation.tensors}
-        pairs = [
-            (entries[tensor.name], given)
-            for tensor, given in zip(signature.inputs, tensors, strict=True)
-            if given is not None
-        ]
-        if all(
-            entry.dtype == _NAMES.get(given.dtype) and len(entry.shape) == given.ndim
-            for entry, given in pairs
-        ):
+        kinds = [(entries[name].dtype, len(entries[name].shape)) for name in names]
+        taken.append(kinds)
+        if all(each is None or each == kind for each, kind in zip(given, kinds, strict=True)):
             fitting.append(computation)
     if not fitting:
-        kinds = ", ".join(
-            "None" if given is None else f"{given.ndim}-d {str(given.dtype).removeprefix('torch.')}"
-            for given in tensors
-        )
-        have = " or ".join(
-            dict.fromkeys(
-                ", ".join(
-                    f"{len(tensor.shape)}-d {tensor.dtype}"
-                    for tensor in each.tensors
-                    if tensor.role != "output"
-                )
-                for each in (manifest.computations[number] for number in numbers)
-            )
-        )
-        raise CallError(f"{manifest.kernel} is called with {kinds}", f"it takes {have}")
+        texts = dict.fromkeys(map(_words, taken))
+        raise CallError(f"{manifest.kernel} is called with {_words(given)}", f"it takes {' or '.join(texts)}")
     return fitting
+
+
+def _words(kinds: Sequence[tuple[str, int] | None]) -> str:
+    return ", ".join("None" if kind is None else f"{kind[0]} of {kind[1]} dimensions" for kind in kinds)
 
 
 def fake_outputs(
@@ -162,7 +156,9 @@ def fake_outputs(
         CallError: no computation takes them, or several that return something else.
         RuntimeError: their shapes contradict each other; torch's own.
     """
-    first, *others = meant(manifest, numbers, signature, tensors)
+    dtypes = [None if each is None else each.dtype for each in tensors]
+    shapes = [None if each is None else each.shape for each in tensors]
+    first, *others = meant(manifest, numbers, signature, dtypes, shapes)
     if any(_returned(first) != _returned(other) for other in others):
         raise CallError(
             f"these tensors may mean several computations of {manifest.kernel}",
