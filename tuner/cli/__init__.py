@@ -42,6 +42,10 @@ COMMANDS = {
     "best": ("tuner.cli.commands.best:best", "Show the best configurations known."),
     "query": ("tuner.cli.commands.query:query", "List trials: filter, sort, JSON, CSV, SQL."),
     "trial": ("tuner.cli.commands.trial:trial", "Show everything about one trial; measure it again."),
+    "report": (
+        "tuner.cli.commands.report:report",
+        "Write a page with figures: of a run, a kernel, or all of the database.",
+    ),
     "export": (
         "tuner.cli.commands.export:export",
         "Write the best as a C++ header, or a problem's trials in another tool's format.",

@@ -54,6 +54,12 @@ class Queries(EarlierRuns):
             row["name"] for row in self.select(f"SELECT DISTINCT {column} AS name FROM {source} ORDER BY 1")
         ]
 
+    def runs_that_fit(self, filters: Filters) -> list[str]:
+        """Return the ids of runs, newest first; the filters are by what a run as a whole has."""
+        where, values = filters.where()
+        ids = self.select(f"SELECT r.id FROM runs r WHERE {where} ORDER BY r.started_at DESC", *values)
+        return [row["id"] for row in ids]
+
     def pending_attempts(self, run_id: str) -> list[tuple[int, Configuration, int]]:
         """Return what was begun without a result: number, configuration, and how often it was begun."""
         attempts = self.select(

@@ -1,0 +1,89 @@
+"""Photograph pages that `tune report` wrote, in a headless Chromium, and say how fast they load.
+
+    scripts/run python scripts/report/screenshot.py report.html --out /tmp/shots
+    scripts/run python scripts/report/screenshot.py report.html --width 1160 --theme light --height 1250 \\
+        --png docs/images/report.png
+
+Without --png every theme and width is taken, the whole page each. Needs selenium, chromium and chromedriver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+
+WIDTHS = {"wide": 1280, "narrow": 390}
+
+
+@contextmanager
+def browser(width: int, height: int = 900) -> Iterator[webdriver.Chrome]:
+    options = Options()
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(argument)
+    options.binary_location = shutil.which("chromium") or ""
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(
+        options, Service(shutil.which("chromedriver"))
+    )  # selenium would ask a server for one
+    try:
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        yield driver
+    finally:
+        driver.quit()
+
+
+def take(page: Path, theme: str, width: int, height: int | None, png: Path) -> None:
+    """Write one picture: of the whole page, or of its upper part."""
+    with browser(width) as driver:
+        dark = [{"name": "prefers-color-scheme", "value": theme}]
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": dark})
+        driver.get(page.resolve().as_uri())
+        loaded = driver.execute_script("return performance.getEntriesByType('navigation')[0].loadEventEnd")
+        driver.execute_script("dispatchEvent(new Event('beforeprint'))")  # all figures are drawn
+        time.sleep(0.5)
+        whole = driver.execute_script("return document.documentElement.scrollHeight")
+        clip = {"x": 0, "y": 0, "width": width, "height": min(height or whole, whole), "scale": 1}
+        answer = driver.execute_cdp_cmd(
+            "Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True, "optimizeForSpeed": False}
+        )
+        png.write_bytes(base64.b64decode(answer["data"]))
+        problems = [entry["message"] for entry in driver.get_log("browser")]
+        wider = driver.execute_script("return document.documentElement.scrollWidth") - width
+    print(f"{png}: loaded in {loaded:.0f} ms, {png.stat().st_size / 1e3:.0f} kB")
+    if wider > 0:
+        print(f"  {wider} pixels wider than the window", file=sys.stderr)
+    for problem in problems:
+        print(f"  {problem}", file=sys.stderr)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("pages", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, default=Path())
+    parser.add_argument("--png", type=Path)
+    parser.add_argument("--width", type=int, default=1160)
+    parser.add_argument("--height", type=int)
+    parser.add_argument("--theme", choices=["light", "dark"], default="light")
+    options = parser.parse_args()
+    for page in options.pages:
+        if options.png:
+            take(page, options.theme, options.width, options.height, options.png)
+            continue
+        for name, width in WIDTHS.items():
+            for theme in ("light", "dark"):
+                take(page, theme, width, None, options.out / f"{page.stem}-{name}-{theme}.png")
+
+
+if __name__ == "__main__":
+    main()

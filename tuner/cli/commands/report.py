@@ -1,0 +1,41 @@
+"""Options of ``tune report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tuner.cli.loader import Once, runs
+from tuner.cli.options import database_option, kind_filter_options
+
+
+@click.command(cls=Once)
+@database_option
+@click.option("--run", "run_id", default="", metavar="ID", help="This run; the start of its id will do.")
+@kind_filter_options
+@click.option("--all", "everything", is_flag=True, help="Every problem and GPU of the database.")
+@click.option(
+    "-o",
+    "--output",
+    "--out",
+    type=click.Path(path_type=Path, allow_dash=True),
+    required=True,
+    metavar="FILE.html",
+    help="- for standard output.",
+)
+@click.option("--force", is_flag=True, help="Replace FILE.html if it is there.")
+@runs("tuner.cli.report:report")
+def report() -> None:
+    """Write what runs have found as one HTML file: figures and tables that need nothing beside it, and no network.
+
+    Without --run, --all and filters it is about the latest run. A filter means every problem that fits, each with its
+    newest run.
+
+    \b
+    Examples:
+      tune report -o report.html
+      tune report --run 3f2a -o report.html
+      tune report --kernel gemm --gpu h200 -o gemm.html
+      tune report --all -o all.html --force
+    """

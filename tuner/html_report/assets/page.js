@@ -1,0 +1,37 @@
+// Draws each figure when it comes near the window, and anew with another theme or width. This file, common.js and
+// figures.js are one script on the page.
+
+const figures = JSON.parse(document.getElementById("data").textContent);
+const drawn = new Map();
+function draw(element) {
+  const figure = figures[element.id];
+  drawn.get(element)?.chart.dispose();
+  const width = element.clientWidth || element.parentElement.clientWidth - 36;
+  const { height, option, width: least } = DRAW[figure.kind](figure, width);
+  const canvas = document.createElement("div");
+  canvas.style.height = `${height}px`;
+  canvas.style.width = `${Math.max(width, least || 0)}px`;
+  element.replaceChildren(canvas);
+  element.toggleAttribute("tabindex", false);
+  if (canvas.clientWidth > width) element.tabIndex = 0; // so that the arrow keys scroll it
+  const chart = echarts.init(canvas);
+  chart.setOption(option);
+  drawn.set(element, { chart, width });
+}
+const charts = [...document.querySelectorAll(".chart")];
+const redraw = () => { readColours(); drawn.forEach((_, element) => draw(element)); };
+readColours();
+for (const element of charts) element.style.minHeight = "200px";
+const near = new IntersectionObserver((entries) => entries.filter((e) => e.isIntersecting).forEach(({ target }) => {
+  near.unobserve(target);
+  target.style.minHeight = "";
+  draw(target);
+}), { rootMargin: "400px" });
+charts.forEach((element) => near.observe(element));
+const sized = new ResizeObserver((entries) => entries.forEach(({ target }) => {
+  if (drawn.has(target) && Math.abs(drawn.get(target).width - target.clientWidth) > 2) draw(target);
+}));
+charts.forEach((element) => sized.observe(element));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+document.querySelectorAll("input[name=theme]").forEach((input) => input.addEventListener("change", redraw));
+addEventListener("beforeprint", () => charts.filter((element) => !drawn.has(element)).forEach(draw));

@@ -1,0 +1,202 @@
+"""The page: HTML by Jinja, with everything in it, under a policy that allows nothing from elsewhere.
+
+Names come from databases of others. They enter the HTML escaped, the script as JSON in an element of its own that they
+cannot end, and the figures as text on a canvas. The browser runs the two scripts and the style that the policy names by
+their digests, and nothing else, and asks no server for anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from tuner import __version__
+from tuner.html_report.comparison_figures import comparison, history
+from tuner.html_report.figure import Figure
+from tuner.html_report.overview import overview
+from tuner.html_report.parameter_figures import parameter_figures, text
+from tuner.html_report.roofline_figures import roofline, rooflines
+from tuner.html_report.search_figures import convergence, outcomes
+from tuner.html_report.subjects import Subjects, TunedProblem, metrics_of
+from tuner.html_report.timing_figures import clocks, facts, samples
+from tuner.report.tables import duration, percent, problem_text, speedup, throughput
+from tuner.report.terminal import printable
+
+ASSETS = Path(__file__).parent / "assets"
+LONGEST = 300
+"""Characters of a name or message in a cell or figure; longer ones are cut."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A problem on a GPU as the page shows it."""
+
+    key: str
+    kernel: str
+    problem: str
+    gpu: str
+    replayed: bool
+    state: str
+    """Empty where the run has ended as it should."""
+    headline: list[tuple[str, str, str]]
+    """Name, value and what is to be said of it."""
+    variant: str
+    configuration: list[tuple[str, str, bool]]
+    """Parameters of the winner: name, value, whether it is not the default's."""
+    figures: list[Figure]
+    facts: list[tuple[str, str]]
+
+
+def page(subjects: Subjects, what: str, database: Path, moment: str) -> str:
+    """Return the page.
+
+    Args:
+        subjects: what it is about.
+        what: that in words, for the title.
+        database: where it was read.
+        moment: when, in UTC.
+    """
+    figures = []
+    if len(subjects.best) > 1:
+        figures = [overview(subjects.best), *rooflines(subjects.best)]
+    sections = [_section(number, one) for number, one in enumerate(subjects.problems)]
+    drawn = {one.key: {"kind": one.kind, **one.data} for one in figures}
+    drawn |= {f"{one.key}-{f.key}": {"kind": f.kind, **f.data} for one in sections for f in one.figures}
+    style, library = _asset("page.css"), _asset("echarts.min.js")
+    script = "\n".join(map(_asset, ("common.js", "figures.js", "page.js")))
+    script = f'"use strict";\n(() => {{\n{script}}})();'
+    environment = Environment(
+        loader=FileSystemLoader(ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2").render(
+        what=what,
+        database=str(database),
+        moment=moment,
+        version=__version__,
+        figures=figures,
+        sections=sections,
+        not_detailed=subjects.not_detailed,
+        damaged=subjects.damaged[:20],
+        policy=Markup(_policy(style, library, script)),
+        style=Markup(style),
+        library=Markup(library),
+        script=Markup(script),
+        data=Markup(script_json(drawn)),
+    )
+
+
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, *scripts: str) -> str:
+    """Return the content security policy: these texts, and nothing else."""
+    allowed = " ".join(map(_digest, scripts))
+    return f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; base-uri 'none'; form-action 'none'"
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def script_json(value: Any) -> str:
+    """Return JSON that no text in it can end a script element with: in ASCII, without < and &; NaN becomes null."""
+    dumped = json.dumps(_plain(value), separators=(",", ":"), allow_nan=False)
+    return dumped.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return _shown(value) if isinstance(value, str) else value
+
+
+def _shown(value: Any) -> Any:
+    """Return a text without characters that are not seen or turn it around, and without the end of a very long one."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    seen = printable(value)
+    return seen if len(seen) <= LONGEST else f"{seen[:LONGEST]}..."
+
+
+def _section(number: int, problem: TunedProblem) -> Section:
+    run, winner = problem.run, problem.winner
+    importance, effects, lines = parameter_figures(problem)
+    figures = [
+        comparison(problem),
+        convergence(problem),
+        importance,
+        roofline(problem),
+        effects,
+        lines,
+        outcomes(problem),
+        samples(problem),
+        clocks(problem),
+        history(problem),
+    ]
+    default = problem.default.configuration if problem.default else None
+    same = (
+        default is not None and winner is not None and default.variant == winner.winner.configuration.variant
+    )
+    usual = default.values if default is not None and same else {}
+    return Section(
+        f"problem-{number + 1}",
+        run.problem.kernel,
+        problem_text(run.problem),
+        f"{run.gpu.name}, {run.conditions}",
+        run.replayed,
+        "" if problem.state == "finished" else problem.state,
+        _headline(problem),
+        winner.winner.configuration.variant if winner else "",
+        [
+            (name, text(value), name in usual and usual[name] != value)
+            for name, value in (winner.winner.configuration.parameters if winner else ())
+        ],
+        [one for one in figures if one],
+        facts(problem),
+    )
+
+
+def _headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
+    if problem.winner is None:
+        return [("winner", "none", "no configuration was verified and timed")]
+    winner, metrics = problem.winner.winner, metrics_of(problem.winner)
+    listed = [("winner", duration(winner.time_ns), throughput(metrics))]
+    if winner.ratio:
+        compared = speedup(winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict)
+        listed.append(("versus the default", f"{winner.ratio:.3f}x", compared.partition(" ")[2].strip()))
+    if metrics.speed_of_light:
+        listed.append(
+            (
+                "of the speed of light",
+                percent(metrics.speed_of_light),
+                "the least time that the hardware allows",
+            )
+        )
+    if problem.run.replayed:
+        listed.append(("confirmed", "no", "recorded samples only: measure on a GPU before relying on it"))
+    elif winner.exportable:
+        edges = "right at edge-case sizes" if winner.edges_verified else "no edge-case size suits it"
+        again = duration(winner.confirmed_ns) if winner.confirmed_ns else "yes"
+        listed.append(("confirmed", again, f"in a fresh process; {edges}"))
+    else:
+        listed.append(("confirmed", "no", winner.reason))
+    return listed

@@ -1,0 +1,216 @@
+"""What a page is about: each problem on a GPU with its newest run, its winners and its benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from tuner.database.database import Database
+from tuner.database.records import SUSPECT, Benchmark, Filters, Metrics, StoredTrial, StoredWinner
+from tuner.errors import DatabaseError
+from tuner.model import Run, Trial
+
+MOST_DETAILED = 20
+"""Problems that a page shows in detail, each with some 20 kB at 200 trials. The others are in the overview."""
+MOST_LISTED = 500
+"""Problems of the overview."""
+MOST_TRIALS = 20_000
+"""Trials that are read of a run, and of all runs of a page together: 0.1 ms each."""
+
+
+class StoredIncumbent(msgspec.Struct, frozen=True):
+    """The best known before, as the race of a run has timed it."""
+
+    trial_id: int
+    time_ns: float
+    ratio: float
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    verdict: str = ""
+
+
+class StoredRace(msgspec.Struct, frozen=True):
+    """What the database keeps of a race, as far as a page shows it."""
+
+    medians_ns: list[tuple[str, float]] = []
+    noise_floor: float | None = None
+    verdict: str = ""
+    rounds: int = 0
+    incumbent: StoredIncumbent | None = None
+
+
+@dataclass(frozen=True)
+class TunedProblem:
+    """A problem on a GPU, timed in one way: what its newest run did, and what all runs have found."""
+
+    run: Run
+    began: str
+    """UTC, as ``ended``, which is empty while the run goes on or was interrupted."""
+    ended: str
+    state: str
+    search_s: float | None
+    stored: list[StoredTrial]
+    """Trials of the run, in their order."""
+    left_out: int
+    """Trials of the run that are more than were read."""
+    winner: StoredWinner | None
+    """Of this run."""
+    winners: list[StoredWinner]
+    """Of all runs of this problem, the oldest first."""
+    benchmarks: list[Benchmark]
+    """The newest first."""
+
+    @property
+    def trials(self) -> list[Trial]:
+        """The trials of the run."""
+        return [stored.trial for stored in self.stored]
+
+    @property
+    def timed(self) -> list[Trial]:
+        """The trials that are verified and timed, and whose time is not suspect."""
+        return [one for one in self.trials if one.status.ranked and one.time_ns and SUSPECT not in one.tags]
+
+    @property
+    def default(self) -> Trial | None:
+        """The default configuration's trial, as far as the winner was compared with it."""
+        number = self.winner.winner.default_trial_id if self.winner else None
+        return next((trial for trial in self.trials if number is not None and trial.id == number), None)
+
+    @property
+    def speed_of_light_ns(self) -> float | None:
+        """The least time that the hardware allows, as the database has it; None where it is not known."""
+        for one in self.stored:
+            if one.metrics.speed_of_light and one.trial.time_ns:
+                return one.metrics.speed_of_light * one.trial.time_ns
+        return None
+
+    @property
+    def race(self) -> StoredRace:
+        """What is known of the race: nothing where another program has written something else."""
+        try:
+            return msgspec.convert(self.winner.winner.race if self.winner else {}, StoredRace)
+        except msgspec.ValidationError:
+            return StoredRace()
+
+    def configuration_name(self, trial: Trial) -> str:
+        """Return what differs from the winner's configuration; the variant where that differs."""
+        own, best = trial.configuration, self.winner.winner.configuration if self.winner else None
+        if best is None or own.variant != best.variant:
+            return own.variant
+        values = best.values
+        return ", ".join(f"{name}={value}" for name, value in own.parameters if values.get(name) != value)
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """All that a page is about."""
+
+    best: list[StoredWinner]
+    """The best winner of each problem, GPU and conditions; of a run, that run's."""
+    problems: list[TunedProblem]
+    """In detail: the newest first."""
+    not_detailed: int
+    """Problems for which there was no room."""
+    damaged: list[str]
+
+
+def metrics_of(stored: StoredWinner) -> Metrics:
+    """Return what a winner's time in its race means; the database has it for its trial's time in the search."""
+    trial_ns, of_trial = stored.trial.time_ns, stored.metrics
+    if not trial_ns:
+        return of_trial
+    scaled = (
+        value and value * trial_ns / stored.winner.time_ns for value in msgspec.structs.astuple(of_trial)
+    )
+    return Metrics(*scaled)
+
+
+def read_run(database: Database, run_id: str) -> Subjects:
+    """Return one run.
+
+    Raises:
+        DatabaseError: there is none, or it is damaged.
+    """
+    run = database.run(run_id)
+    damaged: list[str] = []
+    problem = _read(database, run, MOST_TRIALS, damaged)
+    return Subjects([problem.winner] if problem.winner else [], [problem], 0, damaged)
+
+
+def read_all(database: Database, filters: Filters) -> Subjects:
+    """Return every problem that fits, each with its newest run.
+
+    Args:
+        database: to read.
+        filters: by kernel, GPU and dtype; by nothing that tells trials of a run apart.
+
+    Raises:
+        DatabaseError: the file cannot be read.
+    """
+    best = database.best(filters)
+    damaged = list(best.damaged)
+    newest: dict[tuple[object, ...], Run] = {}
+    for run_id in database.runs_that_fit(filters):
+        try:
+            run = database.run(run_id)
+        except DatabaseError as error:
+            damaged.append(str(error))
+            continue
+        newest.setdefault(_group(run), run)
+    left, problems = MOST_TRIALS, []
+    for run in list(newest.values())[:MOST_DETAILED]:
+        problems.append(_read(database, run, left, damaged))
+        left = max(0, left - len(problems[-1].stored))
+    return Subjects(
+        best.rows[:MOST_LISTED], problems, len(newest) - len(problems), list(dict.fromkeys(damaged))
+    )
+
+
+def _group(run: Run) -> tuple[object, ...]:
+    computation = run.computation or run.kernel_digest
+    return computation, run.problem.key, run.gpu.name, run.conditions, run.replayed
+
+
+def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedProblem:
+    stored = list(database.each_trial(damaged, Filters(run=run.id), "number", most)) if most else []
+    state = database.run_state(run.id)
+    same = Filters(
+        kernel=run.problem.kernel,
+        problem_key=run.problem.key,
+        gpu=run.gpu.name,
+        mode=str(run.conditions.mode),
+        regime=str(run.conditions.regime),
+    )
+    winners = database.winners(replace(same, replayed=run.replayed))
+    damaged += winners.damaged
+    own = [one for one in winners.rows if _group(one.run) == _group(run)]
+    benchmarks = database.benchmarks(same)
+    damaged += benchmarks.damaged
+    search_s = state["stats"].get("search_s")
+    total = state["stats"].get("trials")
+    return TunedProblem(
+        run,
+        state["started_at"],
+        state["ended_at"] or "",
+        state["state"],
+        float(search_s) if isinstance(search_s, (int, float)) else None,
+        stored,
+        max(0, total - len(stored)) if isinstance(total, int) else 0,
+        next((one for one in own if one.run.id == run.id), None),
+        sorted(own, key=lambda one: one.created_at),
+        list(_of_same_gpu(benchmarks.rows, run)),
+    )
+
+
+def _of_same_gpu(benchmarks: Iterable[Benchmark], run: Run) -> Iterable[Benchmark]:
+    """Return the benchmarks of a run's problem; those of a recording's are none."""
+    computation = run.computation or run.kernel_digest
+    for one in benchmarks:
+        if (
+            not run.replayed
+            and one.gpu.name == run.gpu.name
+            and (one.computation or one.kernel_digest) == computation
+        ):
+            yield one
