@@ -1,8 +1,9 @@
 """Photograph pages that `tune report` wrote, in a headless Chromium, and say how fast they load.
 
     scripts/run python scripts/report/screenshot.py report.html --out /tmp/shots
-    scripts/run python scripts/report/screenshot.py report.html --width 1160 --theme light --height 1250 \\
-        --png docs/images/report.png
+    scripts/run tune --kernel gemm --device replay --db /tmp/gemm.db
+    scripts/run tune report --db /tmp/gemm.db -o /tmp/gemm.html
+    scripts/run python scripts/report/screenshot.py /tmp/gemm.html --height 1400 --png docs/images/report.png
 
 Without --png every theme and width is taken, the whole page each. Needs selenium, chromium and chromedriver.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import io
 import shutil
 import sys
 import time
@@ -18,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
@@ -57,7 +60,7 @@ def take(page: Path, theme: str, width: int, height: int | None, png: Path) -> N
         answer = driver.execute_cdp_cmd(
             "Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True, "optimizeForSpeed": False}
         )
-        png.write_bytes(base64.b64decode(answer["data"]))
+        Image.open(io.BytesIO(base64.b64decode(answer["data"]))).quantize(128).save(png, optimize=True)
         problems = [entry["message"] for entry in driver.get_log("browser")]
         wider = driver.execute_script("return document.documentElement.scrollWidth") - width
     print(f"{png}: loaded in {loaded:.0f} ms, {png.stat().st_size / 1e3:.0f} kB")

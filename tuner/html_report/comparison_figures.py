@@ -120,7 +120,7 @@ def history(problem: TunedProblem) -> Figure | None:
     if len(problem.winners) + len(benches) < 2:
         return None
     best: float | None = None
-    found, rows = [], []
+    drawn, rows = [], []
     for stored in problem.winners:
         winner, run = stored.winner, stored.run.id[:8]
         if winner.exportable:
@@ -128,7 +128,7 @@ def history(problem: TunedProblem) -> Figure | None:
         note = "" if winner.exportable else "not confirmed"
         rows.append((stored.created_at[:19], f"run {run}", duration(winner.time_ns), duration(best), note))
         when = {"at": stored.created_at, "run": run, "exportable": winner.exportable}
-        found.append({**when, "time_ns": winner.time_ns, "best_ns": best})
+        drawn.append({**when, "time_ns": winner.time_ns, "best_ns": best})
     rows += [(one.created_at[:19], "bench", duration(one.time_ns), "", "") for one in benches]
     return Figure(
         "history",
@@ -136,10 +136,10 @@ def history(problem: TunedProblem) -> Figure | None:
         "History of the stored best",
         "The winner of each run of this problem, and the best so far; only confirmed winners count."
         + (" Diamonds are benches of the stored best, with 95 % intervals." if benches else ""),
-        f"{len(found)} runs; the best stored: {duration(best) or 'none is confirmed'}.",
+        f"{len(drawn)} runs; the best stored: {duration(best) or 'none is confirmed'}.",
         FigureTable(("when (UTC)", "what", ">time", ">best so far", "note"), sorted(rows)),
         {
-            "winners": found,
+            "winners": drawn,
             "benches": [
                 {
                     "at": one.created_at,

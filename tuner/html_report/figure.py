@@ -28,7 +28,7 @@ class Figure:
     caption: str
     """What is seen, how it was found, and what limits it."""
     label: str
-    """What is seen, in a sentence, for those who cannot see it."""
+    """What is seen, in a sentence, as text."""
     table: FigureTable
     data: dict[str, Any] = field(default_factory=dict)
     """What is drawn: numbers as the database has them, times in nanoseconds."""

@@ -27,9 +27,9 @@ def parameter_figures(problem: TunedProblem) -> tuple[Figure | None, Figure | No
     if problem.winner is None:
         return None, None, None
     best = problem.winner.winner.configuration
-    found = worth(problem.timed, best)
-    lines = _parallel(problem.timed, best, found)
-    return (None, None, lines) if found is None else (_importance(found), _effects(found, best), lines)
+    fitted = worth(problem.timed, best)
+    lines = _parallel(problem.timed, best, fitted)
+    return (None, None, lines) if fitted is None else (_importance(fitted), _effects(fitted, best), lines)
 
 
 def text(value: Value) -> str:
@@ -37,38 +37,38 @@ def text(value: Value) -> str:
     return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
-def _importance(found: Worth) -> Figure:
-    shown = [one for one in found.parameters if one.importance >= WORTH_SHOWING]
-    first = ", ".join(f"{one.name} {percent(one.importance)}" for one in found.parameters[:3])
+def _importance(fitted: Worth) -> Figure:
+    shown = [one for one in fitted.parameters if one.importance >= WORTH_SHOWING]
+    first = ", ".join(f"{one.name} {percent(one.importance)}" for one in fitted.parameters[:3])
     weak = " That is little: interactions or noise matter more than single parameters."
     return Figure(
         "importance",
         "importance",
         "What each parameter is worth",
-        f"Share of the differences in time that each parameter of {found.variant} explains: Pratt's measure in an "
-        f"additive model of the logarithm of the time, over {found.trials} timed trials. The model predicts "
-        f"{percent(found.explained)} of the variance of trials that it has not seen."
-        + (weak if found.explained < WEAK else ""),
+        f"Share of the differences in time that each parameter of {fitted.variant} explains: Pratt's measure in an "
+        f"additive model of the logarithm of the time, over {fitted.trials} timed trials. The model predicts "
+        f"{percent(fitted.explained)} of the variance of trials that it has not seen."
+        + (weak if fitted.explained < WEAK else ""),
         f"The most important parameters: {first}.",
         FigureTable(
             ("parameter", ">share", ">values tried"),
-            [(one.name, percent(one.importance), len(one.effects)) for one in found.parameters],
+            [(one.name, percent(one.importance), len(one.effects)) for one in fitted.parameters],
         ),
         {"parameter": [one.name for one in shown], "share": [one.importance for one in shown]},
         wide=False,
     )
 
 
-def _effects(found: Worth, winner: Configuration) -> Figure:
+def _effects(fitted: Worth, winner: Configuration) -> Figure:
     best = winner.values
     rows = []
-    for one in found.parameters:
+    for one in fitted.parameters:
         for effect in one.effects:
             said = _change(effect.factor), f"{_change(effect.low)} .. {_change(effect.high)}"
             if effect.value == best.get(one.name):
                 said = "the winner's", ""
             rows.append((one.name, text(effect.value), *said, effect.trials, duration(effect.best_ns)))
-    shown = [one for one in found.parameters[:MOST_PARAMETERS] if one.importance >= WORTH_SHOWING]
+    shown = [one for one in fitted.parameters[:MOST_PARAMETERS] if one.importance >= WORTH_SHOWING]
     return Figure(
         "effects",
         "effects",
@@ -98,12 +98,12 @@ def _change(factor: float) -> str:
     return f"{100 * (factor - 1):+.1f} %"
 
 
-def _parallel(timed: Sequence[Trial], best: Configuration, found: Worth | None) -> Figure | None:
+def _parallel(timed: Sequence[Trial], best: Configuration, fitted: Worth | None) -> Figure | None:
     """Return the winner's variant as lines; None if none of its parameters was varied."""
     own = [trial for trial in timed if trial.configuration.variant == best.variant]
     own.sort(key=lambda trial: trial.time_ns or 0.0)
     tried = levels(own, best.variant)
-    names = ([one.name for one in found.parameters] if found else list(tried))[:MOST_PARAMETERS]
+    names = ([one.name for one in fitted.parameters] if fitted else list(tried))[:MOST_PARAMETERS]
     if not names:
         return None
     half = MOST_LINES // 2

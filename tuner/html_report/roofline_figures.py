@@ -106,9 +106,9 @@ def _figure(
     *,
     wide: bool,
 ) -> Figure | None:
-    known = [one for one in points if one]
+    drawn = [one for one in points if one]
     lines = [one for one in ceilings if one.rate > 0 and math.isfinite(one.rate)]
-    if not known or not any(one.kind == "flops" for one in lines):
+    if not drawn or not any(one.kind == "flops" for one in lines):
         return None
     measured = any(one.measured for one in lines)
     return Figure(
@@ -117,7 +117,7 @@ def _figure(
         title,
         "Rate over arithmetic intensity: the work and the bytes that a problem takes at least. Lines are what the GPU "
         "can do by its data sheet" + ("; dashed, what was measured on it." if measured else "."),
-        f"{known[0].name}: {known[0].flops / 1e12:.4g} TFLOP/s, {percent(known[0].share)} of the speed of light.",
+        f"{drawn[0].name}: {drawn[0].flops / 1e12:.4g} TFLOP/s, {percent(drawn[0].share)} of the speed of light.",
         FigureTable(
             ("what", ">time", ">FLOP per byte", ">TFLOP/s", ">of the speed of light"),
             [
@@ -128,9 +128,9 @@ def _figure(
                     f"{one.flops / 1e12:.4g}",
                     percent(one.share),
                 )
-                for one in known
+                for one in drawn
             ],
         ),
-        {"points": [asdict(one) for one in known], "ceilings": [asdict(one) for one in lines]},
+        {"points": [asdict(one) for one in drawn], "ceilings": [asdict(one) for one in lines]},
         wide=wide,
     )

@@ -17,12 +17,12 @@ LONGEST_ERROR = 160
 
 def improvements(trials: Sequence[Trial]) -> list[tuple[Trial, float]]:
     """Return the trials that were faster than all before, each with its time in nanoseconds."""
-    found: list[tuple[Trial, float]] = []
+    steps: list[tuple[Trial, float]] = []
     for trial in trials:
         time_ns = trial.time_ns if trial.status.ranked and SUSPECT not in trial.tags else None
-        if time_ns and (not found or time_ns < found[-1][1]):
-            found.append((trial, time_ns))
-    return found
+        if time_ns and (not steps or time_ns < steps[-1][1]):
+            steps.append((trial, time_ns))
+    return steps
 
 
 def convergence(problem: TunedProblem) -> Figure | None:
