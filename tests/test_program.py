@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 import tuner  # noqa: E402
 from tuner.errors import CallError, TunerError, UsageError  # noqa: E402
 from tuner.program import products  # noqa: E402
-from tuner.program.calls import Calls, Mode  # noqa: E402
+from tuner.program.calls import CallMode, Calls  # noqa: E402
 from tuner.program.report import answers  # noqa: E402
 
 
@@ -185,7 +185,7 @@ def test_problems_are_written_the_heaviest_first(tmp_path: Path) -> None:
 # -- replacing
 
 
-class StandIn:
+class FakeGemm:
     """A tuned operation that is as fast as it is told, by torch's own clock: it answers, and counts."""
 
     name = "gemm"
@@ -207,7 +207,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[float, float]]:
     told: dict[str, tuple[float, float]] = {}
     measure = products.times_in_turn
 
-    def times_in_turn(kind: Any, ways: Any, around: Any, mode: Mode, device: str) -> list[list[float]]:
+    def times_in_turn(kind: Any, ways: Any, around: Any, mode: CallMode, device: str) -> list[list[float]]:
         for begins, pair in told.items():
             if kind.problem.startswith(begins):
                 told["measured " + kind.problem] = pair
@@ -227,16 +227,16 @@ def recorded(program: Any, x: Any) -> Calls:
 @pytest.mark.parametrize("backend", ["", "aot_eager", "inductor"])
 def test_what_is_faster_is_replaced(times: dict[str, tuple[float, float]], backend: str) -> None:
     times |= {UP: (2000.0, 1000.0), DOWN: (1000.0, 2000.0)}
-    model, x, stand_in = TwoLayers(), torch.randn(2, 5, 64), StandIn()
+    model, x, gemm = TwoLayers(), torch.randn(2, 5, 64), FakeGemm()
     program = torch.compile(model, backend=backend, fullgraph=True) if backend else model
     wanted = program(x)  # compiled before anything is replaced
     calls = recorded(program, x)
-    with tuner.replace(stand_in, calls) as report:
-        before = stand_in.calls
+    with tuner.replace(gemm, calls) as report:
+        before = gemm.calls
         torch.testing.assert_close(program(x), wanted)
-        assert stand_in.calls == before + 1
+        assert gemm.calls == before + 1
     program(x)
-    assert stand_in.calls == before + 1
+    assert gemm.calls == before + 1
     text = str(report)
     up, down = (next(line for line in text.splitlines() if problem in line) for problem in (UP, DOWN))
     assert "replaced" in up and "2.000" in up
@@ -247,21 +247,21 @@ def test_what_is_faster_is_replaced(times: dict[str, tuple[float, float]], backe
 
 def test_gradients_go_through_replaced_products(times: dict[str, tuple[float, float]]) -> None:
     times["gemm"] = (2.0, 1.0)
-    model, x, stand_in = TwoLayers(), torch.randn(10, 64, requires_grad=True), StandIn()
+    model, x, gemm = TwoLayers(), torch.randn(10, 64, requires_grad=True), FakeGemm()
     with torch.enable_grad():
         wanted = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
         calls = recorded(lambda x: torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()]), x)
-        with tuner.replace(stand_in, calls):
-            before = stand_in.calls
+        with tuner.replace(gemm, calls):
+            before = gemm.calls
             found = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
-    assert stand_in.calls - before == 6
+    assert gemm.calls - before == 6
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other)
 
 
 def test_real_times_decide_without_being_told() -> None:
     model, x = TwoLayers(), torch.randn(10, 64)
-    report = tuner.replace(StandIn(), recorded(model, x))  # slower: it multiplies in float64
+    report = tuner.replace(FakeGemm(), recorded(model, x))  # slower: it multiplies in float64
     report.decide()
     assert [answer.outcome for answer in answers(report)] == ["not faster"] * 2
     assert report.predict(1000.0) == 1000.0
@@ -269,47 +269,47 @@ def test_real_times_decide_without_being_told() -> None:
 
 def test_decisions_are_kept(times: dict[str, tuple[float, float]], tmp_path: Path) -> None:
     times["gemm"] = (2.0, 1.0)
-    model, x, file, stand_in = TwoLayers(), torch.randn(10, 64), tmp_path / "decisions.json", StandIn()
-    tuner.replace(stand_in, recorded(model, x), decisions=file).decide()
+    model, x, file, gemm = TwoLayers(), torch.randn(10, 64), tmp_path / "decisions.json", FakeGemm()
+    tuner.replace(gemm, recorded(model, x), decisions=file).decide()
     times.clear()
     times["gemm"] = (1.0, 2.0)
-    with tuner.replace(stand_in, decisions=file) as report:  # a program that was not recorded again
-        before = stand_in.calls
+    with tuner.replace(gemm, decisions=file) as report:  # a program that was not recorded again
+        before = gemm.calls
         model(x)
         torch.mm(torch.randn(3, 4), torch.randn(4, 5))
-    assert stand_in.calls == before + 2
+    assert gemm.calls == before + 2
     assert not [name for name in times if name.startswith("measured")]
     assert "not timed" in next(line for line in str(report).splitlines() if "m=3" in line)
     file.write_text('{"format": "something else"}')
     with pytest.raises(UsageError, match=r"decisions\.json"):
-        tuner.replace(stand_in, decisions=file)
+        tuner.replace(gemm, decisions=file)
 
 
 def test_what_cannot_be_replaced_says_why(times: dict[str, tuple[float, float]]) -> None:
     times["gemm"] = (2.0, 1.0)
     model, x = TwoLayers(bias=True), torch.randn(10, 64)
     calls = recorded(model, x)
-    with tuner.replace(StandIn(error=0.01), calls) as report:
+    with tuner.replace(FakeGemm(error=0.01), calls) as report:
         torch.testing.assert_close(model(x), model(x))
     assert "its error is 0.01" in str(report)
     assert "adds a bias" in str(report)
-    with tuner.replace(StandIn(refuses="k is odd"), calls) as report:
+    with tuner.replace(FakeGemm(refuses="k is odd"), calls) as report:
         model(x)
     assert "no valid configuration: k is odd" in str(report)
 
 
 def test_a_call_that_is_refused_is_left_to_torch(times: dict[str, tuple[float, float]]) -> None:
     times["gemm"] = (2.0, 1.0)
-    model, x, stand_in = TwoLayers(), torch.randn(10, 64), StandIn()
-    with tuner.replace(stand_in, recorded(model, x)) as report:
-        stand_in.refuses = "a lies at 0x7"
+    model, x, gemm = TwoLayers(), torch.randn(10, 64), FakeGemm()
+    with tuner.replace(gemm, recorded(model, x)) as report:
+        gemm.refuses = "a lies at 0x7"
         model(x)
     assert "1 calls: a lies at 0x7" in str(report)
 
 
 def test_outputs_that_are_given(times: dict[str, tuple[float, float]]) -> None:
     times["gemm"] = (2.0, 1.0)
-    a, b, stand_in = torch.randn(4, 8, 16), torch.randn(16, 24), StandIn()
+    a, b, gemm = torch.randn(4, 8, 16), torch.randn(16, 24), FakeGemm()
     out, rows_apart = torch.empty(4, 8, 24), torch.empty(8, 48)[:, :24]
 
     def program(_: Any) -> None:
@@ -317,16 +317,16 @@ def test_outputs_that_are_given(times: dict[str, tuple[float, float]]) -> None:
         torch.mm(a[0], b, out=rows_apart)
 
     calls = recorded(program, None)
-    with tuner.replace(stand_in, calls):
-        before = stand_in.calls
+    with tuner.replace(gemm, calls):
+        before = gemm.calls
         program(None)
-    assert stand_in.calls == before + 1  # not into rows that lie apart
+    assert gemm.calls == before + 1  # not into rows that lie apart
     torch.testing.assert_close(out, a @ b)
     torch.testing.assert_close(rows_apart, a[0] @ b)
 
 
 def test_replacements_are_removed_in_order() -> None:
-    first, second = tuner.replace(StandIn()), tuner.replace(StandIn())
+    first, second = tuner.replace(FakeGemm()), tuner.replace(FakeGemm())
     first.install()
     second.install()
     with pytest.raises(CallError, match="remove it first"):
@@ -343,17 +343,17 @@ def test_layers_of_a_model_keep_their_replacement(
     times: dict[str, tuple[float, float]], backend: str
 ) -> None:
     times |= {UP: (2.0, 1.0), DOWN: (1.0, 2.0)}
-    model, x, stand_in = TwoLayers(), torch.randn(2, 5, 64), StandIn()
+    model, x, gemm = TwoLayers(), torch.randn(2, 5, 64), FakeGemm()
     wanted, names = model(x), list(model.state_dict())
-    report = tuner.replace(stand_in, recorded(model, x))
+    report = tuner.replace(gemm, recorded(model, x))
     assert report.linear_layers(model, "eager") == ["up"]
     assert list(model.state_dict()) == names
     program = torch.compile(model, backend=backend) if backend else model
     if not backend:
-        before = stand_in.calls
+        before = gemm.calls
         program(x)
         program(torch.randn(3, 64))  # rows that nothing was decided for
-        assert stand_in.calls == before + 1
+        assert gemm.calls == before + 1
     torch.testing.assert_close(program(x), wanted)
 
 

@@ -16,10 +16,10 @@ from tuner.errors import UsageError
 from tuner.files import whole_file
 from tuner.program.graphs import watched_graphs
 from tuner.program.interception import Function, Interception, default_device
-from tuner.program.kinds import OTHERS, PRODUCTS, Kind, kind_of
+from tuner.program.kinds import OTHERS, PRODUCTS, CallKind, kind_of
 
 
-class Mode(StrEnum):
+class CallMode(StrEnum):
     """How a call reaches the device."""
 
     EAGER = "eager"
@@ -40,9 +40,9 @@ class Calls:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.counts: Counter[tuple[Kind, Mode]] = Counter()
+        self.counts: Counter[tuple[CallKind, CallMode]] = Counter()
         self.unknown_replays = 0
-        self.time_ns: dict[tuple[Kind, Mode], float] = {}
+        self.time_ns: dict[tuple[CallKind, CallMode], float] = {}
 
     def times(self, number: int) -> Calls:
         """Return the calls of a program that does the same so many times."""
@@ -51,7 +51,7 @@ class Calls:
         result.unknown_replays, result.time_ns = self.unknown_replays * number, dict(self.time_ns)
         return result
 
-    def heaviest(self) -> list[tuple[Kind, Mode]]:
+    def heaviest(self) -> list[tuple[CallKind, CallMode]]:
         """Return the kinds and modes, those with the most operations first."""
         return sorted(self.counts, key=lambda key: (-self.counts[key] * key[0].flop, key[0].problem, key[1]))
 
@@ -149,7 +149,7 @@ def as_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-_of_graph: WeakKeyDictionary[Any, Counter[Kind]] = WeakKeyDictionary()
+_of_graph: WeakKeyDictionary[Any, Counter[CallKind]] = WeakKeyDictionary()
 """What was called in each graph that was captured while something was recorded."""
 
 
@@ -167,7 +167,7 @@ def record(device: str = "") -> Iterator[Calls]:
         DeviceError: torch is too old.
     """
     calls = Calls(device or default_device())
-    capturing: list[Counter[Kind]] = []
+    capturing: list[Counter[CallKind]] = []
 
     def make(name: str, own: Function) -> Function:
         def function(*args: Any, **kwargs: Any) -> Any:
@@ -176,7 +176,7 @@ def record(device: str = "") -> Iterator[Calls]:
                 if capturing:
                     capturing[-1][kind] += 1
                 else:
-                    calls.counts[kind, Mode.EAGER] += 1
+                    calls.counts[kind, CallMode.EAGER] += 1
             return own(*args, **kwargs)
 
         return function
@@ -189,10 +189,10 @@ def record(device: str = "") -> Iterator[Calls]:
         capturing.pop()
 
     def replays(graph: Any) -> None:
-        known: Mapping[Kind, int] | None = _of_graph.get(graph)
-        calls.unknown_replays += known is None
-        for kind, count in (known or {}).items():
-            calls.counts[kind, Mode.GRAPH] += count
+        captured: Mapping[CallKind, int] | None = _of_graph.get(graph)
+        calls.unknown_replays += captured is None
+        for kind, count in (captured or {}).items():
+            calls.counts[kind, CallMode.GRAPH] += count
 
     with watched_graphs(begins, ends, replays), Interception((*PRODUCTS, *OTHERS), make, calls.device):
         yield calls

@@ -72,7 +72,7 @@ class Interception:
         self._installed.append(self)
 
     def remove(self) -> None:
-        """Give the places back.
+        """Return the places to torch.
 
         Raises:
             CallError: another one was installed later, and calls torch by way of this one.

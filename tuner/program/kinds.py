@@ -22,7 +22,7 @@ OTHERS = ("sum", "mean", "max", "add.Tensor", "add.out", "add_.Tensor")
 
 
 @dataclass(frozen=True)
-class Kind:
+class CallKind:
     """What calls have in common."""
 
     call: str
@@ -45,14 +45,14 @@ class Kind:
         return " ".join([*words, *(f"{name}={value}" for name, value in self.options)])
 
 
-def kind_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kind | None:
+def kind_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
     """Return what a call of an overload is; None if it computes nothing that a kernel has or a product is."""
     if name in PRODUCTS:
         return product_kind(name, args, kwargs)
     return _elementwise(name, args, kwargs)
 
 
-def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kind | None:
+def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
     """Return the kind of a product; None of an empty one."""
     call = name.partition(".")[0]
     a, b = args[1:3] if _adds(call) else args[:2]
@@ -66,13 +66,13 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> K
     obstacle = _product_obstacle(call, name, a, b, kwargs)
     if view is None:
         obstacle = obstacle or f"a batch of {batch} different products"
-        return Kind(call, "", (("batch", batch), ("m", m), ("n", n), ("k", k)), dtype, (), flop, obstacle)
+        return CallKind(call, "", (("batch", batch), ("m", m), ("n", n), ("k", k)), dtype, (), flop, obstacle)
     sizes = (("m", view[0].shape[0]), ("n", n), ("k", k))
     orders = [order(matrix) for matrix in view]
     if not all(orders):
         gaps = f"operand {'ab'[orders.index('')]} is a part of a larger matrix: its rows lie apart"
-        return Kind(call, "", sizes, dtype, (), flop, obstacle or gaps)
-    return Kind(call, "gemm", sizes, dtype, (("layout", "".join(orders)),), flop, obstacle)
+        return CallKind(call, "", sizes, dtype, (), flop, obstacle or gaps)
+    return CallKind(call, "gemm", sizes, dtype, (("layout", "".join(orders)),), flop, obstacle)
 
 
 def _adds(call: str) -> bool:
@@ -114,7 +114,7 @@ def order(matrix: Any) -> str:
     return "n" if layout.is_row_major() else "t" if layout.is_column_major() else ""
 
 
-def _elementwise(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kind | None:
+def _elementwise(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
     """Return the kind of a sum over everything or of an addition, as far as a kernel computes just that."""
     call, x = name.partition(".")[0], args[0]
     if not isinstance(x, torch.Tensor) or x.dtype not in DTYPES or not x.is_contiguous() or not x.numel():
@@ -124,7 +124,7 @@ def _elementwise(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> K
     if call in ("sum", "mean", "max"):
         if len(args) > 1 or kwargs.get("dtype") not in (None, x.dtype):
             return None
-        return Kind(call, "reduce", sizes, dtype, (("op", call),), n)
+        return CallKind(call, "reduce", sizes, dtype, (("op", call),), n)
     y, alpha = args[1], kwargs.get("alpha", 1)
     alike = (
         isinstance(y, torch.Tensor)
@@ -135,8 +135,8 @@ def _elementwise(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> K
     if not alike:
         return None
     if call == "add_":
-        return Kind(call, "saxpy", sizes, dtype, (), 2.0 * n)
-    return Kind(call, "vector_add", sizes, dtype, (), n) if alpha == 1 else None
+        return CallKind(call, "saxpy", sizes, dtype, (), 2.0 * n)
+    return CallKind(call, "vector_add", sizes, dtype, (), n) if alpha == 1 else None
 
 
 Product = Callable[[Any, Any, Any], Any]

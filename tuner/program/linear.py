@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tuner.program.calls import Mode
+from tuner.program.calls import CallMode
 from tuner.program.kinds import DTYPES
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class TunedLinear(torch.nn.Linear):  # type: ignore[misc]
         return super().forward(x)
 
 
-def replace_linear(replacement: Replacement, model: Any, mode: Mode | str) -> list[str]:
+def replace_linear(replacement: Replacement, model: Any, mode: CallMode | str) -> list[str]:
     """Turn linear layers of a model into tuned ones, where that was decided; return their names.
 
     Weights and the names of the state stay as they are.
@@ -43,7 +43,7 @@ def replace_linear(replacement: Replacement, model: Any, mode: Mode | str) -> li
         mode: how the model will be called, ``eager`` or ``graph``.
     """
     rows: dict[tuple[int, int, str], set[int]] = {}
-    for kind in replacement.decided(Mode(mode)):
+    for kind in replacement.decided(CallMode(mode)):
         sizes = dict(kind.sizes)
         if dict(kind.options)["layout"] == "nt":
             rows.setdefault((sizes["n"], sizes["k"], kind.dtype), set()).add(sizes["m"])

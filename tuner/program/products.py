@@ -9,9 +9,9 @@ import torch
 
 from tuner.errors import TunerError
 from tuner.model import canonical_json
-from tuner.program.calls import Mode
+from tuner.program.calls import CallMode
 from tuner.program.decisions import Decision
-from tuner.program.kinds import Kind
+from tuner.program.kinds import CallKind
 from tuner.program.timing import Around, errors, times_in_turn
 from tuner.stats import Verdict, median, paired_ratio, verdict
 from tuner.winners.load import load
@@ -57,7 +57,7 @@ class TunedProduct:
             a, b = a.detach(), b.detach()
         return self.operation(a, b) if out is None else self.operation(a, b, out=out)
 
-    def configuration(self, kind: Kind) -> str:
+    def configuration(self, kind: CallKind) -> str:
         """Return which configuration would run; nothing for an operation that cannot say.
 
         Raises:
@@ -69,7 +69,7 @@ class TunedProduct:
         choice = plan(**self._problem(kind))
         return f"{choice.variant} {canonical_json(dict(choice.parameters))}"
 
-    def warm(self, kind: Kind) -> None:
+    def warm(self, kind: CallKind) -> None:
         """Load what a call needs, so that it may be captured in a graph.
 
         Raises:
@@ -79,15 +79,15 @@ class TunedProduct:
         if warm is not None:
             warm([self._problem(kind)])
 
-    def _problem(self, kind: Kind) -> dict[str, Any]:
+    def _problem(self, kind: CallKind) -> dict[str, Any]:
         at = {"device": torch.cuda.current_device()} if self.device == "cuda" else {}
         return {**dict(kind.sizes), "dtypes": {"input": kind.dtype}, "options": dict(kind.options), **at}
 
 
 def measured(
     product: TunedProduct,
-    kind: Kind,
-    mode: Mode,
+    kind: CallKind,
+    mode: CallMode,
     configuration: str,
     around: Around,
 ) -> Decision:
@@ -132,7 +132,7 @@ def measured(
     )
 
 
-def refused(product: TunedProduct, kind: Kind, mode: Mode, error: TunerError) -> Decision:
+def refused(product: TunedProduct, kind: CallKind, mode: CallMode, error: TunerError) -> Decision:
     """Return the decision for a kind that no configuration can run."""
     where = (gpu_name(product.device), torch.__version__, kind.problem, str(mode), "")
     return Decision(*where, False, f"no valid configuration: {error.problem}")

@@ -12,20 +12,20 @@ from typing import Any
 import torch
 
 from tuner.errors import CallError, TunerError
-from tuner.program.calls import Calls, Mode
+from tuner.program.calls import CallMode, Calls
 from tuner.program.decisions import Decision, Decisions
 from tuner.program.interception import Function, Interception, default_device
-from tuner.program.kinds import PRODUCTS, Kind, call_product, product_kind
+from tuner.program.kinds import PRODUCTS, CallKind, call_product, product_kind
 from tuner.program.linear import replace_linear
 from tuner.program.products import TunedProduct, gpu_name, measured, operation_of, refused
 from tuner.program.report import report
 
 
 @dataclass
-class _Entry:
+class _Substitution:
     """What is done with calls of one shape, dtype and strides."""
 
-    kind: Kind | None
+    kind: CallKind | None
     eager: bool = False
     graph: bool = False
     taken: int = 0
@@ -71,8 +71,8 @@ class Replacement:
         self.calls = calls
         self.product = TunedProduct(operation_of(operation), self.device)
         self._decisions = Decisions(decisions)
-        self._found: dict[tuple[str, Mode], Decision] = {}
-        self._entries: dict[tuple[Any, ...], _Entry] = {}
+        self._decided: dict[tuple[str, CallMode], Decision] = {}
+        self._entries: dict[tuple[Any, ...], _Substitution] = {}
         self.gpu = gpu_name(self.device)
         self._interception = Interception(PRODUCTS, self._make, self.device)
 
@@ -85,40 +85,41 @@ class Replacement:
                 for mode in self._modes():
                     self._decide(kind, mode)
 
-    def _modes(self) -> Sequence[Mode]:
-        return tuple(Mode) if self.device == "cuda" else (Mode.EAGER,)
+    def _modes(self) -> Sequence[CallMode]:
+        return tuple(CallMode) if self.device == "cuda" else (CallMode.EAGER,)
 
-    def _decide(self, kind: Kind, mode: Mode) -> None:
-        if (kind.problem, mode) in self._found:
+    def _decide(self, kind: CallKind, mode: CallMode) -> None:
+        if (kind.problem, mode) in self._decided:
             return
         try:
             configuration = self.product.configuration(kind)
-            known = self._known(kind, mode, configuration)
-            if known is None:
-                known = measured(self.product, kind, mode, configuration, (nullcontext(), self._forced(kind)))
-                self._decisions.add(known)
-            elif known.replaced:
+            decision = self._kept(kind, mode, configuration)
+            if decision is None:
+                decision = measured(
+                    self.product, kind, mode, configuration, (nullcontext(), self._forced(kind))
+                )
+                self._decisions.add(decision)
+            elif decision.replaced:
                 self.product.warm(kind)
         except TunerError as error:
-            known = refused(self.product, kind, mode, error)
-        self._found[kind.problem, mode] = known
+            decision = refused(self.product, kind, mode, error)
+        self._decided[kind.problem, mode] = decision
 
-    def _known(self, kind: Kind, mode: Mode, configuration: str) -> Decision | None:
+    def _kept(self, kind: CallKind, mode: CallMode, configuration: str) -> Decision | None:
         return self._decisions.find(self.gpu, torch.__version__, kind.problem, str(mode), configuration)
 
-    def _forced(self, kind: Kind) -> Interception:
+    def _forced(self, kind: CallKind) -> Interception:
         """Return an interception that replaces all products of a kind, to time what that is like."""
-        return Interception(PRODUCTS, self._maker({}, lambda _: _Entry(kind, True, True)), self.device)
+        return Interception(PRODUCTS, self._maker({}, lambda _: _Substitution(kind, True, True)), self.device)
 
-    def decision(self, kind: Kind, mode: Mode) -> Decision | None:
+    def decision(self, kind: CallKind, mode: CallMode) -> Decision | None:
         """Return what was decided; None if nothing was."""
-        return self._found.get((kind.problem, mode))
+        return self._decided.get((kind.problem, mode))
 
-    def decided(self, mode: Mode) -> list[Kind]:
+    def decided(self, mode: CallMode) -> list[CallKind]:
         """Return the kinds that are replaced in a mode."""
         kinds = [*(kind for kind, _ in self.calls.heaviest()), *self.seen()] if self.calls else self.seen()
-        chosen = [kind for kind in kinds if (found := self.decision(kind, mode)) and found.replaced]
-        return list(dict.fromkeys(chosen))
+        return list(dict.fromkeys(kind for kind in kinds if self._replaces(kind, mode)))
 
     # -- replacing
 
@@ -132,7 +133,7 @@ class Replacement:
         self._interception.install()
 
     def remove(self) -> None:
-        """Give torch its products back; graphs that were captured meanwhile keep what they have."""
+        """Let torch have its products again; graphs that were captured meanwhile keep what they have."""
         self._interception.remove()
 
     def __enter__(self) -> Replacement:
@@ -149,7 +150,7 @@ class Replacement:
         return self._maker(self._entries, self._entry)(name, own)
 
     def _maker(
-        self, entries: dict[tuple[Any, ...], _Entry], make_entry: Callable[[Kind], _Entry]
+        self, entries: dict[tuple[Any, ...], _Substitution], make_entry: Callable[[CallKind], _Substitution]
     ) -> Callable[[str, Function], Function]:
         """Return what makes the functions that take torch's places."""
         cuda, product = self.device == "cuda", self.product
@@ -176,7 +177,7 @@ class Replacement:
                 if entry is None:
                     kind = product_kind(name, args, kwargs)
                     usable = kind is not None and kind.kernel == "gemm" and not kind.obstacle
-                    entry = make_entry(kind) if usable and kind is not None else _Entry(kind)
+                    entry = make_entry(kind) if usable and kind is not None else _Substitution(kind)
                     entries[key] = entry
                 if entry.graph if cuda and capturing() else entry.eager:
                     try:
@@ -191,24 +192,27 @@ class Replacement:
 
         return make
 
-    def _entry(self, kind: Kind) -> _Entry:
+    def _entry(self, kind: CallKind) -> _Substitution:
         """Return what is done with a kind that is seen for the first time; what a file has decided counts."""
         for mode in self._modes():
-            if (kind.problem, mode) not in self._found:
+            if (kind.problem, mode) not in self._decided:
                 try:
-                    known = self._known(kind, mode, self.product.configuration(kind))
+                    decision = self._kept(kind, mode, self.product.configuration(kind))
                 except TunerError as error:
-                    known = refused(self.product, kind, mode, error)
+                    decision = refused(self.product, kind, mode, error)
                 else:
-                    if known is not None and known.replaced and not self._capturing():
+                    if decision is not None and decision.replaced and not self._capturing():
                         self.product.warm(kind)
-                if known is not None:
-                    self._found[kind.problem, mode] = known
-        found = {mode: self.decision(kind, mode) for mode in Mode}
-        eager, graph = (bool((of := found[mode]) and of.replaced) for mode in (Mode.EAGER, Mode.GRAPH))
-        return _Entry(kind, eager, graph)
+                if decision is not None:
+                    self._decided[kind.problem, mode] = decision
+        eager, graph = (self._replaces(kind, mode) for mode in (CallMode.EAGER, CallMode.GRAPH))
+        return _Substitution(kind, eager, graph)
 
-    def linear_layers(self, model: Any, mode: Mode | str) -> list[str]:
+    def _replaces(self, kind: CallKind, mode: CallMode) -> bool:
+        decision = self.decision(kind, mode)
+        return decision is not None and decision.replaced
+
+    def linear_layers(self, model: Any, mode: CallMode | str) -> list[str]:
         """Turn a model's linear layers into tuned ones, where they were decided to be faster; return their names.
 
         Only this model changes, and nothing has to be installed. Layers with a bias stay torch's.
@@ -222,11 +226,11 @@ class Replacement:
 
     # -- what came of it
 
-    def taken(self, kind: Kind) -> int:
+    def taken(self, kind: CallKind) -> int:
         """Return how many calls of a kind the tuned product has answered, captured ones among them."""
         return sum(entry.taken for entry in self._entries.values() if entry.kind == kind)
 
-    def refusals(self, kind: Kind) -> Mapping[str, int]:
+    def refusals(self, kind: CallKind) -> Mapping[str, int]:
         """Return why calls that should have been replaced were left to torch, with how many."""
         counts: Counter[str] = Counter()
         for entry in self._entries.values():
@@ -234,7 +238,7 @@ class Replacement:
                 counts += entry.refusals
         return counts
 
-    def seen(self) -> list[Kind]:
+    def seen(self) -> list[CallKind]:
         """Return the kinds that were called while it was installed."""
         return list(dict.fromkeys(entry.kind for entry in self._entries.values() if entry.kind is not None))
 
@@ -252,9 +256,9 @@ class Replacement:
         if calls is None:
             raise CallError("no calls to predict from", "pass those of tuner.record()")
         for (kind, mode), count in calls.counts.items():
-            found = self.decision(kind, mode)
-            if found and found.replaced and found.torch_ns and found.tuned_ns:
-                time_ns -= count * (found.torch_ns - found.tuned_ns)
+            decision = self.decision(kind, mode)
+            if decision and decision.replaced and decision.torch_ns and decision.tuned_ns:
+                time_ns -= count * (decision.torch_ns - decision.tuned_ns)
         return time_ns
 
     def __str__(self) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tuner.program.calls import Mode, as_table
+from tuner.program.calls import CallMode, as_table
 from tuner.program.decisions import Decision
-from tuner.program.kinds import Kind
+from tuner.program.kinds import CallKind
 
 if TYPE_CHECKING:
     from tuner.program.replace import Replacement
@@ -22,8 +22,8 @@ NUMERICS = "sums are in float32, as torch's; each replaced product was compared 
 class Answer:
     """What became of one kind of calls in one mode."""
 
-    kind: Kind
-    mode: Mode
+    kind: CallKind
+    mode: CallMode
     calls: int
     """How many were recorded; 0 if they were not recorded."""
     share: float
@@ -55,10 +55,10 @@ def answers(replacement: Replacement) -> list[Answer]:
         for key, count in (recorded.counts if recorded else {}).items()
         if key[0].kernel in ("gemm", "")
     }
-    known = {kind for kind, _ in counts}
+    listed = {kind for kind, _ in counts}
     for kind in replacement.seen():
-        if kind not in known:
-            counts[kind, Mode.EAGER] = 0
+        if kind not in listed:
+            counts[kind, CallMode.EAGER] = 0
     total = sum(count * kind.flop for (kind, _), count in counts.items()) or 1.0
     ordered = sorted(counts, key=lambda key: (-counts[key] * key[0].flop, key[0].problem, key[1]))
     return [
@@ -73,24 +73,26 @@ def answers(replacement: Replacement) -> list[Answer]:
     ]
 
 
-def _outcome(replacement: Replacement, kind: Kind, mode: Mode) -> tuple[str, str, Decision | None]:
+def _outcome(replacement: Replacement, kind: CallKind, mode: CallMode) -> tuple[str, str, Decision | None]:
     if kind.obstacle:
         return "no kernel", kind.obstacle, None
-    found = replacement.decision(kind, mode)
-    if found is None:
+    decision = replacement.decision(kind, mode)
+    if decision is None:
         return "not timed", "pass the calls of tuner.record() that has seen it", None
-    said = "; ".join([found.reason, *(f"{n} calls: {why}" for why, n in replacement.refusals(kind).items())])
-    if found.replaced:
-        return "replaced", said, found
-    return ("refused" if found.ratio is None else "not faster"), said, found
+    said = "; ".join(
+        [decision.reason, *(f"{n} calls: {why}" for why, n in replacement.refusals(kind).items())]
+    )
+    if decision.replaced:
+        return "replaced", said, decision
+    return ("refused" if decision.ratio is None else "not faster"), said, decision
 
 
 def shares(rows: list[Answer]) -> dict[str, float]:
     """Return the share of the operations of each outcome."""
-    found: dict[str, float] = {}
+    total: dict[str, float] = {}
     for row in rows:
-        found[row.outcome] = found.get(row.outcome, 0.0) + row.share
-    return found
+        total[row.outcome] = total.get(row.outcome, 0.0) + row.share
+    return total
 
 
 def report(replacement: Replacement) -> str:
@@ -107,9 +109,9 @@ def report(replacement: Replacement) -> str:
 
 def _cells(rows: list[Answer]) -> Iterator[tuple[str, ...]]:
     for row in rows:
-        found, times = row.decision, ("", "", "")
-        if found and found.torch_ns and found.tuned_ns and found.ratio:
-            interval = f"{found.ratio:.3f} ({found.ratio_low:.3f} to {found.ratio_high:.3f})"
-            times = (f"{found.torch_ns / 1000:.2f}", f"{found.tuned_ns / 1000:.2f}", interval)
+        decision, times = row.decision, ("", "", "")
+        if decision and decision.torch_ns and decision.tuned_ns and decision.ratio:
+            interval = f"{decision.ratio:.3f} ({decision.ratio_low:.3f} to {decision.ratio_high:.3f})"
+            times = (f"{decision.torch_ns / 1000:.2f}", f"{decision.tuned_ns / 1000:.2f}", interval)
         share = f"{100 * row.share:.1f} %"
         yield (str(row.calls), str(row.mode), share, *times, row.outcome, row.kind.problem, row.reason)

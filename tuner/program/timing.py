@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from tuner.program.calls import Mode
-from tuner.program.kinds import DTYPES, Kind
+from tuner.program.calls import CallMode
+from tuner.program.kinds import DTYPES, CallKind
 from tuner.stats import median
 
 ROUNDS = 15
@@ -59,7 +59,7 @@ class Operands:
     bs: Sequence[Any]
 
 
-def operands(kind: Kind, device: str, *, copies: int = 0) -> Operands:
+def operands(kind: CallKind, device: str, *, copies: int = 0) -> Operands:
     """Return random matrices of a kind of product, normally distributed.
 
     Args:
@@ -93,7 +93,7 @@ def _copies(size_bytes: int, device: str) -> int:
 
 
 def times_in_turn(
-    kind: Kind, ways: Sequence[Way], around: Around, mode: Mode, device: str, rounds: int = ROUNDS
+    kind: CallKind, ways: Sequence[Way], around: Around, mode: CallMode, device: str, rounds: int = ROUNDS
 ) -> list[list[float]]:
     """Return the times of one call for each way, in ns, one of each for each round.
 
@@ -111,7 +111,7 @@ def times_in_turn(
         groups = []
         for way, context in zip([*ways, None], contexts, strict=True):
             with context:
-                if mode is Mode.GRAPH:
+                if mode is CallMode.GRAPH:
                     groups.append(_graph(way, kind, made))
                 elif way is not None:
                     groups.append(_loop(way, made, device))
@@ -123,13 +123,13 @@ def times_in_turn(
             for number in order:
                 with contexts[number]:
                     samples[number].append(groups[number]())
-    if mode is Mode.GRAPH:
+    if mode is CallMode.GRAPH:
         copying = median(samples.pop())
         samples = [[max(sample - copying, 1.0) for sample in each] for each in samples]
     return samples
 
 
-def _graph(way: Way | None, kind: Kind, made: Operands) -> Callable[[], float]:
+def _graph(way: Way | None, kind: CallKind, made: Operands) -> Callable[[], float]:
     """Return a function that replays a graph of copies and products, and gives the ns of one of them."""
     calls = _calls_of(kind, made)
 
@@ -163,7 +163,7 @@ def _graph(way: Way | None, kind: Kind, made: Operands) -> Callable[[], float]:
     return replay
 
 
-def _calls_of(kind: Kind, made: Operands) -> int:
+def _calls_of(kind: CallKind, made: Operands) -> int:
     sizes = dict(kind.sizes)
     moved = int(made.a.element_size()) * (sizes["m"] * (sizes["k"] + sizes["n"]) + sizes["n"] * sizes["k"])
     assumed_ns = 1e9 * max(kind.flop / ASSUMED_FLOPS, moved / ASSUMED_BYTES_PER_S) + 2000
@@ -190,7 +190,7 @@ def _loop(way: Way, made: Operands, device: str) -> Callable[[], float]:
     return run
 
 
-def errors(kind: Kind, ways: Sequence[Way], device: str) -> list[float]:
+def errors(kind: CallKind, ways: Sequence[Way], device: str) -> list[float]:
     """Return each way's error: the norm of its difference from the true product over that one's norm.
 
     The true product is summed up in float64 for float32, else in float32, where products of shorter numbers are exact.
