@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from tuner.cli.problems import make_choices, make_problems
+from tuner.cli.problems import make_choices, make_problems, problem_worths
 from tuner.cli.resume import completed_run, left_to_do, say_what_counts, say_what_is_kept
+from tuner.cli.worth import Budget, Worth
 from tuner.conditions import Mode
 from tuner.database.database import Database
 from tuner.devices.base import Device
@@ -40,6 +41,8 @@ class TuningJob:
     """The choices that are left, each with whether it goes on with an interrupted run."""
     results: list[Result] = field(default_factory=list)
     complete: bool = False
+    worth: Worth | None = None
+    """To the program that it was recorded in, if it comes from a file that says so."""
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the results so far; under a bound on the error, those of all dtypes in one record."""
@@ -86,11 +89,28 @@ def make_jobs(
     file: Path | None,
     max_error: float | None,
 ) -> list[TuningJob]:
-    """Turn the command line into jobs.
+    """Turn the command line into jobs; if a file says what its problems are worth, the heaviest come first.
 
     Raises:
         UsageError: a name or a value that does not fit.
     """
+    worths = {} if file is None else problem_worths(kernel, sizes, dtypes, options, file)
+    jobs = _make_jobs(kernel, sizes, dtypes, options, presets, problems, file, max_error)
+    for job in jobs:
+        job.worth = next((worths[problem.key] for problem in job.choices if problem.key in worths), None)
+    return sorted(jobs, key=lambda job: -job.worth.share if job.worth else 0.0)
+
+
+def _make_jobs(
+    kernel: KernelSpec,
+    sizes: Sequence[str],
+    dtypes: Sequence[str],
+    options: Sequence[str],
+    presets: Sequence[str],
+    problems: Sequence[str],
+    file: Path | None,
+    max_error: float | None,
+) -> list[TuningJob]:
     if max_error is None:
         each = make_problems(kernel, sizes, dtypes, options, presets, problems, file)
         return [TuningJob([problem], to_do=[(problem, False)]) for problem in each]
@@ -173,6 +193,7 @@ def run_jobs(
     quiet: bool,
     as_json: bool,
     plot: Path | None,
+    total_s: float | None = None,
 ) -> bool:
     """Run the jobs one after the other; if one fails, print why and begin the next.
 
@@ -185,6 +206,7 @@ def run_jobs(
         quiet: no progress.
         as_json: print no summaries.
         plot: where to draw the front of a bounded job.
+        total_s: time for all of them, which is shared by what they are worth.
 
     Returns:
         Whether one of them failed.
@@ -196,8 +218,15 @@ def run_jobs(
     alone = sum(len(job.to_do) for job in jobs) == 1
     failed = False
     shown = {device.note, *device.note.split("; ")}
-    for job in jobs:
-        alike = _alike(job, request, device, database)
+    budget = Budget(total_s, [job.worth.share if job.worth else 1 / len(jobs) for job in jobs])
+    for number, job in enumerate(jobs, 1):
+        time_s = _time_of(job, budget, request.time_s)
+        if job.to_do and time_s == 0:
+            say(f"{job.choices[0]}: left out, the time is over; go on with --resume")
+            continue
+        if job.worth is not None and not quiet:
+            say(f"{number} of {len(jobs)}: {job.choices[0]}: {job.worth}")
+        alike = replace(_alike(job, request, device, database), time_s=time_s)
         for problem, going_on in job.to_do:
             truth = job.comparison.truth if job.comparison else None
             options = replace(alike.options, truth=truth)
@@ -227,6 +256,15 @@ def run_jobs(
             failed |= not _compare(job, problem, result, database.path, aloud=as_json)
         _finish(job, plot, as_json=as_json)
     return failed
+
+
+def _time_of(job: TuningJob, budget: Budget, most_s: float | None) -> float | None:
+    """Return how long each of a job's problems may search: None without a limit, 0 if no time is left."""
+    left_s = budget.next()
+    if left_s is None:
+        return most_s
+    share_s = max(0.0, left_s) / max(1, len(job.to_do))
+    return share_s if most_s is None else min(share_s, most_s)
 
 
 def _finish(job: TuningJob, plot: Path | None, *, as_json: bool) -> None:

@@ -6,10 +6,11 @@ import csv
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tuner.cli.worth import COLUMNS, Worth, amounts, worths
 from tuner.errors import TunerError, UsageError, suggestion
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.spec import KernelSpec
@@ -67,6 +68,8 @@ class _Named:
     preset: str | None = None
     where: str = ""
     """The line of a file that it comes from."""
+    amounts: Mapping[str, float] = field(default_factory=dict)
+    """Calls and time, from a file."""
 
     def of(self, kernel: KernelSpec, dtype: str = "") -> Problem:
         """Return it as a kernel's problem, in this dtype of the first role unless it names its own."""
@@ -115,6 +118,15 @@ def make_problems(
     for one, problem in zip(named, each, strict=True):
         _say_what_is_replaced(kernel, one.preset, problem)
     return list({problem.key: problem for problem in each}.values())
+
+
+def problem_worths(
+    kernel: KernelSpec, sizes: Sequence[str], dtypes: Sequence[str], options: Sequence[str], file: Path
+) -> dict[str, Worth]:
+    """Return what the problems of a file are worth, by their keys; nothing if it does not say."""
+    first, others = _dtypes(kernel, dtypes)
+    named = _named(kernel, sizes, others, options, [], [], file)
+    return worths(kernel, [(one.of(kernel, first[0] if first else ""), one.amounts) for one in named])
 
 
 def make_choices(
@@ -193,10 +205,11 @@ def _of_row(kernel: KernelSpec, row: Mapping[str, str], common: _Named) -> _Name
             options[name] = option_value(kernel, name, value)
         elif name == "dtype" or name in kernel.dtypes:
             dtypes["" if name == "dtype" else name] = value
-        else:
+        elif name not in COLUMNS or not common.where:
             names = [*kernel.sizes, *kernel.options, *kernel.dtypes, "dtype"]
             raise UsageError(f"{kernel.name} has no size, option or dtype {name!r}", suggestion(name, names))
-    return _Named(sizes, dtypes, options, where=common.where)
+    worth = amounts(row, {*kernel.sizes, *kernel.options, *kernel.dtypes}) if common.where else {}
+    return _Named(sizes, dtypes, options, where=common.where, amounts=worth)
 
 
 def option_value(kernel: KernelSpec, name: str, text: str) -> Value:

@@ -33,6 +33,7 @@ def run(
     space_file: Path | None,
     trials: int,
     time_s: float | None,
+    total_time_s: float | None,
     stop: str,
     sizes: tuple[str, ...],
     dtypes: tuple[str, ...],
@@ -117,7 +118,15 @@ def run(
                 if resume:
                     batch.resume_jobs(jobs_to_do, kernel, database, device)
                 failed = batch.run_jobs(
-                    jobs_to_do, request, device, database, stopped, quiet=quiet, as_json=as_json, plot=plot
+                    jobs_to_do,
+                    request,
+                    device,
+                    database,
+                    stopped,
+                    quiet=quiet,
+                    as_json=as_json,
+                    plot=plot,
+                    total_s=total_time_s,
                 )
     finally:
         records = [record for job in jobs_to_do for record in job.to_json()]

@@ -61,6 +61,13 @@ Examples:
     help="Try nothing new after this time.",
 )
 @click.option(
+    "--total-time",
+    "total_time_s",
+    type=Amount(min=0.1),
+    metavar="SECONDS",
+    help="Share this time among all problems, by what each is worth.",
+)
+@click.option(
     "--stop",
     default="never",
     show_default=True,
@@ -83,7 +90,7 @@ Examples:
     "problem_file",
     type=FILE,
     metavar="FILE.csv",
-    help="Problems, one a row; the first row names the sizes.",
+    help="Problems, one a row; the first row names the sizes. With calls: the heaviest first.",
 )
 @click.option(
     "--shard",

@@ -1,0 +1,100 @@
+"""What each problem of a file is worth to the program that it was recorded in, and what time it gets for that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from tuner.errors import ExpressionError, UsageError
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Problem
+
+COLUMNS = ("calls", "time_us")
+"""Columns of a file of problems that say how often a problem is called, and what one call takes now."""
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a problem is worth."""
+
+    calls: float
+    share: float
+    """Of all problems of the file."""
+    measure: str
+    """Of what: operations or time."""
+
+    def __str__(self) -> str:
+        return f"{100 * self.share:.1f} % of the {self.measure}, {self.calls:g} calls"
+
+
+def amounts(row: Mapping[str, str], names: Iterable[str]) -> dict[str, float]:
+    """Return calls and time of a row, as far as it has them and they are not names of the kernel.
+
+    Raises:
+        UsageError: one is no number above 0.
+    """
+    found = {}
+    for column in COLUMNS:
+        if column not in row or column in names:
+            continue
+        try:
+            value = float(row[column])
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            raise UsageError(f"{column}={row[column]}", "give a number above 0, or leave the column out")
+        found[column] = value
+    return found
+
+
+def worths(kernel: KernelSpec, rows: Sequence[tuple[Problem, Mapping[str, float]]]) -> dict[str, Worth]:
+    """Return what problems are worth, by their keys: the time of their calls where all rows have one, else operations.
+
+    Args:
+        kernel: of all of them.
+        rows: each problem with its :func:`amounts`. Without any there is nothing to go by.
+    """
+    if not any(of for _, of in rows):
+        return {}
+    timed = all("time_us" in of for _, of in rows)
+    total: dict[str, float] = {}
+    calls: dict[str, float] = {}
+    for problem, of in rows:
+        count = of.get("calls", 1.0)
+        total[problem.key] = total.get(problem.key, 0.0) + count * (
+            of["time_us"] if timed else _operations(kernel, problem)
+        )
+        calls[problem.key] = calls.get(problem.key, 0.0) + count
+    whole = sum(total.values()) or 1.0
+    measure = "time" if timed else "operations"
+    return {key: Worth(calls[key], total[key] / whole, measure) for key in total}
+
+
+def _operations(kernel: KernelSpec, problem: Problem) -> float:
+    try:
+        return kernel.work.flops.number({**problem.sizes, **problem.dtypes, **problem.options})
+    except ExpressionError:  # it depends on the GPU
+        return 1.0
+
+
+class Budget:
+    """A time for several problems, shared by what they are worth; what one leaves over goes to those after it.
+
+    Args:
+        total_s: the time; None for no limit.
+        shares: of each problem, in the order in which they come.
+    """
+
+    def __init__(self, total_s: float | None, shares: Sequence[float]) -> None:
+        self._until = math.inf if total_s is None else monotonic() + total_s
+        self._shares = list(shares)
+
+    def next(self) -> float | None:
+        """Return the seconds of the next problem: 0 or less where nothing is left; None without a limit."""
+        rest = sum(self._shares)
+        share = self._shares.pop(0)
+        if math.isinf(self._until):
+            return None
+        return (self._until - monotonic()) * (share / rest if rest else 1.0)
