@@ -88,8 +88,6 @@ def test_gradients_are_products_of_other_layouts() -> None:
         (lambda a, b: a @ b[:, :5], "mm m=8 n=5 k=4 float32", "operand b is a part"),
         (lambda a, b: a.bfloat16() @ b.bfloat16(), "gemm m=8 n=6 k=4 bfloat16 layout=nn", ""),
         (lambda a, b: a.sum(), "reduce n=32 float32 op=sum", ""),
-        (lambda a, b: a + a, "vector_add n=32 float32", ""),
-        (lambda a, b: a.clone().add_(a, alpha=3), "saxpy n=32 float32", ""),
     ],
 )
 def test_what_a_call_is(call: Any, problem: str, obstacle: str) -> None:
@@ -197,7 +195,7 @@ class FakeGemm:
         if self.refuses:
             raise CallError(self.refuses)
         self.calls += 1
-        result = torch.einsum("mk,kn->mn", a.double(), b.double()).to(a.dtype) * (1 + self.error)
+        result = torch.from_numpy(a.double().numpy() @ b.double().numpy()).to(a.dtype) * (1 + self.error)
         return result if out is None else out.copy_(result)
 
 

@@ -35,7 +35,7 @@ def amounts(row: Mapping[str, str], names: Iterable[str]) -> dict[str, float]:
     Raises:
         UsageError: one is no number above 0.
     """
-    found = {}
+    given = {}
     for column in COLUMNS:
         if column not in row or column in names:
             continue
@@ -45,8 +45,8 @@ def amounts(row: Mapping[str, str], names: Iterable[str]) -> dict[str, float]:
             value = math.nan
         if not 0 < value < math.inf:
             raise UsageError(f"{column}={row[column]}", "give a number above 0, or leave the column out")
-        found[column] = value
-    return found
+        given[column] = value
+    return given
 
 
 def worths(kernel: KernelSpec, rows: Sequence[tuple[Problem, Mapping[str, float]]]) -> dict[str, Worth]:

@@ -16,7 +16,7 @@ from tuner.errors import UsageError
 from tuner.files import whole_file
 from tuner.program.graphs import watched_graphs
 from tuner.program.interception import Function, Interception, default_device
-from tuner.program.kinds import OTHERS, PRODUCTS, CallKind, kind_of
+from tuner.program.kinds import PRODUCTS, REDUCTIONS, CallKind, kind_of
 
 
 class CallMode(StrEnum):
@@ -155,7 +155,7 @@ _of_graph: WeakKeyDictionary[Any, Counter[CallKind]] = WeakKeyDictionary()
 
 @contextmanager
 def record(device: str = "") -> Iterator[Calls]:
-    """Record what a torch program calls, until the context ends: products, sums over everything and additions.
+    """Record what a torch program calls, until the context ends: products, and sums, means and maxima over everything.
 
     Calls within compiled code and autograd are seen, too. What is called while a CUDA graph is captured counts as
     often as the graph is replayed, now or within a later record.
@@ -194,5 +194,5 @@ def record(device: str = "") -> Iterator[Calls]:
         for kind, count in (captured or {}).items():
             calls.counts[kind, CallMode.GRAPH] += count
 
-    with watched_graphs(begins, ends, replays), Interception((*PRODUCTS, *OTHERS), make, calls.device):
+    with watched_graphs(begins, ends, replays), Interception((*PRODUCTS, *REDUCTIONS), make, calls.device):
         yield calls

@@ -17,8 +17,9 @@ PRODUCTS = (
     *("addmm", "addmm.out", "_addmm_activation", "_addmm_activation.out", "baddbmm", "baddbmm.out"),
 )
 """Overloads of ``aten`` that are products. ``linear``, ``matmul`` and ``einsum`` end in these on a device."""
-OTHERS = ("sum", "mean", "max", "add.Tensor", "add.out", "add_.Tensor")
-"""Further overloads that a built-in kernel may be."""
+REDUCTIONS = ("sum", "mean", "max")
+"""Overloads that reduce everything. Additions are not among these: there torch's dispatcher gives functions in Python a
+plain number for what was a tensor, which torch's own function does not take."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def kind_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKi
     """Return what a call of an overload is; None if it computes nothing that a kernel has or a product is."""
     if name in PRODUCTS:
         return product_kind(name, args, kwargs)
-    return _elementwise(name, args, kwargs)
+    return _reduction_kind(name, args, kwargs)
 
 
 def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
@@ -114,29 +115,14 @@ def order(matrix: Any) -> str:
     return "n" if layout.is_row_major() else "t" if layout.is_column_major() else ""
 
 
-def _elementwise(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
-    """Return the kind of a sum over everything or of an addition, as far as a kernel computes just that."""
-    call, x = name.partition(".")[0], args[0]
-    if not isinstance(x, torch.Tensor) or x.dtype not in DTYPES or not x.is_contiguous() or not x.numel():
+def _reduction_kind(call: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
+    x = args[0]
+    if x.dtype not in DTYPES or not x.is_contiguous() or not x.numel():
         return None
-    n, dtype = x.numel(), DTYPES[x.dtype]
-    sizes = (("n", n),)
-    if call in ("sum", "mean", "max"):
-        if len(args) > 1 or kwargs.get("dtype") not in (None, x.dtype):
-            return None
-        return CallKind(call, "reduce", sizes, dtype, (("op", call),), n)
-    y, alpha = args[1], kwargs.get("alpha", 1)
-    alike = (
-        isinstance(y, torch.Tensor)
-        and (y.shape, y.dtype) == (x.shape, x.dtype)
-        and y.is_contiguous()
-        and y.device == x.device
-    )
-    if not alike:
+    if len(args) > 1 or kwargs.get("dtype") not in (None, x.dtype):
         return None
-    if call == "add_":
-        return CallKind(call, "saxpy", sizes, dtype, (), 2.0 * n)
-    return CallKind(call, "vector_add", sizes, dtype, (), n) if alpha == 1 else None
+    n = x.numel()
+    return CallKind(call, "reduce", (("n", n),), DTYPES[x.dtype], (("op", call),), n)
 
 
 Product = Callable[[Any, Any, Any], Any]

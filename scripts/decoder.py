@@ -1,0 +1,426 @@
+"""From a program to its products: a decoder of Llama 3 8B's shape with random weights, before and after.
+
+    scripts/run python scripts/decoder.py --work decoder --out results/evidence --seconds 540
+
+Its passes (a prefill of 2048 tokens; one token for each of 1, 16 and 64 sequences of 2048) run in CUDA graphs. What
+they call is recorded, its products are tuned, the heaviest first, and replaced where that is faster in a graph. Then
+the original graph and that with replacements are replayed in turn. Both outputs are compared with a pass in float32.
+
+Everything is kept in ``--work``, and what is there is not done again: start it again with ``--seconds`` until all
+passes are in the table. ``--db`` names a database whose winners are used; what it lacks is tuned into it.
+
+| step | does |
+|---|---|
+| record | runs each pass once, and writes `problems.csv` and the calls of each pass |
+| tune | `tune --kernel gemm --problems`, for what the database has no winner of |
+| measure | decides on each product, replaces, and times each pass in turn with the original |
+
+What is asked of the figures stands beside them: at least 90 % of the linear layers' operations replaced or shown not to
+be faster; 1.01 in the mean, and no pass slower beyond the noise; predictions within 2 %; outputs as exact as torch's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gc
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from decoder_model import CASES, TINY, TINY_CASES, Case, Decoder, Inputs, Shape
+
+import tuner
+from tuner.database.database import Database
+from tuner.program.calls import CallMode, Calls
+from tuner.program.replace import Replacement
+from tuner.program.report import answers, shares
+from tuner.stats import paired_ratio
+
+STEPS = ("record", "tune", "measure")
+ROUNDS = 30
+MEASURE_S, TUNE_S = 90.0, 45.0
+"""What a pass takes to be measured, and a problem to be tuned, roughly: nothing is begun that there is no time for."""
+REPLACED_SHARE, MEAN_RATIO, PREDICTION, ERROR_RATIO = 0.9, 1.01, 0.02, 1.1
+
+
+class State:
+    """What is known so far, in a file that is written after each step."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._path = folder / "decoder.state.json"
+        self.data: dict[str, Any] = {"how": {}, "recorded": [], "tried": [], "cases": {}}
+        if self._path.is_file():
+            self.data |= json.loads(self._path.read_text())
+
+    def save(self) -> None:
+        half_done = self._path.with_suffix(".new")
+        half_done.write_text(json.dumps(self.data, indent=1) + "\n")
+        half_done.replace(self._path)
+
+
+class Study:
+    """Does the steps, as far as the time goes.
+
+    Args:
+        state: what is known.
+        given: of the command line.
+        operation: what multiplies; by default the winners of the database.
+    """
+
+    def __init__(self, state: State, given: argparse.Namespace, operation: Any = None) -> None:
+        self._state, self._given, self._operation = state, given, operation
+        self._cuda = given.device == "cuda"
+        self._mode = CallMode.GRAPH if self._cuda else CallMode.EAGER
+        self._until = time.monotonic() + (given.seconds or float("inf"))
+        self.cases: Sequence[Case] = TINY_CASES if given.tiny else CASES
+        self._shape = TINY if given.tiny else Shape(layers=given.layers)
+        self._model: Decoder | None = None
+        how = {"layers": self._shape.layers, "fused": given.fused, "device": given.device}
+        if (state.data["how"] or how) != how:
+            raise ValueError(f"{state.folder} was measured with {state.data['how']}: name another --work")
+        state.data["how"] = how
+
+    @property
+    def problems(self) -> Path:
+        return self._state.folder / "problems.csv"
+
+    @property
+    def database(self) -> Path:
+        return self._given.db or self._state.folder / "tuning.db"
+
+    def has_time(self, seconds: float) -> bool:
+        return time.monotonic() + seconds < self._until
+
+    def run(self, steps: Sequence[str]) -> None:
+        for step in steps:
+            getattr(self, f"_{step}")()
+
+    # -- the passes
+
+    def _decoder(self) -> Decoder:
+        if self._model is None:
+            self._model = Decoder(self._shape, self._given.device, fused=self._given.fused)
+        return self._model
+
+    def _forget_model(self) -> None:
+        self._model = None
+        gc.collect()
+        if self._cuda:
+            torch.cuda.empty_cache()
+
+    def _program(self, inputs: Inputs, around: AbstractContextManager[Any]) -> Program:
+        model = self._decoder()
+        if not self._cuda:
+            return Program(lambda: model(inputs), around)
+        with around:
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(2):
+                    model(inputs)
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                output = model(inputs)
+
+        def replay() -> Any:
+            graph.replay()
+            return output
+
+        return Program(replay, nullcontext())
+
+    def _recorded(self, inputs: Inputs) -> tuple[Program, Calls]:
+        """Return a pass, and what it calls each time."""
+        with tuner.record(self._given.device):
+            program = self._program(inputs, nullcontext())
+        with tuner.record(self._given.device) as calls:
+            program()
+        return program, calls
+
+    # -- the steps
+
+    def _record(self) -> None:
+        if set(self._state.data["recorded"]) == {case.name for case in self.cases}:
+            return
+        together = Calls(self._given.device)
+        for case in self.cases:
+            _, calls = self._recorded(self._decoder().inputs(case))
+            together.counts += calls.counts
+            say(f"{case.name}: {calls}")
+        together.save(self.problems)
+        self._state.data["recorded"] = [case.name for case in self.cases]
+        self._state.save()
+
+    def _left_to_tune(self) -> list[dict[str, str]]:
+        with self.problems.open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        tried = {tuple(one) for one in self._state.data["tried"]}
+        tuned = self._tuned()
+        return [row for row in rows if _key(row) not in tuned | tried]
+
+    def _tuned(self) -> set[tuple[str, ...]]:
+        if not self.database.is_file():
+            return set()
+        with Database.open(self.database, write=False) as database:
+            problems = [row.run.problem for row in database.winners().rows if row.winner.exportable]
+        return {
+            (*(str(of.sizes[name]) for name in "mnk"), str(of.options["layout"]), of.dtype)
+            for of in problems
+            if of.kernel == "gemm"
+        }
+
+    def _tune(self) -> None:
+        if self._operation is not None:
+            return
+        while (left := self._left_to_tune()) and self.has_time(TUNE_S):
+            self._forget_model()  # the tuner wants the memory and a quiet GPU
+            row = left[0]  # one a command, so that what is stopped loses one at most
+            file = self._state.folder / "next.csv"
+            with file.open("w", newline="") as stream:
+                writer = csv.DictWriter(stream, list(row), lineterminator="\n")
+                writer.writeheader()
+                writer.writerow(row)
+            words = ["--kernel", "gemm", "--problems", str(file), "--db", str(self.database), "--quiet"]
+            words += ["--trials", str(self._given.trials), "--time", str(self._given.time)]
+            done = subprocess.run([sys.executable, "-m", "tuner", *words], check=False)
+            say(f"{' '.join(_key(row))}: tuned, {done.returncode}; {len(left) - 1} problems are left")
+            self._state.data["tried"].append(_key(row))
+            self._state.save()
+
+    def _measure(self) -> None:
+        if self._operation is None and (left := self._left_to_tune()):
+            say(f"{len(left)} problems are to be tuned first")
+            return
+        operation = self._operation
+        for case in self.cases:
+            if case.name in self._state.data["cases"] or not self.has_time(MEASURE_S):
+                continue
+            operation = operation or tuner.load("gemm", db=self.database)
+            self._state.data["cases"][case.name] = self._measured(case, operation)
+            self._state.data["where"] = where(self._given.device)
+            self._state.save()
+            gc.collect()
+
+    def _measured(self, case: Case, operation: Any) -> dict[str, Any]:
+        model = self._decoder()
+        inputs = model.inputs(case)
+        original, calls = self._recorded(inputs)
+        replacement = Replacement(
+            operation,
+            calls,
+            decisions=self._state.folder / "decisions.json",
+            device=self._given.device,
+        )
+        replacement.decide()
+        tuned = self._program(inputs, replacement)
+        true = model(inputs, wide=True)
+        outputs = [program().float().clone() for program in (original, tuned)]
+        errors = [float((one - true).norm() / true.norm()) for one in outputs]
+        own, theirs = in_turn([original, tuned], self._given.rounds, self._cuda)
+        ratio = paired_ratio(own, theirs, seed=0)
+        predicted = replacement.predict(statistics.median(own))
+        measured = statistics.median(theirs)
+        rows = answers(replacement)
+        say(f"{case.name}: {ratio.median:.4f}\n{replacement}")
+        return {
+            "torch_us": statistics.median(own) / 1000,
+            "tuned_us": measured / 1000,
+            "ratio": ratio.median,
+            "ratio_low": ratio.low,
+            "ratio_high": ratio.high,
+            "predicted_us": predicted / 1000,
+            "prediction_error": predicted / measured - 1,
+            "output_errors": {"torch": errors[0], "tuned": errors[1]},
+            "shares": shares(rows),
+            "products": [row.to_json() for row in rows],
+        }
+
+
+class Program:
+    """A pass that can be repeated.
+
+    Args:
+        function: does it once.
+        around: what must hold meanwhile.
+    """
+
+    def __init__(self, function: Callable[[], Any], around: AbstractContextManager[Any]) -> None:
+        self._function, self._around = function, around
+
+    def __call__(self) -> Any:
+        with self._around:
+            return self._function()
+
+    def timed_ns(self, cuda: bool) -> float:
+        """Return what one pass takes."""
+        with self._around:
+            if not cuda:
+                began = time.perf_counter_ns()
+                self._function()
+                return float(time.perf_counter_ns() - began)
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            self._function()
+            end.record()
+            end.synchronize()
+            return float(start.elapsed_time(end)) * 1e6
+
+
+def in_turn(programs: Sequence[Program], rounds: int, cuda: bool) -> list[list[float]]:
+    """Return the times of programs in ns, one of each for each round, in shuffled order."""
+    samples: list[list[float]] = [[] for _ in programs]
+    turns = random.Random(0)
+    for _ in range(2):
+        for program in programs:
+            program()
+    for _ in range(rounds):
+        order = list(range(len(programs)))
+        turns.shuffle(order)
+        for number in order:
+            samples[number].append(programs[number].timed_ns(cuda))
+    return samples
+
+
+def _key(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("m", "n", "k", "layout", "dtype"))
+
+
+def where(device: str) -> dict[str, str]:
+    """Return the machine and the versions."""
+    versions = {
+        "torch": torch.__version__,
+        "kernel-tune": tuner.__version__,
+        "day": time.strftime("%Y-%m-%d"),
+    }
+    if device != "cuda":
+        return {"gpu": "none", **versions}
+    asked = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {"gpu": torch.cuda.get_device_name(), "driver": asked.stdout.strip(), **versions}
+
+
+def findings(state: State, cases: Sequence[Case]) -> dict[str, Any]:
+    """Return what is asked of the figures, each with whether it holds."""
+    measured = [state.data["cases"][case.name] for case in cases if case.name in state.data["cases"]]
+    if not measured:
+        return {}
+    mean = statistics.geometric_mean([one["ratio"] for one in measured])
+    covered = min(
+        one["shares"].get("replaced", 0.0) + one["shares"].get("not faster", 0.0) for one in measured
+    )
+    worst = max(abs(one["prediction_error"]) for one in measured)
+    error = max(one["output_errors"]["tuned"] / (one["output_errors"]["torch"] or 1.0) for one in measured)
+    return {
+        "passes": {"value": len(measured), "asked": len(cases), "holds": len(measured) == len(cases)},
+        "replaced or not faster, of the operations": _asked(
+            covered, REPLACED_SHARE, covered >= REPLACED_SHARE
+        ),
+        "mean": _asked(mean, MEAN_RATIO, mean >= MEAN_RATIO),
+        "slowest beyond the noise": _asked(
+            min(one["ratio_high"] for one in measured), 1.0, all(one["ratio_high"] >= 1 for one in measured)
+        ),
+        "prediction": _asked(worst, PREDICTION, worst <= PREDICTION),
+        "error over torch's": _asked(error, ERROR_RATIO, error <= ERROR_RATIO),
+    }
+
+
+def _asked(value: float, asked: float, holds: bool) -> dict[str, Any]:
+    return {"value": value, "asked": asked, "holds": holds}
+
+
+def text_of(state: State, cases: Sequence[Case]) -> str:
+    """Return the results as a table."""
+    lines = [f"{state.data.get('where', {})} {state.data['how']}"]
+    lines.append(
+        f"{'pass':<14}{'torch us':>12}{'tuned us':>12}{'ratio':>9}  interval          predicted    error"
+    )
+    for case in cases:
+        if one := state.data["cases"].get(case.name):
+            lines.append(
+                f"{case.name:<14}{one['torch_us']:>12.1f}{one['tuned_us']:>12.1f}{one['ratio']:>9.4f}"
+                f"  {one['ratio_low']:.4f} to {one['ratio_high']:.4f}"
+                f"  {one['predicted_us']:>9.1f} {100 * one['prediction_error']:>+7.2f} %"
+            )
+            for product in one["products"]:
+                made = product["decision"] or {}
+                ratio = f"{made['ratio']:.3f}" if made.get("ratio") else "-"
+                share = f"{100 * product['share']:.1f} %"
+                words = f"{product['outcome']}: {product['reason']}"
+                lines.append(
+                    f"    {product['calls']:>4} x {product['problem']:<52}{share:>7}{ratio:>8}  {words}"
+                )
+    for name, one in findings(state, cases).items():
+        lines.append(
+            f"{'holds' if one['holds'] else 'MISSED'}: {name} {one['value']:.4g}, asked {one['asked']:g}"
+        )
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--work", type=Path, required=True, help="Folder for everything that is known so far."
+    )
+    parser.add_argument("--out", type=Path, help="Folder for decoder.json and decoder.txt.")
+    parser.add_argument("--db", type=Path, help="Database of winners; tuning.db in --work without it.")
+    parser.add_argument("--steps", default=",".join(STEPS), help="With commas between.")
+    parser.add_argument("--seconds", type=float, default=0.0, help="Begin nothing new after so many.")
+    parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--fused", action="store_true", help="q, k, v as one product, and gate and up.")
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--time", type=float, default=20.0, help="Seconds of each search.")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--tiny", action="store_true", help="A decoder of two small layers, to try it.")
+    given = parser.parse_args(words)
+    given.steps = [step for step in given.steps.split(",") if step]
+    if unknown := [step for step in given.steps if step not in STEPS]:
+        parser.error(f"no step {unknown[0]!r}: choose from {', '.join(STEPS)}")
+    return given
+
+
+def main(words: Sequence[str] | None = None, operation: Any = None) -> int:
+    """Do what the command line asks for; return 0 if nothing is left and all holds, else 1."""
+    given = parsed(words)
+    state = State(given.work)
+    try:
+        study = Study(state, given, operation)
+    except ValueError as error:
+        say(str(error))
+        return 2
+    study.run(given.steps)
+    text = text_of(state, study.cases)
+    print(text)
+    asked = findings(state, study.cases)
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+        command = " ".join(["scripts/decoder.py", *(words if words is not None else sys.argv[1:])])
+        data = {"command": command, **state.data, "asked": asked}
+        (given.out / "decoder.json").write_text(json.dumps(data, indent=1) + "\n")
+        (given.out / "decoder.txt").write_text(text + "\n")
+    return 0 if asked and all(one["holds"] for one in asked.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

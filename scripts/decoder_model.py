@@ -1,0 +1,159 @@
+"""A decoder as language models have it, in plain torch, with random weights: no other library, no files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a decoder; by default those of Llama 3 8B."""
+
+    layers: int = 32
+    hidden: int = 4096
+    intermediate: int = 14336
+    heads: int = 32
+    kv_heads: int = 8
+    vocabulary: int = 128256
+
+    @property
+    def head(self) -> int:
+        return self.hidden // self.heads
+
+
+TINY = Shape(2, 64, 160, 4, 2, 96)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pass through the decoder.
+
+    Attributes:
+        batch: sequences.
+        tokens: new ones of each sequence.
+        context: tokens of each sequence, with the new ones; what came before lies in the cache.
+    """
+
+    name: str
+    batch: int
+    tokens: int
+    context: int
+
+
+CASES = (
+    Case("prefill-2048", 1, 2048, 2048),
+    Case("decode-1", 1, 1, 2048),
+    Case("decode-16", 16, 1, 2048),
+    Case("decode-64", 64, 1, 2048),
+)
+TINY_CASES = (Case("prefill-24", 1, 24, 24), Case("decode-1", 1, 1, 24), Case("decode-3", 3, 1, 24))
+
+
+class Decoder:
+    """Blocks of attention and a gated MLP, and the logits of the last token.
+
+    Args:
+        shape: sizes.
+        device: where.
+        fused: q, k and v as one product, and gate and up as one.
+        dtype: of weights and activations.
+    """
+
+    def __init__(self, shape: Shape, device: str, *, fused: bool, dtype: Any = torch.bfloat16) -> None:
+        self.shape, self.device, self.dtype = shape, device, dtype
+        generator = torch.Generator(device).manual_seed(0)
+
+        def weight(rows: int, columns: int) -> Any:
+            made = torch.empty(rows, columns, device=device, dtype=dtype)
+            return made.normal_(0, columns**-0.5, generator=generator)
+
+        wide, narrow = shape.heads * shape.head, shape.kv_heads * shape.head
+        qkv = [wide + 2 * narrow] if fused else [wide, narrow, narrow]
+        gate_up = [2 * shape.intermediate] if fused else [shape.intermediate] * 2
+        self._blocks = [
+            {
+                "qkv": [weight(rows, shape.hidden) for rows in qkv],
+                "o": weight(shape.hidden, wide),
+                "gate_up": [weight(rows, shape.hidden) for rows in gate_up],
+                "down": weight(shape.hidden, shape.intermediate),
+            }
+            for _ in range(shape.layers)
+        ]
+        self._embedding = weight(shape.vocabulary, shape.hidden)
+        self._logits = weight(shape.vocabulary, shape.hidden)
+        self._ones = torch.ones(shape.hidden, device=device, dtype=dtype)
+
+    def inputs(self, case: Case) -> Inputs:
+        """Return what a pass reads, random."""
+        return Inputs(self.shape, case, self.device, self.dtype)
+
+    @torch.no_grad()
+    def __call__(self, inputs: Inputs, wide: bool = False) -> Any:
+        """Return the logits of each sequence's last token (batch x vocabulary); ``wide`` computes all in float32."""
+        dtype = torch.float32 if wide else self.dtype
+        x = functional.embedding(inputs.tokens, self._embedding).to(dtype)
+        for number, block in enumerate(self._blocks):
+            x = x + self._attend(block, self._norm(x), inputs, number)
+            gate, up = _parts(block["gate_up"], self._norm(x), [self.shape.intermediate] * 2)
+            x = x + _linear(functional.silu(gate) * up, block["down"])
+        return _linear(self._norm(x[:, -1:]), self._logits)[:, 0]
+
+    def _norm(self, x: Any) -> Any:
+        return functional.rms_norm(x, (self.shape.hidden,), self._ones.to(x.dtype), 1e-5)
+
+    def _attend(self, block: dict[str, Any], x: Any, inputs: Inputs, number: int) -> Any:
+        shape, (batch, tokens) = self.shape, x.shape[:2]
+        wide, narrow = shape.heads * shape.head, shape.kv_heads * shape.head
+        q, k, v = (
+            part.unflatten(-1, (-1, shape.head)).transpose(1, 2)
+            for part in _parts(block["qkv"], x, [wide, narrow, narrow])
+        )
+        q, k = (_rotated(part, inputs.cos.to(x.dtype), inputs.sin.to(x.dtype)) for part in (q, k))
+        if inputs.caches:
+            keys, values = (cache.to(x.dtype) for cache in inputs.caches[number])
+            keys[:, :, -tokens:], values[:, :, -tokens:] = k, v
+            k, v = keys, values
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=tokens > 1, enable_gqa=True)
+        return _linear(y.transpose(1, 2).reshape(batch, tokens, wide), block["o"])
+
+
+class Inputs:
+    """What a pass reads: tokens, the angles of their positions, and each layer's keys and values so far."""
+
+    def __init__(self, shape: Shape, case: Case, device: str, dtype: Any) -> None:
+        generator = torch.Generator(device).manual_seed(1)
+        self.tokens = torch.randint(
+            shape.vocabulary, (case.batch, case.tokens), device=device, generator=generator
+        )
+        positions = torch.arange(case.context - case.tokens, case.context, device=device, dtype=torch.float32)
+        rates = 500_000.0 ** -(
+            torch.arange(0, shape.head, 2, device=device, dtype=torch.float32) / shape.head
+        )
+        angles = torch.cat([positions[:, None] * rates] * 2, -1)
+        self.cos, self.sin = angles.cos().to(dtype), angles.sin().to(dtype)
+        size = (case.batch, shape.kv_heads, case.context, shape.head)
+        self.caches = [
+            [torch.randn(size, device=device, dtype=dtype, generator=generator) for _ in range(2)]
+            for _ in range(shape.layers if case.context > case.tokens else 0)
+        ]
+
+
+def _linear(x: Any, weight: Any) -> Any:
+    return functional.linear(x, weight.to(x.dtype))
+
+
+def _parts(weights: list[Any], x: Any, sizes: list[int]) -> Any:
+    """Return the results of several linear layers, which may be one."""
+    if len(weights) == 1:
+        return _linear(x, weights[0]).split(sizes, -1)
+    return [_linear(x, weight) for weight in weights]
+
+
+def _rotated(x: Any, cos: Any, sin: Any) -> Any:
+    """Return queries or keys turned by the angles of their positions."""
+    first, second = x.chunk(2, -1)
+    return x * cos + torch.cat([-second, first], -1) * sin
