@@ -40,7 +40,8 @@ from decoder_model import CASES, TINY, TINY_CASES, Case, Decoder, Inputs, Shape
 
 import tuner
 from tuner.database.database import Database
-from tuner.program.calls import CallMode, Calls
+from tuner.program.calls import Calls
+from tuner.program.kinds import CallMode
 from tuner.program.replace import Replacement
 from tuner.program.report import answers, shares
 from tuner.stats import paired_ratio

@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 import tuner  # noqa: E402
 from tuner.errors import CallError, TunerError, UsageError  # noqa: E402
 from tuner.program import products  # noqa: E402
-from tuner.program.calls import CallMode, Calls  # noqa: E402
+from tuner.program.calls import Calls  # noqa: E402
+from tuner.program.kinds import CallMode  # noqa: E402
 from tuner.program.report import answers  # noqa: E402
 
 
@@ -176,6 +177,10 @@ def test_problems_are_written_the_heaviest_first(tmp_path: Path) -> None:
         ("1", "1.000"),
         ("10", "1.000"),
     ]
+    calls.time_ns = {}
+    calls.time()
+    assert [float(row["time_us"]) > 0 for row in rows(file)] == [True] * 3
+    assert "torch us" in str(calls)
     with pytest.raises(UsageError, match="problem of saxpy; there are problems of: gemm"):
         calls.save(file, kernel="saxpy")
 

@@ -6,26 +6,20 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from enum import StrEnum
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
+
+import torch
 
 from tuner.errors import UsageError
 from tuner.files import whole_file
 from tuner.program.graphs import watched_graphs
 from tuner.program.interception import Function, Interception, default_device
-from tuner.program.kinds import PRODUCTS, REDUCTIONS, CallKind, kind_of
-
-
-class CallMode(StrEnum):
-    """How a call reaches the device."""
-
-    EAGER = "eager"
-    """By Python: by itself, or from compiled code."""
-    GRAPH = "graph"
-    """By the replay of a CUDA graph."""
+from tuner.program.kinds import PRODUCTS, REDUCTIONS, CallKind, CallMode, kind_of
+from tuner.program.timing import times_in_turn
+from tuner.stats import median
 
 
 class Calls:
@@ -59,6 +53,14 @@ class Calls:
     def flop(self) -> float:
         """Operations of all calls."""
         return sum(count * kind.flop for (kind, _), count in self.counts.items())
+
+    def time(self) -> None:
+        """Measure what torch takes for one call of each product that a kernel could serve, as it is called."""
+        with torch.no_grad():
+            for kind, mode in self.heaviest():
+                if kind.kernel == "gemm" and not kind.obstacle:
+                    (samples,) = times_in_turn(kind, [torch.mm], [nullcontext()], mode, self.device)
+                    self.time_ns[kind, mode] = median(samples)
 
     def save(self, path: str | Path, kernel: str = "gemm") -> None:
         """Write the problems of one kernel as a file for ``tune --kernel gemm --problems``, the heaviest first.
@@ -139,7 +141,7 @@ class Calls:
 
 def as_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return rows as text with a column for each of the head's names; numbers are to the right."""
-    shown = [column for column, name in enumerate(head) if name or any(row[column] for row in rows)]
+    shown = [column for column, name in enumerate(head) if any(row[column] for row in rows)]
     rights = {c: all(row[c][:1].isdigit() or not row[c] for row in rows) for c in shown}
     widths = {c: max(len(line[c]) for line in (head, *rows)) for c in shown}
     lines = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import torch
@@ -20,6 +21,15 @@ PRODUCTS = (
 REDUCTIONS = ("sum", "mean", "max")
 """Overloads that reduce everything. Additions are not among these: there torch's dispatcher gives functions in Python a
 plain number for what was a tensor, which torch's own function does not take."""
+
+
+class CallMode(StrEnum):
+    """How a call reaches the device."""
+
+    EAGER = "eager"
+    """By Python: by itself, or from compiled code."""
+    GRAPH = "graph"
+    """By the replay of a CUDA graph."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tuner.program.calls import CallMode
-from tuner.program.kinds import DTYPES
+from tuner.program.kinds import DTYPES, CallMode
 
 if TYPE_CHECKING:
     from tuner.program.replace import Replacement

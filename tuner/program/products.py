@@ -9,9 +9,8 @@ import torch
 
 from tuner.errors import TunerError
 from tuner.model import canonical_json
-from tuner.program.calls import CallMode
 from tuner.program.decisions import Decision
-from tuner.program.kinds import CallKind
+from tuner.program.kinds import CallKind, CallMode
 from tuner.program.timing import Around, errors, times_in_turn
 from tuner.stats import Verdict, median, paired_ratio, verdict
 from tuner.winners.load import load

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from tuner.errors import CallError, TunerError
-from tuner.program.calls import CallMode, Calls
+from tuner.program.calls import Calls
 from tuner.program.decisions import Decision, Decisions
 from tuner.program.interception import Function, Interception, default_device
-from tuner.program.kinds import PRODUCTS, CallKind, call_product, product_kind
+from tuner.program.kinds import PRODUCTS, CallKind, CallMode, call_product, product_kind
 from tuner.program.linear import replace_linear
 from tuner.program.products import TunedProduct, gpu_name, measured, operation_of, refused
 from tuner.program.report import report

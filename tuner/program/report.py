@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tuner.program.calls import CallMode, as_table
+from tuner.program.calls import as_table
 from tuner.program.decisions import Decision
-from tuner.program.kinds import CallKind
+from tuner.program.kinds import CallKind, CallMode
 
 if TYPE_CHECKING:
     from tuner.program.replace import Replacement

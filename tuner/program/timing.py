@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 
-from tuner.program.calls import CallMode
-from tuner.program.kinds import DTYPES, CallKind
+from tuner.program.kinds import DTYPES, CallKind, CallMode
 from tuner.stats import median
 
 ROUNDS = 15
@@ -31,8 +30,8 @@ L2_TIMES = 2
 """How often the right operands fill the L2 cache together, so that none is found there."""
 ASSUMED_FLOPS, ASSUMED_BYTES_PER_S = 5e14, 3e12
 """By which the calls of a replay are counted before anything is timed: those of a large GPU of 2024."""
-EAGER_CALLS = 50
-"""Calls between two looks at the host's clock."""
+EAGER_NS, MOST_EAGER_CALLS = 1e7, 50
+"""Time and calls between two looks at the host's clock."""
 
 CHECKED_ROWS = 128
 """Rows at the beginning and at the end of a product that are compared with the true one: they find a wrong column of
@@ -177,17 +176,17 @@ def _loop(way: Way, made: Operands, device: str) -> Callable[[], float]:
         if device == "cuda":
             torch.cuda.synchronize()
 
-    way(made.a, made.bs[0])
-
-    def run() -> float:
+    def run(calls: int) -> float:
         wait()
         began = time.perf_counter_ns()
-        for number in range(EAGER_CALLS):
+        for number in range(calls):
             way(made.a, made.bs[number % len(made.bs)])
         wait()
-        return (time.perf_counter_ns() - began) / EAGER_CALLS
+        return (time.perf_counter_ns() - began) / calls
 
-    return run
+    run(1)  # what is loaded on the first call
+    calls = max(1, min(MOST_EAGER_CALLS, int(EAGER_NS / run(1))))
+    return lambda: run(calls)
 
 
 def errors(kind: CallKind, ways: Sequence[Way], device: str) -> list[float]:
