@@ -12,7 +12,7 @@ import click
 
 from tuner.cli.problems import make_choices, make_problems, problem_worths
 from tuner.cli.resume import completed_run, left_to_do, say_what_counts, say_what_is_kept
-from tuner.cli.worth import Budget, Worth
+from tuner.cli.worth import Budget, ProblemWorth
 from tuner.conditions import Mode
 from tuner.database.database import Database
 from tuner.devices.base import Device
@@ -41,7 +41,7 @@ class TuningJob:
     """The choices that are left, each with whether it goes on with an interrupted run."""
     results: list[Result] = field(default_factory=list)
     complete: bool = False
-    worth: Worth | None = None
+    worth: ProblemWorth | None = None
     """To the program that it was recorded in, if it comes from a file that says so."""
 
     def to_json(self) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.worth import COLUMNS, Worth, amounts, worths
+from tuner.cli.worth import COLUMNS, ProblemWorth, amounts, worths
 from tuner.errors import TunerError, UsageError, suggestion
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.spec import KernelSpec
@@ -122,7 +122,7 @@ def make_problems(
 
 def problem_worths(
     kernel: KernelSpec, sizes: Sequence[str], dtypes: Sequence[str], options: Sequence[str], file: Path
-) -> dict[str, Worth]:
+) -> dict[str, ProblemWorth]:
     """Return what the problems of a file are worth, by their keys; nothing if it does not say."""
     first, others = _dtypes(kernel, dtypes)
     named = _named(kernel, sizes, others, options, [], [], file)

@@ -16,7 +16,7 @@ COLUMNS = ("calls", "time_us")
 
 
 @dataclass(frozen=True)
-class Worth:
+class ProblemWorth:
     """What a problem is worth."""
 
     calls: float
@@ -49,7 +49,9 @@ def amounts(row: Mapping[str, str], names: Iterable[str]) -> dict[str, float]:
     return given
 
 
-def worths(kernel: KernelSpec, rows: Sequence[tuple[Problem, Mapping[str, float]]]) -> dict[str, Worth]:
+def worths(
+    kernel: KernelSpec, rows: Sequence[tuple[Problem, Mapping[str, float]]]
+) -> dict[str, ProblemWorth]:
     """Return what problems are worth, by their keys: the time of their calls where all rows have one, else operations.
 
     Args:
@@ -69,7 +71,7 @@ def worths(kernel: KernelSpec, rows: Sequence[tuple[Problem, Mapping[str, float]
         calls[problem.key] = calls.get(problem.key, 0.0) + count
     whole = sum(total.values()) or 1.0
     measure = "time" if timed else "operations"
-    return {key: Worth(calls[key], total[key] / whole, measure) for key in total}
+    return {key: ProblemWorth(calls[key], total[key] / whole, measure) for key in total}
 
 
 def _operations(kernel: KernelSpec, problem: Problem) -> float:
