@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +22,14 @@ from tuner.model import Problem, Status
 from tuner.report.pareto import front_as_json, plot_front, show_front, title
 from tuner.report.plots import check_plot
 from tuner.report.progress import make_observer
-from tuner.report.summary import commonest_failure, missing, result_as_json, summary
+from tuner.report.summary import (
+    commonest_failure,
+    how_it_ended,
+    missing,
+    result_as_json,
+    summary,
+    why_nothing,
+)
 from tuner.report.tables import say
 from tuner.tuning import session
 from tuner.tuning.accuracy import Best, Comparison, truth_of
@@ -67,7 +73,7 @@ class TuningJob:
         A dtype that is too inaccurate is no failure as long as another one is accurate enough.
         """
         lines = [
-            _why_nothing(result, database)
+            why_nothing(result, database)
             for result in self.results
             if result.finish is None and not (self.comparison is not None and _inaccurate(result))
         ]
@@ -323,7 +329,7 @@ def _compare(job: TuningJob, problem: Problem, result: Result, database: Path, *
     if _inaccurate(result):
         # Where it is printed the summary has just said the first half.
         what = f"no configuration {missing(result)}; " if aloud else ""
-        job.skip(problem, f"{what}{_how_it_ended(result, database)}", aloud=aloud)
+        job.skip(problem, f"{what}{how_it_ended(result, database)}", aloud=aloud)
     return True
 
 
@@ -331,19 +337,3 @@ def _inaccurate(result: Result) -> bool:
     """Whether the bound on the error is what left a run without a winner."""
     return result.finish is None and commonest_failure(result) is Status.INACCURATE
 
-
-def _why_nothing(result: Result, database: Path) -> str:
-    text = f"{result.state.run.problem}: no configuration {missing(result)}"
-    return "; ".join(filter(None, (text, _how_it_ended(result, database))))
-
-
-def _how_it_ended(result: Result, database: Path) -> str:
-    """Return the commonest failure, and the command that shows one of its trials."""
-    status = commonest_failure(result)
-    if status is None:
-        return ""
-    trials = [trial for trial in result.state.trials if trial.status is status]
-    said = next((line.strip() for line in trials[0].error.splitlines() if line.strip()), "")
-    ended = f"{len(trials)} of {len(result.state.trials)} ended as {status}"
-    command = f"tune trial {trials[0].id} --db {shlex.quote(str(database))}"
-    return f"{ended}{': ' if said else ''}{said}; see: {command}"

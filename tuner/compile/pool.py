@@ -8,11 +8,13 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.compile.cache import CubinCache
 from tuner.compile.memory import memory_limit
+from tuner.compile.slots import Slots
 from tuner.model import Status
 from tuner.processes import Child, ChildDied, UnsendableError
 from tuner.protocol.compilation import COMPILING, Compilation, CompileRequest
@@ -48,6 +50,7 @@ class CompilePool:
         deadline_s: after so long a compilation is killed and counts as ``compile_timeout``.
         memory_limit_bytes: address space of a child; beyond it the compilation counts as ``compile_oom``. None for a
             share of the machine's memory.
+        slots: of all pools that share the machine with this one.
     """
 
     def __init__(
@@ -56,10 +59,12 @@ class CompilePool:
         cache: Path | None = None,
         deadline_s: float = DEADLINE_S,
         memory_limit_bytes: int | None = None,
+        slots: Slots | None = None,
     ) -> None:
         self.jobs = jobs or len(os.sched_getaffinity(0))  # a container may own few of the machine's cores
         self._cache = cache
         self._deadline_s = deadline_s
+        self._slots = slots
         self._limit = memory_limit_bytes or memory_limit(self.jobs)
         self._queue: queue.PriorityQueue[_QueuedCompilation] = queue.PriorityQueue()
         self._numbers = itertools.count()
@@ -120,12 +125,17 @@ class CompilePool:
             with contextlib.suppress(OSError):  # the first task says so
                 child = self._spawn()
             while (task := self._queue.get()).request is not None and not self._closing:
-                if task.wanted():
+                if not task.wanted():
+                    continue
+                with self._slot():
                     child, compilation = self._run(child, task.request)
-                    task.done(compilation)
+                task.done(compilation)
         finally:
             if child is not None:
                 self._discard(child)
+
+    def _slot(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._slots is None else self._slots.one(lambda: self._closing)
 
     def _run(
         self, child: CompileChild | None, request: CompileRequest

@@ -52,6 +52,7 @@ class LocalDevice(Device):
         worker: module of the measuring process; tests put their own there.
         say: told when something takes seconds that the user did not ask for.
         compiler: NVRTC's version, for the record; empty leaves it out.
+        pool: of compilers, closed with the device; None for one of its own.
     """
 
     def __init__(
@@ -62,13 +63,14 @@ class LocalDevice(Device):
         worker: str = "tuner.gpu.worker",
         say: Callable[[str], None] = say_nothing,
         compiler: str = "",
+        pool: CompilePool | None = None,
     ) -> None:
         super().__init__(say)
         cache = _usable(cache, say)
         self._worker, self._arguments = worker, [str(index), str(cache) if cache else "-"]
         self._guard = Guard(worker, self._arguments, say)
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
-        self._pool = CompilePool(jobs, cache)
+        self._pool = pool or CompilePool(jobs, cache)
         self.name = f"cuda:{index}"
         # Candidates for every compiler, and some prefetched so that the GPU never waits.
         self.lookahead = self._pool.jobs + 8
@@ -123,6 +125,10 @@ class LocalDevice(Device):
         if self.calibration is not None:
             notes = tuple(dict.fromkeys((*self.calibration.notes, *self.notes)))
             self.calibration = replace(self.calibration, notes=notes)
+
+    def believe(self, notes: tuple[str, ...], calibration: Calibration | None) -> None:
+        """Take over what another process of this tuner found out about the GPU before this one was there."""
+        self.notes, self.note, self.calibration = notes, "; ".join(notes), calibration
 
     def _ready(self) -> bool:
         return not self._released and self._submissions.pending == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -77,6 +78,24 @@ def commonest_failure(result: Result) -> Status | None:
     """Return the status with which most of the failed trials ended; None where none failed."""
     counts = result.state.failures
     return Status(max(counts, key=lambda status: counts[status])) if counts else None
+
+
+def why_nothing(result: Result, database: Path) -> str:
+    """Return in a line why a run has no winner."""
+    text = f"{result.state.run.problem}: no configuration {missing(result)}"
+    return "; ".join(filter(None, (text, how_it_ended(result, database))))
+
+
+def how_it_ended(result: Result, database: Path) -> str:
+    """Return the commonest failure, and the command that shows one of its trials."""
+    status = commonest_failure(result)
+    if status is None:
+        return ""
+    trials = [trial for trial in result.state.trials if trial.status is status]
+    said = next((line.strip() for line in trials[0].error.splitlines() if line.strip()), "")
+    ended = f"{len(trials)} of {len(result.state.trials)} ended as {status}"
+    command = f"tune trial {trials[0].id} --db {shlex.quote(str(database))}"
+    return f"{ended}{': ' if said else ''}{said}; see: {command}"
 
 
 def missing(result: Result) -> str:

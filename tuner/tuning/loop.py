@@ -12,6 +12,7 @@ from tuner.database.records import SUSPECT
 from tuner.devices.base import Device, Outcome
 from tuner.errors import Interrupted, SpaceError
 from tuner.model import Configuration, Status, Trial
+from tuner.protocol.searching import LeftBehind
 from tuner.search.protocols import Nominating
 from tuner.search.stopping import Stopped
 from tuner.search.study import Search
@@ -21,7 +22,7 @@ from tuner.tuning.lookahead import lookahead_of
 from tuner.tuning.request import Request
 from tuner.tuning.shortlist import Shortlist
 from tuner.tuning.state import Observer, State
-from tuner.tuning.store import LeftBehind, Store
+from tuner.tuning.store import Store
 from tuner.tuning.trials import metrics, told_time, trial_of
 from tuner.tuning.unfinished import MAX_ATTEMPTS, UnfinishedRun
 

@@ -6,28 +6,18 @@ twice is the same row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
-
-from msgspec import Struct
 
 from tuner.database.database import Database
 from tuner.database.records import KnownTrial, Mark, Metrics, Winner
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Run, Trial
+from tuner.protocol.searching import LeftBehind
 from tuner.tuning.request import Request
 from tuner.tuning.runs import interrupted_run
-
-
-class LeftBehind(Struct, frozen=True):
-    """What an interrupted run has left."""
-
-    trials: list[Trial]
-    attempts: list[tuple[int, Configuration, int]]
-    """Number, configuration and count of what was begun without a result."""
-    stats: Mapping[str, Any]
 
 
 class Store(Protocol):
@@ -151,9 +141,7 @@ class DatabaseStore:
     def left_behind(self, run_id: str) -> LeftBehind:
         """Return what an interrupted run has left."""
         stats = self.database.run_state(run_id)["stats"]
-        trials = self.database.trials(run_id)
-        self._rows[run_id] = {trial.number: trial.id or 0 for trial in trials}
-        return LeftBehind(trials, self.database.pending_attempts(run_id), stats)
+        return LeftBehind(self.database.trials(run_id), self.database.pending_attempts(run_id), stats)
 
     def resume_run(self, run_id: str) -> None:
         """Take an unfinished run over."""
@@ -172,5 +160,13 @@ class DatabaseStore:
         self.database.mark_unstable(self.rows(run_id)[number], reason)
 
     def rows(self, run_id: str) -> dict[int, int]:
-        """Return the rows of a run's trials, by number, as far as this store has seen them."""
-        return self._rows.setdefault(run_id, {})
+        """Return the rows of a run's trials, by number."""
+        if run_id not in self._rows:
+            trials = self.database.rows_where("trials", "run_id = ?", run_id, columns="id, number")
+            self._rows[run_id] = {trial["number"]: trial["id"] for trial in trials}
+        return self._rows[run_id]
+
+    def forget(self, run_ids: Iterable[str]) -> None:
+        """Look up the rows of runs anew: a transaction that wrote some of them has failed."""
+        for run_id in run_ids:
+            self._rows.pop(run_id, None)

@@ -1,0 +1,113 @@
+"""Fleets of simulated devices, with a head in this process and searchers in processes of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.conditions import Regime
+from tuner.database.database import Database
+from tuner.fleet.cards import Card, Phase
+from tuner.fleet.head import Head
+from tuner.fleet.jobs import Job
+from tuner.fleet.links import ChildLink
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import load_kernel
+from tuner.model import Problem, RunOptions
+from tuner.protocol.searching import OpenDevice, Task, TaskDone
+
+RECORDING = Path(__file__).parents[1] / "results" / "recorded" / "vector_add-H200.json.gz"
+OPENER = "tests.faults.simulated_device:open_simulated"
+
+
+class Seen:
+    """A watcher that remembers."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.began_on: list[tuple[str, str]] = []
+        """Device and problem, in order."""
+        self.results: dict[int, TaskDone] = {}
+        self.failures: dict[int, str] = {}
+        self.order: list[tuple[str, int]] = []
+        """What has happened to which problem."""
+        self.searching: list[int] = []
+        """How many problems were searched at a time, on the device with most of them."""
+        self.on_tick: Callable[[Head], None] = lambda head: None
+
+    def said(self, card: Card, text: str) -> None:
+        self.texts.append(f"{card.name}: {text}")
+
+    def began(self, card: Card, job: Job, lines: Sequence[str]) -> None:
+        self.began_on.append((card.name, job.name))
+        self.order.append(("began", job.number))
+
+    def done(self, card: Card, job: Job, result: TaskDone) -> None:
+        self.results[job.number] = result
+        self.order.append(("done", job.number))
+
+    def failed(self, job: Job, error: str) -> None:
+        self.failures[job.number] = error
+
+    def tick(self, head: Head) -> None:
+        self.searching.append(max(len(card.of(Phase.SEARCHING)) for card in head.cards))
+        self.on_tick(head)
+
+
+def problems(count: int) -> list[Problem]:
+    kernel = load_kernel("vector_add")
+    return [kernel.problem({"n": 2**20 + i}) for i in range(count)]
+
+
+def jobs(count: int, trials: int = 8, **changes: Any) -> list[Job]:
+    """Return problems of a kernel, each with as many trials."""
+    kernel = load_kernel("vector_add")
+    text = KernelIdentity(kernel).text
+    options = RunOptions(from_scratch=True)
+    return [
+        Job(
+            number,
+            Task(
+                "", kernel.file, text, (), problem, trials, changes.get("sampler", "random"), 0, options, None,
+                None, Regime.RESTED, None, database="tuning.db",
+            ),
+        )
+        for number, problem in enumerate(problems(count))
+    ]  # fmt: skip
+
+
+def cards(count: int, *, overlap: bool = True) -> list[Card]:
+    """Return simulated devices."""
+
+    def card(number: int) -> Card:
+        name = f"sim:{number}"
+        return Card(
+            name,
+            lambda events, known: ChildLink(
+                events, OpenDevice(name, "vector_add", None, None, known, OPENER)
+            ),
+            overlap,
+        )
+
+    return [card(number) for number in range(count)]
+
+
+def simulate(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    """Set what simulated devices do."""
+    monkeypatch.setenv("SIMULATED", json.dumps({"recording": str(RECORDING), **settings}))
+
+
+def sound(database: Database, runs: int, trials: int) -> None:
+    """Check that there are so many whole runs, with no row lost or doubled."""
+    assert database.check().problems == []
+    assert [row["state"] for row in database.select("SELECT state FROM runs")] == ["finished"] * runs
+    counts = database.select(
+        "SELECT count(*) AS trials, count(DISTINCT number) AS numbers, "
+        "count(DISTINCT variant || configuration) AS configurations FROM trials GROUP BY run_id"
+    )
+    assert [tuple(row.values()) for row in counts] == [(trials, trials, trials)] * runs
+    assert not database.select("SELECT * FROM attempts")

@@ -1,0 +1,128 @@
+"""Many problems on several devices: each problem once, each row once, whatever becomes of searchers and devices."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.fleets import Seen, cards, jobs, simulate, sound
+from tuner.database.database import Database
+from tuner.errors import Interrupted
+from tuner.fleet.head import Head
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    with Database.open(tmp_path / "tuning.db") as database:
+        yield database
+
+
+def searchers() -> list[int]:
+    """Return the processes that this one has started as searchers."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (folder / "cmdline").read_bytes()
+        except (OSError, ValueError, IndexError):
+            continue
+        if parent == os.getpid() and b"tuner.fleet.searcher" in words:
+            found.append(int(folder.name))
+    return found
+
+
+def test_problems_are_spread_and_each_is_tuned_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(monkeypatch, trial_s=0.03, offset=0.03, noise=0.001)
+    seen, listed = Seen(), jobs(5)
+    listed[3].estimate_s = 10.0
+    Head(database, listed, cards(2), seen).run()
+    sound(database, runs=5, trials=8)
+    assert sorted(seen.results) == list(range(5)) and not seen.failures
+    assert seen.began_on[0][1] == listed[3].name or seen.began_on[1][1] == listed[3].name  # the longest first
+    assert {device for device, _ in seen.began_on} == {"sim:0", "sim:1"}
+    assert not searchers()
+    winners = {result.winner for result in seen.results.values()}
+    assert {row["id"] for row in database.select("SELECT id FROM winners")} == winners
+
+
+def test_a_problem_is_prepared_while_another_is_searched(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(monkeypatch, trial_s=0.05, finishing_s=1.0)
+    for overlap in (False, True):
+        seen = Seen()
+        Head(database, jobs(3, trials=4), cards(1, overlap=overlap), seen).run()
+        begins = [place for place, (what, _) in enumerate(seen.order) if what == "began"]
+        assert (begins == [0, 2, 4]) is not overlap
+        searching = seen.searching
+        assert max(searching) == 1  # one search at a time, whatever is prepared beside it
+
+
+def test_what_a_killed_searcher_has_measured_is_kept_and_goes_on_elsewhere(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(monkeypatch, trial_s=0.05)
+    seen, killed = Seen(), []
+
+    def kill(head: Head) -> None:
+        measured = database.select("SELECT count(*) AS count FROM trials")[0]["count"]
+        if len(killed) < 3 and measured >= 4 * (len(killed) + 1) and (alive := searchers()):
+            killed.append(alive[len(killed) % len(alive)])
+            os.kill(killed[-1], signal.SIGKILL)
+
+    seen.on_tick = kill
+    Head(database, jobs(4, trials=10), cards(2), seen).run()
+    assert len(killed) == 3
+    sound(database, runs=4, trials=10)
+    assert sorted(seen.results) == list(range(4))
+    assert any("is given out again" in text for text in seen.texts)
+
+
+def test_a_device_that_cannot_be_opened_is_left_out(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(monkeypatch, trial_s=0.01, refuse=[0])
+    seen = Seen()
+    Head(database, jobs(3), cards(2), seen).run()
+    sound(database, runs=3, trials=8)
+    assert "sim:0: left out: there is no GPU number 0" in seen.texts
+
+
+def test_without_a_device_each_problem_says_why(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate(monkeypatch, refuse=[0])
+    seen = Seen()
+    Head(database, jobs(2), cards(1), seen).run()
+    assert set(seen.failures) == {0, 1}
+    assert all("there is no GPU number 0" in error for error in seen.failures.values())
+
+
+def test_a_device_that_another_program_has_gives_its_problem_to_the_others(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(monkeypatch, trial_s=0.02, hang=[1])
+    monkeypatch.setattr("tuner.fleet.head.AWAITED_S", 0.2)
+    seen = Seen()
+    Head(database, jobs(3), cards(2), seen).run()
+    sound(database, runs=3, trials=8)
+    assert any("another program has this device" in text for text in seen.texts)
+
+
+def test_stopped_it_keeps_what_was_measured_and_goes_on_later(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(monkeypatch, trial_s=0.05)
+
+    def stop() -> bool:
+        return database.select("SELECT count(*) AS count FROM trials")[0]["count"] >= 6
+
+    with pytest.raises(Interrupted, match="stopped after 0 of 3 problems"):
+        Head(database, jobs(3, trials=20), cards(2), Seen(), stop).run()
+    assert not searchers()
+    assert not database.select("SELECT * FROM attempts")
+    states = {row["state"] for row in database.select("SELECT state FROM runs")}
+    assert states == {"interrupted"}

@@ -1,0 +1,112 @@
+"""The head's side of the database: rows that are sent twice are written once, and those of a lost task not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.fleets import problems
+from tuner.database.database import Database
+from tuner.database.records import Metrics
+from tuner.fleet.ledger import Ledger
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.model import Configuration, Run, Status, Trial
+from tuner.protocol.searching import (
+    Answered,
+    Attempted,
+    Query,
+    Refused,
+    Row,
+    RowNumbers,
+    RunEnded,
+    RunStarted,
+    TrialEnded,
+    Writes,
+)
+
+RUN = "00000000-0000-0000-0000-000000000001"
+FIRST = Configuration.of("plain", {"block_size": 64})
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    with Database.open(tmp_path / "tuning.db") as database:
+        ledger = Ledger(database)
+        ledger.give_out("0.1", ["cuda:0"])
+        yield ledger
+
+
+def started(run: str = RUN) -> RunStarted:
+    return RunStarted(Run(run, problems(1)[0], ARCHITECTURES[90], "cuda:0", 0, "random", 8, 1), {})
+
+
+def trial(number: int, configuration: Configuration = FIRST) -> TrialEnded:
+    return TrialEnded(RUN, Trial(number, configuration, Status.OK, 5.0, samples_ns=(5.0,)), Metrics())
+
+
+def write(ledger: Ledger, key: int, *rows: Row, task: str = "0.1") -> Answered | Refused:
+    return ledger.write([Writes(task, key, rows)])[0]
+
+
+def count(ledger: Ledger, table: str) -> int:
+    return ledger.database.tables[table].count_where("1", [])
+
+
+def test_rows_that_come_twice_are_written_once(ledger: Ledger) -> None:
+    write(ledger, 1, started())
+    for _ in range(2):
+        assert isinstance(write(ledger, 2, Attempted(RUN, 0, FIRST)), Answered)
+    assert count(ledger, "attempts") == 1
+    for _ in range(3):
+        assert isinstance(write(ledger, 3, trial(0)), Answered)
+    assert (count(ledger, "attempts"), count(ledger, "trials")) == (0, 1)
+
+
+def test_what_cannot_be_written_leaves_the_others_rows(ledger: Ledger) -> None:
+    other = "00000000-0000-0000-0000-000000000002"
+    ledger.give_out("1.1", ["cuda:1"])
+    write(ledger, 1, started())
+    write(ledger, 2, trial(0))
+    clash = Configuration.of("plain", {"block_size": 128})
+    answers = ledger.write(
+        [Writes("1.1", 1, (started(other),)), Writes("0.1", 3, (trial(1), trial(0, clash)))]
+    )
+    assert isinstance(answers[0], Answered) and isinstance(answers[1], Refused)
+    assert count(ledger, "runs") == 2
+    assert count(ledger, "trials") == 1  # not half of what was sent together
+    assert isinstance(write(ledger, 3, trial(1, clash)), Answered)
+    numbers = ledger.answer(Query("0.1", 4, RowNumbers(RUN)))
+    assert isinstance(numbers, Answered)
+    assert set(msgspec.msgpack.decode(numbers.value, type=dict[int, int])) == {0, 1}
+
+
+def test_a_task_that_was_taken_back_writes_no_more(ledger: Ledger) -> None:
+    write(ledger, 1, started())
+    write(ledger, 2, trial(0))
+    run = ledger.take_back("0.1", innocent=True)
+    assert run is not None and run.id == RUN
+    assert isinstance(write(ledger, 3, trial(1)), Refused)
+    assert isinstance(ledger.answer(Query("0.1", 4, RowNumbers(RUN))), Refused)
+    assert ledger.database.latest_unfinished(run.problem, "cuda:0") == run
+
+
+def test_a_run_that_has_measured_nothing_begins_anew(ledger: Ledger) -> None:
+    write(ledger, 1, started())
+    assert ledger.take_back("0.1", innocent=True) is None
+    assert count(ledger, "runs") == 0
+
+
+def test_a_run_that_has_ended_is_not_given_out_again(ledger: Ledger) -> None:
+    write(ledger, 1, started())
+    write(ledger, 2, trial(0), RunEnded(RUN, "finished", {}, forget_attempts=True))
+    assert ledger.take_back("0.1", innocent=False) is None
+    assert ledger.database.run_state(RUN)["state"] == "finished"
+
+
+def test_a_run_names_the_devices_that_it_was_on(ledger: Ledger) -> None:
+    write(ledger, 1, started())
+    ledger.give_out("0.1", ["cuda:0", "cuda:1"])
+    ledger.write([Writes("0.1", 1, (RunEnded(RUN, "interrupted", {"trials": 0}, forget_attempts=True),))])
+    assert ledger.database.run_state(RUN)["stats"] == {"trials": 0, "devices": ["cuda:0", "cuda:1"]}

@@ -1,0 +1,93 @@
+"""The devices of a fleet as the head sees them: each has one searcher, or two that take turns on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from tuner.fleet.jobs import Job
+from tuner.fleet.links import Events, Link
+from tuner.model import Gpu
+from tuner.protocol.searching import KnownGpu, Progress
+
+START_FAILURES = 2
+"""Failed starts of a searcher in a row after which its device is left out."""
+REST_S = 60.0
+"""How long a device is left alone that another program has."""
+
+
+class Phase(Enum):
+    """What a searcher does."""
+
+    STARTING = auto()
+    IDLE = auto()
+    OPENING = auto()
+    """It prepares a problem."""
+    READY = auto()
+    """It waits for its turn to search."""
+    SEARCHING = auto()
+    FINISHING = auto()
+    """It races and confirms, and leaves the device free most of the time."""
+
+
+@dataclass(eq=False)
+class Lane:
+    """A searcher on a device, and what it works on."""
+
+    link: Link
+    phase: Phase = Phase.STARTING
+    job: Job | None = None
+    key: str = ""
+    """Of the task that it has."""
+    progress: Progress | None = None
+    awaited_since: float | None = None
+    """Since when another program has had the device."""
+
+
+@dataclass(eq=False)
+class Card:
+    """A device.
+
+    Args:
+        name: such as ``cuda:0``.
+        start: starts a searcher on it that is told what another one has found out.
+        overlap: whether two searchers take turns, so that one problem is prepared, raced and confirmed while another
+            one is searched.
+    """
+
+    name: str
+    start: Callable[[Events, KnownGpu | None], Link]
+    overlap: bool = True
+    lanes: list[Lane] = field(default_factory=list)
+    gpu: Gpu | None = None
+    known: KnownGpu | None = None
+    failures: int = 0
+    """Searchers in a row that have ended before they were ready."""
+    left_out: str = ""
+    """Why it is not used any more."""
+    resting_until: float = 0.0
+
+    @property
+    def busy(self) -> list[Lane]:
+        """The searchers that have a problem."""
+        return [lane for lane in self.lanes if lane.job is not None]
+
+    def of(self, phase: Phase) -> list[Lane]:
+        """Return the searchers in a phase."""
+        return [lane for lane in self.lanes if lane.phase is phase]
+
+    @property
+    def wants_searcher(self) -> bool:
+        """Whether another searcher is to be started: the second one when the first has found out what the GPU is."""
+        if self.left_out or self.of(Phase.STARTING) or time.monotonic() < self.resting_until:
+            return False
+        return not self.lanes or (self.overlap and len(self.lanes) == 1)
+
+    @property
+    def free(self) -> Lane | None:
+        """A searcher that may prepare a problem now: none while another one of this device does."""
+        if self.of(Phase.OPENING) or self.of(Phase.READY):
+            return None
+        return next(iter(self.of(Phase.IDLE)), None)

@@ -1,0 +1,317 @@
+"""The head of a fleet: gives out problems, writes what the searchers send, and gives out again what one has lost."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tuner.database.database import Database
+from tuner.errors import Interrupted
+from tuner.fleet.cards import REST_S, START_FAILURES, Card, Lane, Phase
+from tuner.fleet.jobs import Job
+from tuner.fleet.ledger import Ledger
+from tuner.fleet.links import Event, Events, Lost
+from tuner.protocol.searching import (
+    DeviceFailed,
+    DeviceReady,
+    GpuAwaited,
+    KnownGpu,
+    Progress,
+    Query,
+    Ready,
+    Said,
+    Search,
+    Stop,
+    TaskDone,
+    TaskFailed,
+    TaskStopped,
+    Writes,
+)
+from tuner.signals import uninterrupted
+
+POLL_S = 0.1
+MAX_FAILURES = 3
+"""Searchers or devices that may fail with one problem; it is then reported as failed."""
+AWAITED_S = 15.0
+"""How long another program may have a device before its problem goes to another device."""
+STEAL_BELOW = 0.7
+"""A problem that is prepared on one device goes to an idle one if the search before it has done less than this."""
+
+
+class Watcher(Protocol):
+    """Told of everything that a user wants to know."""
+
+    def said(self, card: Card, text: str) -> None:
+        """A device or the head says something."""
+
+    def began(self, card: Card, job: Job, lines: Sequence[str]) -> None:
+        """A search begins."""
+
+    def done(self, card: Card, job: Job, result: TaskDone) -> None:
+        """A problem is tuned."""
+
+    def failed(self, job: Job, error: str) -> None:
+        """A problem could not be tuned."""
+
+    def tick(self, head: Head) -> None:
+        """Some time passed."""
+
+
+class Head:
+    """Tunes problems on devices.
+
+    Args:
+        database: where every trial goes; used by the thread that calls :meth:`run`.
+        jobs: the problems.
+        cards: the devices.
+        watcher: told of everything.
+        stop: called often; once it returns true nothing new is tried.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        jobs: Sequence[Job],
+        cards: Sequence[Card],
+        watcher: Watcher,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.ledger = Ledger(database)
+        self.jobs, self.cards = list(jobs), list(cards)
+        self.watcher, self.stop = watcher, stop
+        self.events: Events = queue.SimpleQueue()
+        self.waiting = sorted(jobs, key=lambda job: -job.estimate_s)
+        self.ended: list[Job] = []
+        self._stopping = False
+
+    def run(self) -> None:
+        """Tune every problem.
+
+        Raises:
+            Interrupted: ``stop`` said so; everything measured is recorded, and ``--resume`` goes on.
+            DatabaseError: the file cannot be written.
+        """
+        try:
+            while len(self.ended) < len(self.jobs):
+                if self.stop() and not self._stopping:
+                    self._begin_to_stop()
+                if self._stopping and not any(card.busy for card in self.cards):
+                    break
+                if not self._stopping:
+                    self._give_out()
+                self._handle(self._next_events())
+                for card in self.cards:
+                    self._leave_alone(card)
+                self.watcher.tick(self)
+        except KeyboardInterrupt:
+            self._stopping = True
+        finally:
+            with uninterrupted():
+                self._end()
+        if self._stopping:
+            done = f"{len(self.ended)} of {len(self.jobs)} problems"
+            raise Interrupted(f"stopped after {done}; all trials are kept", "go on with --resume")
+
+    # -- giving out
+
+    def _give_out(self) -> None:
+        """Start searchers, give them problems, and let one of each device search."""
+        if not any(not card.left_out for card in self.cards):
+            reasons = "; ".join(f"{card.name}: {card.left_out}" for card in self.cards)
+            for job in [*self.waiting]:
+                self.waiting.remove(job)
+                self._fail(job, f"no device is left: {reasons}")
+            return
+        for card in sorted(self.cards, key=lambda card: len(card.busy)):
+            # A device that has a problem leaves the last ones to those that have none.
+            idle = sum(not other.busy and not other.left_out for other in self.cards)
+            enough = len(self.waiting) > (idle if card.busy else 0)
+            coming = sum(len(other.of(Phase.STARTING)) for other in self.cards)
+            if enough and card.wants_searcher and len(self.waiting) > coming:
+                card.lanes.append(Lane(card.start(self.events, card.known)))
+            if enough and (lane := card.free) is not None:
+                self._assign(card, lane)
+            if not card.of(Phase.SEARCHING) and (ready := card.of(Phase.READY)):
+                ready[0].phase = Phase.SEARCHING
+                ready[0].link.send(Search())
+        self._steal()
+
+    def _assign(self, card: Card, lane: Lane) -> None:
+        job = self.waiting.pop(0)
+        if job.going_on is not None and card.gpu is not None and job.going_on.gpu.name != card.gpu.name:
+            job.going_on = job.mark = None  # times of another GPU cannot be gone on with
+        task = job.give_out(card.name)
+        lane.job, lane.key, lane.phase, lane.progress = job, task.key, Phase.OPENING, None
+        self.ledger.give_out(task.key, job.devices)
+        lane.link.send(task)
+
+    def _steal(self) -> None:
+        """Give a problem that only waits for its turn to a device that has nothing to do."""
+        idle = [card for card in self.cards if card.lanes and not card.busy and card.of(Phase.IDLE)]
+        if self.waiting or not idle:
+            return
+        for card in self.cards:
+            searching, ready = card.of(Phase.SEARCHING), card.of(Phase.READY)
+            progress = searching[0].progress if searching else None
+            if ready and searching and (progress is None or progress.trials < STEAL_BELOW * progress.budget):
+                self._take_back(card, ready[0], innocent=True)
+                return
+
+    # -- what searchers say
+
+    def _next_events(self) -> list[Event]:
+        """Return what has been said, waiting for the first of it."""
+        events = []
+        try:
+            events.append(self.events.get(timeout=POLL_S))
+            while True:
+                events.append(self.events.get_nowait())
+        except queue.Empty:
+            return events
+
+    def _handle(self, events: Sequence[Event]) -> None:
+        """Write what was sent, in one transaction, and answer; then take note of the rest, in order."""
+        lanes = {id(lane.link): (card, lane) for card in self.cards for lane in card.lanes}
+        writes = [event for event in events if isinstance(event.what, Writes)]
+        if writes:
+            answers = self.ledger.write([event.what for event in writes if isinstance(event.what, Writes)])
+            for event, answer in zip(writes, answers, strict=True):
+                event.link.send(answer)
+        for event in events:
+            if id(event.link) in lanes and lanes[id(event.link)][1] in lanes[id(event.link)][0].lanes:
+                self._note(*lanes[id(event.link)], event)
+
+    def _note(self, card: Card, lane: Lane, event: Event) -> None:
+        match event.what:
+            case Query() as query:
+                lane.link.send(self.ledger.answer(query))
+            case DeviceReady() as ready:
+                card.gpu, card.failures, lane.phase = ready.gpu, 0, Phase.IDLE
+                if card.known is None:
+                    card.known = KnownGpu(ready.notes, ready.calibration)
+                    for note in ready.notes:
+                        self.watcher.said(card, note)
+            case DeviceFailed(error=error, remedy=remedy):
+                self._lost(card, lane, f"{error}; {remedy}" if remedy else error)
+            case Ready(calibration=calibration, lines=lines) if lane.job is not None:
+                lane.phase = Phase.READY
+                if calibration is not None and card.known is not None:
+                    card.known = KnownGpu(card.known.notes, calibration)
+                self.watcher.began(card, lane.job, lines)
+            case Progress() as progress if lane.job is not None:
+                self._progressed(lane, progress)
+            case Said(text=text):
+                self.watcher.said(card, text)
+            case GpuAwaited(what=what):
+                if lane.awaited_since is None:
+                    lane.awaited_since = time.monotonic()
+                self.watcher.said(card, f"waiting for the GPU: {what}")
+            case TaskDone() as result if lane.job is not None:
+                self.ledger.take_back(lane.key, innocent=True)
+                self.ended.append(lane.job)
+                self.watcher.done(card, lane.job, result)
+                lane.job, lane.phase = None, Phase.IDLE
+            case TaskFailed() as failure if lane.job is not None:
+                self._task_failed(card, lane, failure)
+            case TaskStopped() if lane.job is not None:
+                self.ledger.take_back(lane.key, innocent=True)
+                lane.job, lane.phase = None, Phase.IDLE
+            case Lost(reason=reason):
+                self._lost(card, lane, reason)
+
+    def _progressed(self, lane: Lane, progress: Progress) -> None:
+        assert lane.job is not None
+        if progress.trials > (lane.progress.trials if lane.progress else lane.job.trials):
+            lane.awaited_since = None
+        lane.progress = progress
+        if lane.phase is Phase.SEARCHING and progress.phase != "searching":
+            lane.phase = Phase.FINISHING
+
+    # -- what goes wrong
+
+    def _task_failed(self, card: Card, lane: Lane, failure: TaskFailed) -> None:
+        job = lane.job
+        assert job is not None
+        text = f"{failure.error}; {failure.remedy}" if failure.remedy else failure.error
+        if failure.of_device:
+            self.watcher.said(card, f"{job.name}: {text}")
+            self._lost(card, lane, text)
+            return
+        self.ledger.take_back(lane.key, innocent=True)
+        lane.job, lane.phase = None, Phase.IDLE
+        self._fail(job, text)
+
+    def _lost(self, card: Card, lane: Lane, reason: str) -> None:
+        """Go on without a searcher: its problem is given out again, and its device gets another one."""
+        starting, job = lane.phase is Phase.STARTING, lane.job
+        before = job.trials if job is not None else 0
+        self._take_back(card, lane, innocent=False)
+        if job is not None:
+            job.failures = 1 if job.trials > before else job.failures + 1
+            if job.failures >= MAX_FAILURES:
+                self.waiting.remove(job)
+                self._fail(job, f"{reason} (tried {job.failures} times)")
+            elif not self._stopping:
+                self.watcher.said(card, f"{job.name} is given out again: {reason}")
+        if starting:
+            card.failures += 1
+            if card.failures >= START_FAILURES and card.lanes:
+                card.overlap = False  # one searcher is there, and there is no room for a second
+            elif card.failures >= START_FAILURES:
+                card.left_out = reason
+                self.watcher.said(card, f"left out: {reason}")
+
+    def _take_back(self, card: Card, lane: Lane, *, innocent: bool) -> None:
+        """End a searcher, and put its problem in front of the others, with what was measured of it."""
+        lane.link.kill()
+        card.lanes.remove(lane)
+        if lane.job is not None:
+            run = self.ledger.take_back(lane.key, innocent=innocent)
+            lane.job.going_on, lane.job.mark, lane.job.trials = run, None, 0
+            if run is not None:
+                lane.job.mark = self.ledger.store.mark_of(run.id)
+                lane.job.trials = len(self.ledger.store.rows(run.id))
+            self.waiting.insert(0, lane.job)
+            lane.job = None
+
+    def _leave_alone(self, card: Card) -> None:
+        """Give the problems of a device to the others, if another program has it and there are any."""
+        since = [lane.awaited_since for lane in card.lanes if lane.awaited_since is not None]
+        if not since or time.monotonic() - min(since) < AWAITED_S:
+            return
+        if all(other is card or other.left_out for other in self.cards):
+            return
+        self.watcher.said(card, "another program has this device: its problems go to the others")
+        card.resting_until = time.monotonic() + REST_S
+        for lane in [*card.lanes]:
+            self._take_back(card, lane, innocent=True)
+
+    def _fail(self, job: Job, error: str) -> None:
+        self.ended.append(job)
+        self.watcher.failed(job, error)
+
+    # -- the end
+
+    def _begin_to_stop(self) -> None:
+        """Let the measurements under way end; what has not begun to measure ends at once."""
+        self._stopping = True
+        self.ledger.store.hurry()
+        for card in self.cards:
+            for lane in [*card.lanes]:
+                if lane.phase in (Phase.SEARCHING, Phase.FINISHING, Phase.READY):
+                    lane.link.send(Stop())
+                else:
+                    self._take_back(card, lane, innocent=True)
+
+    def _end(self) -> None:
+        """End every searcher, and write down that what they worked on was interrupted."""
+        lanes = [lane for card in self.cards for lane in card.lanes]
+        for lane in lanes:
+            lane.link.kill()
+        for card in self.cards:
+            for lane in [*card.lanes]:
+                self._take_back(card, lane, innocent=True)
+        for lane in lanes:
+            lane.link.close()

@@ -1,0 +1,44 @@
+"""The problems of a fleet, from the queue to their results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from msgspec import structs
+
+from tuner.database.records import Mark
+from tuner.model import Run
+from tuner.protocol.searching import Task
+
+
+@dataclass(eq=False)
+class Job:
+    """A problem to be tuned."""
+
+    number: int
+    """Its place in the order that the user gave."""
+    task: Task
+    """What is sent of it, but for the key and what it goes on with."""
+    estimate_s: float = 0.0
+    """How long it may take, compared with the others: the longest begin first."""
+    going_on: Run | None = None
+    """The interrupted run that it goes on with."""
+    mark: Mark | None = None
+    """What was known when that began."""
+    devices: list[str] = field(default_factory=list)
+    """Where it was given out, in order."""
+    failures: int = 0
+    """How often a searcher ended with it, or its device failed."""
+    trials: int = 0
+    """Trials that its run had when it was given out last."""
+
+    def give_out(self, device: str) -> Task:
+        """Return the task to send to a device now."""
+        self.devices.append(device)
+        key = f"{self.number}.{len(self.devices)}"
+        return structs.replace(self.task, key=key, going_on=self.going_on, mark=self.mark)
+
+    @property
+    def name(self) -> str:
+        """The problem, as a user reads it."""
+        return str(self.task.problem)

@@ -1,0 +1,102 @@
+"""What the head holds of a searcher: a way to send to it, and to kill it. Here it is a process of this machine."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from dataclasses import dataclass
+from typing import Protocol
+
+from tuner.processes import Child, ChildDied
+from tuner.protocol.searching import SEARCHING, FromSearcher, ToSearcher
+
+
+class Link(Protocol):
+    """One searcher, as the head sees it; what it says comes as :class:`Event`."""
+
+    def send(self, message: ToSearcher) -> None:
+        """Send a message; one that does not arrive is followed by :class:`Lost`."""
+
+    def kill(self) -> None:
+        """End the searcher with all its processes, at once; may be called twice."""
+
+    def close(self) -> None:
+        """Wait until it has ended, after :meth:`kill`."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A searcher that will say no more."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a searcher has said, or that it is gone."""
+
+    link: Link
+    what: FromSearcher | Lost
+
+
+Events = queue.SimpleQueue[Event]
+
+
+class ChildLink:
+    """A searcher that is a child process of this one.
+
+    Args:
+        events: gets what it says.
+        opening: the first message.
+    """
+
+    def __init__(self, events: Events, opening: ToSearcher) -> None:
+        self._events = events
+        self._child: Child[ToSearcher, FromSearcher] | None = None
+        self._started = threading.Event()
+        self._opening = opening
+        self._killed = False
+        # Linux ends a child with the thread that started it: this one reads from it as long as it lives.
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="searcher")
+        self._thread.start()
+
+    def send(self, message: ToSearcher) -> None:
+        """Send a message."""
+        self._started.wait()
+        if self._child is not None:
+            try:
+                self._child.send(message)
+            except (ChildDied, OSError):  # the reading thread says so
+                self._child.stop()
+
+    def kill(self) -> None:
+        """Kill the process; its children die with it."""
+        self._killed = True
+        if self._child is not None:
+            self._child.stop()
+
+    def close(self) -> None:
+        """Wait until it has ended."""
+        self._thread.join(timeout=15)
+
+    def _serve(self) -> None:
+        try:
+            self._child = child = Child("tuner.fleet.searcher", SEARCHING)
+        except OSError as error:
+            self._started.set()
+            self._events.put(Event(self, Lost(f"no process can be started: {error}")))
+            return
+        reason = "it was ended"
+        try:
+            if self._killed:
+                child.stop()
+            child.send(self._opening)
+            self._started.set()
+            while (message := child.receive(None)) is not None:
+                self._events.put(Event(self, message))
+        except ChildDied as death:
+            reason = death.reason
+        finally:
+            self._started.set()
+            child.kill()
+            self._events.put(Event(self, Lost(reason)))

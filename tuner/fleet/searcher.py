@@ -1,0 +1,296 @@
+"""A searcher: tunes one problem after the other on one device, and sends every row to the head.
+
+It is a process of its own (``python -m tuner.fleet.searcher``), with the head at the other end of its pipe; elsewhere
+:func:`serve` runs over any other :class:`Wire`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from tuner.devices.base import Device
+from tuner.errors import DatabaseError, DeviceError, Interrupted, RecordingError, TunerError
+from tuner.fleet.opening import open_for_searcher
+from tuner.fleet.remote import RemoteStore
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import load_kernel
+from tuner.kernel.rules import with_rules
+from tuner.model import Configuration, Trial
+from tuner.processes import ParentPipe
+from tuner.protocol.searching import (
+    SEARCHING,
+    Answered,
+    DeviceFailed,
+    DeviceReady,
+    FromSearcher,
+    GpuAwaited,
+    OpenDevice,
+    Progress,
+    Query,
+    Ready,
+    Refused,
+    Said,
+    Search,
+    Stop,
+    Task,
+    TaskDone,
+    TaskFailed,
+    TaskStopped,
+    ToSearcher,
+    Writes,
+)
+from tuner.report.progress import heading, progress_line
+from tuner.report.summary import result_as_json, summary, why_nothing
+from tuner.tuning.request import Request
+from tuner.tuning.session import tune
+from tuner.tuning.state import Result, State
+
+PROGRESS_S = 0.2
+"""From one progress message to the next."""
+AWAITED = "waiting for the GPU: "
+"""With this the guard says that another process has the GPU."""
+
+
+class Wire(Protocol):
+    """The way to the head."""
+
+    def send(self, message: FromSearcher) -> None:
+        """Send a message; called from one thread at a time."""
+
+    def receive(self) -> ToSearcher | None:
+        """Wait for a message; None when the head is gone."""
+
+
+class Conversation:
+    """Sends messages from any thread, and passes on what the head says.
+
+    Args:
+        wire: the way to the head.
+        on_end: called in the reading thread when the head is gone.
+    """
+
+    def __init__(self, wire: Wire, on_end: Callable[[], None] = lambda: os._exit(0)) -> None:
+        self._wire, self._on_end = wire, on_end
+        self._sending = threading.Lock()
+        self._answers: queue.SimpleQueue[Answered | Refused] = queue.SimpleQueue()
+        self.work: queue.SimpleQueue[OpenDevice | Task | None] = queue.SimpleQueue()
+        """The device to open, then tasks; None when nothing more will come."""
+        self.stopped = threading.Event()
+        self.search = threading.Event()
+        threading.Thread(target=self._listen, daemon=True, name="listen").start()
+
+    def say(self, message: FromSearcher) -> None:
+        """Send a message."""
+        with self._sending:
+            self._wire.send(message)
+
+    def ask(self, message: Query | Writes) -> Answered | Refused:
+        """Send what is answered, and wait for the answer; an answer that comes twice counts once.
+
+        Raises:
+            DatabaseError: the head is gone.
+        """
+        self.say(message)
+        while (answer := self._answers.get()) is not _GONE:
+            if (answer.task, answer.key) == (message.task, message.key):
+                return answer
+        raise DatabaseError("the process that has the database is gone")
+
+    def _listen(self) -> None:
+        while (message := self._wire.receive()) is not None:
+            match message:
+                case Answered() | Refused():
+                    self._answers.put(message)
+                case Search():
+                    self.search.set()
+                case Stop():
+                    self.stopped.set()
+                    self.search.set()
+                case _:
+                    self.work.put(message)
+        self.stopped.set()
+        self.search.set()
+        self._answers.put(_GONE)
+        self.work.put(None)
+        self._on_end()
+
+
+_GONE = Refused("", -1, "", "")
+"""In place of an answer: none will come any more."""
+
+
+class _Observer:
+    """Tells the head how far a run is, and has it wait for its turn before the first measurement."""
+
+    def __init__(self, task: Task, conversation: Conversation, device: Device) -> None:
+        self._task, self._conversation, self._device = task, conversation, device
+        self._said = 0.0
+
+    def started(self, state: State) -> None:
+        """Begin to compile what is tried first, and wait until the device is this run's."""
+        first: list[Configuration] = []
+        if self._device.compilers and self._task.going_on is None:
+            first = list(dict.fromkeys([state.space.default, *state.initial.sources]))
+        for configuration in first:
+            self._device.compile(configuration)
+        lines = tuple(heading(state, state.run.calibration.notes if state.run.calibration else ()))
+        self._conversation.say(Ready(self._task.key, self._device.calibration, lines))
+        self._conversation.search.wait()
+
+    def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002 - the observer's signature
+        """Say how far the run is, now and then."""
+        self.tick(state)
+
+    def tick(self, state: State) -> None:
+        """Say how far the run is, now and then."""
+        if time.monotonic() - self._said >= PROGRESS_S:
+            self._say(state, "searching")
+
+    def phase(self, state: State, what: str) -> None:
+        """Say what begins."""
+        self._say(state, what)
+
+    def close(self) -> None:
+        """Do nothing: the task's answer follows."""
+
+    def _say(self, state: State, phase: str) -> None:
+        self._said = time.monotonic()
+        best_ns = state.incumbent.time_ns if state.incumbent else None
+        self._conversation.say(
+            Progress(
+                self._task.key, len(state.trials), state.budget, best_ns, phase, progress_line(state)
+            )
+        )
+
+
+def serve(conversation: Conversation) -> None:
+    """Open the device that the head names, and tune what it gives out, until it says no more or the device fails."""
+
+    def say(text: str) -> None:
+        if not text.startswith(AWAITED):
+            conversation.say(Said(text))
+        elif not _is_sibling(text):
+            conversation.say(GpuAwaited(text.removeprefix(AWAITED)))
+
+    opening = conversation.work.get()
+    if not isinstance(opening, OpenDevice):
+        return
+    try:
+        device = open_for_searcher(opening, say)
+    except TunerError as error:
+        conversation.say(DeviceFailed(error.problem, error.remedy))
+        return
+    with closing(device):
+        notes = tuple(note for note in device.note.split("; ") if note)
+        conversation.say(DeviceReady(device.name, device.gpu, notes, device.calibration))
+        while isinstance(task := conversation.work.get(), Task):
+            answer = _tuned(task, device, conversation)
+            conversation.say(answer)
+            if isinstance(answer, TaskFailed) and answer.of_device:
+                return
+
+
+def _is_sibling(text: str) -> bool:
+    """Return whether the process that a text names belongs to another searcher of this head."""
+    match = re.search(r"process (\d+) ", text)
+    return match is not None and _parent(_parent(int(match[1]))) == os.getppid()
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _tuned(task: Task, device: Device, conversation: Conversation) -> TaskDone | TaskFailed | TaskStopped:
+    """Tune a problem, and say how that ended."""
+    if not conversation.stopped.is_set():
+        conversation.search.clear()
+    try:
+        result = tune(
+            _request_of(task),
+            device,
+            RemoteStore(task, conversation.ask),
+            _Observer(task, conversation, device),
+            conversation.stopped.is_set,
+        )
+    except Interrupted as error:
+        return TaskStopped(task.key, error.problem)
+    except TunerError as error:
+        of_device = isinstance(error, DeviceError) and not isinstance(error, RecordingError)
+        return TaskFailed(task.key, error.problem, error.remedy, of_device, error.exit_code)
+    return _done(task, result)
+
+
+def _request_of(task: Task) -> Request:
+    """Return what a task asks for.
+
+    Raises:
+        TunerError: the kernel has changed since the head read it, or cannot be read.
+    """
+    kernel = with_rules(load_kernel(str(task.kernel)), task.rules)
+    if KernelIdentity(kernel).text != task.text:
+        raise TunerError(f"{task.kernel} has changed since the tuner began", "start another run")
+    return Request(
+        kernel,
+        task.problem,
+        task.trials,
+        task.sampler,
+        task.seed,
+        task.options,
+        task.time_s,
+        resume=task.going_on is not None,
+        mode=task.mode,
+        regime=task.regime,
+        study_storage=task.study_storage,
+    )
+
+
+def _done(task: Task, result: Result) -> TaskDone:
+    database = Path(task.database)
+    return TaskDone(
+        task.key,
+        result.state.run.id,
+        result.winner_id,
+        summary(result, database),
+        json.dumps(result_as_json(result), allow_nan=False).encode(),
+        why_nothing(result, database) if result.finish is None else "",
+    )
+
+
+class _Pipe:
+    """The pipe to the head that has started this process."""
+
+    def __init__(self) -> None:
+        self._pipe: ParentPipe[ToSearcher, FromSearcher] = ParentPipe(SEARCHING)
+
+    def send(self, message: FromSearcher) -> None:
+        self._pipe.send(message)
+
+    def receive(self) -> ToSearcher | None:
+        try:
+            return self._pipe.receive()
+        except msgspec.DecodeError:
+            return None
+
+
+def main() -> None:
+    """Serve the process that has started this one."""
+    serve(Conversation(_Pipe()))
+    os._exit(0)  # threads of a device that failed may hang
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,386 @@
+"""What the head and a searcher say to each other. A searcher tunes one problem after the other on one device; the head
+has the database.
+
+The head first says :class:`OpenDevice`, which is answered by :class:`DeviceReady` or :class:`DeviceFailed`; then
+:class:`Task` as often as it likes, each answered by :class:`TaskDone`, :class:`TaskFailed` or :class:`TaskStopped`.
+Within a task the searcher says :class:`Ready` before its first measurement and waits for :class:`Search`.
+Whatever it reads from the database or writes there is a :class:`Query` or :class:`Writes`, which the head answers by
+:class:`Answered` or :class:`Refused` with the same task and key, in order. :class:`Writes` that were answered are on
+the disk; the same again are the same rows. What belongs to a task that was given to another searcher meanwhile is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tuner.conditions import Calibration, Mode, Regime
+from tuner.database.records import KnownTrial, Mark, Metrics, Winner
+from tuner.model import Configuration, Gpu, Problem, Run, RunOptions, Trial
+from tuner.processes import Channel
+from tuner.protocol.record import Message, Record
+
+# -- from the head ----------------------------------------------------------------------------------------------------
+
+
+class KnownGpu(Record, frozen=True):
+    """What another searcher on the same GPU has found out: this one would see that one's processes."""
+
+    notes: tuple[str, ...]
+    calibration: Calibration | None
+
+
+class Compilers(Record, frozen=True):
+    """The compiling processes of all searchers of this machine."""
+
+    jobs: int
+    """How many of them work at a time, whoever they belong to."""
+    share: int
+    """How many this searcher may have."""
+    slots: Path
+    """File whose locks say how many work."""
+
+
+class OpenDevice(Message, frozen=True):
+    """Open the device; the first message."""
+
+    device: str
+    """As ``--device`` has it."""
+    kernel: str
+    """The kernel's name, which chooses a recording."""
+    cache: Path | None
+    """Folder of the cubin cache."""
+    compilers: Compilers | None = None
+    """None for as many as there are cores, with nothing beside them."""
+    known: KnownGpu | None = None
+    opener: str = ""
+    """``module:function`` that opens it, called with this message and ``say``; empty for this package's own."""
+
+
+class Task(Message, frozen=True):
+    """Tune a problem."""
+
+    key: str
+    """Of this giving out: a problem that is given out again has another."""
+    kernel: Path
+    text: str
+    """Digest of the kernel's text as the head has read it."""
+    rules: tuple[str, ...]
+    problem: Problem
+    trials: int
+    sampler: str
+    seed: int
+    options: RunOptions
+    time_s: float | None
+    mode: Mode | None
+    regime: Regime
+    study_storage: str | None
+    going_on: Run | None = None
+    """The interrupted run to go on with."""
+    mark: Mark | None = None
+    """What the database held when that began."""
+    database: str = ""
+    """Its name in what is printed."""
+
+
+class Search(Message, frozen=True):
+    """Begin to measure."""
+
+
+class Stop(Message, frozen=True):
+    """Try nothing new, and end the task as interrupted."""
+
+
+class Answered(Message, frozen=True):
+    """What was asked for, or that rows are on the disk."""
+
+    task: str
+    key: int
+    value: msgspec.Raw = msgspec.Raw(b"\xc0")
+
+
+class Refused(Message, frozen=True):
+    """The database cannot do that."""
+
+    task: str
+    key: int
+    error: str
+    remedy: str
+
+
+ToSearcher = OpenDevice | Task | Search | Stop | Answered | Refused
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+class RunStarted(Message, frozen=True):
+    """A run begins."""
+
+    run: Run
+    stats: Mapping[str, Any]
+
+
+class RunResumed(Message, frozen=True):
+    """A run goes on."""
+
+    run: str
+
+
+class Attempted(Message, frozen=True):
+    """A configuration is about to be tried."""
+
+    run: str
+    number: int
+    configuration: Configuration
+
+
+class TrialEnded(Message, frozen=True):
+    """A trial has ended."""
+
+    run: str
+    trial: Trial
+    metrics: Metrics
+
+
+class Retagged(Message, frozen=True):
+    """A trial has other tags."""
+
+    run: str
+    number: int
+    tags: tuple[str, ...]
+
+
+class Unstable(Message, frozen=True):
+    """A finalist could not be confirmed."""
+
+    run: str
+    number: int
+    reason: str
+
+
+class WinnerFound(Message, frozen=True):
+    """A run has a winner."""
+
+    run: str
+    winner: Winner
+
+
+class RunEnded(Message, frozen=True):
+    """A run has ended."""
+
+    run: str
+    state: str
+    stats: Mapping[str, Any]
+    forget_attempts: bool
+
+
+Row = RunStarted | RunResumed | Attempted | TrialEnded | Retagged | Unstable | WinnerFound | RunEnded
+
+# -- questions --------------------------------------------------------------------------------------------------------
+
+
+class BestKnown(Message, frozen=True):
+    """The best of a run's problem."""
+
+    run: Run
+    mark: Mark | None
+
+
+class EarlierTrials(Message, frozen=True):
+    """The trials of earlier runs of a run's problem."""
+
+    run: Run
+    mark: Mark | None
+
+
+class IntactTrials(Message, frozen=True):
+    """Which of some rows are what was written."""
+
+    rows: tuple[int, ...]
+
+
+class RelatedTrials(Message, frozen=True):
+    """Trials at other problems and on other GPUs."""
+
+    run: Run
+    mark: Mark | None
+    limit: int
+
+
+class PresentMark(Message, frozen=True):
+    """What the database holds now."""
+
+
+class WhatIsLeft(Message, frozen=True):
+    """What an interrupted run has left."""
+
+    run: str
+
+
+class RowNumbers(Message, frozen=True):
+    """The rows of a run's trials."""
+
+    run: str
+
+
+class KeptRows(Message, frozen=True):
+    """Whether rows can be read by the file's name."""
+
+    run: str
+    trials: tuple[int, ...]
+    winner: int | None
+
+
+class LeftBehind(Record, frozen=True):
+    """What an interrupted run has left."""
+
+    trials: list[Trial]
+    attempts: list[tuple[int, Configuration, int]]
+    """Number, configuration and count of what was begun without a result."""
+    stats: Mapping[str, Any]
+
+
+Question = (
+    BestKnown
+    | EarlierTrials
+    | IntactTrials
+    | RelatedTrials
+    | PresentMark
+    | WhatIsLeft
+    | RowNumbers
+    | KeptRows
+)
+
+ANSWERS: Mapping[type[Message], Any] = {
+    BestKnown: tuple[Configuration, float] | None,
+    EarlierTrials: list[KnownTrial],
+    IntactTrials: list[int],
+    RelatedTrials: list[tuple[Run, list[KnownTrial]]],
+    PresentMark: Mark,
+    WhatIsLeft: LeftBehind,
+    RowNumbers: dict[int, int],
+    KeptRows: None,
+}
+"""What each question is answered with."""
+
+# -- from a searcher --------------------------------------------------------------------------------------------------
+
+
+class DeviceReady(Message, frozen=True):
+    """The device is open."""
+
+    name: str
+    gpu: Gpu
+    notes: tuple[str, ...] = ()
+    calibration: Calibration | None = None
+
+
+class DeviceFailed(Message, frozen=True):
+    """It cannot be opened; the last message."""
+
+    error: str
+    remedy: str
+
+
+class Query(Message, frozen=True):
+    """A question to the database."""
+
+    task: str
+    key: int
+    question: Question
+
+
+class Writes(Message, frozen=True):
+    """Rows to be written together, all or none of them."""
+
+    task: str
+    key: int
+    """Greater than any before of the task; the same for the same rows."""
+    rows: tuple[Row, ...]
+
+
+class Ready(Message, frozen=True):
+    """Everything is prepared for the first measurement."""
+
+    task: str
+    calibration: Calibration | None
+    lines: tuple[str, ...]
+    """What is tuned, where, and in how large a space."""
+
+
+class Progress(Message, frozen=True):
+    """How far a search is."""
+
+    task: str
+    trials: int
+    budget: int
+    best_ns: float | None
+    phase: str
+    """``searching``, or what has begun since; ``searched`` is when the search has ended."""
+    line: str
+    """The progress in a line."""
+
+
+class Said(Message, frozen=True):
+    """What the device says."""
+
+    text: str
+
+
+class GpuAwaited(Message, frozen=True):
+    """Another process has the GPU."""
+
+    what: str
+
+
+class TaskDone(Message, frozen=True):
+    """A problem is tuned."""
+
+    task: str
+    run: str
+    winner: int | None
+    """Its row."""
+    summary: str
+    record: bytes
+    """JSON of the result."""
+    nothing: str
+    """Why there is no winner; empty if there is one."""
+
+
+class TaskFailed(Message, frozen=True):
+    """A problem could not be tuned."""
+
+    task: str
+    error: str
+    remedy: str
+    of_device: bool
+    """Whether the device is to blame: it is closed, and this is the searcher's last message."""
+    exit_code: int
+
+
+class TaskStopped(Message, frozen=True):
+    """A task was interrupted, as :class:`Stop` said."""
+
+    task: str
+    text: str
+
+
+FromSearcher = (
+    DeviceReady
+    | DeviceFailed
+    | Query
+    | Writes
+    | Ready
+    | Progress
+    | Said
+    | GpuAwaited
+    | TaskDone
+    | TaskFailed
+    | TaskStopped
+)
+
+SEARCHING: Channel[ToSearcher, FromSearcher] = Channel(ToSearcher, FromSearcher)
