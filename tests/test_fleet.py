@@ -86,7 +86,7 @@ def test_what_a_killed_searcher_has_measured_is_kept_and_goes_on_elsewhere(
 def test_a_device_that_cannot_be_opened_is_left_out(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulate(monkeypatch, trial_s=0.01, refuse=[0])
+    simulate(monkeypatch, trial_s=0.2, refuse=[0])
     seen = Seen()
     Head(database, jobs(3), cards(2), seen).run()
     sound(database, runs=3, trials=8)

@@ -20,6 +20,7 @@ from tuner.protocol.searching import (
     EarlierTrials,
     IntactTrials,
     KeptRows,
+    KnownWinners,
     PresentMark,
     Query,
     Question,
@@ -134,6 +135,8 @@ class Ledger:
         match question:
             case BestKnown(run=run, mark=mark):
                 return store.best_known(run, mark)
+            case KnownWinners(run=run, mark=mark):
+                return store.known_winners(run, mark)
             case EarlierTrials(run=run, mark=mark):
                 return store.earlier_trials(run, mark)
             case IntactTrials(rows=rows):

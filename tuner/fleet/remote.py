@@ -21,6 +21,7 @@ from tuner.protocol.searching import (
     EarlierTrials,
     IntactTrials,
     KeptRows,
+    KnownWinners,
     LeftBehind,
     PresentMark,
     Query,
@@ -81,6 +82,11 @@ class RemoteStore:
         """Return the best of a run's problem under its conditions."""
         best: tuple[Configuration, float] | None = self._answer_to(BestKnown(run, mark))
         return best
+
+    def known_winners(self, run: Run, mark: Mark | None) -> list[tuple[Configuration, int]]:
+        """Return what most often won a run's problem on this model of GPU, and how many runs chose each."""
+        winners: list[tuple[Configuration, int]] = self._answer_to(KnownWinners(run, mark))
+        return winners
 
     def earlier_trials(self, run: Run, mark: Mark | None) -> list[KnownTrial]:
         """Return the trials of other runs of this problem, best first."""

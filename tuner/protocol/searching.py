@@ -190,6 +190,13 @@ class BestKnown(Message, frozen=True):
     mark: Mark | None
 
 
+class KnownWinners(Message, frozen=True):
+    """What most often won a run's problem."""
+
+    run: Run
+    mark: Mark | None
+
+
 class EarlierTrials(Message, frozen=True):
     """The trials of earlier runs of a run's problem."""
 
@@ -246,6 +253,7 @@ class LeftBehind(Record, frozen=True):
 
 Question = (
     BestKnown
+    | KnownWinners
     | EarlierTrials
     | IntactTrials
     | RelatedTrials
@@ -257,6 +265,7 @@ Question = (
 
 ANSWERS: Mapping[type[Message], Any] = {
     BestKnown: tuple[Configuration, float] | None,
+    KnownWinners: list[tuple[Configuration, int]],
     EarlierTrials: list[KnownTrial],
     IntactTrials: list[int],
     RelatedTrials: list[tuple[Run, list[KnownTrial]]],
