@@ -168,9 +168,7 @@ class _Observer:
         self._said = time.monotonic()
         best_ns = state.incumbent.time_ns if state.incumbent else None
         self._conversation.say(
-            Progress(
-                self._task.key, len(state.trials), state.budget, best_ns, phase, progress_line(state)
-            )
+            Progress(self._task.key, len(state.trials), state.budget, best_ns, phase, progress_line(state))
         )
 
 
