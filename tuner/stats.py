@@ -28,6 +28,12 @@ MAD_TO_SIGMA = 1.4826
 OUTLIER_FLOOR = 0.005
 """Deviation, relative to the median, below which no sample is an outlier: a GPU's timer is so coarse that more than
 half of the samples of a short kernel can be equal, and their median absolute deviation zero."""
+EQUIVALENT = 0.0075
+"""How much slower than the fastest a winner may be at most, unless the noise floor itself is higher. Two simulated runs
+on recorded spaces (scripts/same_table.py) agreed in more problems with 0.75 % than with 0.5 % and 1 %: below, the noise
+still decides; above, more of what is near the margin falls in or out by it."""
+FLOORS = 3
+"""Noise floors that a margin has at most: what is known better can be told apart better."""
 
 
 def median(samples: Sequence[float]) -> float:
@@ -147,3 +153,8 @@ def verdict(ratio: Ratio, noise_floor: float) -> Verdict:
     if ratio.low >= 1 - noise_floor and ratio.high <= 1 + noise_floor:
         return Verdict.SAME
     return Verdict.AMBIGUOUS
+
+
+def equivalence_margin(noise_floor: float) -> float:
+    """Return by how much, as a share, a contestant may be slower than the fastest and still count as equally fast."""
+    return max(noise_floor, min(FLOORS * noise_floor, EQUIVALENT))

@@ -40,6 +40,7 @@ COMMANDS = {
         "Run the Compute Sanitizer's tools over configurations.",
     ),
     "best": ("tuner.cli.commands.best:best", "Show the best configurations known."),
+    "table": ("tuner.cli.commands.table:table", "Write the table of winners, and how reproducible each is."),
     "query": ("tuner.cli.commands.query:query", "List trials: filter, sort, JSON, CSV, SQL."),
     "trial": ("tuner.cli.commands.trial:trial", "Show everything about one trial; measure it again."),
     "report": (

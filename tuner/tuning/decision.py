@@ -12,22 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tuner.model import Configuration, Trial
+from tuner.stats import equivalence_margin
 from tuner.tuning.elimination import Standing
-
-EQUIVALENT = 0.0075
-"""How much slower the chosen one may be at most, unless the noise floor itself is higher. Two simulated runs on
-recorded spaces (scripts/same_table.py) agreed in more problems with 0.75 % than with 0.5 % and 1 %: below, the noise
-still decides; above, more of what is near the margin falls in or out by it."""
-FLOORS = 3
-"""Noise floors that a margin has at most: what is known better can be told apart better."""
 
 Preference = Callable[[Configuration], Any]
 """The sort key of equally fast configurations: the first is chosen."""
-
-
-def margin(noise_floor: float) -> float:
-    """Return by how much, as a share, a contestant may be slower than the fastest and still count as equally fast."""
-    return max(noise_floor, min(FLOORS * noise_floor, EQUIVALENT))
 
 
 def preference(simplicity: Preference, won: Mapping[Configuration, int]) -> Preference:
@@ -55,6 +44,6 @@ def choose(
     equal = [
         i
         for i in sorted(behind, key=lambda i: behind[i])
-        if all(s.ratio(i, fastest).median <= 1.0 + margin(s.noise_floor) for s in standings)
+        if all(s.ratio(i, fastest).median <= 1.0 + equivalence_margin(s.noise_floor) for s in standings)
     ]
     return min([fastest, *equal], key=lambda i: prefer(contestants[i].configuration))

@@ -1,0 +1,164 @@
+"""``tune table``: the winner of each problem, and how far its runs agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.cli.filters import (
+    named_kernel,
+    origin,
+    parse_filters,
+    print_records,
+    refuse_unknown,
+    report_damage,
+)
+from tuner.database.database import Database
+from tuner.errors import DatabaseError, UsageError
+from tuner.report import tables
+from tuner.report.terminal import printable
+from tuner.winners.agreement import AgreedWinner, WinningConfiguration, agreed_winners
+from tuner.winners.current import Kernels
+
+HEADS = (
+    *(
+        "kernel",
+        "problem",
+        "gpu",
+        "timed",
+        "configuration",
+        "time",
+        "versus default",
+        "runs",
+        "cards",
+        "seeds",
+    ),
+    *("spread", "behind others", "source"),
+)
+OF_AGREEMENT = (
+    *(
+        "runs",
+        "runs_agreeing",
+        "cards",
+        "cards_agreeing",
+        "seeds",
+        "seeds_agreeing",
+        "spread",
+        "raced_behind",
+    ),
+    *("behind", "runs_of_other_texts", "others"),
+)
+
+
+def table(db: Path, replayed: bool, as_markdown: bool, **options: Any) -> None:
+    """Print the table.
+
+    Raises:
+        DatabaseError: no winner fits.
+    """
+    if as_markdown and (options["as_json"] or options["as_csv"]):
+        raise UsageError("--markdown excludes --json and --csv", "give one of them")
+    filters = parse_filters(options, replayed=None if replayed else False)
+    with Database.open(db, write=False) as database:
+        agreed = agreed_winners(database, filters, kernels=Kernels(named_kernel(options["kernel"])))
+        if not agreed.rows:
+            refuse_unknown(database, filters)
+    report_damage(agreed.damaged)
+    if options["as_json"] or options["as_csv"]:
+        print_records(options, map(_record, agreed.rows), (*tables.WINNER_COLUMNS, *OF_AGREEMENT))
+    elif agreed.rows:
+        rows = [_cells(row) for row in agreed.rows]
+        if as_markdown:
+            _show_markdown(rows)
+        else:
+            tables.show(HEADS, rows, right=("time", "runs", "cards", "seeds", "spread", "behind others"))
+        click.echo(f"{'' if not as_markdown else chr(10)}{_in_words(agreed.rows)}", err=not as_markdown)
+    if not agreed.rows:
+        more = "" if replayed else ", or add --replayed"
+        raise DatabaseError(f"no winner in {db} fits", f"tune a kernel first, leave out a filter{more}")
+
+
+def _cells(row: AgreedWinner) -> tuple[object, ...]:
+    stored, chosen = row.stored, row.chosen
+    winner = stored.winner
+    return (
+        stored.run.problem.kernel,
+        tables.problem_text(stored.run.problem),
+        stored.run.gpu.name,
+        stored.run.conditions,
+        chosen.configuration,
+        tables.duration(winner.time_ns),
+        tables.speedup(winner.ratio, None, None, winner.verdict),
+        *(_of(*pair) for pair in _counts(row)),
+        _share(chosen.spread),
+        _share(None if chosen.raced_behind is None else chosen.raced_behind - 1),
+        origin(stored.run.replayed),
+    )
+
+
+def _counts(row: AgreedWinner) -> tuple[tuple[int, int], ...]:
+    """Return how many runs, cards and seeds chose the winner, each with how many there are."""
+    chosen, every = row.chosen, row.every
+    return (
+        (len(chosen.winners), len(every)),
+        (len(chosen.cards), len({stored.run.gpu.uuid for stored in every})),
+        (len(chosen.seeds), len({stored.run.seed for stored in every})),
+    )
+
+
+def _of(agreeing: int, count: int) -> str:
+    return f"{agreeing} of {count}"
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.2f} %"
+
+
+def _record(row: AgreedWinner) -> dict[str, Any]:
+    counts = dict(zip(("runs", "cards", "seeds"), _counts(row), strict=True))
+    return {
+        **tables.winner_record(row.stored),
+        **{name: count for name, (_, count) in counts.items()},
+        **{f"{name}_agreeing": agreeing for name, (agreeing, _) in counts.items()},
+        "spread": row.chosen.spread,
+        "raced_behind": row.chosen.raced_behind,
+        "behind": row.chosen.behind,
+        "runs_of_other_texts": row.other_texts,
+        "others": [_other(one) for one in row.others],
+    }
+
+
+def _other(one: WinningConfiguration) -> dict[str, Any]:
+    return {
+        **tables.configuration_record(one.configuration),
+        "runs": len(one.winners),
+        "cards": len(one.cards),
+        "seeds": len(one.seeds),
+        "raced_behind": one.raced_behind,
+        "behind": one.behind,
+    }
+
+
+def _in_words(rows: Sequence[AgreedWinner]) -> str:
+    """Return how many problems several runs tuned, and how many of those have one winner."""
+    several = [row for row in rows if len(row.every) > 1]
+    count = f"{len(rows)} problem{'' if len(rows) == 1 else 's'}"
+    if not several:
+        return f"{count}, each tuned once: tune again with another --seed to see how reproducible they are"
+    same = sum(not row.others for row in several)
+    text = f"{count}; of {len(several)} tuned by several runs {same} ({same / len(several):.0%}) have one winner in all"
+    if texts := sum(row.other_texts for row in rows):
+        text += f"; {texts} run{'' if texts == 1 else 's'} of another text of the kernel left out"
+    return text
+
+
+def _show_markdown(rows: Iterable[Sequence[object]]) -> None:
+    lines = [HEADS, ["---"] * len(HEADS), *rows]
+    for line in lines:
+        cells = (
+            printable(cell).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for cell in line
+        )
+        click.echo(f"| {' | '.join(cells)} |")
