@@ -17,10 +17,11 @@ from tuner.cli.filters import (
     report_damage,
 )
 from tuner.database.database import Database
+from tuner.database.records import StoredWinner
 from tuner.errors import DatabaseError, UsageError
 from tuner.report import tables
 from tuner.report.terminal import printable
-from tuner.winners.agreement import AgreedWinner, WinningConfiguration, agreed_winners
+from tuner.winners.agreement import AgreedWinner, WinningConfiguration, agreed_winners, cards_of
 from tuner.winners.current import Kernels
 
 HEADS = (
@@ -100,13 +101,13 @@ def _cells(row: AgreedWinner) -> tuple[object, ...]:
 
 
 def _counts(row: AgreedWinner) -> tuple[tuple[int, int], ...]:
-    """Return how many runs, cards and seeds chose the winner, each with how many there are."""
-    chosen, every = row.chosen, row.every
-    return (
-        (len(chosen.winners), len(every)),
-        (len(chosen.cards), len({stored.run.gpu.uuid for stored in every})),
-        (len(chosen.seeds), len({stored.run.seed for stored in every})),
-    )
+    """Return the numbers of runs, cards and random seeds: first of those that chose the winner, then of all."""
+    chosen, every = _numbers(row.chosen.winners), _numbers(row.every)
+    return tuple(zip(chosen, every, strict=True))
+
+
+def _numbers(winners: Sequence[StoredWinner]) -> tuple[int, int, int]:
+    return len(winners), len(cards_of(winners)), len({stored.run.seed for stored in winners})
 
 
 def _of(agreeing: int, count: int) -> str:
@@ -136,7 +137,7 @@ def _other(one: WinningConfiguration) -> dict[str, Any]:
         **tables.configuration_record(one.configuration),
         "runs": len(one.winners),
         "cards": len(one.cards),
-        "seeds": len(one.seeds),
+        "seeds": _numbers(one.winners)[2],
         "raced_behind": one.raced_behind,
         "behind": one.behind,
     }

@@ -1,6 +1,6 @@
 """Winners that several runs found for one problem: which of them is the one to use, and how far the runs agree.
 
-Runs on several cards, with several seeds, each have a winner. Where these are different configurations, they are
+Runs on several cards, with other seeds, each have a winner. Where these are different configurations, they are
 compared by races that had both; else by how much faster than the default each was in its own race, which the card's
 speed does not move. What is surely slower than another is out; of the rest the choice of most cards wins, then that of
 most runs.
@@ -9,7 +9,7 @@ most runs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -28,7 +28,7 @@ class WinningConfiguration:
     configuration: Configuration
     winners: tuple[StoredWinner, ...]
     times_ns: tuple[float, ...]
-    """Its median in each race that it was in, whoever won."""
+    """Its median in each race that it was in, as the winner or not."""
     raced_behind: float | None
     """The largest ratio of its time to another winner's, in races that both were in; None where there was none."""
     behind: float
@@ -37,12 +37,7 @@ class WinningConfiguration:
     @property
     def cards(self) -> set[str]:
         """UUIDs of the cards on which it won."""
-        return {stored.run.gpu.uuid for stored in self.winners}
-
-    @property
-    def seeds(self) -> set[int]:
-        """Seeds with which it won."""
-        return {stored.run.seed for stored in self.winners}
+        return cards_of(self.winners)
 
     @property
     def spread(self) -> float | None:
@@ -69,6 +64,11 @@ class AgreedWinner:
     def stored(self) -> StoredWinner:
         """The newest of the winners with the chosen configuration."""
         return max(self.chosen.winners, key=lambda stored: stored.id)
+
+
+def cards_of(winners: Iterable[StoredWinner]) -> set[str]:
+    """Return the UUIDs of the cards on which winners were found."""
+    return {stored.run.gpu.uuid for stored in winners}
 
 
 def agreed_winners(
