@@ -87,8 +87,8 @@ def cards(count: int, *, overlap: bool = True) -> list[Card]:
         name = f"sim:{number}"
         return Card(
             name,
-            lambda events, known: ChildLink(
-                events, OpenDevice(name, "vector_add", None, None, known, OPENER)
+            lambda events, facts: ChildLink(
+                events, OpenDevice(name, "vector_add", None, None, facts, OPENER)
             ),
             overlap,
         )

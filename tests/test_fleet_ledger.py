@@ -16,8 +16,8 @@ from tuner.model import Configuration, Run, Status, Trial
 from tuner.protocol.searching import (
     Answered,
     Attempted,
+    DatabaseRefused,
     Query,
-    Refused,
     Row,
     RowNumbers,
     RunEnded,
@@ -46,7 +46,7 @@ def trial(number: int, configuration: Configuration = FIRST) -> TrialEnded:
     return TrialEnded(RUN, Trial(number, configuration, Status.OK, 5.0, samples_ns=(5.0,)), Metrics())
 
 
-def write(ledger: Ledger, key: int, *rows: Row, task: str = "0.1") -> Answered | Refused:
+def write(ledger: Ledger, key: int, *rows: Row, task: str = "0.1") -> Answered | DatabaseRefused:
     return ledger.write([Writes(task, key, rows)])[0]
 
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_written_leaves_the_others_rows(ledger: Ledger) -> None:
     answers = ledger.write(
         [Writes("1.1", 1, (started(other),)), Writes("0.1", 3, (trial(1), trial(0, clash)))]
     )
-    assert isinstance(answers[0], Answered) and isinstance(answers[1], Refused)
+    assert isinstance(answers[0], Answered) and isinstance(answers[1], DatabaseRefused)
     assert count(ledger, "runs") == 2
     assert count(ledger, "trials") == 1  # not half of what was sent together
     assert isinstance(write(ledger, 3, trial(1, clash)), Answered)
@@ -87,8 +87,8 @@ def test_a_task_that_was_taken_back_writes_no_more(ledger: Ledger) -> None:
     write(ledger, 2, trial(0))
     run = ledger.take_back("0.1", innocent=True)
     assert run is not None and run.id == RUN
-    assert isinstance(write(ledger, 3, trial(1)), Refused)
-    assert isinstance(ledger.answer(Query("0.1", 4, RowNumbers(RUN))), Refused)
+    assert isinstance(write(ledger, 3, trial(1)), DatabaseRefused)
+    assert isinstance(ledger.answer(Query("0.1", 4, RowNumbers(RUN))), DatabaseRefused)
     assert ledger.database.latest_unfinished(run.problem, "cuda:0") == run
 
 

@@ -126,7 +126,7 @@ class LocalDevice(Device):
             notes = tuple(dict.fromkeys((*self.calibration.notes, *self.notes)))
             self.calibration = replace(self.calibration, notes=notes)
 
-    def believe(self, notes: tuple[str, ...], calibration: Calibration | None) -> None:
+    def adopt_facts(self, notes: tuple[str, ...], calibration: Calibration | None) -> None:
         """Take over what another process of this tuner found out about the GPU before this one was there."""
         self.notes, self.note, self.calibration = notes, "; ".join(notes), calibration
 

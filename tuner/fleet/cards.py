@@ -10,7 +10,7 @@ from enum import Enum, auto
 from tuner.fleet.jobs import Job
 from tuner.fleet.links import Events, Link
 from tuner.model import Gpu
-from tuner.protocol.searching import KnownGpu, Progress
+from tuner.protocol.searching import GpuFacts, Progress
 
 START_FAILURES = 2
 """Failed starts of a searcher in a row after which its device is left out."""
@@ -58,11 +58,11 @@ class Card:
     """
 
     name: str
-    start: Callable[[Events, KnownGpu | None], Link]
+    start: Callable[[Events, GpuFacts | None], Link]
     overlap: bool = True
     lanes: list[Lane] = field(default_factory=list)
     gpu: Gpu | None = None
-    known: KnownGpu | None = None
+    facts: GpuFacts | None = None
     failures: int = 0
     """Searchers in a row that have ended before they were ready."""
     left_out: str = ""

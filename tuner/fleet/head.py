@@ -12,18 +12,18 @@ from tuner.errors import Interrupted
 from tuner.fleet.cards import REST_S, START_FAILURES, Card, Lane, Phase
 from tuner.fleet.jobs import Job
 from tuner.fleet.ledger import Ledger
-from tuner.fleet.links import Event, Events, Lost
+from tuner.fleet.links import Event, Events, SearcherGone
 from tuner.protocol.searching import (
+    BeginSearch,
     DeviceFailed,
     DeviceReady,
     GpuAwaited,
-    KnownGpu,
+    GpuFacts,
+    Prepared,
     Progress,
     Query,
-    Ready,
     Said,
-    Search,
-    Stop,
+    StopSearch,
     TaskDone,
     TaskFailed,
     TaskStopped,
@@ -127,15 +127,15 @@ class Head:
         for card in sorted(self.cards, key=lambda card: len(card.busy)):
             # A device that has a problem leaves the last ones to those that have none.
             idle = sum(not other.busy and not other.left_out for other in self.cards)
-            enough = len(self.waiting) > (idle if card.busy else 0)
+            room = len(self.waiting) > (idle if card.busy else 0)
             coming = sum(len(other.of(Phase.STARTING)) for other in self.cards)
-            if enough and card.wants_searcher and len(self.waiting) > coming:
-                card.lanes.append(Lane(card.start(self.events, card.known)))
-            if enough and (lane := card.free) is not None:
+            if room and card.wants_searcher and len(self.waiting) > coming:
+                card.lanes.append(Lane(card.start(self.events, card.facts)))
+            if room and (lane := card.free) is not None:
                 self._assign(card, lane)
             if not card.of(Phase.SEARCHING) and (ready := card.of(Phase.READY)):
                 ready[0].phase = Phase.SEARCHING
-                ready[0].link.send(Search())
+                ready[0].link.send(BeginSearch())
         self._steal()
 
     def _assign(self, card: Card, lane: Lane) -> None:
@@ -148,7 +148,7 @@ class Head:
         lane.link.send(task)
 
     def _steal(self) -> None:
-        """Give a problem that only waits for its turn to a device that has nothing to do."""
+        """Move a problem that only waits for its turn to a device that has nothing to do."""
         idle = [card for card in self.cards if card.lanes and not card.busy and card.of(Phase.IDLE)]
         if self.waiting or not idle:
             return
@@ -189,16 +189,16 @@ class Head:
                 lane.link.send(self.ledger.answer(query))
             case DeviceReady() as ready:
                 card.gpu, card.failures, lane.phase = ready.gpu, 0, Phase.IDLE
-                if card.known is None:
-                    card.known = KnownGpu(ready.notes, ready.calibration)
+                if card.facts is None:
+                    card.facts = GpuFacts(ready.notes, ready.calibration)
                     for note in ready.notes:
                         self.watcher.said(card, note)
             case DeviceFailed(error=error, remedy=remedy):
-                self._lost(card, lane, f"{error}; {remedy}" if remedy else error)
-            case Ready(calibration=calibration, lines=lines) if lane.job is not None:
+                self._gone(card, lane, f"{error}; {remedy}" if remedy else error)
+            case Prepared(calibration=calibration, lines=lines) if lane.job is not None:
                 lane.phase = Phase.READY
-                if calibration is not None and card.known is not None:
-                    card.known = KnownGpu(card.known.notes, calibration)
+                if calibration is not None and card.facts is not None:
+                    card.facts = GpuFacts(card.facts.notes, calibration)
                 self.watcher.began(card, lane.job, lines)
             case Progress() as progress if lane.job is not None:
                 self._progressed(lane, progress)
@@ -218,8 +218,8 @@ class Head:
             case TaskStopped() if lane.job is not None:
                 self.ledger.take_back(lane.key, innocent=True)
                 lane.job, lane.phase = None, Phase.IDLE
-            case Lost(reason=reason):
-                self._lost(card, lane, reason)
+            case SearcherGone(reason=reason):
+                self._gone(card, lane, reason)
 
     def _progressed(self, lane: Lane, progress: Progress) -> None:
         assert lane.job is not None
@@ -237,13 +237,13 @@ class Head:
         text = f"{failure.error}; {failure.remedy}" if failure.remedy else failure.error
         if failure.of_device:
             self.watcher.said(card, f"{job.name}: {text}")
-            self._lost(card, lane, text)
+            self._gone(card, lane, text)
             return
         self.ledger.take_back(lane.key, innocent=True)
         lane.job, lane.phase = None, Phase.IDLE
         self._fail(job, text)
 
-    def _lost(self, card: Card, lane: Lane, reason: str) -> None:
+    def _gone(self, card: Card, lane: Lane, reason: str) -> None:
         """Go on without a searcher: its problem is given out again, and its device gets another one."""
         starting, job = lane.phase is Phase.STARTING, lane.job
         before = job.trials if job is not None else 0
@@ -277,7 +277,7 @@ class Head:
             lane.job = None
 
     def _leave_alone(self, card: Card) -> None:
-        """Give the problems of a device to the others, if another program has it and there are any."""
+        """Move the problems of a device to the others, if another program has it and there are any."""
         since = [lane.awaited_since for lane in card.lanes if lane.awaited_since is not None]
         if not since or time.monotonic() - min(since) < AWAITED_S:
             return
@@ -301,7 +301,7 @@ class Head:
         for card in self.cards:
             for lane in [*card.lanes]:
                 if lane.phase in (Phase.SEARCHING, Phase.FINISHING, Phase.READY):
-                    lane.link.send(Stop())
+                    lane.link.send(StopSearch())
                 else:
                     self._take_back(card, lane, innocent=True)
 

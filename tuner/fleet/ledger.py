@@ -17,6 +17,7 @@ from tuner.protocol.searching import (
     Answered,
     Attempted,
     BestKnown,
+    DatabaseRefused,
     EarlierTrials,
     IntactTrials,
     KeptRows,
@@ -24,7 +25,6 @@ from tuner.protocol.searching import (
     PresentMark,
     Query,
     Question,
-    Refused,
     RelatedTrials,
     Retagged,
     Row,
@@ -102,7 +102,7 @@ class Ledger:
         self.database.delete_run(given.run)  # nothing was measured: it begins anew, and may on another device
         return None
 
-    def write(self, messages: Sequence[Writes]) -> list[Answered | Refused]:
+    def write(self, messages: Sequence[Writes]) -> list[Answered | DatabaseRefused]:
         """Write what several searchers have sent in one transaction; return their answers, in order.
 
         If that fails, each is written by itself, so that only those fail that cannot be written.
@@ -115,17 +115,17 @@ class Ledger:
             self.store.forget([given.run for given in self._given_out.values() if given.run])
             self._given_out = before
             if len(messages) == 1:
-                return [Refused(messages[0].task, messages[0].key, error.problem, error.remedy)]
+                return [DatabaseRefused(messages[0].task, messages[0].key, error.problem, error.remedy)]
         return [self.write([message])[0] for message in messages]
 
-    def answer(self, query: Query) -> Answered | Refused:
+    def answer(self, query: Query) -> Answered | DatabaseRefused:
         """Return what a searcher asks for."""
         if query.task not in self._given_out:
             return _taken_back(query)
         try:
             value = self._look_up(query.question)
         except DatabaseError as error:
-            return Refused(query.task, query.key, error.problem, error.remedy)
+            return DatabaseRefused(query.task, query.key, error.problem, error.remedy)
         return Answered(query.task, query.key, msgspec.Raw(_CODECS[type(query.question)].encode(value)))
 
     # -- reading
@@ -154,7 +154,7 @@ class Ledger:
 
     # -- writing
 
-    def _written(self, message: Writes) -> Answered | Refused:
+    def _written(self, message: Writes) -> Answered | DatabaseRefused:
         given = self._given_out.get(message.task)
         if given is None:
             return _taken_back(message)
@@ -194,5 +194,5 @@ class Ledger:
         return {**stats, "devices": list(given.devices)} if len(set(given.devices)) > 1 else dict(stats)
 
 
-def _taken_back(message: Query | Writes) -> Refused:
-    return Refused(message.task, message.key, "this problem was given to another searcher", "")
+def _taken_back(message: Query | Writes) -> DatabaseRefused:
+    return DatabaseRefused(message.task, message.key, "this problem was given to another searcher", "")

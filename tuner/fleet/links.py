@@ -15,7 +15,7 @@ class Link(Protocol):
     """One searcher, as the head sees it; what it says comes as :class:`Event`."""
 
     def send(self, message: ToSearcher) -> None:
-        """Send a message; one that does not arrive is followed by :class:`Lost`."""
+        """Send a message; one that does not arrive is followed by :class:`SearcherGone`."""
 
     def kill(self) -> None:
         """End the searcher with all its processes, at once; may be called twice."""
@@ -25,7 +25,7 @@ class Link(Protocol):
 
 
 @dataclass(frozen=True)
-class Lost:
+class SearcherGone:
     """A searcher that will say no more."""
 
     reason: str
@@ -36,7 +36,7 @@ class Event:
     """What a searcher has said, or that it is gone."""
 
     link: Link
-    what: FromSearcher | Lost
+    what: FromSearcher | SearcherGone
 
 
 Events = queue.SimpleQueue[Event]
@@ -84,7 +84,7 @@ class ChildLink:
             self._child = child = Child("tuner.fleet.searcher", SEARCHING)
         except OSError as error:
             self._started.set()
-            self._events.put(Event(self, Lost(f"no process can be started: {error}")))
+            self._events.put(Event(self, SearcherGone(f"no process can be started: {error}")))
             return
         reason = "it was ended"
         try:
@@ -99,4 +99,4 @@ class ChildLink:
         finally:
             self._started.set()
             child.kill()
-            self._events.put(Event(self, Lost(reason)))
+            self._events.put(Event(self, SearcherGone(reason)))

@@ -35,8 +35,8 @@ def open_for_searcher(message: OpenDevice, say: Callable[[str], None]) -> Device
     version = nvrtc_version()  # said before anything is started
     index = int(message.device.partition(":")[2] or 0)
     device = LocalDevice(index, None, message.cache, say=say, compiler=version, pool=shared_pool(message))
-    if message.known is not None:
-        device.believe(message.known.notes, message.known.calibration)
+    if message.facts is not None:
+        device.adopt_facts(message.facts.notes, message.facts.calibration)
     return device
 
 

@@ -18,6 +18,7 @@ from tuner.protocol.searching import (
     Answered,
     Attempted,
     BestKnown,
+    DatabaseRefused,
     EarlierTrials,
     IntactTrials,
     KeptRows,
@@ -26,7 +27,6 @@ from tuner.protocol.searching import (
     PresentMark,
     Query,
     Question,
-    Refused,
     RelatedTrials,
     Retagged,
     Row,
@@ -43,7 +43,7 @@ from tuner.protocol.searching import (
 )
 from tuner.tuning.request import Request
 
-Ask = Callable[[Query | Writes], Answered | Refused]
+Ask = Callable[[Query | Writes], Answered | DatabaseRefused]
 _DECODERS: dict[type, Codec[Any]] = {question: Codec(answer) for question, answer in ANSWERS.items()}
 _ROW: Codec[int | None] = Codec(int | None)
 
@@ -182,18 +182,18 @@ class RemoteStore:
 
     def _send(self, rows: Sequence[Row]) -> int | None:
         """Send rows, and return the number of the last one in the database if that is a winner."""
-        return _ROW.decode(self._asked(Writes(self._task.key, self._next_key(), tuple(rows))))
+        return _ROW.decode(self._reply_to(Writes(self._task.key, self._next_key(), tuple(rows))))
 
     def _answer_to(self, question: Question) -> Any:
-        data = self._asked(Query(self._task.key, self._next_key(), question))
+        data = self._reply_to(Query(self._task.key, self._next_key(), question))
         return _DECODERS[type(question)].decode(data)
 
     def _next_key(self) -> int:
         self._key += 1
         return self._key
 
-    def _asked(self, message: Query | Writes) -> msgspec.Raw:
+    def _reply_to(self, message: Query | Writes) -> msgspec.Raw:
         answer = self._ask(message)
-        if isinstance(answer, Refused):
+        if isinstance(answer, DatabaseRefused):
             raise DatabaseError(answer.error, answer.remedy)
         return answer.value

@@ -31,18 +31,18 @@ from tuner.processes import ParentPipe
 from tuner.protocol.searching import (
     SEARCHING,
     Answered,
+    BeginSearch,
+    DatabaseRefused,
     DeviceFailed,
     DeviceReady,
     FromSearcher,
     GpuAwaited,
     OpenDevice,
+    Prepared,
     Progress,
     Query,
-    Ready,
-    Refused,
     Said,
-    Search,
-    Stop,
+    StopSearch,
     Task,
     TaskDone,
     TaskFailed,
@@ -83,7 +83,7 @@ class Conversation:
     def __init__(self, wire: Wire, on_end: Callable[[], None] = lambda: os._exit(0)) -> None:
         self._wire, self._on_end = wire, on_end
         self._sending = threading.Lock()
-        self._answers: queue.SimpleQueue[Answered | Refused] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answered | DatabaseRefused] = queue.SimpleQueue()
         self.work: queue.SimpleQueue[OpenDevice | Task | None] = queue.SimpleQueue()
         """The device to open, then tasks; None when nothing more will come."""
         self.stopped = threading.Event()
@@ -95,7 +95,7 @@ class Conversation:
         with self._sending:
             self._wire.send(message)
 
-    def ask(self, message: Query | Writes) -> Answered | Refused:
+    def ask(self, message: Query | Writes) -> Answered | DatabaseRefused:
         """Send what is answered, and wait for the answer; an answer that comes twice counts once.
 
         Raises:
@@ -110,11 +110,11 @@ class Conversation:
     def _listen(self) -> None:
         while (message := self._wire.receive()) is not None:
             match message:
-                case Answered() | Refused():
+                case Answered() | DatabaseRefused():
                     self._answers.put(message)
-                case Search():
+                case BeginSearch():
                     self.search.set()
-                case Stop():
+                case StopSearch():
                     self.stopped.set()
                     self.search.set()
                 case _:
@@ -126,7 +126,7 @@ class Conversation:
         self._on_end()
 
 
-_GONE = Refused("", -1, "", "")
+_GONE = DatabaseRefused("", -1, "", "")
 """In place of an answer: none will come any more."""
 
 
@@ -145,7 +145,7 @@ class _Observer:
         for configuration in first:
             self._device.compile(configuration)
         lines = tuple(heading(state, state.run.calibration.notes if state.run.calibration else ()))
-        self._conversation.say(Ready(self._task.key, self._device.calibration, lines))
+        self._conversation.say(Prepared(self._task.key, self._device.calibration, lines))
         self._conversation.search.wait()
 
     def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002 - the observer's signature

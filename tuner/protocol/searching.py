@@ -3,9 +3,9 @@ has the database.
 
 The head first says :class:`OpenDevice`, which is answered by :class:`DeviceReady` or :class:`DeviceFailed`; then
 :class:`Task` as often as it likes, each answered by :class:`TaskDone`, :class:`TaskFailed` or :class:`TaskStopped`.
-Within a task the searcher says :class:`Ready` before its first measurement and waits for :class:`Search`.
+Within a task the searcher says :class:`Prepared` before its first measurement and waits for :class:`BeginSearch`.
 Whatever it reads from the database or writes there is a :class:`Query` or :class:`Writes`, which the head answers by
-:class:`Answered` or :class:`Refused` with the same task and key, in order. :class:`Writes` that were answered are on
+:class:`Answered` or :class:`DatabaseRefused` with the same task and key, in order. :class:`Writes` that were answered are on
 the disk; the same again are the same rows. What belongs to a task that was given to another searcher meanwhile is
 refused.
 """
@@ -27,7 +27,7 @@ from tuner.protocol.record import Message, Record
 # -- from the head ----------------------------------------------------------------------------------------------------
 
 
-class KnownGpu(Record, frozen=True):
+class GpuFacts(Record, frozen=True):
     """What another searcher on the same GPU has found out: this one would see that one's processes."""
 
     notes: tuple[str, ...]
@@ -38,7 +38,7 @@ class Compilers(Record, frozen=True):
     """The compiling processes of all searchers of this machine."""
 
     jobs: int
-    """How many of them work at a time, whoever they belong to."""
+    """How many of them work at a time, whichever searcher they belong to."""
     share: int
     """How many this searcher may have."""
     slots: Path
@@ -56,7 +56,7 @@ class OpenDevice(Message, frozen=True):
     """Folder of the cubin cache."""
     compilers: Compilers | None = None
     """None for as many as there are cores, with nothing beside them."""
-    known: KnownGpu | None = None
+    facts: GpuFacts | None = None
     opener: str = ""
     """``module:function`` that opens it, called with this message and ``say``; empty for this package's own."""
 
@@ -87,11 +87,11 @@ class Task(Message, frozen=True):
     """Its name in what is printed."""
 
 
-class Search(Message, frozen=True):
+class BeginSearch(Message, frozen=True):
     """Begin to measure."""
 
 
-class Stop(Message, frozen=True):
+class StopSearch(Message, frozen=True):
     """Try nothing new, and end the task as interrupted."""
 
 
@@ -103,7 +103,7 @@ class Answered(Message, frozen=True):
     value: msgspec.Raw = msgspec.Raw(b"\xc0")
 
 
-class Refused(Message, frozen=True):
+class DatabaseRefused(Message, frozen=True):
     """The database cannot do that."""
 
     task: str
@@ -112,7 +112,7 @@ class Refused(Message, frozen=True):
     remedy: str
 
 
-ToSearcher = OpenDevice | Task | Search | Stop | Answered | Refused
+ToSearcher = OpenDevice | Task | BeginSearch | StopSearch | Answered | DatabaseRefused
 
 # -- rows -------------------------------------------------------------------------------------------------------------
 
@@ -312,7 +312,7 @@ class Writes(Message, frozen=True):
     rows: tuple[Row, ...]
 
 
-class Ready(Message, frozen=True):
+class Prepared(Message, frozen=True):
     """Everything is prepared for the first measurement."""
 
     task: str
@@ -372,7 +372,7 @@ class TaskFailed(Message, frozen=True):
 
 
 class TaskStopped(Message, frozen=True):
-    """A task was interrupted, as :class:`Stop` said."""
+    """A task was interrupted, as :class:`StopSearch` said."""
 
     task: str
     text: str
@@ -383,7 +383,7 @@ FromSearcher = (
     | DeviceFailed
     | Query
     | Writes
-    | Ready
+    | Prepared
     | Progress
     | Said
     | GpuAwaited
