@@ -5,9 +5,9 @@ The head first says :class:`OpenDevice`, which is answered by :class:`DeviceRead
 :class:`Task` as often as it likes, each answered by :class:`TaskDone`, :class:`TaskFailed` or :class:`TaskStopped`.
 Within a task the searcher says :class:`Prepared` before its first measurement and waits for :class:`BeginSearch`.
 Whatever it reads from the database or writes there is a :class:`Query` or :class:`Writes`, which the head answers by
-:class:`Answered` or :class:`DatabaseRefused` with the same task and key, in order. :class:`Writes` that were answered are on
-the disk; the same again are the same rows. What belongs to a task that was given to another searcher meanwhile is
-refused.
+:class:`Answered` or :class:`DatabaseRefused` with the same task and key, in order. :class:`Writes` that were answered
+are on the disk; the same again are the same rows. What belongs to a task that was given to another searcher meanwhile
+is refused.
 """
 
 from __future__ import annotations
