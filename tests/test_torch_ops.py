@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from tests import torch_on_cpu as cpu  # noqa: E402 - it needs torch
+from tests.torch_cases import OperatorCase, cases, error_ratios, with_gradients  # noqa: E402
 from tests.torch_on_cpu import OnCpu, on_cpu  # noqa: E402
 from tuner.errors import CallError  # noqa: E402
 from tuner.kernel.load import builtin_kernels  # noqa: E402
@@ -21,7 +22,6 @@ from tuner.runtime.torch_ops import TorchFunction  # noqa: E402
 
 SOFTMAX = str(Path(__file__).parents[1] / "docs" / "examples" / "softmax" / "softmax.toml")
 LAYOUTS = ("nn", "nt", "tn", "tt")
-TRANSFORM = "where(x > y, tanh(x) * y, x ** 3 - 2.5 * y)"
 
 
 @pytest.fixture(autouse=True)
@@ -43,55 +43,21 @@ def randn(*shape: int, grad: bool = False, columns: bool = False, dtype: Any = N
     return (made.t() if columns else made).detach().requires_grad_(grad)
 
 
-def with_gradients(function: Callable[..., Any], *inputs: Any) -> list[Any]:
-    result = function(*inputs)
-    weights = torch.arange(result.numel(), dtype=torch.float64).reshape(result.shape).cos()
-    return [result, *torch.autograd.grad((result * weights).sum(), inputs)]
-
-
 def assert_like(function: Callable[..., Any], expected: Callable[..., Any], *inputs: Any) -> None:
     """Compare a result and gradients with those of a function of torch, computed in float64."""
     exact = [each.detach().double().requires_grad_() for each in inputs]
-    pairs = zip(with_gradients(function, *inputs), with_gradients(expected, *exact), strict=True)
-    for actual, wanted in pairs:
-        torch.testing.assert_close(actual.double(), wanted, rtol=1e-4, atol=1e-4)
+    weights = torch.arange(expected(*exact).numel(), dtype=torch.float64).cos()
+    wanted = with_gradients(expected, weights, *exact)
+    for actual, right in zip(with_gradients(function, weights, *inputs), wanted, strict=True):
+        torch.testing.assert_close(actual.double(), right, rtol=1e-4, atol=1e-4)
 
 
-OTHERS: dict[str, tuple[Callable[[], OnCpu], Callable[..., Any], Callable[[], tuple[Any, ...]]]] = {
-    "vector_add": (
-        lambda: on_cpu("vector_add", cpu.vector_add, [{"input": "float32"}]),
-        lambda a, b: a + b,
-        lambda: (randn(65, grad=True), randn(65, grad=True)),
-    ),
-    "saxpy": (
-        lambda: on_cpu("saxpy", cpu.saxpy, [{"input": "float32"}]),
-        lambda x, y: 2.5 * x + y,
-        lambda: (randn(65, grad=True), randn(65, grad=True)),
-    ),
-    "transform": (
-        lambda: on_cpu("transform", cpu.transform, [{"input": "float32", "op": TRANSFORM}]),
-        lambda x, y: torch.where(x > y, torch.tanh(x) * y, x**3 - 2.5 * y),
-        lambda: (randn(65, grad=True), randn(65, grad=True)),
-    ),
-    **{
-        f"reduce {op}": (
-            lambda op=op: on_cpu("reduce", cpu.reduce, [{"input": "float32", "op": op}]),  # type: ignore[misc]
-            lambda x, op=op: getattr(torch, {"max": "amax"}.get(op, op))(x, 0, keepdim=True),  # type: ignore[misc]
-            lambda: (torch.tensor([1.0, 3.0, -2.0, 3.0], requires_grad=True),),
-        )
-        for op in ("sum", "mean", "max")
-    },
-    **{
-        f"mean_matvec {layout}": (
-            lambda layout=layout: on_cpu(  # type: ignore[misc]
-                "mean_matvec", cpu.mean_matvec, [{"input": "float32", "layout": layout, "product": "float32"}]
-            ),
-            lambda x, w, axis=axis: x.mean(axis) @ w.t(),  # type: ignore[misc]
-            lambda: (randn(3, 5, 8, grad=True), randn(8, 8, grad=True)),
-        )
-        for layout, axis in (("nml", 1), ("mnl", 0))
-    },
-}  # fmt: skip
+CASES = {case.name: case for case in cases(65, (6, 3, 7), (3, 5, 8))}
+
+
+def operation_of(case: OperatorCase) -> OnCpu:
+    problems = [{"input": "float32", **choices} for choices in case.choices]
+    return on_cpu(case.kernel, getattr(cpu, case.kernel), problems)
 
 
 def softmax_gradient(grad: Any, _inputs: tuple[Any, ...], y: Any) -> Any:
@@ -102,14 +68,39 @@ def softmax() -> OnCpu:
     return on_cpu("softmax", cpu.softmax, [{"input": "float32"}], path=SOFTMAX)
 
 
-@pytest.mark.parametrize("a_columns", [False, True])
-@pytest.mark.parametrize("b_columns", [False, True])
-def test_products_in_all_layouts_with_gradients(gemm: OnCpu, a_columns: bool, b_columns: bool) -> None:
-    a, b = randn(5, 7, grad=True, columns=a_columns), randn(7, 3, grad=True, columns=b_columns)
-    before = gemm.launches
-    assert_like(gemm.torch(), torch.mm, a, b)
-    assert gemm.launches == before + 3  # each gradient is a product of its own
-    torch.library.opcheck(gemm.torch().overload, (a, b))
+@pytest.mark.parametrize("name", CASES)
+def test_built_in_kernels_and_their_gradients(name: str) -> None:
+    case = CASES[name]
+    operation = operation_of(case)
+    operator = operation.torch()
+    function, inputs = case.function(operator), case.inputs("float32", "cpu")
+    assert max(error_ratios(case, function, "float32", "cpu")) <= 1
+    assert operation.launches == (3 if case.kernel == "gemm" else 1)  # gradients of products are products
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
+    assert max(error_ratios(case, compiled, "float32", "cpu")) <= 1
+    torch.library.opcheck(operator.linear_overload if case.method else operator.overload, inputs)
+
+
+def test_every_built_in_kernel_is_tried() -> None:
+    assert {case.kernel for case in CASES.values()} == set(builtin_kernels())
+
+
+@pytest.mark.parametrize("text", ["where(x > y, tanh(x) * y, x ** 3 - 2.5 * y)", "abs(-x) / y", "x + y - y"])
+def test_an_expression_has_the_gradient_of_torchs(text: str) -> None:
+    operation = on_cpu("transform", cpu.transform, [{"input": "float32", "op": text}])
+    names = {"where": torch.where, "tanh": torch.tanh, "abs": torch.abs}
+    assert_like(
+        operation.torch(),
+        lambda x, y: eval(text, {**names, "x": x, "y": y}),  # noqa: S307 - the test's own text
+        randn(65, grad=True),
+        randn(65, grad=True),
+    )
+
+
+def test_what_is_equally_large_shares_the_gradient() -> None:
+    operation = operation_of(CASES["reduce max"])
+    x = torch.tensor([1.0, 3.0, -2.0, 3.0], requires_grad=True)
+    assert_like(operation.torch(), lambda x: torch.amax(x, 0, keepdim=True), x)
 
 
 def test_linear_takes_any_leading_dimensions(gemm: OnCpu) -> None:
@@ -118,21 +109,6 @@ def test_linear_takes_any_leading_dimensions(gemm: OnCpu) -> None:
         x, weight = randn(*leading, 7, grad=True), randn(5, 7, grad=True)
         assert_like(linear, torch.nn.functional.linear, x, weight)
     torch.library.opcheck(gemm.torch().linear_overload, (x, weight))
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_built_in_kernels(name: str) -> None:
-    make, expected, inputs = OTHERS[name]
-    operation, given = make(), inputs()
-    function = operation.torch()
-    assert_like(function, expected, *given)
-    torch.library.opcheck(function.overload, given)
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
-    assert_like(compiled, expected, *given)
-
-
-def test_every_built_in_kernel_has_a_gradient() -> None:
-    assert {name.split()[0] for name in OTHERS} | {"gemm"} == set(builtin_kernels())
 
 
 def test_a_gradient_may_be_differentiated(gemm: OnCpu) -> None:
@@ -231,7 +207,7 @@ def test_autocast_casts_as_for_torchs_products(gemm: OnCpu, monkeypatch: pytest.
 
 
 def test_a_tensor_that_is_changed_is_copied_or_changed_in_place() -> None:
-    operation = OTHERS["saxpy"][0]()
+    operation = operation_of(CASES["saxpy"])
     function = operation.torch()
     x, y = randn(65), randn(65)
     old, version = y.clone(), y._version
@@ -259,7 +235,7 @@ def test_a_tensor_that_is_changed_is_copied_or_changed_in_place() -> None:
 
 
 def test_alpha_counts_in_the_gradient() -> None:
-    function = OTHERS["saxpy"][0]().torch()
+    function = operation_of(CASES["saxpy"]).torch()
     assert_like(
         lambda x, y: function(x, y, alpha=-3.0),
         lambda x, y: y - 3 * x,
@@ -303,7 +279,7 @@ def test_errors_have_one_line(gemm: OnCpu) -> None:
     for call in (
         lambda: function(randn(5, 7).double(), randn(7, 3).double()),
         lambda: function(randn(5, 7, 2), randn(7, 3)),
-        lambda: OTHERS["vector_add"][0]().torch().linear(randn(2, 2), randn(2, 2)),
+        lambda: operation_of(CASES["vector_add"]).torch().linear(randn(2, 2), randn(2, 2)),
         lambda: function.in_place(randn(2, 2), randn(2, 2)),
     ):
         with pytest.raises(CallError) as raised:

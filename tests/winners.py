@@ -13,6 +13,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial
+from tuner.space.space import SearchSpace
 
 H200 = ARCHITECTURES[90]
 
@@ -54,3 +55,9 @@ def store_winners(
             )
             database.record_winner(run.id, winner)
             database.finish_run(run.id, "finished", {})
+
+
+def store_defaults(path: Path, kernel: KernelSpec, problems: Iterable[Problem], gpu: Gpu = H200) -> None:
+    """Add the default configuration of each problem, as if it had won."""
+    spaces = ((problem, SearchSpace.from_kernel(kernel, problem, gpu)) for problem in problems)
+    store_winners(path, kernel, [(problem, space.default) for problem, space in spaces], gpu)

@@ -1,0 +1,120 @@
+"""Operators of torch launch what their operation does, on a driver without a GPU, to which the CPU's memory is its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bundles import write_bundle
+from tests.fake_driver import environment
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).resolve().parents[1]
+START = """
+import ctypes, sys, torch
+from cuda.bindings import driver as cu
+import tuner
+from tuner.errors import CallError
+from tuner.runtime import libraries
+
+driver = ctypes.CDLL("libcuda.so.1")
+def count(what):
+    return driver.fake_cuda_count(what.encode())
+def check(result):
+    assert int(result[0]) == 0, result
+    return result[1] if len(result) == 2 else result[1:]
+def refused(words, call):
+    before = count("launches") + count("captured")
+    try:
+        call()
+    except CallError as error:
+        assert words in str(error) and "\\n" not in str(error), error
+    else:
+        raise AssertionError("not refused: " + words)
+    assert count("launches") + count("captured") == before
+
+layout, streams = libraries._Torch.layout, [0]
+libraries._Torch.layout = lambda self, array, read: layout(self, array, read)._replace(device=0, memory="cuda:0")
+libraries._Torch.stream = lambda self, device: streams[0]
+check(cu.cuInit(0))
+check(cu.cuCtxSetCurrent(check(cu.cuDevicePrimaryCtxRetain(0))))
+op = tuner.load("product", bundle=sys.argv[1])
+product = op.torch()
+def randn(*shape):
+    return torch.randn(shape, dtype=torch.bfloat16)
+"""
+
+
+def run(program: str, folder: Path) -> list[dict[str, Any]]:
+    """Run a program in a process that meets the fake driver; return what it launched."""
+    write_bundle(folder / "bundle")
+    log = folder / "log"
+    log.write_text("")
+    ended = subprocess.run(
+        [sys.executable, "-c", START + program, folder / "bundle"],
+        env={**environment(log=str(log)), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    return [line for line in lines if line.get("kernel", "whereabouts") != "whereabouts"]
+
+
+def test_an_operator_launches_what_the_operation_does(tmp_path: Path) -> None:
+    program = """
+a, b, w = randn(96, 64), randn(64, 32), randn(32, 64)
+streams[0] = int(check(cu.cuStreamCreate(1)))
+c = product(a, b, alpha=0.1)
+assert (c.shape, c.stride(), c.dtype) == ((96, 32), (32, 1), torch.bfloat16)
+d = op(a, b, alpha=0.1)
+assert product(a, w.t()).shape == (96, 32)
+loads = count("loads")
+for _ in range(10):
+    product(a, b)
+assert count("loads") == loads
+odd = torch.cat([randn(1), a.flatten()])[1:].view(96, 64)
+whole = torch.cat([a, a], 1)
+for other in (odd, whole[:, :64]):
+    product(other, w.t())  # by tensor maps: they need a copy that is aligned, without gaps
+libraries._Torch.layout = layout
+refused("is in the memory of cpu", lambda: product(randn(8, 8), randn(8, 8)))
+"""
+    lines = run(program, tmp_path)
+    operator, operation, transposed = lines[:3]
+    addresses = [line["arguments"][:3] for line in (operator, operation)]
+    assert addresses[0][:2] == addresses[1][:2] and operator["arguments"][3:] == operation["arguments"][3:]
+    assert operator["stream"] == operation["stream"] == transposed["stream"] != 0
+    assert transposed["kernel"] == "split"
+    assert len(lines) == 15
+
+
+def test_captured_once_it_was_prepared(tmp_path: Path) -> None:
+    program = """
+def captured(call):
+    streams[0] = int(check(cu.cuStreamCreate(1)))
+    check(cu.cuStreamBeginCapture(streams[0], cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+    try:
+        return call()
+    finally:
+        check(cu.cuStreamEndCapture(streams[0]))
+        streams[0] = 0
+words = "product was not prepared for this problem, and the stream is being captured"
+captured(lambda: refused(words, lambda: product(randn(96, 64), randn(64, 32))))
+product(randn(96, 64), randn(64, 32))
+captured(lambda: product(randn(96, 64), randn(64, 32)))
+captured(lambda: product(randn(192, 64)[::2], randn(64, 32)))  # another kind of call of the same problem
+op.warm([{"m": 128, "n": 32, "k": 64, "dtypes": {"input": "bfloat16"}, "options": {"layout": "nn"}}])
+captured(lambda: product(randn(128, 64), randn(64, 32)))
+assert count("captured") == 3
+op.close()
+refused("product is closed", lambda: product(randn(96, 64), randn(64, 32)))
+"""
+    assert len(run(program, tmp_path)) == 1

@@ -1,0 +1,172 @@
+"""Operators of torch that are compared with torch's own functions in float64: results, gradients, and their bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tuner.kernel.load import load_kernel
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.tolerance import tolerance
+from tuner.model import Problem, Value
+
+
+@dataclass(frozen=True)
+class OperatorCase:
+    """An operator at one problem.
+
+    Attributes:
+        kernel: its name.
+        sizes: of the problem.
+        shapes: of the inputs.
+        expected: the function of torch that it is.
+        terms: how many terms are added up in an element of the result, and of each gradient.
+        choices: options of the problem, some for each of several computations.
+        columns: inputs that are column-major.
+        method: of the operator: it itself, or ``linear``.
+    """
+
+    kernel: str
+    sizes: Mapping[str, int]
+    shapes: tuple[tuple[int, ...], ...]
+    expected: Callable[..., Any]
+    terms: tuple[int, ...]
+    choices: Sequence[Mapping[str, Value]] = ({},)
+    columns: tuple[bool, ...] = ()
+    method: str = ""
+    name: str = field(default="")
+
+    def problems(self, dtype: str) -> tuple[KernelSpec, list[Problem]]:
+        """Return the kernel, and a problem for each computation."""
+        kernel = load_kernel(self.kernel)
+        return kernel, [
+            kernel.problem(dict(self.sizes), {"input": dtype}, dict(each)) for each in self.choices
+        ]
+
+    def inputs(self, dtype: str, device: str) -> list[Any]:
+        """Return tensors that need gradients; a seed makes them the same each time."""
+        generator = torch.Generator().manual_seed(0)
+        made = []
+        for number, shape in enumerate(self.shapes):
+            flipped = bool(self.columns and self.columns[number])
+            drawn = torch.randn(shape[::-1] if flipped else shape, generator=generator)
+            each = drawn.to(device, getattr(torch, dtype))
+            made.append((each.t() if flipped else each).requires_grad_())
+        return made
+
+    def function(self, operator: Any) -> Callable[..., Any]:
+        """Return what is called of an operator."""
+        return getattr(operator, self.method) if self.method else operator
+
+
+def _add(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _saxpy(x: Any, y: Any) -> Any:
+    return 2.5 * x + y
+
+
+def _bilinear(x: Any, y: Any) -> Any:
+    return x * y + 0.5 * x
+
+
+def _sum(x: Any) -> Any:
+    return x.sum().reshape(1)
+
+
+def _mean(x: Any) -> Any:
+    return x.mean().reshape(1)
+
+
+def _largest(x: Any) -> Any:
+    return torch.amax(x, 0, keepdim=True)
+
+
+def _means(axis: int) -> Callable[[Any, Any], Any]:
+    return lambda x, w: x.mean(axis) @ w.t()
+
+
+def cases(n: int, product: tuple[int, int, int], means: tuple[int, int, int]) -> list[OperatorCase]:
+    """Return the cases of all built-in kernels.
+
+    Args:
+        n: elements of arrays.
+        product: m, n and k.
+        means: groups, vectors and length.
+    """
+    m, columns, k = product
+    groups, vectors, length = means
+    gemm = {"m": m, "n": columns, "k": k}
+    layouts = [{"layout": layout} for layout in ("nn", "nt", "tn", "tt")]
+    result = [
+        OperatorCase(
+            "gemm", gemm, ((m, k), (k, columns)), torch.mm, (k, columns, m), layouts, (a, b), "",
+            f"gemm {'nt'[a]}{'nt'[b]}",
+        )
+        for a in (False, True)
+        for b in (False, True)
+    ]  # fmt: skip
+    result.append(
+        OperatorCase(
+            "gemm", gemm, ((2, m // 2, k), (columns, k)), torch.nn.functional.linear, (k, columns, m), layouts,
+            (), "linear", "linear",
+        )
+    )  # fmt: skip
+    pair = ((n,), (n,))
+    result += [
+        OperatorCase("vector_add", {"n": n}, pair, _add, (2, 1, 1), name="vector_add"),
+        OperatorCase("saxpy", {"n": n}, pair, _saxpy, (2, 1, 1), name="saxpy"),
+        OperatorCase(
+            "transform", {"n": n}, pair, _bilinear, (3, 2, 1), [{"op": "x * y + 0.5 * x"}], name="transform"
+        ),
+        OperatorCase("reduce", {"n": n}, ((n,),), _sum, (n, 1), [{"op": "sum"}], name="reduce sum"),
+        OperatorCase("reduce", {"n": n}, ((n,),), _mean, (n, 1), [{"op": "mean"}], name="reduce mean"),
+        OperatorCase("reduce", {"n": n}, ((n,),), _largest, (1, 1), [{"op": "max"}], name="reduce max"),
+    ]
+    for layout, axis in (("nml", 1), ("mnl", 0)):
+        shape = (groups, vectors, length) if axis else (vectors, groups, length)
+        result.append(
+            OperatorCase(
+                "mean_matvec", {"groups": groups, "vectors": vectors, "length": length}, (shape, (length, length)),
+                _means(axis), (length + vectors, length, groups + vectors),
+                [{"layout": layout, "product": "float32"}], name=f"mean_matvec {layout}",
+            )
+        )  # fmt: skip
+    return result
+
+
+def with_gradients(function: Callable[..., Any], weights: Any, *inputs: Any) -> list[Any]:
+    """Return a result, and the gradients of its sum with weights."""
+    result = function(*inputs)
+    return [result, *torch.autograd.grad(result, inputs, weights.to(result.dtype).reshape(result.shape))]
+
+
+def error_ratios(case: OperatorCase, function: Callable[..., Any], dtype: str, device: str) -> list[float]:
+    """Return the largest error of the result and of each gradient, as a part of what is allowed.
+
+    They are compared with torch's in float64. What is allowed is what a tuner's own verification allows for as many
+    terms; the size of terms comes from the same function of absolute values.
+    """
+    inputs = case.inputs(dtype, device)
+    exact = [each.detach().double().requires_grad_() for each in inputs]
+    sizes = [each.detach().abs().requires_grad_() for each in exact]
+    count = case.expected(*exact).numel()
+    weights = torch.randn(count, generator=torch.Generator().manual_seed(1)).to(device, getattr(torch, dtype))
+    actual = with_gradients(function, weights, *inputs)
+    wanted = with_gradients(case.expected, weights.double(), *exact)
+    magnitudes = with_gradients(case.expected, weights.double().abs(), *sizes)
+    ratios = []
+    for terms, mine, right, magnitude in zip(case.terms, actual, wanted, magnitudes, strict=True):
+        allowed = tolerance(terms, "float32", str(mine.dtype).removeprefix("torch."))
+        bound = (
+            allowed.coefficient * magnitude.detach().abs()
+            + allowed.unit * right.detach().abs()
+            + allowed.tiny
+        )
+        error = (mine.detach().double() - right.detach()).abs()
+        ratios.append(float((error / bound).max()) if bool(torch.isfinite(mine).all()) else float("inf"))
+    return ratios
