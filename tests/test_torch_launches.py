@@ -1,4 +1,4 @@
-"""Operators of torch launch what their operation does, on a driver without a GPU, to which the CPU's memory is its own."""
+"""Operators of torch launch what their operation does: on a driver without a GPU, with memory of the CPU."""
 
 from __future__ import annotations
 

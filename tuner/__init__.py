@@ -1,6 +1,12 @@
 """Auto-tuning of generated CUDA kernels: every result is verified, repeatable and kept."""
 
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuner.program.calls import record as record
+    from tuner.program.replace import replace as replace
+    from tuner.winners.load import load as load
 
 __version__ = "0.1.0"
 

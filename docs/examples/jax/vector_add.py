@@ -1,0 +1,21 @@
+"""A tuned kernel on arrays of JAX, outside of ``jax.jit``: JAX has no current stream, so that a call waits for the GPU.
+
+tune --kernel vector_add --size n=1048576 --dtype float32
+tune bundle --kernel vector_add -o vector_add_bundle
+XLA_PYTHON_CLIENT_PREALLOCATE=false python vector_add.py vector_add_bundle
+"""
+
+from __future__ import annotations
+
+import sys
+
+import jax.numpy as jnp
+
+import tuner
+
+add = tuner.load("vector_add", bundle=sys.argv[1])
+
+a = jnp.arange(1_000_000, dtype=jnp.float32)
+b = jnp.ones_like(a)
+c = add(a, b)  # a new array of JAX, read and made by DLPack
+print(f"right: {bool((c == a + 1).all())}")
