@@ -77,7 +77,7 @@ def test_table(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
     assert "scale n=1024 float32 order=up on NVIDIA H200" in said.out
     assert "cold, rested: as it was tuned; noise floor 0.4 %" in said.out
     assert "clocks are held by their owner" in said.out
-    assert str(BEST) in rows["best"]
+    assert "plain block_size=256 items=2" in rows["best"]
     assert "100 us" in rows["best"]
     assert re.search(r"faster: 1\.2\d+x \(1\.2\d+ \.\. 1\.2\d+\)", rows["default"])
     assert re.search(r"slower: 0\.9\d*x", rows["torch"])

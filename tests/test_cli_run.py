@@ -186,8 +186,8 @@ def test_without_a_gpu_it_says_so(tune: Tune) -> None:
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        (("--kernel", "reduce"), "--size n=2**28"),
-        (("--kernel", "transform"), "--size n=2**24"),
+        (("--kernel", "reduce", "--size", "n=2**29"), "--size n=2**28"),
+        (("--kernel", "transform", "--size", "n=99"), "--size n=2**24"),
         (("--kernel", "transform", "--dtype", "float32"), "--size n=2**24 --dtype float16"),
         (
             ("--kernel", "transform", "--size", "n=2**24", "--option", "op=x * x"),
@@ -206,6 +206,14 @@ def test_what_is_not_recorded_names_the_options_of_the_nearest(
     assert said.code == 1
     assert said.err.endswith(f"; the nearest: {remedy}\n")
     assert tune(*arguments[:2], *shlex.split(remedy), "-q", "--trials", "2", device="replay").code == 0
+
+
+@pytest.mark.parametrize(("kernel", "size"), [("reduce", 2**28), ("transform", 2**24)])
+def test_a_recording_without_the_default_size_replays_the_nearest(tune: Tune, kernel: str, size: int) -> None:
+    said = tune("--kernel", kernel, "--trials", "2", "--json", device="replay")
+    assert said.code == 0
+    assert json.loads(said.out)[0]["problem"]["sizes"] == {"n": size}
+    assert "instead" in said.err
 
 
 SEVERAL = ("--kernel", "vector_add", "--problem", "n=2**20", "--problem", "n=77", "--problem", "n=2**21")

@@ -98,7 +98,7 @@ def test_launches_that_are_not_known(
     assert said.code == 0
     rows = said.rows()
     assert "launch 1" not in rows
-    assert rows["launches"].startswith("not known: ")
+    assert rows["launches"].startswith("not known:")
     assert json.loads(said_by(capsys, "trial", "1", "--json").out)["launches"] == []
 
 

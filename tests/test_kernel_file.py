@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tuner.errors import KernelError, UsageError
 from tuner.hardware.roofline import ARCHITECTURES, roof_of
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.reference import settle_reference
@@ -777,3 +779,24 @@ def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
             assert "\n" not in str(error)
             refused += 1
     assert refused > 200
+
+
+def test_what_a_variant_needs_may_have_words(tmp_path: Path) -> None:
+    """They are what is said where it is left out; the condition is the same as in one expression."""
+    (tmp_path / "scale.cu").write_text('extern "C" __global__ void scale() {}')
+    kernels = []
+    for text in (
+        'requires = "cc >= 75 and (n < 8 or n % 2 == 0)"',
+        'requires."a newer GPU" = "cc >= 75"\nrequires."an even n" = "n < 8 or n % 2 == 0"',
+    ):
+        (tmp_path / "scale.toml").write_text(GOOD.replace('requires = "cc >= 75"', text))
+        kernels.append(load_kernel(str(tmp_path / "scale.toml")))
+    whole, kernel = kernels
+    assert KernelIdentity(whole).text == KernelIdentity(kernel).text
+    old = replace(ARCHITECTURES[75], cc=70)
+    for gpu, n, said in (
+        (ARCHITECTURES[90], 9, "needs an even n"),
+        (old, 9, "needs a newer GPU and an even n"),
+    ):
+        assert kernel.usable_variants(kernel.problem({"n": n}), gpu)[1] == {"plain": said}
+    assert not kernel.usable_variants(kernel.problem({"n": 10}), ARCHITECTURES[90])[1]

@@ -48,7 +48,7 @@ def test_the_panel_fits_80_columns(state: State) -> None:
     assert far.startswith("trial 60/100  2.0/s  ETA ")
     assert fast.startswith("best 190.1 us, ")
     assert fast.endswith("of the speed of light")
-    assert what == str(configuration())
+    assert what == "plain, all default"
     assert failed.startswith("failed: 15 ")
     state.incumbent = None
     assert "nothing verified yet" in panel_lines(state)

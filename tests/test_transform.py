@@ -47,7 +47,7 @@ def test_only_what_is_used_is_read(op: str, used: str) -> None:
 def test_one_thread_is_for_small_arrays() -> None:
     assert "one_thread" not in TRANSFORM.usable_variants(TRANSFORM.problem({"n": 1 << 20}), gpu())[1]
     refused = TRANSFORM.usable_variants(TRANSFORM.problem({"n": (1 << 20) + 1}), gpu())[1]
-    assert refused["one_thread"] == "requires n <= 2**20"
+    assert refused["one_thread"] == "needs n of at most 2^20"
 
 
 def test_the_default_is_a_sensible_kernel_in_every_dtype() -> None:

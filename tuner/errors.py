@@ -68,6 +68,20 @@ class RecordingError(DeviceError):
     """A recording cannot be read, or lacks what is needed."""
 
 
+class NotRecordedError(RecordingError):
+    """A recording does not hold a problem.
+
+    Args:
+        problem: which.
+        held: the problems that it holds, as text.
+        remedy: as in all errors.
+    """
+
+    def __init__(self, problem: str, held: str, remedy: str) -> None:
+        super().__init__(problem, remedy)
+        self.held = held
+
+
 class BundleError(TunerError):
     """A bundle is damaged or newer than this version, or does not fit this driver or GPU."""
 

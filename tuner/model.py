@@ -21,6 +21,11 @@ Value = int | float | bool | str
 """The value of a parameter, a size or an option."""
 
 
+def value_text(value: Value) -> str:
+    """Return a value for people: truth is yes or no."""
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
+
+
 class Status(StrEnum):
     """How a trial ended, one status for each cause."""
 
@@ -122,7 +127,7 @@ class Problem:
 
     def __str__(self) -> str:
         sizes = [f"{name}={value}" for name, value in self.sizes.items()]
-        options = [f"{name}={value}" for name, value in self.options.items()]
+        options = [f"{name}={value_text(value)}" for name, value in self.options.items()]
         return " ".join([self.kernel, *sizes, *filter(None, [self.dtype]), *options])
 
 
@@ -149,11 +154,7 @@ class Configuration:
         return canonical_json({"variant": self.variant, **self.values})
 
     def __str__(self) -> str:
-        return " ".join([self.variant, *(f"{name}={_plain(value)}" for name, value in self.parameters)])
-
-
-def _plain(value: Value) -> str:
-    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
+        return " ".join([self.variant, *(f"{name}={value_text(value)}" for name, value in self.parameters)])
 
 
 @dataclass(frozen=True)

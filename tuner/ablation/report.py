@@ -10,7 +10,7 @@ from msgspec import structs
 
 from tuner.ablation.results import ITSELF, AblatedParameter, Ablation, Alternative
 from tuner.bench.report import comparison_text
-from tuner.model import Value
+from tuner.model import Value, value_text
 from tuner.report.tables import (
     comparison_record,
     configuration_record,
@@ -21,6 +21,7 @@ from tuner.report.tables import (
     say,
     show,
     show_pairs,
+    show_text,
     throughput,
     timing_record,
 )
@@ -61,11 +62,12 @@ class SaidProgress:
         self._ended += 1
 
 
-def show_ablation(ablation: Ablation, source: str, notes: tuple[str, ...] = ()) -> None:
+def show_ablation(ablation: Ablation, configuration: str, source: str, notes: tuple[str, ...] = ()) -> None:
     """Print what each value is worth, the most valuable first.
 
     Args:
         ablation: the results.
+        configuration: as text.
         source: where the configuration comes from.
         notes: what a reader should know about the choice of it.
     """
@@ -74,7 +76,7 @@ def show_ablation(ablation: Ablation, source: str, notes: tuple[str, ...] = ()) 
     noise = f"; noise floor {100 * ablation.noise_floor:.2g} %" if ablation.time_ns else ""
     show_pairs(
         [
-            (f"  {ITSELF}", f"{ablation.configuration} ({source})"),
+            (f"  {ITSELF}", f"{configuration} ({source})"),
             ("  time", _time(ablation)),
             ("  timed", f"{ablation.conditions}: {ablation.why}{noise}"),
             *(("  note", note) for note in (*calibration, *notes)),
@@ -83,20 +85,20 @@ def show_ablation(ablation: Ablation, source: str, notes: tuple[str, ...] = ()) 
     )
     rows = []
     for choice in _by_worth(ablation):
-        name = f"{choice.parameter}={_text(choice.value)}"
+        name = f"{choice.parameter}={value_text(choice.value)}"
         for alternative in choice.alternatives:
             rows.append((name, _instead(alternative), *_cells(alternative)))
             name = ""
     if rows:
-        show(HEADS, rows, right=("time",))
+        show(HEADS, rows, right=("time",), stacked=("95% interval",))
     if any(one.change.unsearched for one in ablation.alternatives):
-        click.echo("  * left out of a search at this size; `tune show` has the reasons")
+        show_text("  * left out of a search at this size; `tune show` has the reasons", "", "    ")
     for unsearched, more in ((False, "a longer search may find more"), (True, "no search tries that")):
         names = ", ".join(
             one.change.name for one in ablation.faster if bool(one.change.unsearched) == unsearched
         )
         if names:
-            click.echo(printable(f"  faster than what was chosen: {names}; {more}"))
+            show_text(f"faster than what was chosen: {names}; {more}", "  ", "    ")
 
 
 def _time(ablation: Ablation) -> str:
@@ -122,14 +124,12 @@ def _by_worth(ablation: Ablation) -> list[AblatedParameter]:
     return sorted((choice for choice in ablation.parameters if choice.alternatives), key=key)
 
 
-def _text(value: Value) -> str:
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
-
-
 def _instead(one: Alternative) -> str:
     """Return the value, and what had to change with it."""
     besides = one.change.besides
-    instead = _text(one.change.value) + (f", with {besides[0]}={_text(besides[1])}" if besides else "")
+    instead = value_text(one.change.value) + (
+        f", with {besides[0]}={value_text(besides[1])}" if besides else ""
+    )
     return f"{instead} *" if one.change.unsearched else instead
 
 

@@ -12,6 +12,7 @@ from msgspec import structs
 from tuner.bench.bench import UNDECIDED, Bench, Entry, SpeedCheck
 from tuner.database.records import Benchmark
 from tuner.hardware.roofline import Roof
+from tuner.report.configurations import HEAD, WHAT, Texts, builtin
 from tuner.report.launch import launch_note
 from tuner.report.plots import Bar, BarGroup, plot_times
 from tuner.report.tables import (
@@ -24,6 +25,7 @@ from tuner.report.tables import (
     problem_text,
     show,
     show_pairs,
+    show_text,
     throughput,
     timing_record,
 )
@@ -32,14 +34,14 @@ from tuner.tuning.ceiling import roof_under
 from tuner.tuning.trials import metrics
 
 HISTORY_HEADS = (
-    *("when", "kernel", "problem", "gpu", "timed", "contestant", "configuration", "time", "95% interval"),
+    *("when", "kernel", "problem", "gpu", "timed", "contestant", HEAD, "time", "95% interval"),
     "best is",
 )
 
 
-def show_bench(result: Bench) -> None:
-    """Print how the contestants of one problem were timed, and their times."""
-    target = result.target
+def show_bench(result: Bench, *, full: bool = False) -> None:
+    """Print how the contestants of one problem were timed, and their times; with ``full`` all of their parameters."""
+    target, texts = result.target, Texts.of_kernel(result.target.kernel, full=full)
     click.echo(printable(f"{target.problem} on {result.gpu.name}"))
     calibration = result.calibration.notes if result.calibration is not None else ()
     noise = f"; noise floor {100 * result.noise_floor:.2g} %" if result.entries else ""
@@ -52,12 +54,14 @@ def show_bench(result: Bench) -> None:
     if not result.entries:
         return
     compared = f"{result.reference} is" if result.reference else ""
-    heads = ("contestant", "what", "time", "95% interval", "rate", "of peak", compared, "verified")
+    heads = ("contestant", WHAT, "time", "95% interval", "rate", "of peak", compared, "verified")
     roof = _roof(result)
     rows = [
         (
             entry.contestant.name,
-            entry.contestant.text,
+            texts.cell(entry.contestant.configuration)
+            if entry.contestant.configuration
+            else entry.contestant.text,
             duration(entry.time_ns),
             interval(entry.low_ns, entry.high_ns),
             throughput(metrics(roof, entry.time_ns)),
@@ -67,10 +71,15 @@ def show_bench(result: Bench) -> None:
         )
         for entry in result.entries
     ]
-    show(heads, rows, right=("time", "rate", "of peak"))
+    show(
+        heads,
+        rows,
+        right=("time", "rate", "of peak"),
+        stacked=[head for head in (WHAT, "verified", "95% interval", compared, "of peak") if head],
+    )
     note = launch_note(result.calibration, target.conditions, result.entries[0].time_ns, tied=_tied(result))
     if result.reference and note:
-        click.echo(f"  {note}")
+        show_text(note, "  ", "  ")
 
 
 def _tied(result: Bench) -> bool:
@@ -110,7 +119,7 @@ def _compared(entry: Entry) -> str:
 
 def show_check(result: SpeedCheck) -> None:
     """Print whether a stored winner is as fast as it was."""
-    click.echo(f"  {'SLOWER' if result.slower else 'as fast as it was'}: {check_text(result)}")
+    show_text(f"{'SLOWER' if result.slower else 'as fast as it was'}: {check_text(result)}", "  ", "    ")
 
 
 def check_text(result: SpeedCheck) -> str:
@@ -166,8 +175,12 @@ def _entry(result: Bench, entry: Entry) -> dict[str, Any]:
     }
 
 
-def show_history(result: Sequence[Benchmark]) -> None:
-    """Print earlier benches as one table."""
+def show_history(result: Sequence[Benchmark], *, full: bool = False) -> None:
+    """Print earlier benches as one table; with ``full`` all parameters."""
+    kernels: dict[str, Texts] = {}
+    for row in result:
+        name = row.problem.kernel
+        kernels[name] = kernels.get(name) or Texts.of_kernel(builtin(name), full=full)
     rows = [
         (
             row.created_at[:16].replace("T", " "),
@@ -176,14 +189,14 @@ def show_history(result: Sequence[Benchmark]) -> None:
             row.gpu.name,
             row.conditions,
             row.contestant,
-            row.configuration or "",
+            kernels[row.problem.kernel].cell(row.configuration) if row.configuration else "",
             duration(row.time_ns),
             interval(row.ci_low_ns, row.ci_high_ns),
             comparison_text(row.ratio, row.ratio_low, row.ratio_high, row.verdict),
         )
         for row in result
     ]
-    show(HISTORY_HEADS, rows, right=("time",))
+    show(HISTORY_HEADS, rows, right=("time",), stacked=(HEAD, "95% interval", "timed", "gpu", "when"))
 
 
 def history_as_json(row: Benchmark) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import click
 
 from tuner import __version__, signals
 from tuner.errors import TunerError
+from tuner.report.layout import message_lines
 from tuner.report.terminal import escaped_output
 
 COMMANDS = {
@@ -68,8 +69,8 @@ COMMANDS = {
         "Say what this machine has, what is missing and how to get it.",
     ),
 }
-
-
+ON_GPU = ("bench", "ablate", "profile", "sanitize")
+"""Commands that measure, and have nothing to replay."""
 READER_LEFT = 141
 """Exit status when the reader of the output has closed it (``tune query | head``): that of a program ended by SIGPIPE,
 as shells and other tools expect it."""
@@ -100,8 +101,11 @@ class _LazyGroup(click.Group):
             raise click.exceptions.Exit(READER_LEFT) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        for title, on_gpu in (("Commands", False), ("Commands that need an NVIDIA GPU", True)):
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, text) for name, (_, text) in COMMANDS.items() if (name in ON_GPU) is on_gpu]
+                )
 
 
 @click.group(
@@ -150,6 +154,11 @@ def _indented(text: str) -> str:
     return text.replace("\n", "\n  ")
 
 
+def _say(text: str) -> None:
+    for line in message_lines(text):
+        click.echo(line, err=True)
+
+
 def _status_of(arguments: list[str] | None) -> Any:
     """Run the command line, print its error, and return its exit status."""
     try:
@@ -164,10 +173,10 @@ def _status_of(arguments: list[str] | None) -> Any:
         error.show()
         status = error.exit_code
     except click.ClickException as error:
-        click.echo(f"tune: {_one_line(error)}", err=True)
+        _say(f"tune: {_one_line(error)}")
         status = error.exit_code
     except TunerError as error:
-        click.echo(f"tune: {_indented(str(error))}", err=True)
+        _say(f"tune: {_indented(str(error))}")
         status = error.exit_code
     except OSError as error:
         _give_up_output()

@@ -17,6 +17,7 @@ from tuner.conditions import Conditions, Mode, Regime
 from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
 from tuner.errors import Interrupted, TunerError, UsageError
+from tuner.report.configurations import Texts
 from tuner.report.tables import say, show_json
 
 
@@ -29,6 +30,7 @@ def ablate(
     device_name: str,
     seed: int,
     jobs: int | None,
+    full: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -47,9 +49,10 @@ def ablate(
         closing(open_gpu(device_name, given.kernel_name, jobs, say_nothing if quiet else say)) as device,
     ):
         chosen = choose(given, device.gpu)
+        texts = Texts.of_kernel(chosen.kernel, full=full)
         conditions, why = _conditions(device, chosen, mode, regime)
         if not quiet:
-            say(f"{chosen.problem} ({conditions}): {chosen.configuration}")
+            say(f"{chosen.problem} ({conditions}): {texts(chosen.configuration)}")
         ablated = time_changes(
             device,
             chosen.kernel,
@@ -71,7 +74,7 @@ def ablate(
     if as_json:
         show_json(ablation_as_json(ablated, chosen.source, chosen.notes))
     else:
-        show_ablation(ablated, chosen.source, chosen.notes)
+        show_ablation(ablated, texts(chosen.configuration), chosen.source, chosen.notes)
     if ablated.error:
         raise TunerError(
             f"{chosen.configuration} could not be timed: {ablated.error}", "name another one with --config"

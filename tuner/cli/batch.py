@@ -15,6 +15,7 @@ from tuner.cli.worth import Budget, ProblemWorth
 from tuner.conditions import Mode
 from tuner.database.database import Database
 from tuner.devices.base import Device
+from tuner.devices.replay import ReplayDevice
 from tuner.errors import Interrupted, TooInaccurateError, TunerError, UsageError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
@@ -23,6 +24,7 @@ from tuner.report.pareto import front_as_json, plot_front, show_front, title
 from tuner.report.plots import check_plot
 from tuner.report.progress import make_observer
 from tuner.report.summary import (
+    best_so_far,
     commonest_failure,
     how_it_ended,
     missing,
@@ -164,6 +166,13 @@ def refuse_recording(device: Device, max_error: float | None) -> None:
         )
 
 
+def recorded_instead(jobs: Sequence[TuningJob], kernel: KernelSpec, device: ReplayDevice) -> None:
+    """Put recorded problems in the place of the kernel's default one, which no option has chosen."""
+    for job in jobs:
+        job.choices = [device.recorded_instead(kernel, problem) for problem in job.choices]
+        job.to_do = [(problem, False) for problem in job.choices]
+
+
 def resume_jobs(jobs: Sequence[TuningJob], kernel: KernelSpec, database: Database, device: Device) -> None:
     """Keep of each job what earlier runs have not done; their results enter the comparison of dtypes.
 
@@ -200,6 +209,7 @@ def run_jobs(
     as_json: bool,
     plot: Path | None,
     total_s: float | None = None,
+    full: bool = False,
 ) -> bool:
     """Run the jobs one after the other; if one fails, print why and begin the next.
 
@@ -213,6 +223,7 @@ def run_jobs(
         as_json: print no summaries.
         plot: where to draw the front of a bounded job.
         total_s: time for all of them, which is shared by what they are worth.
+        full: name all parameters of a configuration.
 
     Returns:
         Whether one of them failed.
@@ -237,9 +248,12 @@ def run_jobs(
             truth = job.comparison.truth if job.comparison else None
             options = replace(alike.options, truth=truth)
             one = replace(alike, problem=problem, options=options, resume=going_on)
+            observer = make_observer(quiet, shown)
             try:
-                result = session.tune(one, device, database, make_observer(quiet, shown), stop)
+                result = session.tune(one, device, database, observer, stop)
             except Interrupted:
+                if observer.state is not None and not as_json:
+                    click.echo(best_so_far(observer.state, full=full))
                 raise
             except TooInaccurateError as error:
                 job.skip(problem, str(error), aloud=as_json and not alone)
@@ -258,7 +272,7 @@ def run_jobs(
             if result.state.run.calibration:
                 shown.update(result.state.run.calibration.notes)
             if not as_json:
-                click.echo(summary(result, database.path))
+                click.echo(summary(result, database.path, full=full))
             failed |= not _compare(job, problem, result, database.path, aloud=as_json)
         _finish(job, plot, as_json=as_json)
     return failed

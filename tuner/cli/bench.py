@@ -60,6 +60,7 @@ def bench(
     device_name: str,
     seed: int,
     db: Path,
+    full: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -85,7 +86,7 @@ def bench(
         mode = wanted.modes[0] or ""
         fits = wanted.fits if problems is None else problems.__contains__
         name = kernel.name if kernel else ""
-        show_benches(db, name, mode, regime or "", fits, limit, as_json=as_json)
+        show_benches(db, name, mode, regime or "", fits, limit, as_json=as_json, full=full)
         return
     if given_options({"limit": "--limit"}):
         raise UsageError("--limit is about the rows of --history", "leave it out, or add --history")
@@ -94,7 +95,7 @@ def bench(
     if kernel is not None:
         choose_against(kernel, against)  # a wrong name is refused before anything is measured
 
-    results = _Results(quiet, as_json)
+    results = _Results(quiet, as_json, full)
     try:
         with closing(_open(device_name, kernel, quiet=quiet)) as device, Database.open(db) as database:
             targets = _targets(device, database, wanted, results, checking=checking)
@@ -153,6 +154,7 @@ class _Results:
 
     quiet: bool
     as_json: bool
+    full: bool
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     benches: list[tuple[Bench, SpeedCheck | None]] = field(default_factory=list)
     failed: bool = False
@@ -255,7 +257,7 @@ def _measure(
     if not results.as_json:
         if results.benches:
             click.echo()
-        show_bench(result)
+        show_bench(result, full=results.full)
         if checked is not None:
             show_check(checked)
     elif checked is not None and checked.slower:

@@ -3,85 +3,99 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.filters import (
-    named_kernel,
-    origin,
-    parse_filters,
-    print_records,
-    refuse_unknown,
-    report_damage,
-)
+from tuner.cli.filters import named_kernel, origin, parse_filters, refuse_unknown, report_damage
 from tuner.database.database import Database
 from tuner.database.records import Filters, Winner
 from tuner.errors import DatabaseError, suggestion
 from tuner.kernel.load import builtin_kernels
 from tuner.report import tables
+from tuner.report.configurations import HEAD, StoredTexts
+from tuner.report.flat import flat, flat_names, nested_names
 from tuner.winners.current import BestWinner, KernelState, best_winners
 
 WINNER_HEADS = (
-    *("kernel", "problem", "gpu", "configuration", "time", "rate", "of peak", "timed", "versus default"),
+    *("kernel", "problem", "gpu", HEAD, "time", "rate", "of peak", "timed", "versus default"),
     *("warm", "confirmed", "trial", "source"),
 )
+STACKED = (HEAD, "confirmed", "warm", "timed", "source", "versus default", "gpu", "of peak", "rate")
+"""Columns that move below their row on a narrow terminal, the first one first."""
 
 
-def best(db: Path, replayed: bool, **options: Any) -> None:
-    """Print the best configurations that fit.
+def best(db: Path, replayed: bool, full: bool, **options: Any) -> None:
+    """Print the best configurations that fit; those of recordings where nothing that fits was measured.
 
     Raises:
         DatabaseError: none fits.
     """
-    filters = parse_filters(options, replayed=None if replayed else False)
+    measured = parse_filters(options, replayed=None if replayed else False)
+    named = named_kernel(options["kernel"])
     with Database.open(db, write=False) as database:
-        winners = best_winners(database, filters, named_kernel(options["kernel"]))
+        winners = best_winners(database, measured, named)
+        if not winners.rows:
+            winners = best_winners(database, replace(measured, replayed=None), named)
+            if winners.rows:
+                tables.say("nothing that fits was measured: these are replays of recordings")
         every = winners.rows if winners.rows else best_winners(database, Filters()).rows
         if not winners.rows:
-            refuse_unknown(database, filters)
+            refuse_unknown(database, measured)
     report_damage(winners.damaged)
     if options["as_json"] or options["as_csv"]:
-        print_records(
-            options,
-            [
-                {**tables.winner_record(winner.stored), "kernel_state": winner.state.name.lower()}
-                for winner in winners.rows
-            ],
-            (*tables.WINNER_COLUMNS, "kernel_state"),
-        )
+        _print_records(winners.rows, as_json=options["as_json"])
     elif winners.rows:
-        rows = [
-            (
-                stored.run.problem.kernel,
-                tables.problem_text(stored.run.problem),
-                stored.run.gpu.name,
-                stored.winner.configuration,
-                tables.duration(stored.winner.time_ns),
-                tables.throughput(stored.metrics),
-                tables.percent(stored.metrics.speed_of_light),
-                stored.run.conditions,
-                tables.speedup(*_versus_default(stored.winner)),
-                tables.warm_text(stored.winner.warm),
-                _confirmation(stored.winner, stored.run.replayed, winner.state),
-                stored.winner.trial_id,
-                origin(stored.run.replayed),
-            )
-            for winner in winners.rows
-            for stored in (winner.stored,)
-        ]
-        tables.show(WINNER_HEADS, rows, right=("time", "rate", "of peak", "trial"))
+        texts = StoredTexts(full=full)
+        rows = [_row(winner, texts) for winner in winners.rows]
+        tables.show(WINNER_HEADS, rows, right=("time", "rate", "of peak", "trial"), stacked=STACKED)
     if not winners.rows:
-        raise DatabaseError(f"no winner in {db} fits", _how_to_find_one(options["kernel"], every, replayed))
+        given = measured != parse_filters(
+            dict.fromkeys(options, "") | {"sizes": ()}, replayed=measured.replayed
+        )
+        raise DatabaseError(
+            f"no winner in {db} fits", _how_to_find_one(options["kernel"], every, filtered=given)
+        )
 
 
-def _how_to_find_one(kernel: str | None, every: Sequence[BestWinner], replayed: bool) -> str:
+def _print_records(winners: Sequence[BestWinner], *, as_json: bool) -> None:
+    records = [
+        {**tables.winner_record(winner.stored), "kernel_state": winner.state.name.lower()}
+        for winner in winners
+    ]
+    if as_json:
+        tables.show_records(records)
+        return
+    columns = flat_names((*tables.WINNER_COLUMNS, "kernel_state"), nested_names(records))
+    tables.show_csv(columns, ([record.get(name) for name in columns] for record in map(flat, records)))
+
+
+def _row(winner: BestWinner, texts: StoredTexts) -> tuple[object, ...]:
+    stored = winner.stored
+    return (
+        stored.run.problem.kernel,
+        tables.problem_text(stored.run.problem),
+        stored.run.gpu.name,
+        texts.of(stored.run).cell(stored.winner.configuration),
+        tables.duration(stored.winner.time_ns),
+        tables.throughput(stored.metrics),
+        tables.percent(stored.metrics.speed_of_light),
+        stored.run.conditions,
+        tables.speedup(*_versus_default(stored.winner)),
+        tables.warm_text(stored.winner.warm),
+        _confirmation(stored.winner, stored.run.replayed, winner.state),
+        stored.winner.trial_id,
+        origin(stored.run.replayed),
+    )
+
+
+def _how_to_find_one(kernel: str | None, every: Sequence[BestWinner], *, filtered: bool) -> str:
     """Say what to do where nothing fits: of the kernel there may be winners that a filter leaves out."""
     stored = {winner.stored.run.problem.kernel for winner in every}
-    more = "" if replayed else ", or add --replayed"
-    if stored and (not kernel or kernel in stored):
-        return f"leave out a filter{more}"
+    if filtered and stored and (not kernel or kernel in stored):
+        return "leave out a filter"
     if not kernel or kernel in builtin_kernels():
-        return f"find one with: tune --kernel {kernel or 'gemm'}{more}"
+        return f"find one with: tune --kernel {kernel or 'gemm'}"
     return suggestion(kernel, sorted({*builtin_kernels(), *stored}))
 
 

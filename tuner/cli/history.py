@@ -13,7 +13,7 @@ from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.errors import DatabaseError, ExpressionError
 from tuner.expressions.elementwise import parse_element
-from tuner.model import Problem, Value
+from tuner.model import Problem, Value, value_text
 from tuner.report.tables import show_json
 from tuner.report.terminal import printable
 
@@ -36,7 +36,7 @@ def problem_filter(dtypes: Sequence[str], options: Sequence[str]) -> Callable[[P
 
 def _means(text: str, value: Value | None) -> bool:
     """Whether a text stands for an option's value; element expressions may be written in any way."""
-    if str(value).lower() == text.lower():
+    if value is not None and text.lower() in (str(value).lower(), value_text(value)):
         return True
     try:
         return parse_element(text).text == value
@@ -53,6 +53,7 @@ def show_benches(
     limit: int,
     *,
     as_json: bool,
+    full: bool = False,
 ) -> None:
     """Print earlier benches, newest first.
 
@@ -64,6 +65,7 @@ def show_benches(
         fits: whether a problem is wanted.
         limit: rows at most; 0 for all.
         as_json: print JSON.
+        full: name all parameters of a configuration.
 
     Raises:
         DatabaseError: there is none, or the database cannot be read.
@@ -79,6 +81,6 @@ def show_benches(
     if as_json:
         show_json([history_as_json(row) for row in rows])
     elif rows:
-        show_history(rows)
+        show_history(rows, full=full)
     if not rows:
         raise DatabaseError(f"no bench in {path} fits", "make one with: tune bench")

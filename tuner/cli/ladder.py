@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -28,6 +29,7 @@ from tuner.ladder.progress import make_progress
 from tuner.ladder.report import show_level, show_steps, show_summary
 from tuner.ladder.report_json import ladder_as_json
 from tuner.ladder.run import levels_of
+from tuner.report.configurations import Texts
 from tuner.report.plots import check_plot
 from tuner.report.tables import say, show_json
 
@@ -48,6 +50,7 @@ def ladder(
     regime_name: str,
     device_name: str,
     seed: int,
+    full: bool,
     db: Path,
     jobs: int | None,
     from_scratch: bool,
@@ -58,6 +61,7 @@ def ladder(
     """Sweep a kernel's optimisation steps over sizes, print and draw the times; exit status 1 if something failed."""
     wanted = kernel_for(device_name, kernel_name)
     kernel = load_kernel(wanted)
+    texts = Texts.of_kernel(kernel, full=full)
     base = make_problems(kernel, sizes, dtypes, options, [preset] if preset else [], [], None)[0]
     swept = make_sweep(kernel, sweeps, [name for name, _ in assignments(sizes, "--size")])
     sweep = Sweep(
@@ -81,13 +85,16 @@ def ladder(
     with closing(open_device(device_name, kernel.name, jobs, paths.cubins(), tell)) as device:
         if isinstance(device, ReplayDevice):
             device.refuse_other(kernel.name)
+            if not (sweeps or sizes or preset):
+                recorded = device.recorded_instead(kernel, base)
+                sweep = replace(sweep, base=recorded, sizes=(dict(recorded.sizes),))
         names = tuple(swept[0]) if swept else ()
         result = Ladder(kernel, device.gpu, device.name, sweep.steps, names)
         _introduce(device, sweep, quiet=quiet)
         if wanted != kernel_name and not quiet:
             say(f"{kernel.name} has changed since: this is the kernel as it was recorded")
         try:
-            _measure(sweep, result, device, db, quiet=quiet, as_json=as_json)
+            _measure(sweep, result, device, db, texts, quiet=quiet, as_json=as_json)
         finally:
             _conclude(result, plots, as_json=as_json)
     if _failed(result, sweep):
@@ -123,7 +130,14 @@ def _introduce(device: Device, sweep: Sweep, *, quiet: bool) -> None:
 
 
 def _measure(
-    sweep: Sweep, result: Ladder, device: Device, database_path: Path, *, quiet: bool, as_json: bool
+    sweep: Sweep,
+    result: Ladder,
+    device: Device,
+    database_path: Path,
+    texts: Texts,
+    *,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Measure level after level, and print each as it is done.
 
@@ -138,7 +152,7 @@ def _measure(
             for level in levels_of(sweep, device, database, progress, stop):
                 result.levels.append(level)
                 if not as_json:
-                    show_level(result, level)
+                    show_level(result, level, texts)
         except Interrupted:
             whole = sum(STOPPED not in level.absent.values() for level in result.levels)
             raise Interrupted(

@@ -58,6 +58,11 @@ database_option: Option = click.option(
     "--db", "db", type=FILE, default=paths.DATABASE, show_default=True, help="Database file."
 )
 json_option: Option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+full_option: Option = click.option(
+    "--full",
+    is_flag=True,
+    help="Name all parameters of a configuration, not only those that differ from the default.",
+)
 result_options: Option = all_of(
     click.option("-q", "--quiet", is_flag=True, help="Print the result only."), json_option
 )

@@ -14,7 +14,7 @@ from tuner.cli.worth import COLUMNS, ProblemWorth, amounts, worths
 from tuner.errors import TunerError, UsageError, suggestion
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Problem, Value
+from tuner.model import Problem, Value, value_text
 from tuner.report.tables import say
 from tuner.tuning.accuracy import dtypes_to_try
 
@@ -215,7 +215,7 @@ def _of_row(kernel: KernelSpec, row: Mapping[str, str], common: _Named) -> _Name
 def option_value(kernel: KernelSpec, name: str, text: str) -> Value:
     """Return the option's value that a text means; of an element expression the text itself."""
     for value in () if name in kernel.elements else kernel.options.get(name, ()):
-        if str(value).lower() == text.lower():
+        if text.lower() in (str(value).lower(), value_text(value)):
             return value
     return text  # KernelSpec.problem says what would have been possible
 

@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tuner.cli.filters import origin, parse_filters, print_records, refuse_unknown, report_damage
+from tuner.cli.filters import origin, parse_filters, refuse_unknown, report_damage
 from tuner.cli.resume import given_options
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredTrial
 from tuner.errors import UsageError, suggestion
 from tuner.model import Status
 from tuner.report import tables
+from tuner.report.configurations import HEAD, StoredTexts
+from tuner.report.flat import flat, flat_names, nested_names
 
-TRIAL_HEADS = (
-    *("trial", "kernel", "problem", "gpu", "configuration", "status", "time", "95% interval", "rate"),
-    *("of peak", "timed", "source"),
-)
+Cell = Callable[[StoredTrial, StoredTexts], object]
+COLUMNS: dict[str, tuple[str, Cell]] = {
+    "trial": ("trial", lambda stored, _: stored.trial.id),
+    "kernel": ("kernel", lambda stored, _: stored.run.problem.kernel),
+    "problem": ("problem", lambda stored, _: tables.problem_text(stored.run.problem)),
+    "gpu": ("gpu", lambda stored, _: stored.run.gpu.name),
+    "configuration": (HEAD, lambda stored, texts: texts.of(stored.run).cell(stored.trial.configuration)),
+    "status": ("status", lambda stored, _: stored.trial.status),
+    "time": ("time", lambda stored, _: tables.duration(stored.trial.time_ns)),
+    "interval": (
+        "95% interval",
+        lambda stored, _: tables.interval(stored.trial.ci_low_ns, stored.trial.ci_high_ns),
+    ),
+    "rate": ("rate", lambda stored, _: tables.throughput(stored.metrics)),
+    "peak": ("of peak", lambda stored, _: tables.percent(stored.metrics.speed_of_light)),
+    "timed": ("timed", lambda stored, _: stored.run.conditions),
+    "source": ("source", lambda stored, _: origin(stored.run.replayed)),
+}
+"""What a table shows unless --columns says otherwise, in this order."""
+RIGHT = ("trial", "time", "rate", "of peak")
+STACKED = (HEAD, "timed", "source", "95% interval", "problem", "gpu", "kernel", "rate")
+"""Columns that move below their row, the first one first; of the configuration a line of its own shows most."""
 
 
 def query(
@@ -28,7 +49,9 @@ def query(
     sort: str,
     limit: int,
     text: str | None,
+    columns: str,
     replayed: bool | None,
+    full: bool,
     **options: Any,
 ) -> None:
     """List the trials that fit, or the rows of an SQL statement."""
@@ -36,11 +59,16 @@ def query(
         if status not in list(Status):
             raise UsageError(f"there is no status {status!r}", suggestion(status, list(Status)))
     filters = parse_filters(options, statuses=statuses, replayed=replayed)
+    if columns and options["as_json"]:
+        raise UsageError("--columns chooses those of a table or of CSV", "leave it out: --json has all")
     with Database.open(db, write=False) as database:
         if text is not None:
-            if filters != Filters() or given_options({"sort": "--sort", "limit": "--limit"}):
+            if filters != Filters() or given_options(
+                {"sort": "--sort", "limit": "--limit", "columns": "--columns"}
+            ):
                 raise UsageError(
-                    "--sql and filters, --sort or --limit exclude each other", "write all of it into the SQL"
+                    "--sql and filters, --sort, --limit or --columns exclude each other",
+                    "write all of it into the SQL",
                 )
             _print_sql(options, *database.sql(text))
             return
@@ -49,32 +77,60 @@ def query(
         first = list(itertools.islice(trials, 1))
         if not first:
             refuse_unknown(database, filters)
-        fitting = itertools.chain(first, trials)
-        if options["as_json"] or options["as_csv"]:
-            print_records(options, map(tables.trial_record, fitting), tables.TRIAL_COLUMNS)
+        fitting: Iterable[StoredTrial] = itertools.chain(first, trials)
+        if options["as_json"]:
+            tables.show_records(map(tables.trial_record, fitting))
         else:
-            tables.show(TRIAL_HEADS, map(_trial_row, fitting), right=("trial", "time", "rate", "of peak"))
+            if limit or not options["as_csv"]:
+                fitting = list(fitting)
+                nested = nested_names(map(tables.trial_record, fitting))
+            else:  # there may be millions
+                nested = database.nested_names(filters)
+            names = flat_names(tables.TRIAL_COLUMNS, nested)
+            chosen = _chosen(columns, names, as_csv=options["as_csv"])
+            if options["as_csv"]:
+                records = (flat(tables.trial_record(stored)) for stored in fitting)
+                tables.show_csv(chosen, ([record.get(name) for name in chosen] for record in records))
+            else:
+                _show(chosen, fitting, StoredTexts(full=full))
     report_damage(damaged)
     if not first:
         click.echo("no trial fits", err=True)
 
 
-def _trial_row(stored: StoredTrial) -> tuple[object, ...]:
-    trial, run = stored.trial, stored.run
-    return (
-        trial.id,
-        run.problem.kernel,
-        tables.problem_text(run.problem),
-        run.gpu.name,
-        trial.configuration,
-        trial.status,
-        tables.duration(trial.time_ns),
-        tables.interval(trial.ci_low_ns, trial.ci_high_ns),
-        tables.throughput(stored.metrics),
-        tables.percent(stored.metrics.speed_of_light),
-        run.conditions,
-        origin(run.replayed),
-    )
+def _chosen(text: str, names: Sequence[str], *, as_csv: bool) -> list[str]:
+    """Return the columns that ``--columns`` names, by their full names.
+
+    Raises:
+        UsageError: there is no such column.
+    """
+    if not text:
+        return list(names if as_csv else COLUMNS)
+    named = {} if as_csv else dict.fromkeys(COLUMNS, "")
+    short = {name.rpartition(".")[2]: name for name in reversed(names)}  # m for sizes.m
+    chosen = []
+    for part in text.split(","):
+        name = part.strip()
+        if name not in named and name not in names:
+            if name not in short:
+                choices = [*named, *(name for name in names if name not in named)]
+                raise UsageError(f"--columns: there is no column {name!r}", suggestion(name, choices))
+            name = short[name]
+        chosen.append(name)
+    return list(dict.fromkeys(chosen))
+
+
+def _show(chosen: Sequence[str], trials: Iterable[StoredTrial], texts: StoredTexts) -> None:
+    heads = [COLUMNS[name][0] if name in COLUMNS else name.rpartition(".")[2] for name in chosen]
+    heads = [name if heads.count(head) > 1 else head for name, head in zip(chosen, heads, strict=True)]
+    raw = any(name not in COLUMNS for name in chosen)
+    rows, numbers = [], set(heads)
+    for stored in trials:
+        record = flat(tables.trial_record(stored)) if raw else {}
+        row = [COLUMNS[n][1](stored, texts) if n in COLUMNS else record.get(n) for n in chosen]
+        rows.append(row)
+        numbers -= {head for head, cell in zip(heads, row, strict=True) if isinstance(cell, (str, bool))}
+    tables.show(heads, rows, right={*RIGHT, *numbers}, stacked=[head for head in STACKED if head in heads])
 
 
 def _print_sql(options: dict[str, Any], columns: list[str], rows: list[tuple[Any, ...]]) -> None:

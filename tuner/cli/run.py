@@ -16,6 +16,7 @@ from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.choose import kernel_for, open_device
 from tuner.devices.foreign_replay import open_foreign
+from tuner.devices.replay import ReplayDevice
 from tuner.errors import UsageError
 from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import RULES, parse_rules, with_rules
@@ -59,6 +60,7 @@ def run(
     from_scratch: bool,
     no_cache: bool,
     plot: Path | None,
+    full: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -114,6 +116,8 @@ def run(
             batch.refuse_recording(device, max_error)
             changed = kernel.name if wanted != str(kernel_name) else ""
             _introduce(device, kernel, rule_names, changed, quiet=quiet)
+            if isinstance(device, ReplayDevice) and not (sizes or presets or problem_texts or problem_file):
+                batch.recorded_instead(jobs_to_do, kernel, device)
             with Database.open(db) as database:
                 if resume:
                     batch.resume_jobs(jobs_to_do, kernel, database, device)
@@ -127,6 +131,7 @@ def run(
                     as_json=as_json,
                     plot=plot,
                     total_s=total_time_s,
+                    full=full,
                 )
     finally:
         records = [record for job in jobs_to_do for record in job.to_json()]

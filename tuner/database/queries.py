@@ -192,6 +192,29 @@ class Queries(EarlierRuns):
                 return
             done, size = done + size, 4 * size
 
+    def nested_names(self, filters: Filters) -> dict[str, list[str]]:
+        """Return the names of the sizes, dtypes, options and parameters that the trials that fit have.
+
+        One configuration of each run and variant is read: all of them have the same parameters.
+        """
+        where, values = filters.where()
+        names: dict[str, dict[str, None]] = {"sizes": {}, "dtypes": {}, "options": {}, "parameters": {}}
+        for row in self.select(
+            "SELECT r.id AS run, min(t.id) AS first, max(t.id) AS last "
+            f"FROM runs r CROSS JOIN trials t INDEXED BY trials_by_run ON t.run_id = r.id WHERE {where} "
+            "GROUP BY r.id, t.variant ORDER BY first",
+            *values,
+        ):
+            with suppress(Damaged, DatabaseError):
+                problem = self.run(row["run"]).problem
+                for what in ("sizes", "dtypes", "options"):
+                    names[what].update(dict.fromkeys(getattr(problem, what)))
+            for number in {row["first"], row["last"]}:
+                for trial in self.select("SELECT variant, configuration FROM trials WHERE id = ?", number):
+                    with suppress(Damaged, DatabaseError):
+                        names["parameters"].update(dict.fromkeys(cells.decode_configuration(trial).values))
+        return {what: list(each) for what, each in names.items()}
+
     def winners(self, filters: Filters = Filters()) -> Selection[StoredWinner]:  # noqa: B008
         """Return every intact winner that fits.
 

@@ -21,7 +21,7 @@ from tuner.devices.base import (
     no_incumbent,
     say_nothing,
 )
-from tuner.errors import KernelError, RecordingError
+from tuner.errors import KernelError, NotRecordedError, RecordingError
 from tuner.formats.recording import RecordedProblem, Recording, Row, read_recording
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import render
@@ -110,12 +110,30 @@ class ReplayDevice(Device):
                 self._kernel, self._recorded = kernel, recorded
                 self._rows = {_key(configuration): row for configuration, row in recorded.rows.items()}
                 return
-        held = [recorded.problem for recorded in self.recording.problems]
-        remedy = f"it holds: {'; '.join(map(str, held))}"
-        if held:
-            nearest = min(held, key=partial(_distance, problem))
+        held = "; ".join(str(recorded.problem) for recorded in self.recording.problems)
+        remedy = f"it holds: {held}"
+        if (nearest := self.nearest(problem)) is not None:
             remedy += f"; the nearest: {_as_options(kernel, problem, nearest)}"
-        raise RecordingError(f"{self.name} does not hold {problem}", remedy)
+        raise NotRecordedError(f"{self.name} does not hold {problem}", held, remedy)
+
+    def nearest(self, problem: Problem) -> Problem | None:
+        """Return the recorded problem that is most like one: itself, if it was recorded."""
+        held = [recorded.problem for recorded in self.recording.problems]
+        return min(held, key=partial(_distance, problem), default=None)
+
+    def recorded_instead(self, kernel: KernelSpec, problem: Problem) -> Problem:
+        """Return the recorded problem for one that the user did not choose; say so where that is another one.
+
+        Dtypes and options stay: where they were not recorded, the problem stays, too.
+        """
+        nearest = self.nearest(problem)
+        if kernel.name != self.recording.kernel or nearest in (None, problem):
+            return problem
+        if (nearest.dtypes, nearest.options) != (problem.dtypes, problem.options):
+            return problem
+        instead = _as_options(kernel, problem, nearest)
+        self.say(f"{self.name} does not hold {kernel.name}'s default problem: {instead} instead")
+        return nearest
 
     def _ready(self) -> bool:
         return not self._outcomes

@@ -31,7 +31,7 @@ from tuner.kernel.toml.values import (
     identifier,
     read_definitions,
 )
-from tuner.kernel.toml.variants import read_variants
+from tuner.kernel.toml.variants import conjunction, read_variants
 from tuner.model import digest
 
 COMPILE_OPTIONS = (
@@ -106,15 +106,18 @@ def _digest(data: Mapping[str, Any]) -> str:
     """Return a digest of a file's data in its order, which is that of parameters and values."""
     kept = {key: value for key, value in data.items() if key not in WITHOUT_RESULTS}
     if isinstance(variants := kept.get("variants"), dict):
-        kept["variants"] = {name: _without_pruning_rules(variant) for name, variant in variants.items()}
+        kept["variants"] = {name: _without_words(variant) for name, variant in variants.items()}
     return digest(json.dumps(kept, separators=(",", ":"), default=str))
 
 
-def _without_pruning_rules(variant: Any) -> Any:
-    """Return a variant without its pruning rules, which decide only what is tried."""
+def _without_words(variant: Any) -> Any:
+    """Return a variant without the words for what it needs, and without pruning rules: these decide what is tried."""
     if not isinstance(variant, dict):
         return variant
-    return {key: value for key, value in variant.items() if key != "pruning"}
+    kept = {key: value for key, value in variant.items() if key != "pruning"}
+    if isinstance(needed := kept.get("requires"), dict):
+        kept["requires"] = conjunction(needed.values())
+    return kept
 
 
 def _kernel(file: KernelFile, data: Mapping[str, Any]) -> KernelSpec:

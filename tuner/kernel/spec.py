@@ -277,10 +277,10 @@ class KernelSpec:
         names = self.environment(problem, gpu)
         usable, rejected = [], {}
         for variant in self.variants.values():
-            if variant.requires is None or variant.requires.evaluate(names):
-                usable.append(variant)
+            if reason := variant.refused(names):
+                rejected[variant.name] = reason
             else:
-                rejected[variant.name] = f"requires {variant.requires.written}"
+                usable.append(variant)
         return usable, rejected
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tuner.expressions.arithmetic import Expression
 from tuner.model import Value
@@ -114,6 +115,15 @@ class VariantSpec:
     pruning_rules: tuple[tuple[str, Expression], ...] = ()
     """Pairs of reason and condition, too: where a condition is false, a configuration is valid, but no search tries
     it."""
+    requirements: tuple[tuple[str, Expression], ...] = ()
+    """Pairs of reason and condition, which :attr:`requires` joins; none where the file gives no reasons."""
+
+    def refused(self, names: Mapping[str, Any]) -> str:
+        """Return what a problem and a GPU lack for the variant, in words where the file has them; empty if nothing."""
+        if self.requires is None or self.requires.evaluate(names):
+            return ""
+        unmet = [reason for reason, condition in self.requirements if not condition.holds(names)]
+        return f"needs {' and '.join(unmet)}" if unmet else f"requires {self.requires.written}"
 
     @property
     def constraints_before(self) -> tuple[tuple[str, Expression], ...]:

@@ -179,6 +179,8 @@ class Absence:
     reason: str
     failed: bool = True
     """Whether something went wrong; else the step does not exist for this problem on this GPU."""
+    recorded: str = ""
+    """What the recording holds instead of the step's problem; empty where that is not the reason."""
 
 
 STOPPED = Absence("not timed: stopped", failed=False)

@@ -9,8 +9,10 @@ import click
 from tuner.bench.bench import UNDECIDED
 from tuner.bench.report import comparison_text
 from tuner.ladder.ladder import InterleavedComparison, Ladder, Level, SpeedUp, Timing
+from tuner.model import value_text
+from tuner.report.configurations import WHAT, Texts
 from tuner.report.launch import launch_note
-from tuner.report.tables import duration, percent, show, show_pairs, throughput
+from tuner.report.tables import duration, percent, show, show_pairs, show_text, throughput
 from tuner.report.terminal import printable
 
 OTHER = " *"
@@ -40,7 +42,7 @@ def flavour(comparison: InterleavedComparison, others: Sequence[InterleavedCompa
     parts = [problem.dtype] if len({other.problem.dtype for other in others}) > 1 else []
     for name, value in problem.options.items():
         if len({other.problem.options.get(name) for other in others}) > 1:
-            parts.append(f"{name}={value}")
+            parts.append(f"{name}={value_text(value)}")
     if not parts:  # in another role than the first
         parts = [f"{role}={dtype}" for role, dtype in problem.dtypes.items()]
     return " ".join(parts)
@@ -54,14 +56,16 @@ def show_steps(ladder: Ladder) -> None:
     click.echo()
 
 
-def show_level(ladder: Ladder, level: Level) -> None:
-    """Print everything at one size."""
+def show_level(ladder: Ladder, level: Level, texts: Texts) -> None:
+    """Print everything at one size; of one that the recording lacks nothing, as :func:`show_summary` names it."""
+    if not_recorded(ladder, level):
+        return
     mark = " [replayed]" if ladder.replayed else ""
     click.echo(printable(f"{ladder.kernel.name} {sizes_text(level.sizes)} on {ladder.gpu.name}{mark}"))
     first = level.first(ladder.steps)
     show_pairs(("  timed", line) for line in _timed(level))
     if level.comparisons:
-        rows = _rows(ladder, level, first)
+        rows = _rows(ladder, level, first, texts)
         against = _against_head(level)
         heads = (
             "step",
@@ -72,16 +76,26 @@ def show_level(ladder: Ladder, level: Level) -> None:
             over := f"over {first}",
             against,
             "verified",
-            "what",
+            WHAT,
         )
         table = dict(zip(heads, zip(*rows, strict=True), strict=True))
         shown = {head: cells for head, cells in table.items() if any(cells)}
         if set(shown["verified"]) == {"yes"}:
             del shown["verified"]
-        show(list(shown), zip(*shown.values(), strict=True), right=("time", "rate", "of peak", over))
+        show(
+            list(shown),
+            zip(*shown.values(), strict=True),
+            right=("time", "rate", "of peak", over),
+            stacked=[head for head in (WHAT, against, "verified", "rate", "of peak") if head in shown],
+        )
     for line in _notes(ladder, level, first):
-        click.echo(f"  {printable(line)}")
+        show_text(line, "  ", "    ")
     click.echo()
+
+
+def not_recorded(ladder: Ladder, level: Level) -> bool:
+    """Return whether the recording has no step at a size."""
+    return len(level.absent) == len(ladder.steps) and all(one.recorded for one in level.absent.values())
 
 
 def _against_head(level: Level) -> str:
@@ -105,20 +119,22 @@ def _timed(level: Level) -> list[str]:
     return [line if one else f"{' and '.join(names)}: {line}" for line, names in lines.items()] + held
 
 
-def _rows(ladder: Ladder, level: Level, first: str) -> list[tuple[str, ...]]:
+def _rows(ladder: Ladder, level: Level, first: str, texts: Texts) -> list[tuple[str, ...]]:
     """Return a row for each step in the ladder's order, then for each baseline."""
     steps = [(step.name, level.find(step.name)) for step in ladder.steps]
     rows = [
-        _row(level, *timed, first) if timed is not None else (name, "", "-", "", "", "", "", "yes", "")
+        _row(level, *timed, first, texts) if timed is not None else (name, "", "-", "", "", "", "", "yes", "")
         for name, timed in steps
         if timed is not None or name in level.absent
     ]
     for comparison in level.comparisons:
-        rows += [_row(level, comparison, timing, first) for timing in comparison.baselines]
+        rows += [_row(level, comparison, timing, first, texts) for timing in comparison.baselines]
     return rows
 
 
-def _row(level: Level, comparison: InterleavedComparison, timing: Timing, first: str) -> tuple[str, ...]:
+def _row(
+    level: Level, comparison: InterleavedComparison, timing: Timing, first: str, texts: Texts
+) -> tuple[str, ...]:
     figures = comparison.metrics(timing)
     return (
         timing.name,
@@ -129,7 +145,7 @@ def _row(level: Level, comparison: InterleavedComparison, timing: Timing, first:
         _over(level.speed_up(comparison, timing, first)),
         _against(comparison, timing),
         "yes" if timing.verified else "NO",
-        timing.text,
+        timing.text if timing.tuned is None else texts.cell(timing.tuned.configuration),
     )
 
 
@@ -204,6 +220,9 @@ def _listed(names: Sequence[str]) -> str:
 
 def show_summary(ladder: Ladder) -> None:
     """Print the times of every step and baseline over all sizes, and the shares of the speed of light."""
+    if missing := [sizes_text(level.sizes) for level in ladder.levels if not_recorded(ladder, level)]:
+        held = {one.recorded for level in ladder.levels for one in level.absent.values() if one.recorded}
+        show_text(f"{ladder.device} does not hold {', '.join(missing)}; it holds: {'; '.join(sorted(held))}")
     levels = [level for level in ladder.levels if level.comparisons]
     if len(levels) < 2:
         return

@@ -24,7 +24,7 @@ def ladder_as_json(ladder: Ladder) -> dict[str, Any]:
 
 
 def _level(ladder: Ladder, level: Level) -> dict[str, Any]:
-    absent = {name: dict(vars(absence)) for name, absence in level.absent.items()}
+    absent = {name: picked(absence, "reason failed") for name, absence in level.absent.items()}
     first = level.first(ladder.steps)
     comparisons = [_comparison(level, comparison, first) for comparison in level.comparisons]
     return {"sizes": dict(level.sizes), "first": first or None, "contests": comparisons, "absent": absent}

@@ -17,7 +17,7 @@ from tuner.conditions import Conditions
 from tuner.database.database import Database
 from tuner.database.records import SUSPECT, Filters
 from tuner.devices.base import Device
-from tuner.errors import Interrupted, SpaceError, TunerError
+from tuner.errors import Interrupted, NotRecordedError, SpaceError, TunerError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.ladder.ladder import Absence, Sweep, Tuned
@@ -90,6 +90,8 @@ def best_of_step(
         refused = sweep.kernel.usable_variants(problem, device.gpu)[1].get(step.variant)
         whose = "" if step.variant == step.name else f"variant {step.variant} "
         return Absence(f"{whose}{refused}" if refused else error.problem, failed=False)
+    except NotRecordedError as error:
+        return Absence(str(error), recorded=error.held)
     except TunerError as error:
         return Absence(str(error))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tuner.model import value_text
 from tuner.report.plots import ParetoPoint, plot_pareto
 from tuner.report.tables import duration, percent, picked, show, trial_identity
 from tuner.report.terminal import printable
@@ -44,7 +45,9 @@ def title(comparison: Comparison) -> str:
     """Return kernel, sizes and options, without a dtype."""
     truth = comparison.truth
     values = {**truth.sizes, **truth.options}
-    return printable(" ".join([truth.kernel, *(f"{name}={value}" for name, value in values.items())]))
+    return printable(
+        " ".join([truth.kernel, *(f"{name}={value_text(value)}" for name, value in values.items())])
+    )
 
 
 def error_text(error: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from rich.console import Console, Group
 from rich.file_proxy import FileProxy
@@ -14,31 +14,47 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from tuner.model import Trial
+from tuner.report.configurations import Texts
+from tuner.report.layout import message_lines
 from tuner.report.tables import duration, percent, throughput
 from tuner.report.terminal import below, escaping, printable
-from tuner.tuning.state import Observer, State
+from tuner.tuning.state import State
 from tuner.tuning.trials import metrics
 
 PLAIN_EVERY_S = 5.0
 REDRAW_EVERY_S = 0.1
 
 
-def make_observer(quiet: bool, shown: Collection[str] = ()) -> Observer:
+def make_observer(quiet: bool, shown: Collection[str] = ()) -> Watcher:
     """Return what shows progress; notes that the user has seen already are not repeated."""
     if quiet:
-        return _Silent()
+        return Watcher()
     return _Live(shown) if sys.stderr.isatty() else _Plain(shown)
 
 
-class _Silent:
-    def started(self, state: State) -> None: ...
-    def trial(self, state: State, trial: Trial) -> None: ...
-    def phase(self, state: State, what: str) -> None: ...
-    def tick(self, state: State) -> None: ...
-    def close(self) -> None: ...
+class Watcher:
+    """Shows nothing, and knows the run."""
+
+    state: State | None = None
+
+    def started(self, state: State) -> None:
+        """Keep the state, which the run goes on to fill in."""
+        self.state = state
+
+    def trial(self, state: State, trial: Trial) -> None:
+        """Show nothing."""
+
+    def phase(self, state: State, what: str) -> None:
+        """Show nothing."""
+
+    def tick(self, state: State) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """End nothing."""
 
 
-class _Plain(_Silent):
+class _Plain(Watcher):
     """A line at the start, at each better configuration, and every few seconds."""
 
     def __init__(self, shown: Collection[str] = ()) -> None:
@@ -47,17 +63,22 @@ class _Plain(_Silent):
         self._best: Trial | None = None
 
     def started(self, state: State) -> None:
+        super().started(state)
         for line in heading(state, self._shown):
-            print(printable(line), file=sys.stderr, flush=True)
+            _print(line)
 
     def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002 - the observer's signature
         now = time.monotonic()
         if (state.incumbent is not self._best and now - self._last > 0.5) or now - self._last > PLAIN_EVERY_S:
             self._best, self._last = state.incumbent, now
-            print(progress_line(state), file=sys.stderr, flush=True)
+            _print(progress_line(state))
 
     def phase(self, state: State, what: str) -> None:
-        print(progress_line(state) if what == "searched" else what, file=sys.stderr, flush=True)
+        _print(progress_line(state) if what == "searched" else what)
+
+
+def _print(line: str) -> None:
+    print("\n".join(message_lines(printable(line))), file=sys.stderr, flush=True)
 
 
 class Panel:
@@ -88,7 +109,7 @@ class Panel:
         self.live.update(Group(Padding(self._bar), *texts), refresh=True)
 
 
-class _Live(_Silent):
+class _Live(Watcher):
     """A panel; what stays is printed above it."""
 
     def __init__(self, shown: Collection[str] = ()) -> None:
@@ -97,6 +118,7 @@ class _Live(_Silent):
         self._live = self._panel.live
 
     def started(self, state: State) -> None:
+        super().started(state)
         for line in heading(state, self._shown):
             self._print(line)
         self._panel.start()
@@ -118,7 +140,8 @@ class _Live(_Silent):
         self._live.stop()
 
     def _print(self, line: str) -> None:
-        self._live.console.print(printable(line), highlight=False, markup=False)
+        for part in message_lines(printable(line)):
+            self._live.console.print(part, highlight=False, markup=False, soft_wrap=True)
 
     def _draw(self, state: State) -> None:
         if self._panel.due:
@@ -138,7 +161,7 @@ def heading(state: State, shown: Collection[str] = ()) -> list[str]:
     lines.append(f"timed {run.conditions}{why}")
     if run.calibration:
         lines += [f"note: {printable(note)}" for note in run.calibration.notes if note not in shown]
-    lines += [f"left out: {name} ({reason})" for name, reason in space.left_out.items()]
+    lines += left_out_lines(space.left_out)
     if state.known_before:
         lines.append(f"{state.known_before} configurations are known from earlier runs and not tried again")
     if state.transferred:
@@ -148,11 +171,23 @@ def heading(state: State, shown: Collection[str] = ()) -> list[str]:
     return lines
 
 
+def left_out_lines(left_out: Mapping[str, str]) -> list[str]:
+    """Return a line for each reason why variants are not searched."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        reasons.setdefault(reason, []).append(name)
+    return [f"left out: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+
+
 def panel_lines(state: State) -> list[str]:
     """Return a run's progress in lines that fit a narrow terminal: trials, best time, its configuration, failures."""
     best = state.incumbent
     lines = ["  ".join(_how_far(state))]
-    lines += [_how_fast(state, best), str(best.configuration)] if best else ["nothing verified yet"]
+    lines += (
+        [_how_fast(state, best), Texts.of_run(state)(best.configuration)]
+        if best
+        else ["nothing verified yet"]
+    )
     if last := "  ".join(reversed(_what_happened(state))):  # the failures last: they may be many
         lines.append(last)
     return lines

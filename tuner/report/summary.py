@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 from msgspec import structs
 
 from tuner.model import Status, Trial
+from tuner.report.configurations import Texts
 from tuner.report.launch import launch_note
+from tuner.report.layout import pair_lines, wrapped
 from tuner.report.tables import duration, percent, picked, throughput, trial_identity
 from tuner.report.terminal import printable
 from tuner.report.trajectory import trajectory
@@ -22,56 +25,85 @@ from tuner.tuning.trials import metrics
 from tuner.tuning.warm import WarmFinish
 
 
-def summary(result: Result, database: Path) -> str:
-    """Return what won, by how much, and how sure that is."""
+def summary(result: Result, database: Path, *, full: bool = False) -> str:
+    """Return what won, by how much, and how sure that is, in lines that fit.
+
+    Args:
+        result: of the run.
+        database: where it is kept.
+        full: whether all parameters of a configuration are named.
+    """
     state, finish = result.state, result.finish
-    run = state.run
-    mark = " [replayed]" if run.replayed else ""
-    lines = [f"{run.problem} on {printable(run.gpu.name)}{mark}"]
+    run, texts = state.run, Texts.of_run(state, full=full)
+    pairs: list[tuple[str, object]]
     if finish is None:
-        lines += [f"  no configuration {missing(result)}", _failures(result)]
-        return "\n".join(map(printable, lines))
-    figures = metrics(state.roof, finish.time_ns)
-    trial = f"trial {finish.winner.id}"
-    lines.append(f"  winner     {trial}: {finish.winner.configuration}")
-    lines.append(
-        f"             {', '.join(filter(None, (duration(finish.time_ns), throughput(figures))))}"
-        + _of_light(state, figures.speed_of_light)
-        + _of_the_ceiling(state, finish.time_ns)
-    )
-    lines.append(f"  default    {_against_default(finish)}")
+        pairs = [("", f"no configuration {missing(result)}"), ("failed", _failures(state) or "none")]
+        return _block(state, pairs)
+    pairs = [
+        ("winner", f"trial {finish.winner.id}: {texts(finish.winner.configuration)}"),
+        ("", _figures(state, finish.time_ns)),
+        *_against_default(finish, texts),
+    ]
     if finish.warm:
-        lines += [
-            f"  warm       {_warm(finish, finish.warm)}",
-            f"             {_why(state, finish, finish.warm)}",
+        pairs += [("warm", _warm(finish, finish.warm)), ("", _why(state, finish, finish.warm))]
+    pairs += [
+        ("before", _against_incumbent(state, finish, texts)),
+        ("confirmed", _confirmation(finish, run.replayed)),
+        ("", _tied(finish)),
+        ("", _why_not_the_fastest(state, finish)),
+        ("", launch_note(run.calibration, run.conditions, finish.time_ns, tied=finish.tied > 1)),
+        ("timed", _how(state, finish)),
+        *(("rejected", f"trial {trial.id}: {reason}") for trial, reason in finish.unstable),
+        ("failed", _failures(state)),
+        (
+            "search",
+            f"{_trials(state)}{_chosen(result)} in {state.elapsed_s:.1f} s"
+            + _occupied(result)
+            + f"; kept in {database}",
+        ),
+        ("", _stopped(state)),
+        ("initial", _initial(state, finish.winner)),
+    ]
+    return _block(state, pairs)
+
+
+def best_so_far(state: State, *, full: bool = False) -> str:
+    """Return the best trial of a run that was stopped; nothing was raced or confirmed."""
+    best, texts = state.incumbent, Texts.of_run(state, full=full)
+    pairs: list[tuple[str, object]] = [("best yet", "none: no configuration was verified")]
+    if best is not None and best.time_ns is not None:
+        pairs = [
+            ("best yet", f"trial {best.id}: {texts(best.configuration)}"),
+            ("", _figures(state, best.time_ns)),
+            ("confirmed", "NOT: the search was stopped before the race"),
         ]
-    if before := _against_incumbent(state, finish):
-        lines.append(f"  before     {before}")
-    lines.append(f"  confirmed  {_confirmation(finish, run.replayed)}")
-    if finish.tied > 1:
-        lines.append(
-            f"             tied with {finish.tied - 1} other finalist(s) within the noise"
-            if finish.race_verdict is Verdict.SAME
-            else f"             statistically tied with {finish.tied - 1} other finalist(s)"
-        )
-    if why := _why_not_the_fastest(state, finish):
-        lines.append(f"             {why}")
-    if note := launch_note(run.calibration, run.conditions, finish.time_ns, tied=finish.tied > 1):
-        lines.append(f"             {note}")
-    lines.append(f"  timed      {_how(state, finish)}")
-    lines += [f"  rejected   trial {trial.id}: {reason}" for trial, reason in finish.unstable]
-    if state.failures:
-        lines.append(_failures(result))
-    lines.append(
-        f"  search     {_trials(state)}{_chosen(result)} in {state.elapsed_s:.1f} s"
-        + _occupied(result)
-        + f"; kept in {database}"
+    return _block(state, [*pairs, ("failed", _failures(state))])
+
+
+def _block(state: State, pairs: Sequence[tuple[str, object]]) -> str:
+    run = state.run
+    title = f"{run.problem} on {printable(run.gpu.name)}{' [replayed]' if run.replayed else ''}"
+    lines = [("  " + name.ljust(9), value) for name, value in pairs]
+    return "\n".join([*wrapped(printable(title), "", "  "), *pair_lines(lines)])
+
+
+def _figures(state: State, time_ns: float) -> str:
+    figures = metrics(state.roof, time_ns)
+    return (
+        ", ".join(filter(None, (duration(time_ns), throughput(figures))))
+        + _of_light(state, figures.speed_of_light)
+        + _of_the_ceiling(state, time_ns)
     )
-    if stopped := _stopped(state):
-        lines.append(f"             {stopped}")
-    if initial := _initial(state, finish.winner):
-        lines.append(f"  initial    {initial}")
-    return "\n".join(map(printable, lines))
+
+
+def _tied(finish: Finish) -> str:
+    others = finish.tied - 1
+    if others < 1:
+        return ""
+    count = f"{others} other finalist{'s' if others > 1 else ''}"
+    if finish.race_verdict is Verdict.SAME:
+        return f"tied with {count} within the noise"
+    return f"statistically tied with {count}"
 
 
 def commonest_failure(result: Result) -> Status | None:
@@ -158,13 +190,14 @@ def _occupied(result: Result) -> str:
     return f", GPU occupied {percent(state.occupied)}{waiting}"
 
 
-def _against_default(finish: Finish) -> str:
+def _against_default(finish: Finish, texts: Texts) -> list[tuple[str, object]]:
     if finish.default is None or finish.default_ns is None or finish.ratio is None:
-        return "the default configuration could not be measured"
+        return [("default", "the default configuration could not be measured")]
     if finish.default.configuration == finish.winner.configuration:
-        return "the default configuration is the winner"
+        return [("default", "the default configuration is the winner")]
     compared = _compared(finish.ratio, finish, "", finish.verdict)
-    return f"{compared}; default {duration(finish.default_ns)}: {finish.default.configuration}"
+    default = texts.cell(finish.default.configuration)
+    return [("default", compared), ("", f"default {duration(finish.default_ns)}: {default}")]
 
 
 def _warm(finish: Finish, warm: WarmFinish) -> str:
@@ -210,7 +243,7 @@ def _why_not_the_fastest(state: State, finish: Finish) -> str:
     return f"{why}: {100 * (finish.behind - 1):.2f} % behind the fastest finalist, within the margin"
 
 
-def _against_incumbent(state: State, finish: Finish) -> str:
+def _against_incumbent(state: State, finish: Finish, texts: Texts) -> str:
     """Return the comparison with the best of earlier runs; empty if there was none, or it was not timed again."""
     if state.best_before is None:
         return ""
@@ -219,9 +252,9 @@ def _against_incumbent(state: State, finish: Finish) -> str:
         return f"the best known already, at {duration(then_ns)} then"
     ratio = finish.versus_incumbent
     if finish.incumbent_ns is None or ratio is None:
-        return f"{duration(then_ns)} is the best known, and could not be timed again: {configuration}"
+        return f"{duration(then_ns)} is the best known, and could not be timed again: {texts(configuration)}"
     compared = _compared(ratio, finish, " as the best known", finish.incumbent_verdict)
-    return f"{compared}; that {duration(finish.incumbent_ns)}: {configuration}"
+    return f"{compared}; that {duration(finish.incumbent_ns)}: {texts(configuration)}"
 
 
 def _compared(ratio: Ratio, finish: Finish, as_what: str, verdict: Verdict) -> str:
@@ -277,9 +310,8 @@ def _edge_sizes(finish: Finish) -> str:
     return f"right at {count} edge-case {'size' if count == 1 else 'sizes'}"
 
 
-def _failures(result: Result) -> str:
-    failures = ", ".join(f"{count} {status}" for status, count in sorted(result.state.failures.items()))
-    return f"  failed     {failures or 'none'}"
+def _failures(state: State) -> str:
+    return ", ".join(f"{count} {status}" for status, count in sorted(state.failures.items()))
 
 
 def result_as_json(result: Result) -> dict[str, Any]:

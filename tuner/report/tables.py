@@ -8,22 +8,18 @@ import itertools
 import json
 import math
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 from msgspec import structs
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tuner.conditions import Conditions
 from tuner.database.records import Metrics, StoredTrial, StoredWinner, WarmTime
 from tuner.kernel.variant_spec import RESOURCE_NAMES
-from tuner.model import Configuration, Gpu, Problem, Trial, ascii_json
-from tuner.report.terminal import below, printable
+from tuner.model import Configuration, Gpu, Problem, Trial, ascii_json, value_text
+from tuner.report.layout import message_lines, pair_lines, table_lines, wrapped
+from tuner.report.terminal import printable
 from tuner.stats import Ratio, Verdict
 
 TRIAL_COLUMNS = (
@@ -55,7 +51,8 @@ COMPUTE_BOUND_FROM = 10.0
 
 def say(text: object) -> None:
     """Print a line on the standard error, beside whatever is the result."""
-    click.echo(f"tune: {printable(text)}", err=True)
+    for line in message_lines(f"tune: {printable(text)}"):
+        click.echo(line, err=True)
 
 
 def duration(ns: float | None) -> str:
@@ -69,8 +66,12 @@ def duration(ns: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """Return the ends of a confidence interval of a time."""
-    return "" if low is None or high is None else f"{duration(low)} .. {duration(high)}"
+    """Return the ends of a confidence interval of a time: ``189.7 .. 190.4 us``."""
+    if low is None or high is None:
+        return ""
+    first, last = duration(low), duration(high)
+    number, unit = first.split(" ")
+    return f"{number if last.endswith(f' {unit}') else first} .. {last}"
 
 
 def throughput(metrics: Metrics) -> str:
@@ -108,37 +109,41 @@ def warm_text(warm: WarmTime | None) -> str:
     )
 
 
-def show(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
-    """Print a table: with lines and colour on a terminal, plain and never cut off elsewhere."""
-    cells = [[printable(cell) for cell in row] for row in rows]
-    aligned = set(right)
-    if sys.stdout.isatty():
-        _show_rich(columns, cells, aligned)
-        return
-    widths = [max(len(column), *(len(row[i]) for row in cells), 0) for i, column in enumerate(columns)]
-    for row in [list(columns), *cells]:
-        padded = [
-            cell.rjust(width) if column in aligned else cell.ljust(width)
-            for cell, width, column in zip(row, widths, columns, strict=True)
-        ]
-        click.echo("  ".join(padded).rstrip())
+def show(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Iterable[str] = (),
+    stacked: Sequence[str] = (),
+) -> None:
+    """Print a table that fits the terminal; a row a line, of any length, where the output is none.
+
+    Args:
+        columns: heads.
+        rows: values, one for each head.
+        right: columns that are aligned to the right.
+        stacked: columns that move below their row first where the terminal is narrow, the least important one first.
+    """
+    cells = [[_text(cell) for cell in row] for row in rows]
+    show_pieces(f"{line}\n" for line in table_lines(columns, cells, set(right), stacked))
 
 
-def _show_rich(columns: Sequence[str], cells: list[list[str]], right: set[str]) -> None:
-    table = Table(box=SIMPLE, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
-    Console(file=below(sys.stdout)).print(table)
+def _text(cell: object) -> str:
+    return value_text(cell) if isinstance(cell, bool) else printable(cell)
 
 
 def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     """Print names and values in two columns, leaving out what is empty."""
-    shown = [(name, printable(value)) for name, value in pairs if value not in (None, "", (), [], {})]
-    width = max((len(name) for name, _ in shown), default=0)
-    for name, value in shown:
-        click.echo(f"{name.ljust(width)}  {value}")
+    for line in pair_lines(
+        (n, value_text(value) if isinstance(value, bool) else value) for n, value in pairs
+    ):
+        click.echo(line)
+
+
+def show_text(text: object, first: str = "", rest: str | None = None) -> None:
+    """Print a paragraph in lines that fit, as :func:`tuner.report.layout.wrapped` breaks it."""
+    for line in wrapped(printable(text), first, rest):
+        click.echo(line)
 
 
 def show_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -175,6 +180,8 @@ def _cell(value: object) -> object:
     if isinstance(value, str):
         text = printable(value)
         return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return value.hex() if isinstance(value, bytes) else value
 
 

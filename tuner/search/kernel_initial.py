@@ -60,8 +60,8 @@ def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace, 
     variant = kernel.variants[spec.variant]
     refused = ""
     try:
-        if variant.requires is not None and not variant.requires.evaluate(names):
-            return Settled(spec, None, f"{variant.name} requires {variant.requires.written}")
+        if reason := variant.refused(names):
+            return Settled(spec, None, f"{variant.name} {reason}")
         for values in _in_order(spec, variant, names):
             result = _tried(spec, variant, names, values, space)
             if isinstance(result, Configuration):

@@ -20,8 +20,8 @@ def invalid_reason(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration
         return f"the parameters of {variant.name} have changed"
     names = {**kernel.environment(problem, gpu), **values}
     try:
-        if variant.requires is not None and not variant.requires.evaluate(names):
-            return f"{variant.name} requires {variant.requires.written}"
+        if reason := variant.refused(names):
+            return f"{variant.name} {reason}"
         for reason, condition in variant.constraints_before:
             if not condition.holds(names):
                 return reason

@@ -8,6 +8,7 @@ from tuner.cli.configuration_options import configuration_options
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     as_tuned_options,
+    full_option,
     gpu_option,
     jobs_option,
     result_options,
@@ -37,6 +38,7 @@ Examples:
 @gpu_option
 @seed_option("Of the inputs and the order.")
 @jobs_option
+@full_option
 @result_options
 @runs("tuner.cli.ablate:ablate")
 def ablate() -> None:
@@ -44,4 +46,6 @@ def ablate() -> None:
 
     Each is verified and timed in turn with the configuration itself. Without --config and --trial that is the winner
     for this problem on this GPU, or the default configuration where nothing was tuned.
+
+    Needs an NVIDIA GPU.
     """

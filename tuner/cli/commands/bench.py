@@ -9,6 +9,7 @@ from tuner.cli.options import (
     FILE,
     database_option,
     dtypes_option,
+    full_option,
     gpu_option,
     modes_option,
     options_option,
@@ -53,6 +54,7 @@ from tuner.cli.options import (
 @gpu_option
 @seed_option("Of the inputs and the order.")
 @database_option
+@full_option
 @result_options
 @runs("tuner.cli.bench:bench")
 def bench() -> None:
@@ -67,4 +69,6 @@ def bench() -> None:
       tune bench --check --against none
       tune bench --kernel gemm --against torch --mode auto --mode warm
       tune bench --kernel gemm --history
+
+    Needs an NVIDIA GPU, but for --history.
     """

@@ -5,13 +5,16 @@ from __future__ import annotations
 import click
 
 from tuner.cli.loader import Once, runs
-from tuner.cli.options import database_option, filter_options
+from tuner.cli.options import database_option, filter_options, full_option
 
 
 @click.command(cls=Once)
 @database_option
 @filter_options
-@click.option("--replayed", is_flag=True, help="Also winners that come from a recording.")
+@full_option
+@click.option(
+    "--replayed", is_flag=True, help="Also winners that come from a recording, where others were measured."
+)
 @runs("tuner.cli.best:best")
 def best() -> None:
     """Show the best configuration of each problem, GPU and way of timing.

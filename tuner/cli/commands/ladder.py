@@ -11,6 +11,7 @@ from tuner.cli.options import (
     Amount,
     database_option,
     dtypes_option,
+    full_option,
     jobs_option,
     options_option,
     preset_option,
@@ -87,6 +88,7 @@ Examples:
     metavar="FILE",
     help="Draw NAME-roofline and NAME-sizes, as .png or .svg; repeat for both.",
 )
+@full_option
 @result_options
 @runs("tuner.cli.ladder:ladder")
 def ladder() -> None:

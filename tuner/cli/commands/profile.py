@@ -49,4 +49,6 @@ def profile() -> None:
 
     Without --config and --trial it is the winner for this problem on this GPU, or the default configuration where
     nothing was tuned.
+
+    Needs an NVIDIA GPU.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli.loader import Once, runs
-from tuner.cli.options import MOST, database_option, filter_options
+from tuner.cli.options import MOST, database_option, filter_options, full_option
 
 
 @click.command(cls=Once)
@@ -16,8 +16,8 @@ from tuner.cli.options import MOST, database_option, filter_options
 )
 @click.option(
     "--sort",
-    default="id",
-    show_default=True,
+    default="-id",
+    show_default="the newest first",
     metavar="KEY",
     help="time, number, id, created, kernel, variant, status, tflops, bandwidth, speed, registers; -time and so on.",
 )
@@ -32,6 +32,13 @@ from tuner.cli.options import MOST, database_option, filter_options
     "--sql", "text", metavar="TEXT", help="One SELECT statement instead of filters; it can only read."
 )
 @click.option(
+    "--columns",
+    default="",
+    metavar="NAME,...",
+    help="Of the table or CSV: trial, problem, configuration, time, interval, ..., any of --csv, any parameter.",
+)
+@full_option
+@click.option(
     "--replayed/--measured", "replayed", default=None, help="Only trials of recordings, or none of them."
 )
 @runs("tuner.cli.query:query")
@@ -42,5 +49,6 @@ def query() -> None:
     Examples:
       tune query --kernel gemm --status ok --sort time --limit 10
       tune query --size m=4096 --since 2d --csv > trials.csv
+      tune query --columns trial,time,registers,block_m,stages
       tune query --sql "SELECT status, count(*) FROM trials GROUP BY status"
     """

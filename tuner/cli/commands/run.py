@@ -11,6 +11,7 @@ from tuner.cli.options import (
     Amount,
     database_option,
     dtypes_option,
+    full_option,
     jobs_option,
     options_option,
     presets_option,
@@ -140,6 +141,7 @@ Examples:
     metavar="FILE",
     help="Draw time against error, as .png or .svg; with --max-error.",
 )
+@full_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @runs("tuner.cli.run:run")

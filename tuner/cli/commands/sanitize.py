@@ -92,4 +92,6 @@ def sanitize() -> None:
 
     Without --config, --trial and --sample it is the winner for this problem on this GPU, or the default configuration
     where nothing was tuned. The tools are slow, so it runs at small sizes around its tile.
+
+    Needs an NVIDIA GPU.
     """

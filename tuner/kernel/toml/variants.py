@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,12 @@ def read_variants(top: Table, folder: Path, names: Names) -> dict[str, VariantSp
 def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec:
     table.only("like", "summary", "requires", "parameters", "scratch", "constraints", "pruning", "launches")
     summary = table.get("summary", str, "")
-    requires = optional(table, "requires", names)
+    requirements = _requirements(table, names)
+    requires = (
+        _all_of([condition for _, condition in requirements])
+        if requirements
+        else optional(table, "requires", names)
+    )
     parameters = {
         identifier(table, parameter): _parameter(parameter, spec)
         for parameter, spec in table.table("parameters").children().items()
@@ -80,9 +85,40 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
         table.fail("there are no launches", f"add [[variants.{name}.launches]]")
     memory = tuple(scratch.values())
     variant = VariantSpec(
-        name, summary, requires, parameters, constraints, memory, launches, None, pruning_rules
+        name,
+        summary,
+        requires,
+        parameters,
+        constraints,
+        memory,
+        launches,
+        None,
+        pruning_rules,
+        requirements,
     )
     return table.done(variant)
+
+
+def _requirements(table: Table, names: Names) -> tuple[tuple[str, Expression], ...]:
+    """Return the conditions of ``requires`` with their reasons; none where it is one condition without."""
+    if not table.has("requires") or isinstance(table.get("requires", (str, dict)), str):
+        return ()
+    reasons = table.table("requires")
+    return tuple((reason, condition(reasons, reason, names)) for reason in list(reasons.data))
+
+
+def _all_of(conditions: Sequence[Expression]) -> Expression:
+    """Return what holds where all of some conditions hold."""
+    text, written = (conjunction(getattr(one, name) for one in conditions) for name in ("text", "written"))
+    return Expression(text, conditions[0].where, written)
+
+
+def conjunction(texts: Iterable[str]) -> str:
+    """Return the text of what holds where all of some conditions hold."""
+    texts = list(texts)
+    if len(texts) == 1:
+        return texts[0]
+    return " and ".join(f"({text})" if " or " in text or " if " in text else text for text in texts)
 
 
 def _parameter(name: str, table: Table) -> ParameterSpec:

@@ -1,0 +1,93 @@
+"""A configuration as people read it: what differs from its variant's default, or all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from tuner.errors import TunerError
+from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Run, Value, value_text
+from tuner.tuning.state import State
+from tuner.winners.current import kernel_of
+
+HEAD = "configuration (else default)"
+WHAT = "what (else default)"
+"""Of columns of :meth:`Texts.cell`; the second also has other contestants than configurations."""
+
+
+def differing(configuration: Configuration, defaults: Mapping[str, Value] | None) -> dict[str, Value]:
+    """Return the parameters that differ from the variant's default; all where that is not known, or has others."""
+    values = configuration.values
+    if defaults is None or defaults.keys() != values.keys():
+        return values
+    return {name: value for name, value in values.items() if value != defaults[name]}
+
+
+class Texts:
+    """The texts of one kernel's configurations.
+
+    Args:
+        defaults: values of the parameters, by variant; where a variant has none, all parameters are named.
+    """
+
+    def __init__(self, defaults: Mapping[str, Mapping[str, Value]] | None = None) -> None:
+        self._defaults = defaults or {}
+
+    @classmethod
+    def of_kernel(cls, kernel: KernelSpec | None, *, full: bool = False) -> Texts:
+        """Return those of a kernel; with ``full`` or without a kernel all parameters are named."""
+        if full or kernel is None:
+            return cls()
+        return cls({variant.name: variant.defaults for variant in kernel.variants.values()})
+
+    @classmethod
+    def of_run(cls, state: State, *, full: bool = False) -> Texts:
+        """Return those of a run under way; another tool's file has no defaults."""
+        if full or state.run.foreign:
+            return cls()
+        return cls({v.name: {p.name: p.default for p in v.parameters} for v in state.space.variants})
+
+    def cell(self, configuration: Configuration) -> str:
+        """Return variant and values; what is not named is the default, which ``--config`` means, too."""
+        shown = differing(configuration, self._defaults.get(configuration.variant))
+        return " ".join([configuration.variant, *(f"{n}={value_text(v)}" for n, v in shown.items())])
+
+    def __call__(self, configuration: Configuration) -> str:
+        """Return the same, and how many parameters are not named."""
+        shown = differing(configuration, self._defaults.get(configuration.variant))
+        rest = len(configuration.parameters) - len(shown)
+        text = self.cell(configuration)
+        if not rest:
+            return text
+        others = f"{rest} other{'s' if rest > 1 else ''} default"
+        return f"{text}, {others}" if shown else f"{text}, all default"
+
+
+def builtin(name: str) -> KernelSpec | None:
+    """Return the built-in kernel of a name; None where there is none."""
+    return load_kernel(name) if name in builtin_kernels() else None
+
+
+class StoredTexts:
+    """The texts of configurations of stored runs; of a kernel whose file is gone they name all parameters.
+
+    Args:
+        full: whether all parameters are named.
+    """
+
+    def __init__(self, *, full: bool = False) -> None:
+        self._full = full
+        self._texts: dict[tuple[str, str, str], Texts] = {}
+
+    def of(self, run: Run) -> Texts:
+        """Return those of a run's kernel."""
+        key = run.problem.kernel, run.kernel_file, run.foreign
+        if key not in self._texts:
+            kernel: KernelSpec | None = None
+            if not self._full:
+                with suppress(TunerError):
+                    kernel = kernel_of(run)
+            self._texts[key] = Texts.of_kernel(kernel)
+        return self._texts[key]

@@ -1,0 +1,201 @@
+"""Text that fits: prose is broken between words alone, and a table that is too wide gives up columns, not cells.
+
+A table that does not fit its terminal does, in this order, as much as it takes: columns without a value go; one row
+alone is shown as names and values; what is the same in all rows is said once, above; columns of several words are
+broken between words; columns move below their row, those first that the table names for it, then from the right.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Collection, Iterable, Sequence
+from typing import TextIO
+
+from tuner.report.terminal import printable
+
+PROSE = 100
+"""Columns of prose where the output is no terminal, and at most: longer lines are hard to read."""
+FEWEST = 40
+"""Columns below which nothing is laid out: a narrower terminal breaks lines by itself."""
+NARROWEST = 24
+"""Columns that a broken column keeps, or its longest word."""
+MOST_LINES = 3
+"""Of a broken cell; a column that would need more moves below its row."""
+GAP = "  "
+BELOW = "      "
+_WITH_UNIT = re.compile(r"(?<=\d) (?=(?:[num]?s|%|[GT]B/s|TFLOP/s|GHz|[KMG]iB|x)(?![\w/]))")
+"""The blank between a number and its unit."""
+_TOGETHER = "\xa0"  # printable() leaves none
+
+
+def columns_of(stream: TextIO) -> int | None:
+    """Return the columns of a stream's terminal; None for a file or a pipe."""
+    if not stream.isatty():
+        return None
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        columns = 0
+    return max(columns or 80, FEWEST)
+
+
+def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:
+    """Return text in lines that fit, broken between words; a number stays with its unit.
+
+    Args:
+        text: one paragraph.
+        first: what the first line begins with.
+        rest: what the others begin with; blanks of the same length by default.
+    """
+    columns = min(columns_of(sys.stdout) or PROSE, PROSE)
+    return _wrapped(text, columns, first, " " * len(first) if rest is None else rest)
+
+
+def message_lines(text: str, rest: str = "  ") -> list[str]:
+    """Return a message in lines that fit the terminal of the standard error; as it is where that is none."""
+    columns = columns_of(sys.stderr)
+    if columns is None or "\n" in text:
+        return [text]
+    return _wrapped(text, min(columns, PROSE), "", rest)
+
+
+def _wrapped(text: str, columns: int, first: str = "", rest: str = "") -> list[str]:
+    lines = textwrap.wrap(
+        _WITH_UNIT.sub(_TOGETHER, text),
+        columns,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(_TOGETHER, " ") for line in lines] or [first.rstrip()]
+
+
+def pair_lines(pairs: Iterable[tuple[str, object]]) -> list[str]:
+    """Return names and values in two columns, without those that have no value."""
+    shown = [(name, printable(value)) for name, value in pairs if value not in (None, "", (), [], {})]
+    width = max((len(name) for name, _ in shown), default=0)
+    return [line for name, value in shown for line in wrapped(value, name.ljust(width) + GAP)]
+
+
+def table_lines(
+    columns: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    right: Collection[str] = (),
+    stacked: Sequence[str] = (),
+) -> list[str]:
+    """Return a table in lines that fit the terminal, and of any length where the output is none.
+
+    Args:
+        columns: heads.
+        cells: printable texts, row by row.
+        right: columns that are aligned to the right.
+        stacked: columns that move below their row first, the least important one first.
+    """
+    available = columns_of(sys.stdout)
+    heads = list(columns)
+    rows = [dict(zip(heads, row, strict=True)) for row in cells]
+    lines: list[str] = []
+    if available is None or _fits(heads, rows, available):
+        return _drawn(heads, rows, right, rule=available is not None)
+    heads = [head for head in heads if any(row[head] for row in rows)]
+    if len(rows) == 1 and not _fits(heads, rows, available):
+        return pair_lines(_labelled(head, rows[0][head]) for head in heads)
+    if not _fits(heads, rows, available):
+        same = [head for head in heads if len({row[head] for row in rows}) == 1]
+        lines += _wrapped(f"in all rows: {_listed(same, rows[0])}", available) if same else []
+        heads = [head for head in heads if head not in same]
+    below: list[str] = []
+    order = [
+        *(head for head in stacked if head in heads),
+        *(head for head in reversed(heads) if head not in stacked),
+    ]
+    while (widths := _widths(heads, rows, available)) is None and len(heads) > 1:
+        moved = order.pop(0)
+        heads.remove(moved)
+        below.append(moved)
+    below.sort(key=list(columns).index)
+    return lines + _drawn(heads, rows, right, rule=True, widths=widths, below=below, available=available)
+
+
+def _natural(head: str, rows: Sequence[dict[str, str]]) -> int:
+    return max(len(head), *(len(row[head]) for row in rows), 0)
+
+
+def _fits(heads: Sequence[str], rows: Sequence[dict[str, str]], available: int) -> bool:
+    return sum(_natural(head, rows) for head in heads) + len(GAP) * (len(heads) - 1) <= available
+
+
+def _widths(heads: Sequence[str], rows: Sequence[dict[str, str]], available: int) -> dict[str, int] | None:
+    """Return a width for each column, those of several words broken where it takes that; None if that is not enough."""
+    widths = {head: _natural(head, rows) for head in heads}
+    lowest = {head: _narrowest(head, rows, widths[head]) for head in heads}
+    excess = sum(widths.values()) + len(GAP) * (len(heads) - 1) - available
+    while excess > 0:
+        head = max(heads, key=lambda head: widths[head] - lowest[head])
+        if widths[head] == lowest[head]:
+            return None
+        widths[head] -= 1
+        excess -= 1
+    return widths
+
+
+def _narrowest(head: str, rows: Sequence[dict[str, str]], natural: int) -> int:
+    if natural <= NARROWEST:
+        return natural
+    texts = [_WITH_UNIT.sub(_TOGETHER, row[head]) for row in rows]
+    word = max((len(word) for text in [head, *texts] for word in text.split(" ")), default=0)
+    return min(natural, max(word, NARROWEST, -(-natural // MOST_LINES)))
+
+
+def _drawn(
+    heads: Sequence[str],
+    rows: Sequence[dict[str, str]],
+    right: Collection[str],
+    *,
+    rule: bool,
+    widths: dict[str, int] | None = None,
+    below: Sequence[str] = (),
+    available: int = 0,
+) -> list[str]:
+    size = widths or {head: _natural(head, rows) for head in heads}
+
+    def line(texts: Sequence[str]) -> str:
+        padded = [
+            text.rjust(size[head]) if head in right else text.ljust(size[head])
+            for head, text in zip(heads, texts, strict=True)
+        ]
+        return GAP.join(padded).rstrip()
+
+    lines = [line(heads)]
+    alone = below[0] if len(below) == 1 else None
+    if alone is not None:
+        lines.append(f"{BELOW}{alone}")
+    if rule:
+        lines.append(_dash() * min(available or 1 << 16, sum(size.values()) + len(GAP) * (len(heads) - 1)))
+    for row in rows:
+        broken = [_wrapped(row[head], size[head]) for head in heads]
+        height = max(map(len, broken))
+        lines += [line([texts[i] if i < len(texts) else "" for texts in broken]) for i in range(height)]
+        if more := row[alone] if alone is not None else _listed(below, row):
+            lines += _wrapped(more, available, BELOW, BELOW)
+    return lines
+
+
+def _labelled(head: str, value: str) -> tuple[str, str]:
+    """Return a label and a value; what a head says in parentheses goes after the value."""
+    label, _, note = head.partition(" (")
+    return label, f"{value} ({note}" if note and value else value
+
+
+def _listed(heads: Sequence[str], row: dict[str, str]) -> str:
+    pairs = (_labelled(head, row[head]) for head in heads if row[head])
+    return "; ".join(f"{label} {value}" for label, value in pairs)
+
+
+def _dash() -> str:
+    encoding = (getattr(sys.stdout, "encoding", "") or "").lower().replace("-", "")
+    return "\u2500" if encoding.startswith("utf") else "-"
