@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.filters import named_kernel, origin, parse_filters, refuse_unknown, report_damage
+from tuner.cli.filters import named_kernel, origin, parse_filters, print_records, refuse_unknown, report_damage
 from tuner.database.database import Database
 from tuner.database.records import Filters, Winner
 from tuner.errors import DatabaseError, suggestion
 from tuner.kernel.load import builtin_kernels
 from tuner.report import tables
 from tuner.report.configurations import HEAD, StoredTexts
-from tuner.report.flat import flat, flat_names, nested_names
 from tuner.winners.current import BestWinner, KernelState, best_winners
 
 WINNER_HEADS = (
@@ -44,7 +43,11 @@ def best(db: Path, replayed: bool, full: bool, **options: Any) -> None:
             refuse_unknown(database, measured)
     report_damage(winners.damaged)
     if options["as_json"] or options["as_csv"]:
-        _print_records(winners.rows, as_json=options["as_json"])
+        records = (
+            {**tables.winner_record(winner.stored), "kernel_state": winner.state.name.lower()}
+            for winner in winners.rows
+        )
+        print_records(options, records, (*tables.WINNER_COLUMNS, "kernel_state"))
     elif winners.rows:
         texts = StoredTexts(full=full)
         rows = [_row(winner, texts) for winner in winners.rows]
@@ -56,18 +59,6 @@ def best(db: Path, replayed: bool, full: bool, **options: Any) -> None:
         raise DatabaseError(
             f"no winner in {db} fits", _how_to_find_one(options["kernel"], every, filtered=given)
         )
-
-
-def _print_records(winners: Sequence[BestWinner], *, as_json: bool) -> None:
-    records = [
-        {**tables.winner_record(winner.stored), "kernel_state": winner.state.name.lower()}
-        for winner in winners
-    ]
-    if as_json:
-        tables.show_records(records)
-        return
-    columns = flat_names((*tables.WINNER_COLUMNS, "kernel_state"), nested_names(records))
-    tables.show_csv(columns, ([record.get(name) for name in columns] for record in map(flat, records)))
 
 
 def _row(winner: BestWinner, texts: StoredTexts) -> tuple[object, ...]:

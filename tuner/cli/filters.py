@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -16,6 +16,8 @@ from tuner.errors import UsageError, suggestion
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
+from tuner.report import tables
+from tuner.report.flat import flat, flat_names, nested_names
 from tuner.report.terminal import printable
 from tuner.runtime.dtypes import ITEMSIZE
 
@@ -150,6 +152,16 @@ def report_damage(damaged: Sequence[str]) -> None:
     if damaged:
         more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
         click.echo(f"left out: {printable(damaged[0])}{more}; run: tune db check", err=True)
+
+
+def print_records(options: dict[str, Any], records: Iterable[dict[str, Any]], columns: Sequence[str]) -> None:
+    """Print records as JSON, or as flat CSV with these columns."""
+    if options["as_json"]:
+        tables.show_records(records)
+        return
+    records = list(records)
+    names = flat_names(columns, nested_names(records))
+    tables.show_csv(names, ([record.get(name) for name in names] for record in map(flat, records)))
 
 
 def origin(replayed: bool) -> str:

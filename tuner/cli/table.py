@@ -20,6 +20,7 @@ from tuner.database.database import Database
 from tuner.database.records import StoredWinner
 from tuner.errors import DatabaseError, UsageError
 from tuner.report import tables
+from tuner.report.configurations import HEAD, StoredTexts
 from tuner.report.terminal import printable
 from tuner.winners.agreement import AgreedWinner, WinningConfiguration, agreed_winners, cards_of
 from tuner.winners.current import Kernels
@@ -30,7 +31,7 @@ HEADS = (
         "problem",
         "gpu",
         "timed",
-        "configuration",
+        HEAD,
         "time",
         "versus default",
         "runs",
@@ -54,7 +55,7 @@ OF_AGREEMENT = (
 )
 
 
-def table(db: Path, replayed: bool, as_markdown: bool, **options: Any) -> None:
+def table(db: Path, replayed: bool, as_markdown: bool, full: bool, **options: Any) -> None:
     """Print the table.
 
     Raises:
@@ -71,18 +72,19 @@ def table(db: Path, replayed: bool, as_markdown: bool, **options: Any) -> None:
     if options["as_json"] or options["as_csv"]:
         print_records(options, map(_record, agreed.rows), (*tables.WINNER_COLUMNS, *OF_AGREEMENT))
     elif agreed.rows:
-        rows = [_cells(row) for row in agreed.rows]
+        texts = StoredTexts(full=full)
+        rows = [_cells(row, texts) for row in agreed.rows]
         if as_markdown:
             _show_markdown(rows)
         else:
-            tables.show(HEADS, rows, right=("time", "runs", "cards", "seeds", "spread", "behind others"))
+            tables.show(HEADS, rows, right=("time", "runs", "cards", "seeds", "spread", "behind others"), stacked=(HEAD,))
         click.echo(f"{'' if not as_markdown else chr(10)}{_in_words(agreed.rows)}", err=not as_markdown)
     if not agreed.rows:
         more = "" if replayed else ", or add --replayed"
         raise DatabaseError(f"no winner in {db} fits", f"tune a kernel first, leave out a filter{more}")
 
 
-def _cells(row: AgreedWinner) -> tuple[object, ...]:
+def _cells(row: AgreedWinner, texts: StoredTexts) -> tuple[object, ...]:
     stored, chosen = row.stored, row.chosen
     winner = stored.winner
     return (
@@ -90,7 +92,7 @@ def _cells(row: AgreedWinner) -> tuple[object, ...]:
         tables.problem_text(stored.run.problem),
         stored.run.gpu.name,
         stored.run.conditions,
-        chosen.configuration,
+        texts.of(stored.run).cell(chosen.configuration),
         tables.duration(winner.time_ns),
         tables.speedup(winner.ratio, None, None, winner.verdict),
         *(_of(*pair) for pair in _counts(row)),

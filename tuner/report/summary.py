@@ -98,12 +98,10 @@ def _figures(state: State, time_ns: float) -> str:
 
 def _tied(finish: Finish) -> str:
     others = finish.tied - 1
-    if others < 1:
-        return ""
     count = f"{others} other finalist{'s' if others > 1 else ''}"
-    if finish.race_verdict is Verdict.SAME:
-        return f"tied with {count} within the noise"
-    return f"statistically tied with {count}"
+    same = f"tied with {count} within the noise"
+    tied = same if finish.race_verdict is Verdict.SAME else f"statistically tied with {count}"
+    return tied if others else ""
 
 
 def commonest_failure(result: Result) -> Status | None:
