@@ -7,7 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.filters import named_kernel, origin, parse_filters, print_records, refuse_unknown, report_damage
+from tuner.cli.filters import (
+    named_kernel,
+    origin,
+    parse_filters,
+    print_records,
+    refuse_unknown,
+    report_damage,
+)
 from tuner.database.database import Database
 from tuner.database.records import Filters, Winner
 from tuner.errors import DatabaseError, suggestion

@@ -77,7 +77,12 @@ def table(db: Path, replayed: bool, as_markdown: bool, full: bool, **options: An
         if as_markdown:
             _show_markdown(rows)
         else:
-            tables.show(HEADS, rows, right=("time", "runs", "cards", "seeds", "spread", "behind others"), stacked=(HEAD,))
+            tables.show(
+                HEADS,
+                rows,
+                right=("time", "runs", "cards", "seeds", "spread", "behind others"),
+                stacked=(HEAD,),
+            )
         click.echo(f"{'' if not as_markdown else chr(10)}{_in_words(agreed.rows)}", err=not as_markdown)
     if not agreed.rows:
         more = "" if replayed else ", or add --replayed"

@@ -25,14 +25,14 @@ PLAIN_EVERY_S = 5.0
 REDRAW_EVERY_S = 0.1
 
 
-def make_observer(quiet: bool, shown: Collection[str] = ()) -> Watcher:
+def make_observer(quiet: bool, shown: Collection[str] = ()) -> SilentProgress:
     """Return what shows progress; notes that the user has seen already are not repeated."""
     if quiet:
-        return Watcher()
+        return SilentProgress()
     return _Live(shown) if sys.stderr.isatty() else _Plain(shown)
 
 
-class Watcher:
+class SilentProgress:
     """Shows nothing, and knows the run."""
 
     state: State | None = None
@@ -54,7 +54,7 @@ class Watcher:
         """End nothing."""
 
 
-class _Plain(Watcher):
+class _Plain(SilentProgress):
     """A line at the start, at each better configuration, and every few seconds."""
 
     def __init__(self, shown: Collection[str] = ()) -> None:
@@ -109,7 +109,7 @@ class Panel:
         self.live.update(Group(Padding(self._bar), *texts), refresh=True)
 
 
-class _Live(Watcher):
+class _Live(SilentProgress):
     """A panel; what stays is printed above it."""
 
     def __init__(self, shown: Collection[str] = ()) -> None:

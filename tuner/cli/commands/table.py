@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from tuner.cli.loader import Once, runs
-from tuner.cli.options import database_option, filter_options
+from tuner.cli.options import database_option, filter_options, full_option
 
 
 @click.command(cls=Once)
 @database_option
 @filter_options
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown table.")
+@full_option
 @click.option("--replayed", is_flag=True, help="Also winners that come from a recording.")
 @runs("tuner.cli.table:table")
 def table() -> None:
