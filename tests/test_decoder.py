@@ -93,4 +93,5 @@ def test_what_has_no_winner_is_tuned(work: Path, monkeypatch: pytest.MonkeyPatch
     assert not called  # 30 s do not suffice for one
     decoder.main([*words[:-2], "--steps", "tune"])
     _, *problems = (work / "problems.csv").read_text().splitlines()
-    assert [row for _, row in called] == problems
+    assert [row for _, *rows in called for row in rows] == problems
+    assert all(len(rows) <= 1 + decoder.AT_ONCE for rows in called)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -339,6 +340,39 @@ def test_replacements_are_removed_in_order() -> None:
     second.remove()
     first.remove()
     first.remove()
+
+
+class Planned(FakeGemm):
+    """A tuned operation that says what it would run, as those of ``tuner.load`` do."""
+
+    def __init__(self, stages: int) -> None:
+        super().__init__()
+        self.stages, self.warmed = stages, [0]
+
+    def plan(self, *, dtypes: dict[str, str], options: dict[str, str], **sizes: int) -> Any:
+        if dtypes != {"input": "float32"} or options != {"layout": "nt"}:
+            raise CallError("gemm is here with float32 nt")
+        if sizes["k"] == 96:
+            raise CallError("k is 96")
+        return SimpleNamespace(variant="wgmma", parameters={"stages": self.stages})
+
+    def warm(self, problems: Any) -> None:
+        self.warmed += [problem["k"] for problem in problems]
+
+
+def test_a_decision_is_for_one_configuration(times: dict[str, tuple[float, float]], tmp_path: Path) -> None:
+    times["gemm"] = (2.0, 1.0)
+    model, x, file = TwoLayers(), torch.randn(10, 64), tmp_path / "decisions.json"
+    calls, first = recorded(model, x), Planned(stages=4)
+    report = tuner.replace(first, calls, decisions=file)
+    report.decide()
+    assert "no valid configuration: k is 96" in str(report)
+    same, other = Planned(stages=4), Planned(stages=5)
+    with tuner.replace(same, calls, decisions=file):  # it is loaded before it may be captured
+        assert (same.warmed, same.calls) == ([0, 64], 0)
+    with tuner.replace(other, calls, decisions=file):
+        assert other.calls  # measured again
+    assert file.read_text().count('"replaced": true') == 2
 
 
 @pytest.mark.parametrize("backend", ["", "inductor"])

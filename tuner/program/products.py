@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from tuner.errors import TunerError
 from tuner.model import canonical_json
 from tuner.program.decisions import Decision
 from tuner.program.kinds import CallKind, CallMode
@@ -131,7 +130,7 @@ def measured(
     )
 
 
-def refused(product: TunedProduct, kind: CallKind, mode: CallMode, error: TunerError) -> Decision:
-    """Return the decision for a kind that no configuration can run."""
+def refused(product: TunedProduct, kind: CallKind, mode: CallMode, reason: str) -> Decision:
+    """Return the decision for a kind that cannot be run or timed."""
     where = (gpu_name(product.device), torch.__version__, kind.problem, str(mode), "")
-    return Decision(*where, False, f"no valid configuration: {error.problem}")
+    return Decision(*where, False, reason)

@@ -102,7 +102,9 @@ class Replacement:
             elif decision.replaced:
                 self.product.warm(kind)
         except TunerError as error:
-            decision = refused(self.product, kind, mode, error)
+            decision = refused(self.product, kind, mode, f"no valid configuration: {error.problem}")
+        except torch.OutOfMemoryError:
+            decision = refused(self.product, kind, mode, "no memory is left to time it")
         self._decided[kind.problem, mode] = decision
 
     def _kept(self, kind: CallKind, mode: CallMode, configuration: str) -> Decision | None:
@@ -199,7 +201,7 @@ class Replacement:
                 try:
                     decision = self._kept(kind, mode, self.product.configuration(kind))
                 except TunerError as error:
-                    decision = refused(self.product, kind, mode, error)
+                    decision = refused(self.product, kind, mode, f"no valid configuration: {error.problem}")
                 else:
                     if decision is not None and decision.replaced and not self._capturing():
                         self.product.warm(kind)

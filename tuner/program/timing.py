@@ -1,8 +1,8 @@
 """Times of two ways to compute a product, taken in turn, in the way in which the program calls it.
 
 In a program the left operand was just written by the kernel before, and the right one, a layer's weights, was last read
-a whole pass ago. So each timed product follows a copy into its left operand, and takes another right operand than the
-one before, until they fill the L2 cache twice. What the copies take is measured, too, and subtracted.
+a whole pass ago. So each timed product follows a small kernel that writes its left operand, and takes another right
+operand than the one before, until they fill the L2 cache twice. What those kernels take is measured and subtracted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Operands:
 
     Attributes:
         a: the left one.
-        source: what is copied into it before each product.
+        source: what it is written from before each product.
         bs: right ones, at different addresses.
     """
 
@@ -123,25 +123,25 @@ def times_in_turn(
                 with contexts[number]:
                     samples[number].append(groups[number]())
     if mode is CallMode.GRAPH:
-        copying = median(samples.pop())
-        samples = [[max(sample - copying, 1.0) for sample in each] for each in samples]
+        writing = median(samples.pop())
+        samples = [[max(sample - writing, 1.0) for sample in each] for each in samples]
     return samples
 
 
 def _graph(way: Way | None, kind: CallKind, made: Operands) -> Callable[[], float]:
-    """Return a function that replays a graph of copies and products, and gives the ns of one of them."""
+    """Return a function that replays a graph of writes and products, and gives the ns of one of them."""
     calls = _calls_of(kind, made)
 
     def pass_through() -> None:
         for number in range(calls):
-            made.a.copy_(made.source)
+            _write(made)
             if way is not None:
                 way(made.a, made.bs[number % len(made.bs)])
 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):  # what is loaded and allocated on the first call must not be captured
-        made.a.copy_(made.source)
+        _write(made)
         if way is not None:
             way(made.a, made.bs[0])
     torch.cuda.current_stream().wait_stream(side)
@@ -160,6 +160,11 @@ def _graph(way: Way | None, kind: CallKind, made: Operands) -> Callable[[], floa
         return float(start.elapsed_time(end)) * 1e6 / calls
 
     return replay
+
+
+def _write(made: Operands) -> None:
+    """Write the left operand by a kernel: a copy would be no kernel, and what follows it would begin in another way."""
+    torch.neg(made.source, out=made.a)
 
 
 def _calls_of(kind: CallKind, made: Operands) -> int:
