@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.fake_driver import environment, include_options
@@ -50,18 +54,31 @@ def run(plan, addresses, workspace, bytes_, stream):
 """
 
 
-def compiled(source: Path, output: Path, *options: str) -> Path:
-    """Return a program or library that g++ makes without a warning."""
-    command = ["g++", *STRICT, *options, f"-I{INCLUDE}", *include_options(), "-o", str(output), str(source)]
-    done = subprocess.run([*command, "-ldl", "-pthread"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+def compiled(source: Path, *options: str) -> Path:
+    """Return a program or library that g++ makes without a warning, made once for all tests and workers.
+
+    Without optimisation: that takes g++ several times as long as all that the tests do.
+    """
+    headers = sorted([*INCLUDE.rglob("*.hpp"), *source.parent.glob("*.hpp")])
+    read = b"".join(path.read_bytes() for path in (source, *headers))
+    name = f"{source.stem}-{hashlib.sha256(read + repr(options).encode()).hexdigest()[:16]}"
+    folder = Path(tempfile.gettempdir()) / f"kernel-tune-cpp-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    output, made = folder / name, folder / f"{name}.new"
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not output.exists():
+            command = ["g++", *STRICT, "-O0", *options, f"-I{INCLUDE}", *include_options()]
+            command += ["-o", str(made), str(source), "-ldl", "-pthread"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr[-4000:]
+            made.rename(output)
     return output
 
 
-def interface(folder: Path) -> Path:
+def interface() -> Path:
     """Return the C interface as a library."""
-    source = ROOT / "scripts" / "cpp" / "c_interface.cpp"
-    return compiled(source, folder / "launcher.so", "-O1", "-shared", "-fPIC")
+    return compiled(ROOT / "scripts" / "cpp" / "c_interface.cpp", "-shared", "-fPIC")
 
 
 def output_of(*command: str | Path, **settings: str) -> str:

@@ -16,15 +16,14 @@ from tuner.errors import TunerError
 from tuner.files import whole_folder
 from tuner.kernel.load import load_kernel
 from tuner.runtime.manifest import read_manifest
-from tuner.search.kernel_initial import settle
 from tuner.space.space import SearchSpace
 from tuner.winners.baked_sizes import baked_sizes
 
 ROOT = Path(__file__).parent.parent
-SHAPES = [
-    *[(4096, 4096, 4096), (2048, 2048, 2048), (1024, 1024, 1024), (8192, 8192, 8192), (16, 4096, 4096)],
-    *[(64, 8192, 2048), (512, 512, 65536), (4096, 50257, 768), (4095, 4097, 4093), (1, 4096, 4096)],
-]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from calling.cases import cases  # noqa: E402
+
 MOST_BYTES = 2_000_000
 
 
@@ -54,18 +53,13 @@ def test_the_same_winners_give_the_same_bytes(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_ten_winners_of_gemm_are_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kernel, winners = load_kernel("gemm"), []
-    for shape in SHAPES:
-        problem = kernel.problem(dict(zip("mnk", shape, strict=True)), {"": "bfloat16"})
-        space = SearchSpace.from_kernel(kernel, problem, H200)
-        tried = [item.configuration for item in settle(kernel, problem, H200, space) if item.configuration]
-        winners.append((problem, next(iter(tried), space.default)))
-    store_winners(tmp_path / "w.db", kernel, winners)
+    winners = [case for case in cases(H200) if case.kernel.name == "gemm"][:10]
+    store_winners(tmp_path / "w.db", winners[0].kernel, [(one.problem, one.configuration) for one in winners])
     output = tmp_path / "gemm_bundle"
     said = said_by(capsys, "bundle", "--kernel", "gemm", "--db", str(tmp_path / "w.db"), "-o", str(output))
     assert said.code == 0, said.err
     manifest = read_manifest((output / "manifest.json").read_bytes())
-    assert len(manifest.winners) == len(SHAPES)
+    assert len(manifest.winners) == len({winner.configuration for winner in manifest.winners}) == 10
     assert sum(map(len, contents(output).values())) <= MOST_BYTES
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,20 @@ import pytest
 from tests.cpp_interface import ROOT, interface, python_on
 from tests.winners import H200, store_winners
 from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem
+from tuner.model import Configuration, Value
 from tuner.runtime.launch_limits import DEVICE_LIMITS
-from tuner.runtime.launches import Plan
-from tuner.space.space import SearchSpace
+from tuner.space.default import default_configuration
 
 EXAMPLES = sorted(str(path) for path in (ROOT / "docs" / "examples").glob("*/*.toml"))
-GEMM_SIZES = [(4096, 4096, 4096), (4095, 4097, 4093), (512, 512, 16384)]
+CLUSTER = {"cluster_m": 1, "cluster_n": 2, "gpc_locality": True}
+SWAPPED = {"swap_ab": True, "block_m": 256, "block_n": 128, "block_k": 128, "stages": 2, "raster_group": 8}
+VARIED: list[tuple[tuple[int, int, int], str, dict[str, Value]]] = [
+    ((4096, 4096, 8192), "wgmma", {**CLUSTER, **SWAPPED, "stream_k": True}),
+    ((4095, 4097, 4093), "wgmma_padded", {**CLUSTER, "block_m": 256, "block_n": 96, "stream_k": True}),
+    ((512, 512, 16384), "wgmma_split_k", {**CLUSTER, "split_k": 4, "k_order": "interleaved"}),
+]
+"""Tensor maps, clusters, tables of their order, memory that is zero once, several launches, blocks that wait."""
 
 BOTH = """
 from tuner.errors import TunerError
@@ -99,44 +104,18 @@ print(compared, refused)
 """
 
 
-def kinds_of(plan: Plan) -> set[str]:
-    """Return what a plan has that a launcher must know of."""
-    launches = plan.launches
-    found = {kind for launch in launches for kind, _, _ in launch.arguments}
-    flags = ("cluster", "cooperative", "carveout", "resident", "programmatic")
-    found |= {flag for flag in flags for launch in launches if getattr(launch, flag)}
-    found |= {flag for flag in ("zeroed", "zeroed_once") for buffer in plan.scratch if getattr(buffer, flag)}
-    return found | ({"several"} if len(launches) > 1 else set())
-
-
-def varied(kernel: KernelSpec, problem: Problem, count: int) -> list[tuple[Problem, Configuration]]:
-    """Return configurations that differ in what they launch, each for a problem of its own."""
-    space, draw = SearchSpace.from_kernel(kernel, problem, H200), random.Random(7)
-    every = list(space.configurations())
-    plans = [(one, kinds_of(make_plan(kernel, problem, H200, one))) for one in draw.sample(every, 400)]
-    chosen: list[Configuration] = []
-    seen: set[tuple[str, ...]] = set()
-    for one, kinds in sorted(plans, key=lambda item: -len(item[1])):
-        key = (one.variant, *sorted(kinds))
-        if key not in seen and len(chosen) < count:
-            seen.add(key)
-            chosen.append(one)
-    sizes = dict(problem.sizes)
-    step = 128 if sizes["m"] % 2 == 0 else 2
-    return [
-        (kernel.problem({**sizes, "m": sizes["m"] + step * i}, dict(problem.dtypes), dict(problem.options)), one)
-        for i, one in enumerate(chosen)
-    ]  # fmt: skip
-
-
 def bundle_of(name: str, folder: Path, *, varied_too: bool = True) -> Path:
     """Return a bundle with the default configuration; for gemm also with others that launch in other ways."""
     kernel = load_kernel(name)
     problem = kernel.problem()
-    winners = [(problem, SearchSpace.from_kernel(kernel, problem, H200).default)]
+    default = default_configuration(kernel, problem, H200)
+    assert default is not None
+    winners = [(problem, default)]
     if name == "gemm" and varied_too:
-        for sizes in GEMM_SIZES:
-            winners += varied(kernel, kernel.problem(dict(zip("mnk", sizes, strict=True))), 4)
+        winners += [
+            (kernel.problem(dict(zip("mnk", sizes, strict=True))), configured(kernel, variant, values))
+            for sizes, variant, values in VARIED
+        ]
     store_winners(folder / "w.db", kernel, winners)
     command = [sys.executable, "-m", "tuner", "bundle", "--kernel", name, "--db", str(folder / "w.db")]
     done = subprocess.run([*command, "-o", str(folder / "bundle")], capture_output=True, text=True)
@@ -144,9 +123,9 @@ def bundle_of(name: str, folder: Path, *, varied_too: bool = True) -> Path:
     return folder / "bundle"
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return interface(tmp_path_factory.mktemp("c"))
+def configured(kernel: KernelSpec, variant: str, values: Mapping[str, Value]) -> Configuration:
+    """Return a variant's default configuration with other values."""
+    return Configuration.of(variant, {**kernel.variants[variant].defaults, **values})
 
 
 def problems(manifest: dict[str, Any]) -> list[tuple[int, dict[str, int]]]:
@@ -162,7 +141,7 @@ def problems(manifest: dict[str, Any]) -> list[tuple[int, dict[str, int]]]:
 
 
 @pytest.mark.parametrize("name", [*builtin_kernels(), *EXAMPLES])
-def test_launches_are_those_of_the_python_runtime(name: str, library: Path, tmp_path: Path) -> None:
+def test_launches_are_those_of_the_python_runtime(name: str, tmp_path: Path) -> None:
     bundle = bundle_of(name, tmp_path)
     manifest = json.loads((bundle / "manifest.json").read_text())
     (tmp_path / "cases.json").write_text(json.dumps(problems(manifest)))
@@ -171,7 +150,14 @@ def test_launches_are_those_of_the_python_runtime(name: str, library: Path, tmp_
     log.touch()
     device = f"NVIDIA H200:90:{H200.sm_count}:{H200.l2_bytes}"
     output = python_on(
-        library, BOTH, bundle, tmp_path / "cases.json", json.dumps(limits), log, devices=device, log=str(log)
+        interface(),
+        BOTH,
+        bundle,
+        tmp_path / "cases.json",
+        json.dumps(limits),
+        log,
+        devices=device,
+        log=str(log),
     )
     compared, _ = map(int, output.split())
     assert compared >= 4 * len(manifest["winners"])

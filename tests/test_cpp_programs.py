@@ -17,7 +17,7 @@ PROBLEMS = "m=512;n=512;k=512\tinput=bfloat16\tlayout=nt\nm=64;n=32;k=16\tinput=
 
 
 def test_every_problem_has_a_line_of_times(tmp_path: Path) -> None:
-    program = compiled(ROOT / "scripts" / "cpp" / "measure.cpp", tmp_path / "measure", "-O0")
+    program = compiled(ROOT / "scripts" / "cpp" / "measure.cpp")
     (tmp_path / "problems").write_text(PROBLEMS)
     bundle = write_bundle(tmp_path / "bundle")
     output, once = (output_of(program, bundle, tmp_path / "problems", *more) for more in ((), ("once",)))

@@ -306,10 +306,12 @@ def test_it_goes_together_with_the_launcher_of_bundles(tmp_path: Path) -> None:
 namespace scale = kernel_tune::scale;
 constexpr auto chosen = scale::select(90, {1000, scale::order_option::up, scale::Types::float32});
 static_assert(chosen.match == scale::Match::exact);
+static_assert(chosen.match == kernel_tune::Match::exact);
+bool tuned(const kernel_tune::Plan& plan) { return plan.match() == kernel_tune::PlanMatch::exact; }
 int main() { kernel_tune::Bundle bundle; }
 """
     )
-    compiled(source, tmp_path / "use")
+    compiled(source)
 
 
 AFTER = GOOD.replace('"spill_bytes == 0"', '"spill_bytes == 0 and n <= 1000 * active_blocks"')

@@ -172,14 +172,14 @@ def render_header(
         _Kernel(name, list(group), files)
         for name, group in groupby(ordered, key=lambda stored: stored.run.problem.kernel)
     ]
-    within = cpp.identifier(namespace, "the namespace")
+    within = (f"namespace {cpp.identifier(namespace, 'the namespace')}",)
     head = _template("header").render(kernels=kernels, mark=MARK, namespace=namespace)
     parts = [_part(within, _template("common").render())]
     common = parts[0].name
     for kernel in kernels:
         structs = _template("structs").render(kernel=kernel.structs, common=common)
-        parts.append(_part(f"{common}::{kernel.structs.name}", structs))
-        parts.append(_part(parts[-1].name, _template("winners").render(kernel=kernel, common=common)))
+        parts.append(_part((*parts[0].within, f"namespace {kernel.structs.name}"), structs))
+        parts.append(_part(parts[-1].within, _template("winners").render(kernel=kernel, common=common)))
     text = head + "".join(part.text for part in parts)
     if not text.isascii() or "\\" in text or "??" in text:
         raise DatabaseError(
@@ -190,19 +190,25 @@ def render_header(
 
 @dataclass(frozen=True)
 class _Section:
-    """A part of the header, and the name of the namespace in which it is."""
+    """A part of the header, and the namespaces in which it is, from the outermost on, as they are opened."""
 
-    name: str
+    within: tuple[str, ...]
     text: str
 
+    @property
+    def name(self) -> str:
+        """The innermost namespace."""
+        return "::".join(opened.split()[-1] for opened in self.within)
 
-def _part(within: str, body: str) -> _Section:
+
+def _part(around: tuple[str, ...], body: str) -> _Section:
     """Return a part in an inline namespace that is named after all that it holds.
 
     So headers that share a part can be included together, and the linker tells versions of it apart.
     """
-    mark = digest([within, body])[:8]
+    mark = digest([list(around), body])[:8]
     guard = f"KERNEL_TUNE_{mark.upper()}_HPP"
-    opening = f"#ifndef {guard}\n#define {guard}\nnamespace {within} {{\ninline namespace v{mark} {{\n"
-    closing = f"\n}}  // namespace v{mark}\n}}  // namespace {within}\n#endif\n"
-    return _Section(f"{within}::v{mark}", f"\n{opening}{body}{closing}")
+    within = (*around, f"inline namespace v{mark}")
+    opening = "".join(f"{opened} {{\n" for opened in within)
+    closing = "".join(f"}}  // {opened}\n" for opened in reversed(within))
+    return _Section(within, f"\n#ifndef {guard}\n#define {guard}\n{opening}{body}\n{closing}#endif\n")

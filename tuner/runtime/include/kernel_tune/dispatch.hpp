@@ -21,7 +21,7 @@ enum class Policy {
     default_configuration  // always the tuner's default configuration
 };
 
-enum class Match {
+enum class PlanMatch {
     exact,                 // tuned at these sizes on this model of GPU
     nearest,               // tuned at other sizes on this model of GPU
     other_gpu,             // tuned on another GPU of the same compute capability
@@ -29,6 +29,8 @@ enum class Match {
 };
 
 namespace detail {
+
+using Match = PlanMatch;
 
 struct Gpu {
     std::string name;

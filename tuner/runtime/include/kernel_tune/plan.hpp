@@ -162,7 +162,7 @@ public:
     Plan() = default;
 
     bool empty() const { return !state_; }
-    Match match() const { return state().match; }
+    PlanMatch match() const { return state().match; }
     const std::string& configuration() const { return state().configuration; }  // the variant and its parameters
     const std::string& reason() const { return state().reason; }                // why this configuration
     std::size_t workspace_bytes() const { return state().concrete.workspace_bytes; }
