@@ -77,7 +77,8 @@ class OnCpu(Operation):
             )
         self.prepared += 1
         alignments = dict.fromkeys(meant.shapes, 16)
-        call = PreparedCall(meant, None, SimpleNamespace(alignments=alignments), True)  # type: ignore[arg-type]
+        gpu = SimpleNamespace(context=SimpleNamespace(index=0))
+        call = PreparedCall(meant, gpu, SimpleNamespace(alignments=alignments), True)  # type: ignore[arg-type]
         call.meant = meant  # type: ignore[attr-defined]
         return call
 

@@ -1,0 +1,260 @@
+"""Operations as operators of torch, on the GPU of this machine:
+
+    scripts/run python scripts/torch_ops.py --out results/evidence --seconds 540
+
+The default configurations of all built-in kernels are called, as if they had won, by ``op()``, by ``op.torch()`` and by
+torch's own function. For each operator and dtype:
+
+| step | does |
+|---|---|
+| results | the largest error of the result and of each gradient against float64, as a part of what is allowed |
+| opcheck | ``torch.library.opcheck`` |
+| compiled | the same errors under ``torch.compile(fullgraph=True, dynamic=True)`` |
+| graphs | a replayed CUDA graph beside eager, bit by bit, for several inputs |
+| host | the host's time of a warm call, in turn: ``op()``, ``op.torch()``, torch's own; with and without a gradient |
+
+What was done is kept in ``--work`` and not done again, so that the script can be stopped, or given ``--seconds``, and
+started again. Exit status 1 if something fails, misses its bound, or could not be done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import tuner  # noqa: E402
+from tests.torch_cases import OperatorCase, cases, error_ratios  # noqa: E402
+from tests.winners import store_defaults  # noqa: E402
+from tuner.compile.nvrtc import nvrtc_version  # noqa: E402
+from tuner.files import whole_file  # noqa: E402
+from tuner.model import Gpu  # noqa: E402
+
+STEPS = ("results", "opcheck", "compiled", "graphs", "host")
+DTYPES = ("bfloat16", "float16", "float32")
+SHAPES = {
+    "even": cases(1 << 20, (512, 512, 512), (64, 96, 128)),
+    "odd": cases(1_000_003, (510, 509, 507), (61, 97, 127)),
+}
+HOST = {case.name: case for case in cases(4096, (256, 256, 256), (16, 16, 64))}
+"""So small that the GPU keeps up with the host."""
+BATCHES, CALLS = 40, 100
+"""Calls of a batch: less than the thousand launches that a stream takes before the host has to wait."""
+Make = Callable[[OperatorCase, str], Any]
+
+
+class Operations:
+    """The operations of cases, each from a database in a folder."""
+
+    def __init__(self, gpu: Gpu, folder: Path) -> None:
+        self._gpu, self._folder = gpu, folder
+        self._operations: dict[str, Any] = {}
+
+    def __call__(self, case: OperatorCase, dtype: str) -> Any:
+        """Return the operation of a case's default configurations."""
+        kernel, problems = case.problems(dtype)
+        key = " ".join(problem.key for problem in problems)
+        if key not in self._operations:
+            path = self._folder / f"{len(self._operations)}.db"
+            path.unlink(missing_ok=True)
+            store_defaults(path, kernel, problems, self._gpu)
+            self._operations[key] = tuner.load(case.kernel, db=path)
+        return self._operations[key]
+
+
+class Study:
+    """Does steps for cases, and keeps what came out."""
+
+    def __init__(self, make: Make, device: str, state: Path, seconds: float = 0.0) -> None:
+        self._make, self._device, self._state = make, device, state
+        self._until = time.monotonic() + (seconds or math.inf)
+        self.data: dict[str, Any] = json.loads(state.read_text()) if state.is_file() else {}
+
+    def run(self, steps: Sequence[str], dtypes: Sequence[str]) -> bool:
+        """Do what is not done; return whether all is."""
+        for step in steps:
+            shapes = {"small": list(HOST.values())} if step == "host" else SHAPES
+            for dtype in dtypes:
+                for size, case in ((size, case) for size, group in shapes.items() for case in group):
+                    key = f"{step} {case.name} {dtype} {size}"
+                    if key in self.data and "error" not in self.data[key]:
+                        continue
+                    if time.monotonic() >= self._until:
+                        return False
+                    self._do(key, partial(getattr(self, f"_{step}"), case, dtype))
+        return True
+
+    def _do(self, key: str, work: Callable[[], dict[str, Any]]) -> None:
+        torch._dynamo.reset()
+        try:
+            self.data[key] = work()
+        except Exception as error:  # noqa: BLE001 - a finding: the others are tried all the same
+            self.data[key] = {"error": f"{type(error).__name__}: {str(error).strip()[:500]}"}
+        print(f"{key}: {json.dumps(self.data[key])}", file=sys.stderr, flush=True)
+        with whole_file(self._state, replace=True) as partly:
+            partly.write_text(json.dumps(self.data, indent=1) + "\n")
+
+    def _function(self, case: OperatorCase, dtype: str) -> Callable[..., Any]:
+        return case.function(self._make(case, dtype).torch())
+
+    def _results(self, case: OperatorCase, dtype: str) -> dict[str, Any]:
+        return {"ratios": error_ratios(case, self._function(case, dtype), dtype, self._device)}
+
+    def _compiled(self, case: OperatorCase, dtype: str) -> dict[str, Any]:
+        backend = "inductor" if self._device == "cuda" else "aot_eager"
+        compiled = torch.compile(self._function(case, dtype), fullgraph=True, dynamic=True, backend=backend)
+        return {"ratios": error_ratios(case, compiled, dtype, self._device)}
+
+    def _opcheck(self, case: OperatorCase, dtype: str) -> dict[str, Any]:
+        operator = self._make(case, dtype).torch()
+        overload = operator.linear_overload if case.method else operator.overload
+        return {"tests": torch.library.opcheck(overload, case.inputs(dtype, self._device))}
+
+    def _graphs(self, case: OperatorCase, dtype: str) -> dict[str, Any]:
+        function = self._function(case, dtype)
+        inputs = [each.detach() for each in case.inputs(dtype, self._device)]
+        function(*inputs)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = function(*inputs)
+        equal = 0
+        for _ in range(5):
+            for each in inputs:
+                each.copy_(torch.randn_like(each))
+            expected = function(*inputs).clone()
+            captured.zero_()
+            graph.replay()
+            equal += torch.equal(captured, expected)
+        return {"equal": equal, "of": 5}
+
+    def _host(self, case: OperatorCase, dtype: str) -> dict[str, Any]:
+        operation = self._make(case, dtype)
+        operator = operation.torch()
+        function, inputs = case.function(operator), case.inputs(dtype, self._device)
+        plain = [each.detach() for each in inputs]
+        arrays = [plain[0].flatten(0, -2), plain[1].t()] if case.method else plain
+        calls = {
+            "op()": lambda: operation(*arrays),
+            "op.torch()": lambda: function(*plain),
+            "torch": lambda: case.expected(*plain),
+            "op.torch(), gradient": lambda: function(*inputs),
+            "torch, gradient": lambda: case.expected(*inputs),
+        }
+        if case.kernel == "saxpy":
+            calls["op.torch().in_place"] = lambda: operator.in_place(*plain)
+            calls["torch, in place"] = lambda: torch.add(plain[1], plain[0], alpha=2.5, out=plain[1])
+        return {"us": host_us(calls, self._device)}
+
+
+def host_us(calls: Mapping[str, Callable[[], object]], device: str) -> dict[str, float]:
+    """Return the host's microseconds of each call: medians of batches, in turn."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for batch in range(BATCHES + 1):
+        for name, call in calls.items():
+            call()
+            wait()
+            began = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            taken = 1e6 * (time.perf_counter() - began) / CALLS
+            wait()
+            if batch:
+                times[name].append(taken)
+    return {name: round(median(values), 3) for name, values in times.items()}
+
+
+def faults(data: Mapping[str, Any]) -> list[str]:
+    """Return what failed, or is beyond its bound."""
+    wrong = []
+    for key, row in data.items():
+        if "error" in row:
+            wrong.append(f"{key}: {row['error']}")
+        elif max(row.get("ratios", [0.0])) > 1:
+            wrong.append(f"{key}: an error is {max(row['ratios']):.2f} of what is allowed")
+        elif row.get("equal", 0) != row.get("of", 0):
+            wrong.append(f"{key}: {row['equal']} of {row['of']} replays equal eager")
+    return wrong
+
+
+def table(data: Mapping[str, Any]) -> str:
+    """Return the results in words and a table."""
+    lines = []
+    for step in STEPS[:-1]:
+        rows = [row for key, row in data.items() if key.startswith(f"{step} ")]
+        wrong = faults({key: row for key, row in data.items() if key.startswith(f"{step} ")})
+        largest = max((max(row["ratios"]) for row in rows if "ratios" in row), default=None)
+        worst = f"; largest error {largest:.2f} of what is allowed" if largest is not None else ""
+        lines.append(f"{step}: {len(rows) - len(wrong)} of {len(rows)} pass{worst}")
+    hosts = {
+        key.split(" ", 1)[1]: row["us"]
+        for key, row in data.items()
+        if key.startswith("host ") and "us" in row
+    }
+    if hosts:
+        lines.append("\nhost's time of a call, us:")
+        names = list(dict.fromkeys(name for row in hosts.values() for name in row))
+        width = max(map(len, hosts))
+        lines.append(" " * width + "".join(f"  {name}" for name in names))
+        for key, row in hosts.items():
+            cells = (f"{row[name]:.2f}" if name in row else "" for name in names)
+            lines.append(
+                key.ljust(width)
+                + "".join(f"  {cell:>{len(name)}}" for cell, name in zip(cells, names, strict=True))
+            )
+    return "\n".join(lines)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure; return 0 where all is as it should be."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", default=",".join(STEPS), help=f"Of {', '.join(STEPS)}.")
+    parser.add_argument("--dtypes", default=",".join(DTYPES))
+    parser.add_argument("--seconds", type=float, default=0.0, help="Begin nothing new after so many.")
+    parser.add_argument(
+        "--work", type=Path, default=Path("torch_ops"), help="Databases, and what is known so far."
+    )
+    parser.add_argument("--out", type=Path, help="Folder for torch-ops.json and torch-ops.txt.")
+    given = parser.parse_args(words)
+    from calling.races import describe
+
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        gpu = pool.submit(describe).result()
+    given.work.mkdir(parents=True, exist_ok=True)
+    study = Study(Operations(gpu, given.work), "cuda", given.work / "torch_ops.json", given.seconds)
+    whole = study.run(given.steps.split(","), given.dtypes.split(","))
+    where = {
+        "gpu": gpu.name, "driver": gpu.driver, "nvrtc": nvrtc_version(), "torch": torch.__version__,
+        "python": sys.version.split()[0], "day": time.strftime("%Y-%m-%d"),
+    }  # fmt: skip
+    text = f"{', '.join(f'{name} {value}' for name, value in where.items())}\n{table(study.data)}"
+    print(text)
+    if given.out:
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "torch-ops.json").write_text(
+            json.dumps({"where": where, "rows": study.data}, indent=1) + "\n"
+        )
+        (given.out / "torch-ops.txt").write_text(f"{text}\n")
+    wrong = faults(study.data) + ([] if whole else ["not all was done: start it again"])
+    print(*wrong, sep="\n", file=sys.stderr)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
