@@ -1,0 +1,15 @@
+"""docs/tutorial.md on a GPU: all of its commands and programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_tutorial import follow
+
+
+def test_all_of_it(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    follow(tmp_path, gpu=True)
+    assert (tmp_path / "rms_norm_bundle" / "manifest.json").is_file()
