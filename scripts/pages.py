@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from page_figures import calls, commands, faults, gemm, ladders, measuring, printed, races, search
+from page_figures import calls, commands, faults, gemm, ladders, measuring, printed, races, search, tuners
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(r"(<!-- figures: ([^>]+?) -->)(.*?)(<!-- end -->)", re.DOTALL)
@@ -49,6 +49,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "gemm-versions": gemm.versions,
     "gpu-faults": faults.gpu_faults,
     "hostile": faults.hostile,
+    "kernel-tuner": tuners.kernel_tuner,
     "ladder": ladders.ladder,
     "step": ladders.figure,
     "step-ratio": ladders.ratio,
@@ -75,6 +76,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "command": printed.command,
     "commands": commands.overview,
     "reference": commands.reference,
+    "example": printed.example,
     "excerpt": printed.excerpt,
     "explained-steps": printed.explained_steps,
     "main-job": printed.main_job,

@@ -9,7 +9,7 @@ from functools import cache
 
 from click.testing import CliRunner
 
-from page_figures.evidence import Rows, table, text
+from page_figures.evidence import ROOT, Rows, table, text
 from tuner.cli import cli
 
 ALONE = ("--gpu", "H200", "--db", "no.db")
@@ -32,6 +32,13 @@ def excerpt(file: str, *parts: str) -> str:
         last = int(end or first)
         shown += lines[int(first) - 1 : last]
     return fenced(shown)
+
+
+def example(file: str, lines: str) -> str:
+    """Return lines of a kernel's TOML file below docs/examples, such as ``1-16``."""
+    first, _, end = lines.partition("-")
+    shown = (ROOT / "docs" / "examples" / file).read_text(encoding="utf-8").splitlines()
+    return "\n".join(["```toml", *shown[int(first) - 1 : int(end)], "```"])
 
 
 @cache
