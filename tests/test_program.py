@@ -284,6 +284,10 @@ def test_decisions_are_kept(times: dict[str, tuple[float, float]], tmp_path: Pat
     assert gemm.calls == before + 2
     assert not [name for name in times if name.startswith("measured")]
     assert "not timed" in next(line for line in str(report).splitlines() if "m=3" in line)
+    both = [tuner.replace(gemm, decisions=file) for _ in range(2)]  # two processes with one file
+    for report, rows_ in zip(both, (3, 5), strict=True):
+        report.decide(recorded(lambda m: torch.mm(torch.randn(m, 8), torch.randn(8, 8)), rows_))
+    assert file.read_text().count('"problem"') == 4
     file.write_text('{"format": "something else"}')
     with pytest.raises(UsageError, match=r"decisions\.json"):
         tuner.replace(gemm, decisions=file)
@@ -309,6 +313,14 @@ def test_a_call_that_is_refused_is_left_to_torch(times: dict[str, tuple[float, f
         gemm.refuses = "a lies at 0x7"
         model(x)
     assert "1 calls: a lies at 0x7" in str(report)
+
+
+def test_an_operation_may_call_torch(times: dict[str, tuple[float, float]]) -> None:
+    times["gemm"] = (2.0, 1.0)
+    model, x = TwoLayers(), torch.randn(10, 64)
+    with tuner.replace(lambda a, b, out=None: torch.mm(a, b, out=out), recorded(model, x)) as report:
+        torch.testing.assert_close(model(x), model(x))
+    assert [report.taken(kind) for kind in report.seen()] == [2, 2]
 
 
 def test_outputs_that_are_given(times: dict[str, tuple[float, float]]) -> None:
@@ -391,6 +403,8 @@ def test_layers_of_a_model_keep_their_replacement(
         program(x)
         program(torch.randn(3, 64))  # rows that nothing was decided for
         assert gemm.calls == before + 1
+        with torch.enable_grad():
+            assert program(x).requires_grad
     torch.testing.assert_close(program(x), wanted)
 
 

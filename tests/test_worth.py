@@ -106,3 +106,7 @@ def test_what_the_time_does_not_suffice_for_is_left_out(tune: Tune, monkeypatch:
     assert said.code == 0
     assert order(said) == [4000, 2000]
     assert "n=1000 float32: left out, the time is over; go on with --resume" in said.err
+    said = tune("n,calls\n1000,1\n2000,1\n4000,1\n", "--json", "--resume")
+    assert order(said) == [1000]
+    assert "3 of 3: vector_add n=1000 float32: 14.3 % of the operations" in said.err
+    assert "1 of 3" not in said.err

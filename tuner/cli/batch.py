@@ -235,13 +235,14 @@ def run_jobs(
     alone = sum(len(job.to_do) for job in jobs) == 1
     failed = False
     shown = {device.note, *device.note.split("; ")}
-    budget = Budget(total_s, [job.worth.share if job.worth else 1 / len(jobs) for job in jobs])
+    shares = [job.worth.share if job.worth else 1 / len(jobs) for job in jobs]
+    budget = Budget(total_s, [share if job.to_do else 0.0 for share, job in zip(shares, jobs, strict=True)])
     for number, job in enumerate(jobs, 1):
         time_s = _time_of(job, budget, request.time_s)
         if job.to_do and time_s == 0:
             say(f"{job.choices[0]}: left out, the time is over; go on with --resume")
             continue
-        if job.worth is not None and not quiet:
+        if job.to_do and job.worth is not None and not quiet:
             say(f"{number} of {len(jobs)}: {job.choices[0]}: {job.worth}")
         alike = replace(_alike(job, request, device, database), time_s=time_s)
         for problem, going_on in job.to_do:

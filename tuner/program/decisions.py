@@ -70,6 +70,8 @@ class Decisions:
         self._of[decision.key] = decision
         if self._path is None:
             return
+        if self._path.exists():  # another process may have added to it
+            self._of = {other.key: other for other in _read(self._path)} | self._of
         data = {
             "format": FORMAT,
             "version": VERSION,

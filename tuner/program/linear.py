@@ -67,6 +67,8 @@ def _linear(product: Any) -> Callable[[Any, Any], Any]:
         return linear
 
     def function(x: Any, weight: Any) -> Any:
+        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+            return torch.nn.functional.linear(x, weight)  # a plain function has no gradient
         return product(x.reshape(-1, x.shape[-1]), weight.t()).view(*x.shape[:-1], weight.shape[0])
 
     return function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -32,6 +33,14 @@ class _Substitution:
     """Calls that the tuned product has answered."""
     refusals: Counter[str] = field(default_factory=Counter)
     """Why others were left to torch all the same."""
+
+
+class _Inside(threading.local):
+    active = False
+    """Whether this thread is within a tuned product: what that calls itself is left to torch."""
+
+
+_inside = _Inside()
 
 
 class Replacement:
@@ -181,13 +190,17 @@ class Replacement:
                     usable = kind is not None and kind.kernel == "gemm" and not kind.obstacle
                     entry = make_entry(kind) if usable and kind is not None else _Substitution(kind)
                     entries[key] = entry
-                if entry.graph if cuda and capturing() else entry.eager:
+                replaces = entry.graph if cuda and capturing() else entry.eager
+                if replaces and not _inside.active:
+                    _inside.active = True
                     try:
                         result = call_product(product, name, args, kwargs)
                         entry.taken += 1
                         return result
                     except CallError as error:  # memory that is not aligned, a graph's first call
                         entry.refusals[error.problem] += 1
+                    finally:
+                        _inside.active = False
                 return own(*args, **kwargs)
 
             return function
