@@ -32,7 +32,7 @@ from tuner.report.tables import duration, percent, problem_text, speedup, throug
 from tuner.report.terminal import printable
 
 ASSETS = Path(__file__).parent / "assets"
-LONGEST = 300
+LONGEST = 1000
 """Characters of a name or message in a cell or figure; longer ones are cut."""
 
 

@@ -32,7 +32,7 @@ const legend = (more) => ({ top: 0, left: 0, itemWidth: 14, itemHeight: 9, itemG
 // Width of a margin that holds names.
 const margin = (shown, most) => Math.min(most, 16 + 7 * Math.max(...shown.map((one) => one.length)));
 const base = (option) => ({
-  animation: false,
+  animation: false, progressive: 0, // at once, so that what is printed is whole
   textStyle: { fontFamily: FONT },
   tooltip: {
     renderMode: "richText", confine: true, backgroundColor: c.panel, borderColor: c.line, borderWidth: 1,

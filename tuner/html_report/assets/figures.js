@@ -129,8 +129,8 @@ const change = (factor, digits = 3) => (factor >= 2 ? `${round(factor, digits)}x
 
 // Small panels with one scale: a parameter each.
 function effects(d, width) {
-  const columns = Math.max(1, Math.min(4, Math.floor(width / 250), d.parameters.length));
-  const [left, gap, panel, top] = [62, 22, 130, 30];
+  const columns = Math.max(1, Math.min(4, Math.floor(width / (width < 560 ? 150 : 250)), d.parameters.length));
+  const [left, gap, panel, top, below] = [62, 22, 130, 16, 62];
   const each = (width - left - 8 - gap * (columns - 1)) / columns;
   const all = d.parameters.flatMap((p) => [...p.low, ...p.high]).map((f) => Math.min(Math.max(f, 0.05), 1000));
   const [lowest, highest] = [Math.min(...all, 0.98), Math.max(...all, 1.02)].map(Math.log10);
@@ -141,7 +141,7 @@ function effects(d, width) {
   const option = base({ grid: [], xAxis: [], yAxis: [], series: [], title: [] });
   d.parameters.forEach((p, i) => {
     const [row, column] = [Math.floor(i / columns), i % columns];
-    option.grid.push({ left: left + column * (each + gap), width: each, top: top + row * (panel + 74), height: panel });
+    option.grid.push({ left: left + column * (each + gap), width: each, top: top + row * (panel + below), height: panel });
     option.xAxis.push(names(p.values, Math.max(3, Math.floor(each / p.values.length / 7)), {
       gridIndex: i, name: p.name, nameLocation: "middle", nameGap: 26, nameTextStyle: { ...text(), color: c.ink, fontWeight: 600, fontSize: 12.5 },
       axisLine: { onZero: false, lineStyle: { color: c.line } },
@@ -163,7 +163,7 @@ function effects(d, width) {
     const said = p.best[k] ? "the winner's value" : `${change(p.factor[k])} (${change(p.low[k])} .. ${change(p.high[k])})`;
     return `${p.name} = ${p.values[k]}: ${said}\n${p.trials[k]} trials`;
   };
-  return { height: top + Math.ceil(d.parameters.length / columns) * (panel + 74) - 18, option };
+  return { height: top + Math.ceil(d.parameters.length / columns) * (panel + below), option };
 }
 
 function mixed(from, to, share) {
@@ -233,8 +233,10 @@ function roofline(d, width) {
           label: { show: true, formatter: () => l.label, color: l.kind === "bytes" ? c.third : c.quiet, fontFamily: FONT, fontSize: 11.5, ...(l.kind === "bytes" ? { position: "right", distance: 12 } : { position: "left", offset: [0, -10] }) },
         })),
         {
-          type: "scatter", z: 6, data: d.points.map((p) => ({ value: [...log([p.intensity, p.flops]), p.flops], symbol: p.kind === "winner" ? "circle" : "diamond", symbolSize: 12, itemStyle: { color: p.kind === "winner" ? c.accent : c.second, opacity: 1, borderColor: c.panel, borderWidth: 1.5 } })),
-          label: { show: few, position: few && width > 420 ? "left" : "bottom", distance: 7, formatter: (p) => d.points[p.dataIndex].name, color: c.ink, fontFamily: FONT, fontSize: 12 },
+          type: "scatter", z: 6, data: d.points.map((p) => ({
+            ...(p.intensity < Math.sqrt(from * to) && width > 420 ? { label: { position: "right" } } : {}),
+            value: [...log([p.intensity, p.flops]), p.flops], symbol: p.kind === "winner" ? "circle" : "diamond", symbolSize: 12, itemStyle: { color: p.kind === "winner" ? c.accent : c.second, opacity: 1, borderColor: c.panel, borderWidth: 1.5 } })),
+          label: { show: few, position: width < 420 ? "bottom" : "left", distance: 7, formatter: (p) => short(d.points[p.dataIndex].name, 28), color: c.ink, fontFamily: FONT, fontSize: 12 },
         },
       ],
       tooltip: { ...base({}).tooltip, formatter: (p) => {
@@ -277,10 +279,11 @@ function clocks(d) {
       legend: legend(),
       xAxis: axis("trial", { min: 0 }),
       yAxis: axis("SM clock (GHz)", { min: low - room, max: high + 2 * room, nameGap: 44, axisLabel: { formatter: (value) => value.toFixed(2), showMinLabel: false, showMaxLabel: false } }),
-      series: [[false, "rested", "circle", c.faint], [true, "at the power limit", "triangle", c.second]].map(([capped, name, symbol, colour]) => ({
+      series: [[false, "below the power limit", "circle", c.faint], [true, "at the power limit", "triangle", c.second]].map(([capped, name, symbol, colour]) => ({
         type: "scatter", name, symbol, symbolSize: ghz.length > 2000 ? 3 : 6, itemStyle: { color: colour }, data: ghz.map((y, i) => [d.number[i], y, i]).filter(([, , i]) => d.capped[i] === capped),
-        ...(capped || !highest ? {} : { markLine: reference([{ name: `highest ${round(highest)} GHz`, yAxis: highest }]) }),
-      })).filter((one) => one.data.length),
+      })).filter((one) => one.data.length).map((one, i) => (
+        i || !highest ? one : { ...one, markLine: reference([{ name: `highest ${round(highest)} GHz`, yAxis: highest }]) }
+      )),
       tooltip: { ...base({}).tooltip, formatter: (p) => `trial number ${p.value[0]}: ${round(p.value[1])} GHz` },
     }),
   };

@@ -5,18 +5,17 @@ const figures = JSON.parse(document.getElementById("data").textContent);
 const drawn = new Map();
 function draw(element) {
   const figure = figures[element.id];
-  drawn.get(element)?.chart.dispose();
   const width = element.clientWidth || element.parentElement.clientWidth - 36;
   const { height, option, width: least } = DRAW[figure.kind](figure, width);
-  const canvas = document.createElement("div");
+  const canvas = element.firstElementChild || element.appendChild(document.createElement("div"));
   canvas.style.height = `${height}px`;
   canvas.style.width = `${Math.max(width, least || 0)}px`;
-  element.replaceChildren(canvas);
   element.toggleAttribute("tabindex", false);
   if (canvas.clientWidth > width) element.tabIndex = 0; // so that the arrow keys scroll it
-  const chart = echarts.init(canvas);
-  chart.setOption(option);
-  drawn.set(element, { chart, width });
+  const chart = echarts.getInstanceByDom(canvas) || echarts.init(canvas);
+  chart.resize();
+  chart.setOption(option, true);
+  drawn.set(element, width);
 }
 const charts = [...document.querySelectorAll(".chart")];
 const redraw = () => { readColours(); drawn.forEach((_, element) => draw(element)); };
@@ -29,7 +28,7 @@ const near = new IntersectionObserver((entries) => entries.filter((e) => e.isInt
 }), { rootMargin: "400px" });
 charts.forEach((element) => near.observe(element));
 const sized = new ResizeObserver((entries) => entries.forEach(({ target }) => {
-  if (drawn.has(target) && Math.abs(drawn.get(target).width - target.clientWidth) > 2) draw(target);
+  if (drawn.has(target) && Math.abs(drawn.get(target) - target.clientWidth) > 2) draw(target);
 }));
 charts.forEach((element) => sized.observe(element));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
