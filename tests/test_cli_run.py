@@ -866,7 +866,6 @@ def test_plot_of_the_front(tune: Tune, rounding: Rounding, tmp_path: Path) -> No
         (("--max-error", "inf"), ("--max-error", "finite")),
         (("--max-error", "small"), ("--max-error",)),
         (("--max-error", "1e-3", "--dtype", "float16,float23"), ("float23", "float16")),
-        (("--plot", "front.png"), ("--plot", "--max-error")),
         (("--max-error", "1e-3", "--plot", "front.jpg"), ("front.jpg", ".png")),
         (("--max-error", "1e-3", "--plot", "nowhere/front.png"), ("nowhere",)),
         (

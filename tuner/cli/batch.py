@@ -23,6 +23,7 @@ from tuner.model import Problem, Status
 from tuner.report.pareto import front_as_json, plot_front, show_front, title
 from tuner.report.plots import check_plot
 from tuner.report.progress import make_observer
+from tuner.report.run_plot import plot_run
 from tuner.report.summary import (
     best_so_far,
     commonest_failure,
@@ -146,8 +147,6 @@ def check_figure(path: Path | None, jobs: Sequence[TuningJob]) -> None:
     """
     if path is None:
         return
-    if jobs[0].comparison is None:
-        raise UsageError("--plot draws time against error", "give --max-error, too")
     if len(jobs) > 1:
         raise UsageError(f"--plot draws one problem, and these are {len(jobs)}", "give one problem")
     check_plot(path)
@@ -221,7 +220,7 @@ def run_jobs(
         stop: called often; once it returns true, nothing new is tried.
         quiet: no progress.
         as_json: print no summaries.
-        plot: where to draw the front of a bounded job.
+        plot: where to draw the only problem's run, or the front of a bounded job.
         total_s: time for all of them, which is shared by what they are worth.
         full: name all parameters of a configuration.
 
@@ -274,6 +273,8 @@ def run_jobs(
                 shown.update(result.state.run.calibration.notes)
             if not as_json:
                 click.echo(summary(result, database.path, full=full))
+            if plot is not None and job.comparison is None:
+                plot_run(result, plot)
             failed |= not _compare(job, problem, result, database.path, aloud=as_json)
         _finish(job, plot, as_json=as_json)
     return failed

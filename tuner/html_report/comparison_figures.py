@@ -69,7 +69,9 @@ def _raced(problem: TunedProblem, stored: StoredWinner) -> Iterator[ComparedTime
     trials = {trial.id: trial for trial in problem.trials}
     names = {str(trial.configuration): problem.configuration_name(trial) for trial in problem.timed}
     shown = {str(winner.configuration)}
-    yield ComparedTime("the winner", winner.time_ns, 1.0, configuration=stored.trial.configuration.variant)
+    same = winner.default_trial_id == winner.trial_id
+    first = "the winner: the default" if same else "the winner"
+    yield ComparedTime(first, winner.time_ns, 1.0, configuration=stored.trial.configuration.variant)
     default = trials.get(winner.default_trial_id)
     if winner.default_time_ns and winner.ratio and winner.default_trial_id != winner.trial_id:
         text = str(default.configuration) if default else ""

@@ -121,8 +121,8 @@ def _parallel(timed: Sequence[Trial], best: Configuration, fitted: Worth | None)
         "parallel",
         "parallel",
         "Configurations and their times",
-        f"{which} of {best.variant}, a line each; the stronger its colour, the faster. The winner is the thick line. The axes are "
-        "its most important parameters.",
+        f"{which} of {best.variant}, a line each; the stronger its colour, the faster. The winner is the thick line. "
+        "The axes are the most important parameters.",
         f"Parallel coordinates of {', '.join(names)} and the time.",
         FigureTable((">trial", ">time", *names), rows),
         {

@@ -108,7 +108,7 @@ def plot_times(groups: Sequence[BarGroup], title: str, path: Path) -> None:
     names = list(dict.fromkeys(bar.contestant for group in groups for bar in group.bars))
     times = [bar.time_ns for group in groups for bar in group.bars]
     logarithmic = bool(times) and max(times) > LOG_FROM * min(times)
-    unit, size = _unit(min(times) if logarithmic else max(times, default=1.0))
+    unit, size = time_unit(min(times) if logarithmic else max(times, default=1.0))
     bars = sum(len(group.bars) for group in groups)
     with sheet(path, 9.0, 1.6 + 0.3 * bars + 0.3 * len(groups)) as (figure, (axes,)):
         position, ticks = 0.0, []
@@ -187,7 +187,7 @@ def plot_pareto(
     Raises:
         UsageError, TunerError: as :func:`check_plot`.
     """
-    unit, size = _unit(min((point.time_ns for point in points), default=1.0))
+    unit, size = time_unit(min((point.time_ns for point in points), default=1.0))
     positive = [point.error for point in points if point.error > 0]
     lowest = min(positive, default=1e-16) / 2
 
@@ -234,18 +234,27 @@ def _scatter_series(
     axes.scatter(*xy(on_front), s=55, alpha=1.0, label=name if on_front else None, zorder=3, **common)
 
 
-def make_logarithmic(axes: Axes, which: str) -> None:
-    """Scale one axis by powers of ten, with plain numbers beside it; times, whose range is narrow, get 2 and 5, too."""
+def make_logarithmic(
+    axes: Axes, which: str, steps: Sequence[float] = (), text: Callable[[float], str] = "{:g}".format
+) -> None:
+    """Scale one axis by powers of ten, with plain numbers beside it; times, whose range is narrow, get 2 and 5, too.
+
+    Args:
+        axes: the panel.
+        which: ``x`` or ``y``.
+        steps: between powers of ten; by default of an ``x`` axis 1, 2 and 5, for that has times, else 1.
+        text: what is written beside a value.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set(**{f"{which}scale": "log"})
     axis = getattr(axes, f"{which}axis")
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if which == "x" else (1.0,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_locator(LogLocator(subs=steps or ((1.0, 2.0, 5.0) if which == "x" else (1.0,))))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
-def _unit(ns: float) -> tuple[str, float]:
+def time_unit(ns: float) -> tuple[str, float]:
     """Return the unit that fits a time, and its length in nanoseconds."""
     for limit, unit, size in ((1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
         if ns < limit:
@@ -261,7 +270,12 @@ def short(text: str) -> str:
 
 @contextmanager
 def sheet(
-    path: Path, width: float, height: float, rows: int = 1, grid: str = "x"
+    path: Path,
+    width: float,
+    height: float,
+    rows: int = 1,
+    grid: str = "x",
+    heights: Sequence[float] | None = None,
 ) -> Iterator[tuple[Figure, Sequence[Axes]]]:
     """Return an empty figure of panels below each other, and write it at the end; equal content gives an equal SVG.
 
@@ -271,6 +285,7 @@ def sheet(
         height: of all panels together.
         rows: panels, which share what is to the left and right.
         grid: ``x``, ``y`` or ``both``: the lines behind the data.
+        heights: of the panels, relative to each other; with these they share nothing.
 
     Raises:
         UsageError, TunerError: as :func:`check_plot`.
@@ -285,7 +300,7 @@ def sheet(
         # Not by pyplot: nothing global is left behind, and no display is looked for.
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
-        panels = figure.subplots(rows, 1, squeeze=False, sharex=True)[:, 0]
+        panels = figure.subplots(rows, 1, squeeze=False, sharex=heights is None, height_ratios=heights)[:, 0]
         for axes in panels:
             axes.grid(axis=grid, color="#dddddd")
             axes.set_axisbelow(True)

@@ -139,7 +139,7 @@ Examples:
     "--plot",
     type=FILE,
     metavar="FILE",
-    help="Draw time against error, as .png or .svg; with --max-error.",
+    help="Draw the search and the race as .png or .svg; with --max-error, time against error.",
 )
 @full_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the result only.")

@@ -1,0 +1,139 @@
+"""``tune run --plot``: a run as one figure, how the best time fell and what the winner was raced against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.model import Status, Trial
+from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short, time_unit
+from tuner.report.tables import duration
+from tuner.report.trajectory import trajectory
+from tuner.stats import Ratio
+from tuner.tuning.race import Finish
+from tuner.tuning.state import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_BARS = 8
+FAILED, FINALIST = COLOURS[5], "#bbbbbb"
+
+
+@dataclass(frozen=True)
+class RacedBar:
+    """A contestant of the final race; of those that were compared with the winner, the ratio to its time."""
+
+    name: str
+    time_ns: float
+    ratio: Ratio | None = None
+
+    def text(self, winner_ns: float) -> str:
+        """Return what is written beside the bar."""
+        if self.time_ns == winner_ns:
+            return duration(self.time_ns)
+        if self.ratio is None or not math.isfinite(self.ratio.high):
+            return f"{duration(self.time_ns)}, {self.time_ns / winner_ns:.3f}x"
+        ends = f"({self.ratio.low:.3f} to {self.ratio.high:.3f})"
+        return f"{duration(self.time_ns)}, {self.ratio.median:.3f}x {ends}"
+
+    def beyond_ns(self, winner_ns: float) -> tuple[float, float]:
+        """Return how far the interval reaches below and above the time; 0 where there is none."""
+        if self.ratio is None or not math.isfinite(self.ratio.high):
+            return 0.0, 0.0
+        below, above = self.ratio.low * winner_ns, self.ratio.high * winner_ns
+        return max(0.0, self.time_ns - below), max(0.0, above - self.time_ns)
+
+
+def plot_run(result: Result, path: Path) -> None:
+    """Draw the trials in their order with the best so far, and below the winner beside what it was raced against.
+
+    Raises:
+        UsageError, TunerError: as :func:`tuner.report.plots.check_plot`.
+    """
+    run, light_ns = result.state.run, result.state.roof.speed_of_light_ns
+    light_ns = light_ns if math.isfinite(light_ns) else 0.0
+    bars = _bars(result.finish) if result.finish else []
+    heights = [3.6, 0.9 + 0.3 * len(bars)] if bars else [3.6]
+    with sheet(path, 9.0, sum(heights) + 0.8, len(heights), "both", heights) as (figure, panels):
+        figure.suptitle(short(f"{run.problem} on {run.gpu.name}{' [replayed]' if run.replayed else ''}"))
+        _draw_trials(panels[0], result.state.trials, light_ns)
+        if bars:
+            _draw_bars(panels[1], bars, light_ns)
+
+
+def _draw_trials(axes: Axes, trials: Sequence[Trial], light_ns: float) -> None:
+    evaluations = trajectory(trials)
+    for status, colour, marker in (
+        (Status.OK, COLOURS[4], MARKERS[0]),
+        (Status.SLOW, COLOURS[6], MARKERS[2]),
+    ):
+        own = [one for one in evaluations if one["status"] == status and one["time_ns"]]
+        if own:
+            numbers, times = [one["evaluation"] for one in own], [one["time_ns"] for one in own]
+            axes.scatter(
+                numbers, times, s=16, color=colour, marker=marker, alpha=0.7, label=str(status), zorder=2
+            )
+    failed = [one["evaluation"] for one in evaluations if not one["time_ns"]]
+    if failed:  # along the upper edge, whatever the times are
+        edge = axes.get_xaxis_transform()
+        axes.plot(failed, [0.98] * len(failed), "x", color=FAILED, ms=5, transform=edge, label="failed")
+    best = [(one["evaluation"], one["best_ns"]) for one in evaluations if one["best_ns"]]
+    if best:
+        axes.step(*zip(*best, strict=True), where="post", color=COLOURS[0], linewidth=2, label="best so far")
+        if light_ns:
+            axes.axhline(light_ns, color="black", linestyle="dashed", linewidth=1.2, label="speed of light")
+        make_logarithmic(axes, "y", (1.0, 2.0, 5.0), duration)
+    axes.set_xlabel("trial")
+    axes.set_ylabel("time, logarithmic")
+    axes.legend(frameon=False, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.14), fontsize=9)
+
+
+def _bars(finish: Finish) -> list[RacedBar]:
+    """Return the winner, the default, the best known before, and other finalists."""
+    shown = [finish.winner.configuration]
+    same = finish.default is not None and finish.default.configuration in shown
+    bars = [RacedBar("winner: the default" if same else "winner", finish.time_ns)]
+    compared = {
+        "default": (finish.default, finish.default_ns, finish.ratio),
+        "best known before": (finish.incumbent, finish.incumbent_ns, finish.versus_incumbent),
+    }
+    for name, (trial, time_ns, ratio) in compared.items():
+        if trial and time_ns and trial.configuration not in shown:
+            bars.append(RacedBar(name, time_ns, ratio))
+            shown.append(trial.configuration)
+    others = [time_ns for configuration, time_ns in finish.medians_ns if configuration not in shown]
+    bars += [RacedBar(f"finalist {number}", time_ns) for number, time_ns in enumerate(others, 2)]
+    return bars[:MOST_BARS]
+
+
+def _draw_bars(axes: Axes, bars: Sequence[RacedBar], light_ns: float) -> None:
+    winner_ns = bars[0].time_ns
+    unit, size = time_unit(winner_ns)
+    for row, bar in enumerate(bars):
+        colour = COLOURS[0] if not row else COLOURS[5] if bar.ratio else FINALIST
+        below, above = (length / size for length in bar.beyond_ns(winner_ns))
+        axes.barh(row, bar.time_ns / size, height=0.7, color=colour)
+        if below or above:
+            axes.errorbar(
+                bar.time_ns / size, row, xerr=[[below], [above]], color="black", capsize=3, linewidth=1.2
+            )
+        end = bar.time_ns / size + above
+        axes.annotate(
+            bar.text(winner_ns),
+            (end, row),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8.5,
+        )
+    if light_ns:
+        axes.axvline(light_ns / size, color="black", linestyle="dashed", linewidth=1.2)
+    axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.set_xlim(0, max(bar.time_ns for bar in bars) / size * 1.4)
+    axes.set_xlabel(f"time ({unit}) in the final race; lines are 95 % intervals of the ratio to the winner")
