@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -281,6 +282,7 @@ def test_errors_have_one_line(gemm: OnCpu) -> None:
         lambda: function(randn(5, 7, 2), randn(7, 3)),
         lambda: operation_of(CASES["vector_add"]).torch().linear(randn(2, 2), randn(2, 2)),
         lambda: function.in_place(randn(2, 2), randn(2, 2)),
+        lambda: gemm.torch(backward=3),  # type: ignore[arg-type]
     ):
         with pytest.raises(CallError) as raised:
             call()
@@ -361,3 +363,9 @@ def test_computations_of_different_tensors_are_no_operator() -> None:
         operation.torch()
     chosen = on_cpu("transform", cpu.transform, problems, options={"op": "x + 1"})
     torch.testing.assert_close(chosen.torch()(torch.ones(3)), torch.full((3,), 2.0))
+
+
+def test_without_torch_an_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tuner.runtime.torch_ops", None)
+    with pytest.raises(CallError, match=r"torch cannot be imported: .*; install torch"):
+        softmax().torch()

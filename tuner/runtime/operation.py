@@ -343,10 +343,14 @@ class Operation:
                 and ``output`` are tensors, or tuples where the kernel returns several.
 
         Raises:
-            CallError: it may mean computations that take different tensors.
+            CallError: it may mean computations that take different tensors, or ``backward`` is no function; or
+                there is no torch.
         """
         if backward not in self._torch:
-            ops = importlib.import_module(".torch_ops", __package__)
+            try:
+                ops = importlib.import_module(".torch_ops", __package__)
+            except ImportError as error:
+                raise CallError(f"torch cannot be imported: {error}", "install torch 2.11 or later") from None
             choices = f"{self._policy!s} {self._meant}"
             made = ops.torch_function(self, self._manifest, self._computations, choices, backward)
             with self._lock:

@@ -119,8 +119,12 @@ def torch_function(
         backward: a user's gradient.
 
     Raises:
-        CallError: the computations take different tensors.
+        CallError: the computations take different tensors, or the gradient is no function.
     """
+    if backward is not None and not callable(backward):
+        raise CallError(
+            f"backward is {backward!r}, not a function", "pass backward(grad, inputs, output), or nothing"
+        )
     signature = signature_of(manifest, computations)
     name = _new_name(manifest, f"{choices} {_code(backward)}")
 
@@ -182,7 +186,7 @@ def torch_function(
 def _new_name(manifest: Manifest, choices: str) -> str:
     """Return a name that is the same in each process for the same winners: caches of torch.compile go by it."""
     digest = hashlib.sha256(f"{manifest} {choices}".encode()).hexdigest()[:8]
-    first = name = f"{re.sub(r'[^A-Za-z0-9]', '_', manifest.kernel)}_{digest}"
+    first = name = f"{re.sub(r'[^A-Za-z0-9]|^(?=[0-9])', '_', manifest.kernel)}_{digest}"
     number = 1
     while hasattr(getattr(torch.ops, NAMESPACE), name):  # loaded again, or by another copy of this module
         number += 1

@@ -79,7 +79,7 @@ def signature_of(manifest: Manifest, numbers: Sequence[int]) -> Signature:
     """Return the signature that computations share.
 
     Raises:
-        CallError: they take different tensors, so that they are not one operator.
+        CallError: they take different tensors, so that they are not one operator, or an output is not always there.
     """
     kinds = {_arguments(manifest, manifest.computations[number]): number for number in numbers}
     if len(kinds) > 1:
@@ -89,6 +89,11 @@ def signature_of(manifest: Manifest, numbers: Sequence[int]) -> Signature:
         )
     ((inputs, outputs, scalars, sizes), number), *_ = kinds.items()
     tensors = {tensor.name: tensor for tensor in manifest.computations[number].tensors}
+    for name in outputs:
+        if not isinstance(tensors[name].when, int):
+            raise CallError(
+                f"{name} is an output of {manifest.kernel} for some sizes only", "call op() itself"
+            )
     return Signature(
         tuple(tensors[name] for name, *_ in inputs), tuple(tensors[name] for name in outputs), scalars, sizes
     )
