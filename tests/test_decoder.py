@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,14 @@ class Gemm:
 
 
 @pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     monkeypatch.setattr(
         products, "times_in_turn", lambda *_: [[1000.0] * 15, [990.0] * 15]
     )  # a machine's own times would decide by chance
-    return tmp_path / "work"
+    yield tmp_path / "work"
+    torch.set_num_threads(threads)
 
 
 def run(work: Path, gemm: Gemm, *words: str) -> dict[str, Any]:

@@ -315,6 +315,38 @@ def test_a_call_that_is_refused_is_left_to_torch(times: dict[str, tuple[float, f
     assert "1 calls: a lies at 0x7" in str(report)
 
 
+def test_a_bias_is_not_forgotten_beside_the_same_product_without(
+    times: dict[str, tuple[float, float]],
+) -> None:
+    times["gemm"] = (2.0, 1.0)
+    plain, biased, x, gemm = TwoLayers(), TwoLayers(bias=True), torch.randn(10, 64), FakeGemm()
+
+    def program(x: Any) -> Any:
+        return plain(x), biased(x)
+
+    wanted, calls = program(x), recorded(program, x)
+    with tuner.replace(gemm, calls) as report:
+        for _ in range(2):
+            for one, other in zip(program(x), wanted, strict=True):
+                torch.testing.assert_close(one, other)
+            report.decide()
+    assert report.predict(100.0) == pytest.approx(97.0, rel=1e-3)  # three of four calls gain 1 ns
+
+
+def test_what_was_seen_before_may_be_decided_later(times: dict[str, tuple[float, float]]) -> None:
+    times["gemm"] = (2.0, 1.0)
+    model, x, gemm = TwoLayers(), torch.randn(10, 64), FakeGemm()
+    report = tuner.replace(gemm)
+    with report:
+        model(x)
+    assert gemm.calls == 0
+    report.decide(recorded(model, x))
+    before = gemm.calls
+    with report:
+        model(x)
+    assert gemm.calls == before + 2
+
+
 def test_an_operation_may_call_torch(times: dict[str, tuple[float, float]]) -> None:
     times["gemm"] = (2.0, 1.0)
     model, x = TwoLayers(), torch.randn(10, 64)

@@ -58,7 +58,7 @@ class Calls:
         """Measure what torch takes for one call of each product that a kernel could serve, as it is called."""
         with torch.no_grad():
             for kind, mode in self.heaviest():
-                if kind.kernel == "gemm" and not kind.obstacle:
+                if kind.is_product:
                     (samples,) = times_in_turn(kind, [torch.mm], [nullcontext()], mode, self.device)
                     self.time_ns[kind, mode] = median(samples)
 

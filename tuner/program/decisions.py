@@ -12,6 +12,8 @@ import msgspec
 from tuner.errors import UsageError
 from tuner.files import whole_file
 
+PROBLEM = 2
+"""Where a decision's key has the problem."""
 FORMAT, VERSION = "kernel-tune decisions", 1
 
 
@@ -60,6 +62,10 @@ class Decisions:
         self._of: dict[tuple[str, ...], Decision] = {}
         if self._path is not None and self._path.exists():
             self._of = {decision.key: decision for decision in _read(self._path)}
+
+    def has(self, problem: str) -> bool:
+        """Return whether anything was decided for a problem, on any GPU."""
+        return any(key[PROBLEM] == problem for key in self._of)
 
     def find(self, *key: str) -> Decision | None:
         """Return the decision for a GPU, a version of torch, a problem, a mode and a configuration."""

@@ -50,6 +50,11 @@ class CallKind:
     """Why the kernel cannot serve it; empty if it can."""
 
     @property
+    def is_product(self) -> bool:
+        """Whether gemm can serve it."""
+        return self.kernel == "gemm" and not self.obstacle
+
+    @property
     def problem(self) -> str:
         """The problem in words, as the tuner prints it."""
         words = [self.kernel or self.call, *(f"{name}={size}" for name, size in self.sizes), self.dtype]

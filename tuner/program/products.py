@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tuner.errors import CallError, TunerError
 from tuner.model import canonical_json
 from tuner.program.decisions import Decision
 from tuner.program.kinds import CallKind, CallMode
@@ -130,7 +131,8 @@ def measured(
     )
 
 
-def refused(product: TunedProduct, kind: CallKind, mode: CallMode, reason: str) -> Decision:
+def refused(product: TunedProduct, kind: CallKind, mode: CallMode, error: TunerError) -> Decision:
     """Return the decision for a kind that cannot be run or timed."""
     where = (gpu_name(product.device), torch.__version__, kind.problem, str(mode), "")
-    return Decision(*where, False, reason)
+    what = "no valid configuration: " if isinstance(error, CallError) else ""
+    return Decision(*where, False, f"{what}{error.problem}")

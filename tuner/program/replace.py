@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tuner.errors import CallError, TunerError
+from tuner.errors import CallError, DeviceError, TunerError
 from tuner.program.calls import Calls
 from tuner.program.decisions import Decision, Decisions
 from tuner.program.interception import Function, Interception, default_device
@@ -20,6 +20,9 @@ from tuner.program.kinds import PRODUCTS, CallKind, CallMode, call_product, prod
 from tuner.program.linear import replace_linear
 from tuner.program.products import TunedProduct, gpu_name, measured, operation_of, refused
 from tuner.program.report import report
+
+MOST_SHAPES = 4096
+"""Shapes of calls that are remembered; beyond it, the oldest is forgotten, and looked at again when it comes."""
 
 
 @dataclass
@@ -90,9 +93,13 @@ class Replacement:
     def decide(self, calls: Calls | None = None) -> None:
         """Decide on all kinds of some calls; what was decided before is not measured again."""
         for kind, _ in (calls or self.calls or Calls(self.device)).heaviest():
-            if kind.kernel == "gemm" and not kind.obstacle:
+            if kind.is_product:
                 for mode in self._modes():
                     self._decide(kind, mode)
+        for entry in self._entries.values():  # of calls that were seen before
+            if entry.kind is not None:
+                entry.eager = self._replaces(entry.kind, CallMode.EAGER)
+                entry.graph = self._replaces(entry.kind, CallMode.GRAPH)
 
     def _modes(self) -> Sequence[CallMode]:
         return tuple(CallMode) if self.device == "cuda" else (CallMode.EAGER,)
@@ -111,9 +118,9 @@ class Replacement:
             elif decision.replaced:
                 self.product.warm(kind)
         except TunerError as error:
-            decision = refused(self.product, kind, mode, f"no valid configuration: {error.problem}")
+            decision = refused(self.product, kind, mode, error)
         except torch.OutOfMemoryError:
-            decision = refused(self.product, kind, mode, "no memory is left to time it")
+            decision = refused(self.product, kind, mode, DeviceError("no memory is left to time it"))
         self._decided[kind.problem, mode] = decision
 
     def _kept(self, kind: CallKind, mode: CallMode, configuration: str) -> Decision | None:
@@ -125,6 +132,8 @@ class Replacement:
 
     def decision(self, kind: CallKind, mode: CallMode) -> Decision | None:
         """Return what was decided; None if nothing was."""
+        if not kind.is_product:  # a product with a bias is the same problem otherwise
+            return None
         return self._decided.get((kind.problem, mode))
 
     def decided(self, mode: CallMode) -> list[CallKind]:
@@ -187,8 +196,9 @@ class Replacement:
                 entry = entries.get(key)
                 if entry is None:
                     kind = product_kind(name, args, kwargs)
-                    usable = kind is not None and kind.kernel == "gemm" and not kind.obstacle
-                    entry = make_entry(kind) if usable and kind is not None else _Substitution(kind)
+                    entry = make_entry(kind) if kind and kind.is_product else _Substitution(kind)
+                    while len(entries) >= MOST_SHAPES:
+                        entries.pop(next(iter(entries)), None)
                     entries[key] = entry
                 replaces = entry.graph if cuda and capturing() else entry.eager
                 if replaces and not _inside.active:
@@ -209,12 +219,12 @@ class Replacement:
 
     def _entry(self, kind: CallKind) -> _Substitution:
         """Return what is done with a kind that is seen for the first time; what a file has decided counts."""
-        for mode in self._modes():
+        for mode in self._modes() if self._decisions.has(kind.problem) else ():
             if (kind.problem, mode) not in self._decided:
                 try:
                     decision = self._kept(kind, mode, self.product.configuration(kind))
                 except TunerError as error:
-                    decision = refused(self.product, kind, mode, f"no valid configuration: {error.problem}")
+                    decision = refused(self.product, kind, mode, error)
                 else:
                     if decision is not None and decision.replaced and not self._capturing():
                         self.product.warm(kind)
