@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import subprocess
 import sys
@@ -17,10 +18,12 @@ from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
+from tuner.runtime.dispatch import dispatch
 from tuner.runtime.interpret import interpret
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
 from tuner.runtime.manifest_records import Manifest
+from tuner.space.default import default_configuration
 from tuner.space.edge_sizes import tile_edge_problems
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
@@ -96,6 +99,26 @@ def test_plans_from_the_manifest_are_those_of_the_tuner(
             for gpu in (H200, smaller):
                 compared += agree(manifest, number, kernel, other, gpu, configuration)
     assert compared > 10
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_default_is_the_tuners_own_whatever_was_tuned(
+    name: str, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    manifest, kernel = manifest_of(bundle_of(name, bundles, tmp_path)), load_kernel(name)
+    compared = 0
+    for number, computation in enumerate(manifest.computations):
+        problem = kernel.problem(None, dict(computation.dtypes), dict(computation.options))
+        for factor, more in itertools.product((1, 3, 0.125), (0, 1, 2, 8)):
+            sizes = {size: max(1, int(value * factor)) + more for size, value in problem.sizes.items()}
+            expected = default_configuration(kernel, replace(problem, sizes=sizes), H200)
+            if expected is None:
+                continue
+            chosen = dispatch(manifest, number, sizes, LIMITS, H200.name, "default").concrete.configuration
+            item = manifest.configurations[chosen]
+            assert (item.variant, dict(item.parameters)) == (expected.variant, dict(expected.values)), sizes
+            compared += 1
+    assert compared >= 4
 
 
 def agree(

@@ -15,6 +15,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
+from tuner.search.initial import gather
 from tuner.search.kernel_initial import settle
 from tuner.space.space import SearchSpace
 
@@ -50,6 +51,15 @@ def write(folder: Path, initial: str = INITIAL, extra: str = SHARED) -> Path:
 
 def written_together(folder: Path) -> Path:
     return write_kernel(folder, extra=SHARED + INITIAL.replace("\n[definitions]\n", "", 1))
+
+
+def test_what_is_tried_first_comes_from_its_own_file(tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path))
+    assert {one.file for one in kernel.initial} == {"scale.initial.toml"}
+    problem = kernel.problem()
+    space = SearchSpace.from_kernel(kernel, problem, H200)
+    found = gather(kernel, problem, H200, space, "kernel", recorded=False)
+    assert set(found.sources.values()) == {"scale.initial.toml"}
 
 
 def settled(kernel: KernelSpec, n: int) -> list[Configuration | None]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from tuner.errors import TunerError
 from tuner.export.conditions import Launchable, launchable
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
-from tuner.space.default import default_configuration
+from tuner.space.default import default_configurations
 
 LAST = 999
 """Beyond every compute capability."""
@@ -39,10 +38,7 @@ class Default:
 def defaults_of(kernel: KernelSpec, gpus: Iterable[Gpu]) -> list[Default]:
     """Return the defaults for all dtypes and options of a kernel, the first that is valid being the tuner's own.
 
-    A search takes the first variant with a valid configuration, and of it the one nearest to the variant's defaults.
-    Near to a variant's defaults is the same for all problems, so that the configurations which are a default of any
-    problem have one order. They are gathered from problems that differ in what vectors divide, and in magnitude. With
-    element expressions, those count whose conditions are the same for all of several expressions.
+    With element expressions, those count whose conditions are the same for all of several expressions.
 
     Args:
         kernel: has the variants.
@@ -87,15 +83,7 @@ def kinds_of(kernel: KernelSpec) -> list[Problem]:
 
 def _in_order(kernel: KernelSpec, kind: Problem, gpu: Gpu) -> Iterator[tuple[Configuration, Launchable]]:
     """Yield the default configurations of problems of one kind, the preferred first, each with its conditions."""
-    defaults: dict[str, Configuration] = {}
-    for sizes in _sizes_of(kind.sizes):
-        try:
-            default = default_configuration(kernel, replace(kind, sizes=sizes), gpu)
-        except TunerError:  # an expression without a value
-            continue
-        if default is not None:
-            defaults[default.key] = default
-    for default in sorted(defaults.values(), key=lambda one: _rank(kernel, one)):
+    for _, default in default_configurations(kernel, kind, gpu):
         cases = {launchable(kernel, each, gpu, default, searched=True) for each in _expressions(kernel, kind)}
         when = cases.pop()
         if when is not None and not cases:
@@ -109,25 +97,3 @@ def _expressions(kernel: KernelSpec, kind: Problem) -> Iterator[Problem]:
         every = " + ".join(names)
         for text in (*names, every, " + ".join([every] * 20)):
             yield replace(kind, options={**kind.options, option: kernel.element(option, text)})
-
-
-def _sizes_of(own: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Yield sizes that vectors divide or do not, in all dimensions and in one at a time, and small and large ones."""
-    yield dict(own)
-    for off in (1, 2, 4):
-        yield {name: size + off for name, size in own.items()}
-    for other in (1, 16, 4097, 1 << 20):
-        yield dict.fromkeys(own, other)
-        if len(own) > 1:
-            yield from ({**own, name: other} for name in own)
-
-
-def _rank(kernel: KernelSpec, configuration: Configuration) -> tuple[int, int, int, tuple[int, ...]]:
-    """Return the order in which a search prefers defaults, as ``VariantSpace.nearest`` has it."""
-    variant = kernel.variants[configuration.variant]
-    values = configuration.values
-    row = tuple(p.values.index(values[p.name]) for p in variant.parameters.values())
-    default = (p.values.index(p.default) for p in variant.parameters.values())
-    apart = [abs(a - b) for a, b in zip(row, default, strict=True)]
-    number = list(kernel.variants).index(configuration.variant)
-    return number, sum(map(bool, apart)), sum(apart), row

@@ -22,6 +22,8 @@ class InitialSpec:
     minimize: Expression | None = None
     """Among several choices, the combination that minimizes this expression over the same names is taken."""
     doc: str = ""
+    file: str = ""
+    """Name of the file that it stands in."""
 
 
 @dataclass(frozen=True)

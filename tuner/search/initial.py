@@ -67,7 +67,7 @@ def gather(
     if which in ("auto", "kernel", "all"):
         for settled in settle(kernel, problem, gpu, space):
             if settled.configuration is not None:
-                sources[settled.configuration] = kernel.file.name
+                sources[settled.configuration] = settled.spec.file or kernel.file.name
     refuse(kernel, which)
     required = which in REQUIRING
     if required or (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tuner.database.records import StoredWinner
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem, canonical_json
-from tuner.space.default import default_configuration
+from tuner.model import Problem, canonical_json
+from tuner.space.default import default_configurations, preference
 from tuner.winners.baked_sizes import baked_sizes
 from tuner.winners.current import Kernels
 from tuner.winners.records import BundledConfiguration
@@ -69,7 +69,7 @@ def contents_of(winners: Sequence[StoredWinner], kernels: Kernels) -> Contents:
         tuple(members.computations.values()),
         tuple(members.configurations.values()),
         tuple(members.winners),
-        tuple(sorted(members.defaults, key=lambda default: (default.computation, default.cc))),
+        members.defaults_in_order(),
     )
 
 
@@ -91,6 +91,17 @@ class _Members:
         computation, configuration = self._numbers(bundled)
         self.defaults.setdefault(BundledDefault(computation, bundled.gpu.cc, configuration))
 
+    def defaults_in_order(self) -> tuple[BundledDefault, ...]:
+        """Return the defaults of each computation and compute capability as they are to be tried."""
+        bundled = list(self.configurations.values())
+
+        def order(default: BundledDefault) -> tuple[object, ...]:
+            configuration = bundled[default.configuration]
+            preferred = preference(configuration.kernel, configuration.configuration)
+            return default.computation, default.cc, preferred
+
+        return tuple(sorted(self.defaults, key=order))
+
     def _numbers(self, bundled: BundledConfiguration) -> tuple[int, int]:
         """Return the numbers of a configuration's computation and of itself."""
         kind = _kind(bundled.problem)
@@ -105,23 +116,3 @@ class _Members:
 
 def _kind(problem: Problem) -> str:
     return canonical_json([dict(problem.dtypes), dict(problem.options)])
-
-
-def default_configurations(
-    kernel: KernelSpec, problem: Problem, gpu: Gpu
-) -> Iterator[tuple[Problem, Configuration]]:
-    """Yield the tool's own configurations for a problem's dtypes and options, each with a problem that it is meant for.
-
-    First that of the problem itself, then those of odd sizes and of the smallest, and last the default of the first
-    variant that demands nothing.
-    """
-    odd = {name: size | 1 for name, size in problem.sizes.items()}
-    smallest = dict.fromkeys(problem.sizes, 1)
-    for sizes in (problem.sizes, odd, smallest):
-        other = replace(problem, sizes=sizes)
-        if (configuration := default_configuration(kernel, other, gpu)) is not None:
-            yield other, configuration
-    for variant in kernel.variants.values():
-        if variant.requires is None:
-            yield problem, Configuration.of(variant.name, variant.defaults)
-            break

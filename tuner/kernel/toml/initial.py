@@ -120,6 +120,7 @@ def _initial(
         optional(table, "when", everything),
         optional(table, "minimize", everything),
         " ".join(table.get("doc", str, "").split()),
+        table.where.partition(":")[0],
     )
     choices = [item for item in parameters.values() if isinstance(item, tuple)]
     if bool(choices) != (initial.minimize is not None):
