@@ -84,7 +84,7 @@ def cards(count: int, *, overlap: bool = True) -> list[Card]:
     """Return simulated devices."""
 
     def card(number: int) -> Card:
-        name = f"sim:{number}"
+        name = f"cuda:{number}"
         return Card(
             name,
             lambda events, facts: ChildLink(

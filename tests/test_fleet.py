@@ -44,7 +44,7 @@ def test_problems_are_spread_and_each_is_tuned_once(
     sound(database, runs=5, trials=8)
     assert sorted(seen.results) == list(range(5)) and not seen.failures
     assert seen.began_on[0][1] == listed[3].name or seen.began_on[1][1] == listed[3].name  # the longest first
-    assert {device for device, _ in seen.began_on} == {"sim:0", "sim:1"}
+    assert {device for device, _ in seen.began_on} == {"cuda:0", "cuda:1"}
     assert not searchers()
     winners = {result.winner for result in seen.results.values()}
     assert {row["id"] for row in database.select("SELECT id FROM winners")} == winners
@@ -90,7 +90,7 @@ def test_a_device_that_cannot_be_opened_is_left_out(
     seen = Seen()
     Head(database, jobs(3), cards(2), seen).run()
     sound(database, runs=3, trials=8)
-    assert "sim:0: left out: there is no GPU number 0" in seen.texts
+    assert "cuda:0: left out: there is no GPU number 0" in seen.texts
 
 
 def test_without_a_device_each_problem_says_why(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class SimulatedDevice(ReplayDevice):
             raise DeviceError(f"there is no GPU number {number}")
         super().__init__(Path(self.settings["recording"]), say)
         self.gpu = replace(self.gpu, uuid=f"{number:032x}")
-        self.number = number
+        self.name, self.number = f"cuda:{number}", number
         self._draw = random.Random(f"{number} {os.getpid()} {time.time()}")
         self._speed = 1.0 + self._setting("offset") * ((number * 7 % DEVICES) / DEVICES - 0.5)
         self._due: list[tuple[float, Outcome]] = []
@@ -67,7 +67,8 @@ class SimulatedDevice(ReplayDevice):
     def _held_like(self, problem: Problem) -> Problem:
         """Return a recorded problem of the same dtypes: others get its times, each changed a little."""
         held = [recorded.problem for recorded in self.recording.problems]
-        return problem if problem in held else next(p for p in held if p.dtypes == problem.dtypes)
+        like = [other for other in held if other.dtypes == problem.dtypes]
+        return problem if problem in held or not like else like[0]
 
     def _ready(self) -> bool:
         return not self._due and super()._ready()
@@ -125,5 +126,5 @@ class SimulatedDevice(ReplayDevice):
 
 
 def open_simulated(message: OpenDevice, say: Callable[[str], None]) -> SimulatedDevice:
-    """Open the device ``sim:N``."""
+    """Open the device ``cuda:N``."""
     return SimulatedDevice(int(message.device.partition(":")[2]), say)

@@ -49,13 +49,17 @@ class TuningJob:
     to_do: list[tuple[Problem, bool]] = field(default_factory=list)
     """The choices that are left, each with whether it goes on with an interrupted run."""
     results: list[Result] = field(default_factory=list)
+    records: list[dict[str, Any]] = field(default_factory=list)
+    """JSON of the results of other processes."""
+    without_winner: list[str] = field(default_factory=list)
+    """A line for each of these that has none."""
     complete: bool = False
     worth: ProblemWorth | None = None
     """To the program that it was recorded in, if it comes from a file that says so."""
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the results so far; under a bound on the error, those of all dtypes in one record."""
-        runs = [result_as_json(result) for result in self.results]
+        runs = [*self.records, *(result_as_json(result) for result in self.results)]
         if self.comparison is None:
             return runs
         if not runs and not self.comparison.skipped:
@@ -75,7 +79,7 @@ class TuningJob:
 
         A dtype that is too inaccurate is no failure as long as another one is accurate enough.
         """
-        lines = [
+        lines = self.without_winner + [
             why_nothing(result, database)
             for result in self.results
             if result.finish is None and not (self.comparison is not None and _inaccurate(result))

@@ -116,7 +116,7 @@ timed_options: Option = all_of(
         "device_name",
         default="auto",
         show_default=True,
-        help="auto, cuda, cuda:N, replay or replay:FILE; also a T4 or Kernel Tuner cache file.",
+        help="auto, cuda, cuda:N, cuda:all, replay or replay:FILE; also a T4 or Kernel Tuner cache file.",
     ),
 )
 """How and where ``tune run`` and ``tune ladder`` time."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tuner import paths
 from tuner.cli import batch
+from tuner.cli.fleet import FleetSettings, run_fleet, searched_on
 from tuner.cli.shard import shard_of
 from tuner.cli.stopping import stopping
 from tuner.conditions import Mode, Regime
@@ -55,6 +56,7 @@ def run(
     initial: str,
     db: Path,
     jobs: int | None,
+    no_overlap: bool,
     study_storage: str | None,
     resume: bool,
     from_scratch: bool,
@@ -108,31 +110,43 @@ def run(
     )
     cache = None if no_cache else paths.cubins()
     failed = False
+    gpus: list[str] = []
+    if foreign is None:
+        gpus = searched_on(device_name, len(jobs_to_do), overlap=not no_overlap, max_error=max_error)
     try:
-        with (
-            stopping() as stopped,
-            closing(foreign or open_device(device_name, kernel.name, jobs, cache, tell)) as device,
-        ):
-            batch.refuse_recording(device, max_error)
-            changed = kernel.name if wanted != str(kernel_name) else ""
-            _introduce(device, kernel, rule_names, changed, quiet=quiet)
-            if isinstance(device, ReplayDevice) and not (sizes or presets or problem_texts or problem_file):
-                batch.recorded_instead(jobs_to_do, kernel, device)
-            with Database.open(db) as database:
-                if resume:
-                    batch.resume_jobs(jobs_to_do, kernel, database, device)
-                failed = batch.run_jobs(
-                    jobs_to_do,
-                    request,
-                    device,
-                    database,
-                    stopped,
-                    quiet=quiet,
-                    as_json=as_json,
-                    plot=plot,
-                    total_s=total_time_s,
-                    full=full,
+        with stopping() as stopped:
+            if gpus:
+                for note in () if quiet else kernel.old_keys:
+                    say(note)
+                settings = FleetSettings(
+                    gpus, jobs, cache, not no_overlap, quiet, as_json, total_time_s, full
                 )
+                with Database.open(db) as database:
+                    failed = run_fleet(jobs_to_do, request, database, stopped, settings, resume=resume)
+            else:
+                with closing(foreign or open_device(device_name, kernel.name, jobs, cache, tell)) as device:
+                    batch.refuse_recording(device, max_error)
+                    changed = kernel.name if wanted != str(kernel_name) else ""
+                    _introduce(device, kernel, rule_names, changed, quiet=quiet)
+                    if isinstance(device, ReplayDevice) and not (
+                        sizes or presets or problem_texts or problem_file
+                    ):
+                        batch.recorded_instead(jobs_to_do, kernel, device)
+                    with Database.open(db) as database:
+                        if resume:
+                            batch.resume_jobs(jobs_to_do, kernel, database, device)
+                        failed = batch.run_jobs(
+                            jobs_to_do,
+                            request,
+                            device,
+                            database,
+                            stopped,
+                            quiet=quiet,
+                            as_json=as_json,
+                            plot=plot,
+                            total_s=total_time_s,
+                            full=full,
+                        )
     finally:
         records = [record for job in jobs_to_do for record in job.to_json()]
         if as_json and (records or failed):

@@ -28,6 +28,11 @@ def memory_limit(children: int, available_bytes: int | None = None) -> int:
     return max(LEAST_BYTES, min(MOST_BYTES, int(SHARE * available / children)))
 
 
+def most_children() -> int:
+    """Return how many children the memory that is available now is enough for."""
+    return max(1, int(SHARE * _available_bytes() / LEAST_BYTES))
+
+
 def _available_bytes() -> int:
     amounts = [sys.maxsize]
     for file in _CONTAINER:

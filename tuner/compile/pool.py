@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.compile.cache import CubinCache
-from tuner.compile.memory import memory_limit
+from tuner.compile.memory import memory_limit, most_children
 from tuner.compile.slots import Slots
 from tuner.model import Status
 from tuner.processes import Child, ChildDied, UnsendableError
@@ -61,7 +61,7 @@ class CompilePool:
         memory_limit_bytes: int | None = None,
         slots: Slots | None = None,
     ) -> None:
-        self.jobs = jobs or len(os.sched_getaffinity(0))  # a container may own few of the machine's cores
+        self.jobs = jobs or default_jobs()
         self._cache = cache
         self._deadline_s = deadline_s
         self._slots = slots
@@ -194,6 +194,11 @@ class CompilePool:
         child.kill()
         with self._lock:
             self._children.discard(child)
+
+
+def default_jobs() -> int:
+    """Return how many compilers this machine has room for: one a core, as far as its memory goes."""
+    return max(1, min(len(os.sched_getaffinity(0)), most_children()))  # a container may own few of the cores
 
 
 def _always() -> bool:

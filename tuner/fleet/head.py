@@ -84,6 +84,8 @@ class Head:
         self.events: Events = queue.SimpleQueue()
         self.waiting = sorted(jobs, key=lambda job: -job.estimate_s)
         self.ended: list[Job] = []
+        self.trials_before = sum(job.trials for job in jobs)
+        """Trials that there were before this began."""
         self._stopping = False
 
     def run(self) -> None:
@@ -140,6 +142,9 @@ class Head:
 
     def _assign(self, card: Card, lane: Lane) -> None:
         job = self.waiting.pop(0)
+        if not job.has_time:
+            self._fail(job, "left out, the time is over; go on with --resume")
+            return
         if job.going_on is not None and card.gpu is not None and job.going_on.gpu.name != card.gpu.name:
             job.going_on = job.mark = None  # times of another GPU cannot be gone on with
         task = job.give_out(card.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -32,11 +33,21 @@ class Job:
     trials: int = 0
     """Trials that its run had when it was given out last."""
 
+    time_s: Callable[[], float | None] | None = None
+    """Returns how long it may be searched if it begins now; None leaves that to the task."""
+
+    @property
+    def has_time(self) -> bool:
+        """Whether any time is left for it."""
+        time_s = self.time_s() if self.time_s is not None else None
+        return time_s is None or time_s > 0.0
+
     def give_out(self, device: str) -> Task:
         """Return the task to send to a device now."""
         self.devices.append(device)
         key = f"{self.number}.{len(self.devices)}"
-        return structs.replace(self.task, key=key, going_on=self.going_on, mark=self.mark)
+        time_s = self.time_s() if self.time_s is not None else self.task.time_s
+        return structs.replace(self.task, key=key, going_on=self.going_on, mark=self.mark, time_s=time_s)
 
     @property
     def name(self) -> str:

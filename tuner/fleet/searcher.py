@@ -262,8 +262,8 @@ def _done(task: Task, result: Result) -> TaskDone:
         task.key,
         result.state.run.id,
         result.winner_id,
-        summary(result, database),
-        json.dumps(result_as_json(result), allow_nan=False).encode(),
+        summary(result, database, full=task.full),
+        json.dumps(result_as_json(result)).encode(),
         why_nothing(result, database) if result.finish is None else "",
     )
 

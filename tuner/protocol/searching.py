@@ -85,6 +85,8 @@ class Task(Message, frozen=True):
     """What the database held when that began."""
     database: str = ""
     """Its name in what is printed."""
+    full: bool = False
+    """Whether what is printed names all parameters."""
 
 
 class BeginSearch(Message, frozen=True):

@@ -132,6 +132,12 @@ Examples:
     metavar="URL",
     help="Keep the run as an Optuna study there, too, such as sqlite:///study.db; optuna-dashboard shows it.",
 )
+@click.option(
+    "--no-overlap",
+    "no_overlap",
+    is_flag=True,
+    help="Of several problems prepare none before the last has ended.",
+)
 @click.option("--resume", is_flag=True, help="Go on with the last interrupted run of this problem.")
 @click.option("--from-scratch", is_flag=True, help="Ignore what earlier runs of this problem found.")
 @click.option("--no-cache", is_flag=True, help="Compile everything anew.")

@@ -1,0 +1,293 @@
+"""Several problems, or several GPUs: which there are, what goes on, and the head that tunes."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from tuner.cli.batch import TuningJob
+from tuner.cli.resume import say_what_is_kept
+from tuner.compile.cache import CubinCache
+from tuner.compile.pool import default_jobs
+from tuner.database.database import Database
+from tuner.database.records import Mark
+from tuner.devices.choose import has_gpu
+from tuner.errors import NoGpuError, TunerError, UsageError
+from tuner.fleet.cards import Card
+from tuner.fleet.head import Head
+from tuner.fleet.jobs import Job
+from tuner.fleet.links import ChildLink, Events, Link
+from tuner.fleet.progress import Announcer
+from tuner.hardware.cost import tuning_seconds
+from tuner.kernel.identity import KernelIdentity
+from tuner.model import Problem, Run
+from tuner.processes import ChildDied, ask_once
+from tuner.protocol.gpus import LISTING, GpuList, ListGpus
+from tuner.protocol.searching import Compilers, GpuFacts, OpenDevice, Task, TaskDone
+from tuner.tuning.request import Request
+from tuner.tuning.store import DatabaseStore
+
+OPENER = ""
+"""What opens a searcher's device in place of this package; tests put their own there."""
+LISTING_S = 60.0
+"""For the driver to say which GPUs there are: a cold one takes seconds."""
+
+
+@dataclass(frozen=True)
+class FleetSettings:
+    """What holds for all problems."""
+
+    devices: Sequence[str]
+    jobs: int | None
+    """Compiling processes of all searchers together; None for one a core."""
+    cache: Path | None
+    overlap: bool
+    quiet: bool
+    as_json: bool
+    total_s: float | None
+    full: bool
+    """Whether results name all parameters of a configuration."""
+
+
+def visible_gpus() -> GpuList:
+    """Return the GPUs of this machine that this process may use.
+
+    Raises:
+        NoGpuError: there is none.
+    """
+    listed: GpuList | None = None
+    error = "this machine has no NVIDIA GPU"
+    if has_gpu():
+        try:
+            listed = ask_once("tuner.gpu.listing", LISTING, ListGpus(), LISTING_S)
+        except ChildDied as death:
+            error = f"the GPUs cannot be listed: {death.reason}"
+    if listed is None or not listed.names:
+        raise NoGpuError(listed.error if listed and listed.error else error, "see `tune doctor`")
+    return listed
+
+
+def is_list(device: str) -> bool:
+    """Return whether ``--device`` names several GPUs."""
+    return device == "cuda:all" or "," in device
+
+
+def searched_on(device: str, problems: int, *, overlap: bool, max_error: float | None) -> list[str]:
+    """Return the GPUs on which searchers of their own tune; none where this process tunes by itself.
+
+    Args:
+        device: as the command line names it.
+        problems: how many there are.
+        overlap: whether one problem may be prepared while another one is searched.
+        max_error: the bound on the error, under which the dtypes of a problem are compared on one GPU.
+
+    Raises:
+        UsageError, NoGpuError: as :func:`devices_of`.
+    """
+    if is_list(device):
+        if max_error is not None:
+            raise UsageError("--max-error compares the dtypes of a problem on one GPU", "name one GPU")
+        return devices_of(device)
+    kind, _, number = device.partition(":")
+    ours = (kind == "cuda" and (not number or number.isdigit())) or device == "auto"
+    if problems < 2 or not overlap or max_error is not None or not ours or not has_gpu():
+        return []  # what is wrong with the device is said when it is opened
+    return [f"cuda:{number or 0}"]
+
+
+def devices_of(device: str) -> list[str]:
+    """Return the GPUs that ``--device`` names: ``cuda:all``, or a list such as ``cuda:0,cuda:2``.
+
+    Raises:
+        UsageError: one does not exist, or is named twice.
+        NoGpuError: there is none.
+    """
+    count = len(visible_gpus().names)
+    if device == "cuda:all":
+        return [f"cuda:{number}" for number in range(count)]
+    names = [name.strip() for name in device.split(",") if name.strip()]
+    for name in names:
+        match = re.fullmatch(r"cuda:(\d+)", name)
+        if match is None:
+            raise UsageError(f"--device {device}: {name} is no GPU", "write cuda:all, or cuda:0,cuda:2")
+        if int(match[1]) >= count:
+            raise UsageError(
+                f"there is no GPU {name}", f"this machine has {count}: cuda:0 to cuda:{count - 1}"
+            )
+    numbers = [int(name.partition(":")[2]) for name in names]
+    if len(set(numbers)) < len(numbers) or not numbers:
+        raise UsageError(f"--device {device} names a GPU twice", "name each once")
+    return [f"cuda:{number}" for number in numbers]
+
+
+def run_fleet(
+    jobs: Sequence[TuningJob],
+    request: Request,
+    database: Database,
+    stop: Callable[[], bool],
+    settings: FleetSettings,
+    *,
+    resume: bool,
+) -> bool:
+    """Tune problems on GPUs, each in searchers of its own; return whether one of them failed.
+
+    Args:
+        jobs: one problem each; they collect the results.
+        request: of each, but for the problem.
+        database: where every trial goes.
+        stop: called often; once it returns true, nothing new is tried.
+        settings: where, and how.
+        resume: go on with interrupted runs on any of the devices.
+
+    Raises:
+        Interrupted: ``stop`` said so.
+        TunerError: nothing is left to do.
+    """
+    DatabaseStore(database).adopt(request.kernel)
+    to_do = (
+        _left(jobs, request, database, settings.devices) if resume else [(job, None, None) for job in jobs]
+    )
+    listed = [
+        _job(number, job, request, database.path, settings, run, mark)
+        for number, (job, run, mark) in enumerate(to_do)
+    ]
+    for one in listed:
+        if one.going_on is not None:
+            one.trials = len(DatabaseStore(database).rows(one.going_on.id))
+    failed: list[str] = []
+
+    def done(job: Job, result: TaskDone) -> None:
+        own = to_do[job.number][0]
+        own.records.append(json.loads(result.record))
+        own.without_winner += [result.nothing] if result.nothing else []
+        if not settings.as_json:
+            click.echo(result.summary)
+
+    def fail(job: Job, error: str) -> None:
+        failed.append(error)
+        to_do[job.number][0].skip(job.task.problem, error)
+
+    with (
+        tempfile.TemporaryDirectory(prefix="kernel-tune-") as folder,
+        closing(Announcer(done, fail, quiet=settings.quiet)) as announcer,
+    ):
+        cards = _cards(settings, request.kernel.name, Path(folder) / "compilers")
+        head = Head(database, listed, cards, announcer, stop)
+        _share_time(head, [job for job, _, _ in to_do], settings)
+        try:
+            head.run()
+        finally:
+            if settings.cache is not None:
+                CubinCache(settings.cache).trim()
+    return bool(failed)
+
+
+def _cards(settings: FleetSettings, kernel: str, slots: Path) -> list[Card]:
+    total = settings.jobs or default_jobs()
+    compilers = Compilers(total, max(1, total // len(settings.devices)), slots)
+
+    def card(device: str) -> Card:
+        def start(events: Events, facts: GpuFacts | None) -> Link:
+            return ChildLink(events, OpenDevice(device, kernel, settings.cache, compilers, facts, OPENER))
+
+        return Card(device, start, settings.overlap)
+
+    return [card(device) for device in settings.devices]
+
+
+def _job(
+    number: int,
+    job: TuningJob,
+    request: Request,
+    database: Path,
+    settings: FleetSettings,
+    run: Run | None,
+    mark: Mark | None,
+) -> Job:
+    kernel, problem = request.kernel, job.choices[0]
+    task = Task(
+        "",
+        kernel.file.resolve(),
+        KernelIdentity(kernel).text,
+        request.options.rules,
+        problem,
+        request.trials if run is None else run.trials,
+        request.sampler,
+        request.seed,
+        request.options,
+        request.time_s,
+        request.mode,
+        request.regime,
+        request.study_storage,
+        database=str(database),
+        full=settings.full,
+    )
+    # What is worth most to a program begins first, as its file has it; else what takes longest.
+    estimate_s = -float(number) if job.worth else tuning_seconds(kernel, problem, request.trials)
+    return Job(number, task, estimate_s, run, mark)
+
+
+def _share_time(head: Head, jobs: Sequence[TuningJob], settings: FleetSettings) -> None:
+    """Let each problem have its share of a time for all of them, as of the moment in which it begins."""
+    if settings.total_s is None:
+        return
+    until = time.monotonic() + settings.total_s
+    shares = {
+        job.number: own.worth.share if own.worth else 1.0 for job, own in zip(head.jobs, jobs, strict=True)
+    }
+
+    def time_of(job: Job) -> float | None:
+        rest = sum(shares[other.number] for other in head.jobs if other not in head.ended)
+        left_s = (until - time.monotonic()) * len(settings.devices) * shares[job.number] / (rest or 1.0)
+        left_s = min(left_s, until - time.monotonic())
+        return left_s if job.task.time_s is None else min(left_s, job.task.time_s)
+
+    for job in head.jobs:
+        job.time_s = lambda job=job: time_of(job)
+
+
+def _left(
+    jobs: Sequence[TuningJob], request: Request, database: Database, devices: Sequence[str]
+) -> list[tuple[TuningJob, Run | None, Mark | None]]:
+    """Return the problems that are left, each with the interrupted run that it goes on with, if there is one.
+
+    Raises:
+        TunerError: nothing is left, or a run cannot go on.
+    """
+    store = DatabaseStore(database)
+    left: list[tuple[TuningJob, Run | None, Mark | None]] = []
+    computations = KernelIdentity(request.kernel).computations
+    for job in jobs:
+        problem = job.choices[0]
+        device = _interrupted_on(problem, database, devices)
+        if device is not None:
+            run, mark = store.interrupted(replace(request, problem=problem, resume=True), device)
+            left.append((job, run, mark))
+        elif not any(database.has_finished(problem, device, computations) for device in devices):
+            left.append((job, None, None))
+        job.to_do = [(problem, device is not None)] if left and left[-1][0] is job else []
+    if not left or (len(jobs) == 1 and left[0][1] is None):
+        for job in jobs:
+            for device in devices:
+                database.refuse_going_on(job.choices[0], device)
+        what = f"any of the {len(jobs)} problems" if len(jobs) > 1 else str(jobs[0].choices[0])
+        raise TunerError(
+            f"there is no interrupted run of {what} on {', '.join(devices)}", "leave out --resume"
+        )
+    if any(run is not None for _, run, _ in left):
+        say_what_is_kept()
+    return left
+
+
+def _interrupted_on(problem: Problem, database: Database, devices: Sequence[str]) -> str | None:
+    """Return the device of the newest run of a problem that did not end by itself; None if there is none."""
+    runs = [(device, database.latest_unfinished(problem, device)) for device in devices]
+    return next((device for device, run in runs if run is not None), None)

@@ -1,0 +1,128 @@
+"""The progress of a fleet on the standard error: a line for each device."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from tuner.fleet.cards import Card, Lane, Phase
+from tuner.fleet.head import Head
+from tuner.fleet.jobs import Job
+from tuner.protocol.searching import TaskDone
+from tuner.report.progress import Panel
+from tuner.report.terminal import printable
+
+PLAIN_EVERY_S = 10.0
+"""From one look at all devices to the next where lines stay."""
+
+
+class Announcer:
+    """A watcher that prints, and passes results on.
+
+    Args:
+        on_done: gets each result.
+        on_failed: gets each problem that could not be tuned, and why.
+        quiet: print no progress.
+    """
+
+    def __init__(
+        self,
+        on_done: Callable[[Job, TaskDone], None],
+        on_failed: Callable[[Job, str], None],
+        *,
+        quiet: bool,
+    ) -> None:
+        self._on_done, self._on_failed, self._quiet = on_done, on_failed, quiet
+        self._panel = Panel() if sys.stderr.isatty() and not quiet else None
+        self._started = self._drawn = time.monotonic()
+        self._said: set[tuple[str, str]] = set()
+        if self._panel is not None:
+            self._panel.start()
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._panel is not None:
+            self._panel.live.stop()
+
+    def said(self, card: Card, text: str) -> None:
+        """Print what a device says, once for each device."""
+        if (card.name, text) not in self._said:
+            self._said.add((card.name, text))
+            self._print(f"{card.name}: {text}")
+
+    def began(self, card: Card, job: Job, lines: Sequence[str]) -> None:
+        """Print what is tuned where."""
+        del job
+        for line in lines[:1] if self._panel is not None else lines:
+            self._print(f"{card.name}: {line}")
+
+    def done(self, card: Card, job: Job, result: TaskDone) -> None:
+        """Pass on a result."""
+        del card
+        self._on_done(job, result)
+
+    def failed(self, job: Job, error: str) -> None:
+        """Pass on a failure."""
+        self._on_failed(job, error)
+
+    def tick(self, head: Head) -> None:
+        """Show how far each device is, now and then."""
+        if self._panel is not None and self._panel.due:
+            done, total = _trials(head)
+            self._panel.draw(done, total, [self._all(head), *map(line_of, head.cards)])
+        elif self._panel is None and time.monotonic() - self._drawn > PLAIN_EVERY_S:
+            self._drawn = time.monotonic()
+            for line in (self._all(head), *map(line_of, head.cards)):
+                self._print(line)
+
+    def _all(self, head: Head) -> str:
+        """Return how far everything is, and how long the rest may take."""
+        done, total = _trials(head)
+        parts = [f"{len(head.ended)} of {len(head.jobs)} problems", f"{done} of {total} trials"]
+        elapsed_s = time.monotonic() - self._started
+        if done - head.trials_before > 0 and done < total:
+            parts.append(f"ETA {elapsed_s * (total - done) / (done - head.trials_before):.0f} s")
+        return ", ".join(parts)
+
+    def _print(self, line: str) -> None:
+        if self._quiet:
+            return
+        if self._panel is not None:
+            self._panel.live.console.print(printable(line), highlight=False, markup=False)
+        else:
+            print(printable(line), file=sys.stderr, flush=True)
+
+
+def line_of(card: Card) -> str:
+    """Return what a device does, in a line."""
+    if card.left_out:
+        return f"{card.name}  left out: {card.left_out}"
+    parts = [_lane(lane) for lane in sorted(card.busy, key=lambda lane: lane.phase is not Phase.SEARCHING)]
+    if not parts:
+        parts = ["resting" if not card.lanes else "starting" if card.of(Phase.STARTING) else "idle"]
+    return f"{card.name}  {'; '.join(parts)}"
+
+
+def _lane(lane: Lane) -> str:
+    assert lane.job is not None
+    progress = lane.progress
+    match lane.phase:
+        case Phase.SEARCHING:
+            return f"{lane.job.name}  {progress.line if progress else 'searching'}"
+        case Phase.FINISHING if progress is not None:
+            return f"{lane.job.name}: {progress.phase}"
+        case _:
+            return f"{lane.job.name}: prepared"
+
+
+def _trials(head: Head) -> tuple[int, int]:
+    """Return how many trials have ended, and how many there will be."""
+    under_way = {id(lane.job): lane for card in head.cards for lane in card.busy}
+    ended = {id(job) for job in head.ended}
+    done = 0
+    for job in head.jobs:
+        lane = under_way.get(id(job))
+        progress = lane.progress if lane is not None else None
+        done += job.task.trials if id(job) in ended else progress.trials if progress else job.trials
+    return done, sum(job.task.trials for job in head.jobs)

@@ -1,0 +1,35 @@
+"""The child that says which GPUs there are; it makes no context on any."""
+
+from __future__ import annotations
+
+import os
+
+from cuda.bindings import driver as cu
+
+from tuner.processes import ParentPipe
+from tuner.protocol.gpus import LISTING, GpuList
+from tuner.runtime.driver import DriverFailure, check
+
+
+def gpus() -> GpuList:
+    """Return the GPUs that this process sees."""
+    try:
+        check(cu.cuInit(0))
+        devices = [check(cu.cuDeviceGet(index)) for index in range(check(cu.cuDeviceGetCount()))]
+        names = [check(cu.cuDeviceGetName(128, device)).split(b"\0")[0].decode() for device in devices]
+        uuids = [bytes(check(cu.cuDeviceGetUuid(device)).bytes).hex() for device in devices]
+    except (DriverFailure, RuntimeError, ImportError) as error:
+        return GpuList((), (), str(error))
+    return GpuList(tuple(names), tuple(uuids))
+
+
+def main() -> None:
+    """Answer one request."""
+    pipe = ParentPipe(LISTING)
+    if pipe.receive() is not None:
+        pipe.send(gpus())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
