@@ -164,17 +164,17 @@ def test_the_preferred_of_the_equal_wins() -> None:
 
 @pytest.mark.parametrize(("slower", "winner"), [(0.006, 1), (0.009, 0)])
 def test_a_preferred_one_wins_that_is_surely_slower_but_within_the_margin(slower: float, winner: int) -> None:
-    """Another run may not have seen the faster one; the margin is three noise floors, and 0.75 % at most."""
+    """Another run may not have seen the faster one; the margin is 0.75 %, or the noise floor where that is higher."""
     device = Track(truth={0: 1000.0, 1: 1000.0 * (1 + slower)}, noise=1e-4)
     trials = [trial(0, 1000.0), trial(1, 1001.0)]
     ended = finish(device, trials, prefer=by_number(1, 0))
     assert ended is not None
     assert ended.winner.number == winner
     assert ended.behind == pytest.approx(1 + slower if winner else 1.0, abs=5e-4)
-    device.calibration = Calibration({str(Conditions()): 0.001})
+    device.calibration = Calibration({str(Conditions()): 0.01})
     ended = finish(device, trials, prefer=by_number(1, 0))
     assert ended is not None
-    assert ended.winner.number == 0, "a GPU that is timed more precisely has a smaller margin"
+    assert ended.winner.number == 1
 
 
 def test_what_another_run_would_choose_races_behind_eight_that_are_faster() -> None:

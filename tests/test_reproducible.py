@@ -96,3 +96,15 @@ def test_what_an_earlier_run_chose_wins_again_where_it_is_within_the_margin(
     assert third.finish is not None
     assert third.finish.winner.configuration == default, "beyond the margin the faster one wins"
     assert third.state.known_winners[chosen] == 2
+
+
+def test_the_last_trials_go_to_simpler_neighbours_of_the_best(database: Database, kernel: KernelSpec) -> None:
+    """All with 3 items are the best, whatever the block size: the search ends at the default's, wherever it began."""
+
+    def time_ns(configuration: Configuration) -> float:
+        return 100e3 if configuration.values["items"] == 3 else 150e3
+
+    winners = {tuned(kernel, database, Card(time_ns), seed).finish.winner.configuration for seed in range(4)}  # type: ignore[union-attr]
+    assert winners == {plain(32, 3)}
+    alone = run(kernel, database, Card(time_ns), trials=9, sampler="random")
+    assert len(alone.state.trials) == 9, "a small budget has none to spare"

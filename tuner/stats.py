@@ -32,8 +32,6 @@ EQUIVALENT = 0.0075
 """How much slower than the fastest a winner may be at most, unless the noise floor itself is higher. Two simulated runs
 on recorded spaces (scripts/same_table.py) agreed in more problems with 0.75 % than with 0.5 % and 1 %: below, the noise
 still decides; above, more of what is near the margin falls in or out by it."""
-FLOORS = 3
-"""Noise floors that a margin has at most: what is known better can be told apart better."""
 
 
 def median(samples: Sequence[float]) -> float:
@@ -156,5 +154,9 @@ def verdict(ratio: Ratio, noise_floor: float) -> Verdict:
 
 
 def equivalence_margin(noise_floor: float) -> float:
-    """Return by how much, as a share, a contestant may be slower than the fastest and still count as equally fast."""
-    return max(noise_floor, min(FLOORS * noise_floor, EQUIVALENT))
+    """Return by how much, as a share, a contestant may be slower than the fastest and still count as equally fast.
+
+    Args:
+        noise_floor: of the times; 0 where nothing is known of it: then only equal times count as equal.
+    """
+    return max(noise_floor, EQUIVALENT) if noise_floor else 0.0

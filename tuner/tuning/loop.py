@@ -16,11 +16,13 @@ from tuner.protocol.searching import LeftBehind
 from tuner.search.protocols import Nominating
 from tuner.search.stopping import Stopped
 from tuner.search.study import Search
+from tuner.space.simplicity import simplicity
 from tuner.tuning.drift import DriftCheck
 from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
 from tuner.tuning.lookahead import lookahead_of
 from tuner.tuning.request import Request
 from tuner.tuning.shortlist import Shortlist
+from tuner.tuning.simpler import closing_trials, simpler_neighbours
 from tuner.tuning.state import Observer, State
 from tuner.tuning.store import Store
 from tuner.tuning.trials import metrics, told_time, trial_of
@@ -92,7 +94,9 @@ class SearchLoop:
         """Whether the default and the initial configurations are still to be tried."""
         self._begun = 0
         """How many trials were begun; the number of the next, unless an interrupted run asked for another then."""
-        self._best_told_ns: float | None = None
+        self._told_ns: dict[Configuration, float] = {}
+        """Times of this run that the study was told."""
+        self._simplicity = simplicity(request.kernel, search.space.default)
         self._deadline = math.inf
         self._exhausted = False
 
@@ -218,7 +222,7 @@ class SearchLoop:
     def _lookahead(self) -> int:
         if self._expected_ns is None:
             return self.run.lookahead
-        return lookahead_of(self.device, self._expected_ns, self._best_told_ns)
+        return lookahead_of(self.device, self._expected_ns, min(self._told_ns.values(), default=None))
 
     def _must_wait(self) -> bool:
         """Nominate as many as there is room for; return whether the next choice has to wait for a compilation."""
@@ -247,6 +251,8 @@ class SearchLoop:
             self._retimed.add(self._begin(again, trial))
             self.state.retimed += 1
             return True
+        if self.state.budget - self._begun <= closing_trials(self.run.trials):
+            self._try_simpler()
         if shortlist := self._chosen_from:
             configuration = None if shortlist.empty else self.study.ask(shortlist.choose())
         else:
@@ -260,6 +266,12 @@ class SearchLoop:
                 self.device.forget(configuration)
         self._begin(configuration, trial)
         return True
+
+    def _try_simpler(self) -> None:
+        """Have the sampler begin with the simpler neighbours of the best, by what it was told."""
+        simpler = simpler_neighbours(self.study.space, self._told_ns, self._simplicity)
+        self.study.sampler.begin_with(simpler)
+        self._opening = True
 
     def _begin(self, configuration: Configuration, trial: Trial | None) -> int:
         """Note that a trial begins, with its result if it has one already, and return its number."""
@@ -338,6 +350,7 @@ class SearchLoop:
 
     def _mark_suspect(self, trial: Trial) -> None:
         """Mark a trial as suspect; its configuration waits to be timed again."""
+        self._told_ns.pop(trial.configuration, None)
         state, tags = self.state, (*trial.tags, SUSPECT)
         self.store.retag(self.run.id, trial.number, tags)
         state.trials = [
@@ -350,7 +363,7 @@ class SearchLoop:
         if trial.number in self._retimed:
             return
         if time_ns := told_time(trial):
-            self._best_told_ns = min(time_ns, self._best_told_ns or math.inf)
+            self._told_ns[trial.configuration] = time_ns
         self.study.tell(trial.configuration, time_ns)
         if self.shortlist:
             self.shortlist.told(trial.compile_s, trial.measure_s)

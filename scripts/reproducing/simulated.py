@@ -1,0 +1,218 @@
+"""Two runs of a problem on simulated cards of a model: do they choose the same configuration?
+
+A card answers with the recorded times, 1 to 3 % longer or not, with a deviation of its own for each configuration, and
+with the noise that was measured on an H200: a search sees a candidate's time within 0.3 % (medians of groups at
+different moments differ by 0.2 to 0.6 %), a race a kernel that was loaded anew within 0.06 % and each round of it
+within 0.19 %.
+"""
+
+# ruff: noqa: ARG002 - the contract has more arguments than simulated answers need
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from tuner.conditions import Mode
+from tuner.database.database import Database
+from tuner.devices.base import Contestant, Incumbent, Outcome, RaceRound, no_incumbent
+from tuner.devices.replay import ReplayDevice
+from tuner.formats.recording import read_recording, recorded_kernel
+from tuner.kernel.load import load_kernel
+from tuner.model import Configuration, Measurement, Problem, Resources, RunOptions, Status, Verification
+from tuner.protocol.compilation import Compilation
+from tuner.space.simplicity import simplicity
+from tuner.tuning.decision import preference
+from tuner.tuning.race import FinalRace
+from tuner.tuning.request import Request
+from tuner.tuning.session import tune
+
+SEARCH_NOISE, LOAD_NOISE, ROUND_NOISE = 0.003, 0.0006, 0.0019
+NOISE_FLOOR, SHORT_NOISE_NS = 0.002, 22.0
+"""As an H200's calibration has them: the floor, and how far the position of its code moves a short kernel."""
+OFFSETS = (0.0, 0.03)
+"""Cards are between these slower than the recorded one."""
+WITHIN = 0.01
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is simulated."""
+
+    cards: int = 6
+    """Each problem is tuned once on each, with a seed of its own, and each pair of runs is compared."""
+    trials: int = 200
+    share: float = 0.5
+    """Trials are at most this share of what was recorded of a problem: of a whole space all runs know all."""
+    own: float = 0.001
+    """Standard deviation of a configuration's time from card to card, beside the card's speed."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """How one run ended: by each rule of decision."""
+
+    winners: dict[str, Configuration]
+    times_ns: dict[Configuration, float]
+    """What every configuration takes on this card in truth."""
+
+
+class SimulatedCard(ReplayDevice):
+    """A card of the recorded model.
+
+    Args:
+        path: the recording.
+        card: its number: speed and deviations follow from it.
+        own: standard deviation of a configuration's time on this card.
+    """
+
+    recorded = False
+
+    def __init__(self, path: Path, card: int, own: float) -> None:
+        super().__init__(path)
+        self.gpu = replace(self.gpu, uuid=f"GPU-simulated-{card}")
+        self._card, self._own = card, own
+        self._speed = random.Random(f"card {card}").uniform(*OFFSETS)
+        self._noise = random.Random(f"noise {card}")
+        self._times: dict[Configuration, float] = {}
+
+    def time_ns(self, configuration: Configuration) -> float:
+        """Return what a configuration takes on this card in truth."""
+        if configuration not in self._times:
+            seed = hashlib.sha256(f"{self._card} {configuration.key}".encode()).hexdigest()
+            deviation = random.Random(seed).gauss(0, self._own)
+            recorded = median(self._row(configuration).samples_ns)
+            self._times[configuration] = recorded * (1 + self._speed) * (1 + deviation)
+        return self._times[configuration]
+
+    def times_ns(self) -> dict[Configuration, float]:
+        """Return what everything takes that works."""
+        rows = self._recorded.rows.items()
+        return {c: self.time_ns(c) for c, row in rows if row.status is Status.OK and row.samples_ns}
+
+    def noise_floor(self, time_ns: float, mode: Mode | None = None) -> float:
+        """Return the floor that a calibration would have found."""
+        return max(NOISE_FLOOR, SHORT_NOISE_NS / time_ns)
+
+    def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
+        """Answer without rendering anything: of a simulation nothing is kept."""
+        row = self._row(configuration)
+        samples: tuple[float, ...] = ()
+        if row.samples_ns:
+            moment = 1 + self._noise.gauss(0, SEARCH_NOISE)
+            factor = self.time_ns(configuration) / median(row.samples_ns) * moment
+            samples = tuple(sample * factor for sample in row.samples_ns)
+        passed = row.status.ranked
+        measured = Measurement(row.status, samples, row.error, Verification(passed, checked=passed))
+        compilation = Compilation(Status.OK, resources=(row.resources or Resources(),))
+        self._outcomes.append(Outcome(number, configuration, compilation, measured))
+
+    def race(
+        self,
+        contestants: Sequence[Contestant],
+        rounds: int,
+        samples: int,
+        seed: int,
+        mode: Mode | None = None,
+    ) -> RaceRound:
+        """Time contestants in turn, each loaded once."""
+        times = [self.time_ns(c.configuration) for c in contestants if c.configuration is not None]
+        loaded = [time_ns * (1 + self._noise.gauss(0, LOAD_NOISE)) for time_ns in times]
+        return RaceRound(
+            [[[t * (1 + self._noise.gauss(0, ROUND_NOISE))] * samples for t in loaded] for _ in range(rounds)]
+        )
+
+    def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
+        """Agree."""
+        return Measurement(Status.OK, (time_ns,) * 8, "", Verification(True))
+
+
+@cache
+def kernel_of(path: Path) -> Any:
+    """Return the kernel of a recording, as it was recorded."""
+    return load_kernel(recorded_kernel(path, read_recording(path).kernel))
+
+
+def run(study: Study, path: Path, problem: Problem, card: int) -> Run:
+    """Tune a problem on a card, with the card's number as the seed, and decide by each rule."""
+    device, kernel = SimulatedCard(path, card, study.own), kernel_of(path)
+    recorded = next(one for one in device.recording.problems if one.problem == problem)
+    trials = max(8, min(study.trials, round(study.share * len(recorded.rows))))
+    request = Request(
+        kernel, problem, trials, seed=card, options=RunOptions(from_scratch=True, one_mode=True)
+    )
+    with tempfile.TemporaryDirectory() as folder, Database.open(Path(folder) / "simulated.db") as database:
+        state = tune(request, device, database, Quiet(), finish=False).state
+    trials_in_order = sorted(state.trials, key=lambda trial: trial.number)
+
+    def finish(**decision: Any) -> Configuration:
+        race = FinalRace(device, problem, state.default, ignore, ignore, seed=card, **decision)
+        ended = race.run(trials_in_order)
+        assert ended is not None
+        return ended.winner.configuration
+
+    prefer = preference(simplicity(kernel, state.space.default), {})
+    winners = {
+        "fastest": finish(),
+        "decision": finish(initial=state.initial.sources, prefer=prefer),
+    }
+    started = [state.default, *(trial for trials in state.initial_trials.values() for trial in trials)]
+    timed = [trial for trial in started if trial is not None and trial.status is Status.OK and trial.time_ns]
+    if timed:
+        winners["initial"] = min(timed, key=lambda trial: trial.time_ns or 0.0).configuration
+    return Run(winners, device.times_ns())
+
+
+def ignore(*_: object) -> None:
+    """Take no note."""
+
+
+class Quiet:
+    """An observer that says nothing."""
+
+    started = trial = phase = tick = close = staticmethod(ignore)
+
+
+def compared(problem: Problem, runs: Sequence[Run]) -> dict[str, Any]:
+    """Return how far the runs of a problem agree, by rule."""
+    rules = [rule for rule in runs[0].winners if all(rule in run.winners for run in runs)]
+    pairs = list(itertools.combinations(runs, 2))
+    return {"problem": str(problem), **{rule: _agreement(rule, runs, pairs) for rule in rules}}
+
+
+def _agreement(rule: str, runs: Sequence[Run], pairs: Sequence[tuple[Run, Run]]) -> dict[str, float]:
+    same = [a.winners[rule] == b.winners[rule] for a, b in pairs]
+    apart = [
+        max(abs(on.times_ns[a.winners[rule]] / on.times_ns[b.winners[rule]] - 1) for on in (a, b))
+        for a, b in pairs
+    ]
+    behind = [run.times_ns[run.winners[rule]] / min(run.times_ns.values()) - 1 for run in runs]
+    return {
+        "same": mean(same),
+        "within": mean(difference <= WITHIN for difference in apart),
+        "apart_max": max(apart),
+        "behind": mean(behind),
+        "behind_max": max(behind),
+    }
+
+
+def totals(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the means over problems, by rule, and the largest of what has a maximum."""
+    rules: list[str] = [
+        rule for rule in ("fastest", "decision", "initial") if any(rule in row for row in rows)
+    ]
+    result = {}
+    for rule in rules:
+        of_rule = [row[rule] for row in rows if rule in row]
+        result[rule] = {
+            name: (max if name.endswith("max") else mean)(one[name] for one in of_rule) for name in of_rule[0]
+        }
+        result[rule]["problems"] = len(of_rule)
+    return result
