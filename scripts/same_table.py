@@ -9,9 +9,9 @@ the fastest of the race, as the tuner chose before it had a margin; by its decis
 alone.
 
 ``gpu`` tunes 40 problems on two GPUs of this host (on one with ``--device cuda:0 --device cuda:0``), each into a
-database of its own, so that no run knows of the other; then it races both winners, the best initial configuration, and of four
-problems the best of a search of 2,000 trials, on either card. What was measured is kept in ``--work`` and not measured
-again: it can be stopped, or given ``--seconds``, and started again. Exit status 1 if something is left to do.
+database of its own, so that no run knows of the other; then it races both winners, the best initial configuration, and
+of four problems the best of a search of 2,000 trials, on either card. What was measured is kept in ``--work`` and not
+measured again: it can be stopped, or given ``--seconds``, and started again. Exit status 1 if something is left to do.
 """
 
 # ruff: noqa: E402 - threads are settled before NumPy is loaded
