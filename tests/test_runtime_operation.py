@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tuner
-from tests.bundles import NAME, write_bundle
+from tests.bundles import NAME, manifest, write_bundle
 from tests.fake_driver import environment
 from tuner.errors import BundleError, CallError
 
@@ -287,6 +287,59 @@ gc.collect()
 assert free() == before
 """
     run(program, bundle)
+
+
+def test_streams_that_are_gone_do_not_keep_their_memory(bundle: Path) -> None:
+    program = """
+free = lambda: check(cu.cuMemGetInfo())[0]
+x = [torch.randn(512, 512, **bfloat16) for _ in range(3)]
+left = []
+for _ in range(200):
+    torch.streams[0] = int(check(cu.cuStreamCreate(1)))
+    op(x[0], x[1].T, out=x[2])
+    check(cu.cuStreamDestroy(torch.streams[0]))
+    left.append(free())
+assert left[1] < left[0] and left[-1] == left[100]
+kept = int(check(cu.cuStreamCreate(1)))
+for number in range(200):
+    torch.streams[0] = kept if number % 2 else int(check(cu.cuStreamCreate(1)))
+    before = count("allocations")
+    op(x[0], x[1].T, out=x[2])
+    assert number % 2 == 0 or number == 1 or count("allocations") == before
+"""
+    run(program, bundle)
+
+
+def test_warm_allocates_the_workspace_of_a_stream(bundle: Path) -> None:
+    program = """
+problem = {"m": 512, "n": 512, "k": 512, "options": {"layout": "nt"}, "dtypes": {"input": "bfloat16"}}
+x = [torch.randn(512, 512, **bfloat16) for _ in range(3)]
+for stream in (None, int(check(cu.cuStreamCreate(1)))):
+    torch.streams[0] = stream or 0
+    before = count("allocations")
+    op.warm([problem], stream=stream)
+    warmed = count("allocations")
+    assert warmed > before
+    op(x[0], x[1].T, out=x[2])
+    assert count("allocations") == warmed
+refused("stream", [problem], call=op.warm, stream="a")
+"""
+    run(program, bundle)
+
+
+def test_launches_that_differ_in_their_carveout_keep_it(tmp_path: Path) -> None:
+    data = manifest()
+    for configuration, carveout in zip(data["configurations"], (25, 75), strict=False):
+        configuration["launches"][0]["carveout"] = carveout
+    bundle = write_bundle(tmp_path / "product_bundle", data)
+    program = """
+a, b, out = (torch.randn(64, 64, **bfloat16) for _ in range(3))
+op = tuner.load("product", bundle=folder, policy="default")
+for _ in range(2):
+    op(a, b, out=out)
+    op(a, b.T, out=out)
+"""
+    assert [line["carveout"] for line in launches(run(program, bundle))] == [25, 75] * 2
 
 
 @pytest.mark.parametrize(

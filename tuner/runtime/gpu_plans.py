@@ -58,7 +58,7 @@ class GpuPlans:
         self.lock = threading.Lock()
         self.workspaces = Workspaces(self.context)
         self._preparing = threading.RLock()
-        self._modules: dict[str, Any] = {}
+        self._modules: dict[tuple[str, int | None], Any] = {}
         self._plans: dict[tuple[Any, ...], PreparedPlan] = {}
         self._orders: ClusterOrders | None = None
         self._stream: Any = None
@@ -100,10 +100,27 @@ class GpuPlans:
                 self._plans[computation, *sizes.values()] = plan
             return plan
 
+    def reserve(self, plan: PreparedPlan, stream: int) -> None:
+        """Allocate what a plan needs in a stream.
+
+        Where that fails in the default stream, which cannot even be asked while another one is captured, the first
+        call does it.
+
+        Raises:
+            DeviceError: there is not enough memory, or no such stream.
+        """
+        try:
+            with self.lock, self.context.current():
+                plan.reserve(stream, self.workspaces)
+        except DriverFailure as failure:
+            if not stream:
+                return
+            raise DeviceError(f"no memory for {self._manifest.kernel} can be reserved: {failure}") from None
+
     def _kernels(self, concrete: ConcretePlan) -> list[Kernel]:
         return [
             Kernel(
-                self._module(entry.cubin),
+                self._module(entry.cubin, launch.carveout),
                 entry.entry,
                 launch,
                 cluster_order=self._cluster_orders().of if launch.needs_cluster_order else in_order,
@@ -111,10 +128,12 @@ class GpuPlans:
             for entry, launch in zip(concrete.entries, concrete.plan.launches, strict=True)
         ]
 
-    def _module(self, name: str) -> Any:
-        if name not in self._modules:
-            self._modules[name] = check(cu.cuModuleLoadData(self._cubin(name)))
-        return self._modules[name]
+    def _module(self, name: str, carveout: int | None = None) -> Any:
+        """Return a loaded cubin. A carveout belongs to a loaded function: launches that differ in it have one each."""
+        key = (name, carveout)
+        if key not in self._modules:
+            self._modules[key] = check(cu.cuModuleLoadData(self._cubin(name)))
+        return self._modules[key]
 
     def _cluster_orders(self) -> ClusterOrders:
         if self._orders is None:

@@ -63,7 +63,7 @@ class Operation:
 
     Args:
         manifest: which configurations there are.
-        cubin: gives a cubin by its name; called once for each name and GPU.
+        cubin: gives a cubin by its name; called once for each name, carveout and GPU.
         policy: which configurations may run a problem (:class:`tuner.runtime.dispatch.Policy`).
         dtypes: which computations are meant, where arrays alone do not tell, by role: ``{"accumulate": "float32"}``.
         options: likewise: ``{"op": "sum"}``.
@@ -315,22 +315,26 @@ class Operation:
             answer.reason,
         )
 
-    def warm(self, problems: Iterable[Mapping[str, Any]]) -> None:
+    def warm(self, problems: Iterable[Mapping[str, Any]], stream: Any = None) -> None:
         """Prepare problems, so that their first call is a launch, under stream capture, too.
 
         Args:
             problems: the arguments of :meth:`plan` for each: ``[{"m": 4096, "n": 4096, "k": 4096, "device": 1}]``.
+            stream: where they will be called: their workspace there is allocated now; by default that of the default
+                stream, which is the current one of torch and CuPy unless a program chooses another.
 
         Raises:
             CallError: a problem is not one of this kernel, or no configuration can run it.
             BundleError: the bundle is damaged, or does not fit this driver or GPU.
             DeviceError: the driver refuses.
         """
+        handle = 0 if stream is None else stream_handle(stream)
         for problem in problems:
             sizes = dict(problem)
             dtypes, options = sizes.pop("dtypes", None), sizes.pop("options", None)
             gpu = self._gpu(sizes.pop("device", 0))
-            gpu.prepare(self._problem(sizes, dtypes, options), ordered(self._manifest, sizes), self._policy)
+            computation = self._problem(sizes, dtypes, options)
+            gpu.reserve(gpu.prepare(computation, ordered(self._manifest, sizes), self._policy), handle)
 
     def torch(self, backward: Callable[..., Any] | None = None) -> TorchFunction:
         """Return it as an operator of torch: differentiable, compilable, captured in CUDA graphs. Imports torch.

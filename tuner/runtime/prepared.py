@@ -44,6 +44,15 @@ class PreparedPlan:
             for tensor in concrete.tensors
         }
 
+    def reserve(self, stream: int, workspaces: Workspaces) -> None:
+        """Allocate its workspace for a stream, unless that is done; the context is current.
+
+        Raises:
+            DriverFailure: there is no memory for it, or no such stream.
+        """
+        if self._workspace is not None:
+            workspaces.addresses(self._workspace, stream)
+
     def run(
         self, addresses: dict[str, int], scalars: Mapping[str, float], stream: int, workspaces: Workspaces
     ) -> None:

@@ -2,11 +2,14 @@
 
 The launches of a stream run one after the other, so that all plans share its workspace; so do those of a stream within
 one capture. A captured graph may be launched at any time, so that its workspace is nothing else's, and is kept.
+
+Nothing says that a stream was destroyed: of many streams, the one that was used least recently loses its workspace.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections import OrderedDict
 
 from cuda.bindings import driver as cu
 
@@ -14,6 +17,8 @@ from .context import PrimaryContext
 from .driver import check, failure, library
 from .interpret import Workspace
 
+MOST_STREAMS = 64
+"""Streams with a workspace on one GPU: torch's pool has 32 of each priority."""
 GROWTH = 1.5
 """An allocation that is too small is followed by one larger by this factor at least, so that there are few."""
 
@@ -30,7 +35,9 @@ class Workspaces:
 
     def __init__(self, context: PrimaryContext) -> None:
         self._context = context
-        self._parts: dict[tuple[int | None, int], tuple[_Part, _Part]] = {}
+        self._streams: OrderedDict[int, tuple[_Part, _Part]] = OrderedDict()
+        """By number, the least recently used first."""
+        self._captures: dict[tuple[int, int], tuple[_Part, _Part]] = {}
         self._outgrown: list[int] = []
         self._stream_id = library().cuStreamGetId
 
@@ -48,7 +55,10 @@ class Workspaces:
         if error:
             raise failure(error)
         capture = capture_id(stream)
-        zero, rest = self._parts.setdefault((capture, number.value), (_Part(), _Part()))
+        if capture is None:
+            zero, rest = self._of_stream(number.value)
+        else:
+            zero, rest = self._captures.setdefault((capture, number.value), (_Part(), _Part()))
         border = workspace.zeroed_once_bytes
         if border > zero.size_bytes:
             self._enlarge(zero, border, stream, capture)
@@ -58,6 +68,20 @@ class Workspaces:
             name: zero.address + offset if offset < border else rest.address + offset - border
             for name, offset in workspace.offsets.items()
         }
+
+    def _of_stream(self, number: int) -> tuple[_Part, _Part]:
+        parts = self._streams.get(number)
+        if parts is None:
+            while len(self._streams) >= MOST_STREAMS:
+                _, oldest = self._streams.popitem(last=False)
+                with self._context.preparing():
+                    for part in oldest:
+                        if part.address:
+                            check(cu.cuMemFree(part.address))  # which waits for what still runs
+            parts = self._streams[number] = (_Part(), _Part())
+        else:
+            self._streams.move_to_end(number)
+        return parts
 
     def _enlarge(self, part: _Part, size_bytes: int, stream: int, capture: int | None) -> None:
         size_bytes = max(size_bytes, int(GROWTH * part.size_bytes))
@@ -74,11 +98,12 @@ class Workspaces:
 
     def free(self) -> None:
         """Free all memory. Harmless after a fault."""
-        for parts in self._parts.values():
+        for parts in (*self._streams.values(), *self._captures.values()):
             self._outgrown += [part.address for part in parts if part.address]
         for address in self._outgrown:
             cu.cuMemFree(address)
-        self._parts, self._outgrown = {}, []
+        self._streams.clear()
+        self._captures, self._outgrown = {}, []
 
 
 def set_to_zero(address: int, size_bytes: int) -> None:
