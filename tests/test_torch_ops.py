@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ torch = pytest.importorskip("torch")
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
+import tuner  # noqa: E402
 from tests import torch_on_cpu as cpu  # noqa: E402 - it needs torch
 from tests.torch_cases import OperatorCase, cases, error_ratios, with_gradients  # noqa: E402
 from tests.torch_on_cpu import OnCpu, on_cpu  # noqa: E402
@@ -21,7 +24,8 @@ from tuner.errors import CallError  # noqa: E402
 from tuner.kernel.load import builtin_kernels  # noqa: E402
 from tuner.runtime.torch_ops import TorchFunction  # noqa: E402
 
-SOFTMAX = str(Path(__file__).parents[1] / "docs" / "examples" / "softmax" / "softmax.toml")
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+SOFTMAX = str(EXAMPLES / "softmax" / "softmax.toml")
 LAYOUTS = ("nn", "nt", "tn", "tt")
 
 
@@ -369,3 +373,25 @@ def test_without_torch_an_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "tuner.runtime.torch_ops", None)
     with pytest.raises(CallError, match=r"torch cannot be imported: .*; install torch"):
         softmax().torch()
+
+
+@pytest.mark.parametrize("name", ["linear", "own_kernel"])
+def test_an_example_runs_on_the_cpu_as_far_as_it_can(
+    name: str,
+    gemm: OnCpu,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = (EXAMPLES / "torch" / f"{name}.py").read_text().replace('"cuda"', '"cpu"')
+    text = text.partition("    # Captured")[0].replace(
+        "fullgraph=True", 'fullgraph=True, backend="aot_eager"'
+    )
+    monkeypatch.setattr(
+        tuner, "load", lambda kernel, bundle: gemm if kernel == "gemm" else softmax(), raising=False
+    )
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "a bundle"])
+    (tmp_path / f"example_of_{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module(f"example_of_{name}")
+    assert re.search(r"largest difference [0-9]\.[0-9]e-0[6-9]|difference 0\.0e\+00", capsys.readouterr().out)

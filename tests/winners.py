@@ -13,7 +13,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial
-from tuner.space.space import SearchSpace
+from tuner.space.default import default_configuration
 
 H200 = ARCHITECTURES[90]
 
@@ -59,5 +59,5 @@ def store_winners(
 
 def store_defaults(path: Path, kernel: KernelSpec, problems: Iterable[Problem], gpu: Gpu = H200) -> None:
     """Add the default configuration of each problem, as if it had won."""
-    spaces = ((problem, SearchSpace.from_kernel(kernel, problem, gpu)) for problem in problems)
-    store_winners(path, kernel, [(problem, space.default) for problem, space in spaces], gpu)
+    defaults = [(problem, default_configuration(kernel, problem, gpu)) for problem in problems]
+    store_winners(path, kernel, [(problem, default) for problem, default in defaults if default], gpu)
