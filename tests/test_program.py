@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tuner  # noqa: E402
+from tuner.cli.batch import make_jobs  # noqa: E402
 from tuner.errors import CallError, TunerError, UsageError  # noqa: E402
+from tuner.kernel.load import load_kernel  # noqa: E402
 from tuner.program import products  # noqa: E402
 from tuner.program.calls import Calls  # noqa: E402
 from tuner.program.kinds import CallMode  # noqa: E402
@@ -184,6 +188,27 @@ def test_problems_are_written_the_heaviest_first(tmp_path: Path) -> None:
     assert "torch us" in str(calls)
     with pytest.raises(UsageError, match="problem of saxpy; there are problems of: gemm"):
         calls.save(file, kernel="saxpy")
+
+
+def test_the_tuner_reads_the_problems(tmp_path: Path) -> None:
+    x = torch.randn(10, 64).bfloat16()
+    with tuner.record() as calls:
+        TwoLayers().bfloat16()(x)
+        for _ in range(9):
+            x @ torch.randn(64, 32).bfloat16()
+            x.sum()
+    kernel, file = load_kernel("gemm"), tmp_path / "problems.csv"
+    calls.save(file)
+    jobs = make_jobs(kernel, [], [], [], [], [], file, None)
+    assert [str(job.choices[0]) for job in jobs] == [
+        "gemm m=10 n=32 k=64 bfloat16 layout=nn",
+        "gemm m=10 n=64 k=96 bfloat16 layout=nt",
+        "gemm m=10 n=96 k=64 bfloat16 layout=nt",
+    ]
+    assert str(jobs[0].worth) == "60.0 % of the operations, 9 calls"
+    calls.save(file, kernel="reduce")
+    (job,) = make_jobs(load_kernel("reduce"), [], [], [], [], [], file, None)
+    assert str(job.choices[0]) == "reduce n=640 bfloat16 op=sum"
 
 
 # -- replacing
@@ -438,6 +463,20 @@ def test_layers_of_a_model_keep_their_replacement(
         with torch.enable_grad():
             assert program(x).requires_grad
     torch.testing.assert_close(program(x), wanted)
+
+
+def test_a_missing_torch_is_named() -> None:
+    program = """
+import sys
+sys.modules["torch"] = None
+import tuner
+try:
+    tuner.record
+except tuner.errors.CallError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "tuner.record needs torch; install torch 2.10 or later\n"
 
 
 def test_a_wrong_device_or_database_is_named(tmp_path: Path) -> None:

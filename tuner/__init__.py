@@ -21,5 +21,13 @@ _LAZY = {
 def __getattr__(name: str) -> object:
     """Return a function of the package, imported when it is asked for: commands must not wait for CUDA's bindings."""
     if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        try:
+            module = importlib.import_module(_LAZY[name])
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            from tuner.errors import CallError
+
+            raise CallError(f"tuner.{name} needs torch", "install torch 2.10 or later") from None
+        return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
