@@ -179,7 +179,12 @@ class Study:
         if not self.database.is_file():
             return set()
         with Database.open(self.database, write=False) as database:
-            problems = [row.run.problem for row in database.winners().rows if row.winner.exportable]
+            problems = [
+                row.run.problem
+                for row in database.winners().rows
+                if row.winner.exportable
+                and (not self._cuda or row.run.gpu.name == torch.cuda.get_device_name())
+            ]
         return {
             (*(str(of.sizes[name]) for name in "mnk"), str(of.options["layout"]), of.dtype)
             for of in problems

@@ -104,7 +104,20 @@ def report(replacement: Replacement) -> str:
     parts = ", ".join(f"{outcome} {100 * share:.1f} %" for outcome, share in shares(rows).items())
     shared = "of the operations: " if any(row.calls for row in rows) else "not recorded: "
     head = ("calls", "mode", "share", "torch us", "tuned us", "torch / tuned", "outcome", "problem", "why")
-    return "\n".join([f"{where}; {shared}{parts}", as_table(head, list(_cells(rows))), NUMERICS])
+    lines = [f"{where}; {shared}{parts}", as_table(head, list(_cells(rows))), *_times(rows), NUMERICS]
+    return "\n".join(lines)
+
+
+def _times(rows: list[Answer]) -> Iterator[str]:
+    timed = [(row, row.decision) for row in rows if row.calls and row.decision and row.decision.torch_ns]
+    if timed:
+        own = sum(row.calls * (decision.torch_ns or 0) for row, decision in timed)
+        gain = sum(
+            row.calls * ((decision.torch_ns or 0) - (decision.tuned_ns or 0))
+            for row, decision in timed
+            if decision.replaced
+        )
+        yield f"torch takes {own / 1000:.1f} us for all that was timed; with what is replaced {(own - gain) / 1000:.1f} us"
 
 
 def _cells(rows: list[Answer]) -> Iterator[tuple[str, ...]]:
