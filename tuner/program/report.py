@@ -117,7 +117,8 @@ def _times(rows: list[Answer]) -> Iterator[str]:
             for row, decision in timed
             if decision.replaced
         )
-        yield f"torch takes {own / 1000:.1f} us for all that was timed; with what is replaced {(own - gain) / 1000:.1f} us"
+        after = f"with what is replaced {(own - gain) / 1000:.1f} us"
+        yield f"torch takes {own / 1000:.1f} us for all that was timed; {after}"
 
 
 def _cells(rows: list[Answer]) -> Iterator[tuple[str, ...]]:
