@@ -21,6 +21,7 @@ import ctypes, json, sys
 from cuda.bindings import driver as cu
 launcher, fake = ctypes.CDLL(sys.argv[1]), ctypes.CDLL("libcuda.so.1")
 launcher.kt_workspace_bytes.restype = ctypes.c_size_t
+launcher.kt_expected_slowdown.restype = ctypes.c_double
 text = ctypes.create_string_buffer(4000)
 
 def check(result):

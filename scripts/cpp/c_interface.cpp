@@ -46,6 +46,7 @@ int kt_plan(const void* bundle, const char* sizes, const char* dtypes, const cha
 }
 
 std::size_t kt_workspace_bytes(const void* plan) { return static_cast<const kernel_tune::Plan*>(plan)->workspace_bytes(); }
+double kt_expected_slowdown(const void* plan) { return static_cast<const kernel_tune::Plan*>(plan)->expected_slowdown(); }
 int kt_match(const void* plan) { return static_cast<int>(static_cast<const kernel_tune::Plan*>(plan)->match()); }
 
 // A line for the plan, and one for each tensor: name, role, dtype, whether it is present, bytes, and its shape in memory.

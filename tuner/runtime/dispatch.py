@@ -1,4 +1,5 @@
-"""Which configuration runs a problem on a GPU: the winner of these sizes, the nearest one that can run, or the default.
+"""Which configuration runs a problem on a GPU: the winner of these sizes, the best of a portfolio, the nearest winner
+that can run, or the default.
 
 How near two problems are is the sum of ``|log2(a / b)|`` over their sizes: twice as many rows and half as many columns
 are two steps apart.
@@ -7,22 +8,24 @@ are two steps apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ..errors import BundleError, CallError
 from .interpret import ConcretePlan, InvalidForProblemError, check_sizes, interpret
-from .manifest_records import Manifest, WinnerEntry
+from .launch_limits import DEVICE_LIMITS
+from .manifest_records import Manifest, PortfolioEntry, WinnerEntry
+from .portfolio import Ranked, costs_of, rank
 
 
 class Policy(StrEnum):
     """Which configurations may run a problem."""
 
     NEAREST_VALID = "nearest valid"
-    """The nearest winner that can, else the default."""
+    """The winner of these sizes, the best of a portfolio, the nearest winner that can, else the default."""
     RAISE = "raise"
-    """The nearest winner that can, else an error."""
+    """The same, but an error where only the default is left."""
     EXACT = "exact"
     """The winner of exactly these sizes on this model of GPU, else an error."""
     DEFAULT = "default"
@@ -34,10 +37,12 @@ class Match(StrEnum):
 
     EXACT = "exact"
     """It won at these sizes on this model of GPU."""
+    PORTFOLIO = "portfolio"
+    """It is expected to be the best of a portfolio that was made on this model of GPU."""
     NEAREST = "nearest"
     """It won at other sizes on this model of GPU."""
     OTHER_GPU = "other GPU"
-    """It won on another model with the same compute capability."""
+    """It won, or is of a portfolio that was made, on another model with the same compute capability."""
     DEFAULT = "default"
     """It was not tuned for anything like it."""
 
@@ -49,10 +54,12 @@ class Dispatched:
     concrete: ConcretePlan
     match: Match
     tuned_at: Mapping[str, int] | None
-    """The sizes at which it won; None for a default."""
+    """The sizes at which it won; None for a default, and for a portfolio."""
     expected_slowdown: float | None
-    """Against the best for this problem; None if nothing is known of it."""
+    """Its expected time over the best for this problem; None if nothing is known of it."""
     reason: str
+    ranking: tuple[tuple[int, float | None], ...] = ()
+    """Of a portfolio: the configurations that can run the problem with their expected slowdowns, the best first."""
 
 
 def dispatch(
@@ -93,14 +100,21 @@ def dispatch(
             return None
 
     winners = [] if policy == Policy.DEFAULT else _winners(manifest, computation, sizes, limits["cc"], gpu)
+    portfolio = policy in (Policy.NEAREST_VALID, Policy.RAISE)
     for winner in winners:
         match = _match(winner, sizes, gpu)
-        if policy == Policy.EXACT and match != Match.EXACT:
-            break
+        if match != Match.EXACT:
+            if policy == Policy.EXACT:
+                break
+            if portfolio and (found := _of_portfolio(manifest, computation, sizes, limits, gpu, attempt)):
+                return found
+            portfolio = False
         if concrete := attempt(winner.configuration):
-            return Dispatched(
-                concrete, match, winner.sizes, None, _reason(winner, match, len(winners), reasons)
-            )
+            slowdown = 1.0 if match == Match.EXACT else None
+            reason = _reason(winner, match, len(winners), reasons)
+            return Dispatched(concrete, match, winner.sizes, slowdown, reason)
+    if portfolio and (found := _of_portfolio(manifest, computation, sizes, limits, gpu, attempt)):
+        return found
     if policy in (Policy.EXACT, Policy.RAISE):
         wanted = "exactly these sizes on this GPU" if policy == Policy.EXACT else "sizes like these"
         raise CallError(
@@ -120,6 +134,48 @@ def dispatch(
     raise CallError(
         f"no configuration of {manifest.kernel} can run {_shown(sizes)} on {gpu}{_because(reasons)}",
         "tune it for sizes like these, or give others",
+    )
+
+
+def _of_portfolio(
+    manifest: Manifest,
+    computation: int,
+    sizes: Mapping[str, int],
+    limits: Mapping[str, int],
+    gpu: str,
+    attempt: Callable[[int], ConcretePlan | None],
+) -> Dispatched | None:
+    """Return the best member of a portfolio that can run a problem: of this model of GPU's first, then of others."""
+    fitting = [
+        portfolio
+        for portfolio in manifest.portfolios
+        if portfolio.computation == computation
+        and manifest.configurations[portfolio.members[0].configuration].cc == limits["cc"]
+    ]
+    for portfolio in sorted(fitting, key=lambda one: one.gpu != gpu):
+        plans = [attempt(member.configuration) for member in portfolio.members]
+        names = {**sizes, **{name: limits[name] for name in DEVICE_LIMITS}}
+        ranked = rank(portfolio, sizes, costs_of(portfolio, names, [plan is not None for plan in plans]))
+        if not ranked or ranked[0].units is None:
+            continue
+        concrete = plans[ranked[0].member]
+        assert concrete is not None
+        return Dispatched(
+            concrete,
+            Match.PORTFOLIO if portfolio.gpu == gpu else Match.OTHER_GPU,
+            None,
+            ranked[0].slowdown,
+            _portfolio_reason(portfolio, ranked, gpu),
+            tuple((portfolio.members[one.member].configuration, one.slowdown) for one in ranked),
+        )
+    return None
+
+
+def _portfolio_reason(portfolio: PortfolioEntry, ranked: list[Ranked], gpu: str) -> str:
+    on = "" if portfolio.gpu == gpu else f" on {portfolio.gpu}"
+    return (
+        f"of {len(ranked)} configurations of a portfolio that can run this, measured at {len(portfolio.points)} sizes"
+        f"{on}, the one expected to be fastest"
     )
 
 

@@ -17,6 +17,9 @@ from .manifest_records import (
     DefaultEntry,
     LaunchEntry,
     Manifest,
+    MemberEntry,
+    PointEntry,
+    PortfolioEntry,
     ProbeEntry,
     Requirement,
     ScalarEntry,
@@ -24,6 +27,7 @@ from .manifest_records import (
     TensorEntry,
     WinnerEntry,
 )
+from .portfolio import MAX_RESIDUAL, UNIT
 from .strict_json import (
     FILE,
     JsonObject,
@@ -32,6 +36,7 @@ from .strict_json import (
     list_of,
     mapping_of,
     matching,
+    optional,
     parsed,
     plain,
     positive,
@@ -44,6 +49,8 @@ FORMAT = "kernel-tune bundle"
 VERSION = 1
 MAX_DIMENSIONS = 32
 MAX_SIZE = 2**62
+MAX_MEMBERS, MAX_POINTS = 64, 4096
+"""Of a portfolio."""
 ROLES = ("input", "output", "inout")
 
 _name = matching(r"[A-Za-z_][A-Za-z0-9_]{0,199}", "a name of letters, digits and _")
@@ -93,10 +100,12 @@ def read_manifest(data: bytes) -> Manifest:
         configurations=top.take("configurations", list_of(reader.configuration)),
         winners=top.take("winners", list_of(reader.winner), ()),
         defaults=top.take("defaults", list_of(_default), ()),
+        portfolios=top.take("portfolios", list_of(reader.portfolio), ()),
     )
     top.done(manifest)
     _check_configurations(manifest)
     _check_winners(manifest)
+    _check_portfolios(manifest)
     return manifest
 
 
@@ -240,19 +249,50 @@ class _Reader:
 
     def winner(self, value: Any, where: str) -> WinnerEntry:
         table = JsonObject(value, where)
-        sizes = table.take("sizes", mapping_of(_name, whole(1, MAX_SIZE)))
-        if sizes.keys() != set(self._sizes):
-            refuse(where, f"sizes must be {', '.join(self._sizes)}")
         return table.done(
             WinnerEntry(
                 table.take("computation", _index),
                 table.take("gpu", text),
-                sizes,
+                table.take("sizes", self._all_sizes),
                 table.take("configuration", _index),
                 table.take("time_ns", positive),
                 table.take("mode", text, ""),
             )
         )
+
+    def portfolio(self, value: Any, where: str) -> PortfolioEntry:
+        table = JsonObject(value, where)
+        return table.done(
+            PortfolioEntry(
+                table.take("computation", _index),
+                table.take("gpu", text),
+                table.take("bound", positive),
+                table.take("neighbours", whole(1, MAX_MEMBERS)),
+                table.take("reach", whole(UNIT // 16, 64 * UNIT)),
+                table.take("cost_weight", whole(0, UNIT)),
+                table.take("members", list_of(self._member, 1, MAX_MEMBERS)),
+                table.take("points", list_of(self._point, 1, MAX_POINTS)),
+            )
+        )
+
+    def _member(self, value: Any, where: str) -> MemberEntry:
+        table = JsonObject(value, where)
+        return table.done(
+            MemberEntry(table.take("configuration", _index), table.take("cost", self._expression, 1))
+        )
+
+    def _point(self, value: Any, where: str) -> PointEntry:
+        table = JsonObject(value, where)
+        residuals = list_of(optional(whole(-MAX_RESIDUAL, MAX_RESIDUAL)), 1, MAX_MEMBERS)
+        return table.done(
+            PointEntry(table.take("sizes", self._all_sizes), table.take("residuals", residuals))
+        )
+
+    def _all_sizes(self, value: Any, where: str) -> dict[str, int]:
+        sizes = mapping_of(_name, whole(1, MAX_SIZE))(value, where)
+        if sizes.keys() != set(self._sizes):
+            refuse(where, f"sizes must be {', '.join(self._sizes)}")
+        return sizes
 
 
 def _check_configurations(manifest: Manifest) -> None:
@@ -297,6 +337,29 @@ def _check_winners(manifest: Manifest) -> None:
             where,
             f"configuration {item.configuration} is for another computation or compute capability",
         )
+
+
+def _check_portfolios(manifest: Manifest) -> None:
+    """Raise an error for a portfolio whose members or points do not fit together."""
+    for number, portfolio in enumerate(manifest.portfolios):
+        where = f"portfolios[{number}]"
+        chosen = [member.configuration for member in portfolio.members]
+        _require(
+            max(chosen) < len(manifest.configurations), where, f"there is no configuration {max(chosen)}"
+        )
+        _require(len(set(chosen)) == len(chosen), where, "a configuration is there twice")
+        members = [manifest.configurations[configuration] for configuration in chosen]
+        _require(
+            {(item.computation, item.cc) for item in members} == {(portfolio.computation, members[0].cc)},
+            where,
+            "a configuration is for another computation or compute capability",
+        )
+        for index, point in enumerate(portfolio.points):
+            _require(
+                len(point.residuals) == len(chosen),
+                f"{where}.points[{index}]",
+                f"residuals must be {len(chosen)}, one for each member",
+            )
 
 
 def _require(condition: bool, where: str, problem: str) -> None:

@@ -139,6 +139,43 @@ class DefaultEntry:
 
 
 @dataclass(frozen=True)
+class MemberEntry:
+    """A configuration of a portfolio."""
+
+    configuration: int
+    cost: Expression
+    """How long it takes, in no unit, as a whole number from 1: what it is for other sizes, relatively."""
+
+
+@dataclass(frozen=True)
+class PointEntry:
+    """A problem at which a portfolio was measured."""
+
+    sizes: Mapping[str, int]
+    residuals: tuple[int | None, ...]
+    """Of each member the logarithm of its slowdown there less what its cost says of it, in units; None where it cannot
+    run it."""
+
+
+@dataclass(frozen=True)
+class PortfolioEntry:
+    """Few configurations that together run all sizes, and what they took at some; ``portfolio.py`` ranks them."""
+
+    computation: int
+    gpu: str
+    bound: float
+    """The slowdown that was allowed where it was made."""
+    neighbours: int
+    """Points that count for a problem."""
+    reach: int
+    """Units within which points are equally near."""
+    cost_weight: int
+    """How much costs count, of 1024."""
+    members: tuple[MemberEntry, ...]
+    points: tuple[PointEntry, ...]
+
+
+@dataclass(frozen=True)
 class ProbeEntry:
     """A helper kernel that tells in which GPC a cluster runs."""
 
@@ -163,3 +200,4 @@ class Manifest:
     configurations: tuple[ConfigurationEntry, ...]
     winners: tuple[WinnerEntry, ...]
     defaults: tuple[DefaultEntry, ...]
+    portfolios: tuple[PortfolioEntry, ...] = ()

@@ -137,6 +137,11 @@ def whole(low: int, high: int) -> Read[int]:
     return read
 
 
+def optional(read: Read[Item]) -> Read[Item | None]:
+    """Return a reader of what another reads, or of null."""
+    return lambda value, where: None if value is None else read(value, where)
+
+
 def positive(value: Any, where: str) -> float:
     """Return a finite number above 0."""
     if type(value) not in (int, float) or not 0 < value < math.inf:

@@ -3,6 +3,7 @@
 #define KERNEL_TUNE_DISPATCH_HPP
 
 #include "interpret.hpp"
+#include "portfolio.hpp"
 
 namespace kernel_tune {
 inline namespace KERNEL_TUNE_NAMESPACE {
@@ -15,7 +16,7 @@ struct Problem {
 };
 
 enum class Policy {
-    nearest_valid,         // the winner of these sizes; else the nearest that is valid; else the default configuration
+    nearest_valid,         // the winner of these sizes, the best of a portfolio, the nearest winner that is valid, the default
     raise,                 // the same, but an error where only the default configuration is left
     exact,                 // the winner of these sizes on this model of GPU, else an error
     default_configuration  // always the tuner's default configuration
@@ -25,7 +26,8 @@ enum class PlanMatch {
     exact,                 // tuned at these sizes on this model of GPU
     nearest,               // tuned at other sizes on this model of GPU
     other_gpu,             // tuned on another GPU of the same compute capability
-    default_configuration  // not tuned
+    default_configuration, // not tuned
+    portfolio              // expected to be the best of a portfolio that was made on this model of GPU
 };
 
 namespace detail {
@@ -42,7 +44,7 @@ struct Gpu {
 struct Choice {
     std::size_t configuration = 0;
     Match match = Match::default_configuration;
-    const Winner* winner = nullptr;
+    double slowdown = 0.0;  // expected, over the best for the problem; 0 where nothing is known
     std::string reason;
     Concrete concrete;
 };
@@ -64,7 +66,7 @@ public:
             if (one.computation != computation_ || one.cc != gpu_.cc()) continue;
             if (!valid(one.configuration, choice)) continue;
             choice.match = Match::default_configuration;
-            choice.winner = nullptr;
+            choice.slowdown = 0.0;
             choice.reason = "the default configuration: no winner is valid for " + shown(sizes_);
             if (policy == Policy::default_configuration) choice.reason = "the default configuration, as asked";
             return {};
@@ -112,15 +114,16 @@ private:
     }
 
     Status find_gpu() const {
+        std::map<int, bool> compiled;
+        for (const Configuration& one : manifest_.configurations)
+            if (one.computation == computation_) compiled[one.cc] = true;
+        if (compiled.count(static_cast<int>(gpu_.cc()))) return {};
         std::string has;
-        for (const Configuration& one : manifest_.configurations) {
-            if (one.cc == gpu_.cc()) return {};
-            const std::string text = " " + std::to_string(one.cc / 10) + "." + std::to_string(one.cc % 10);
-            if (has.find(text) == std::string::npos) has += text;
-        }
-        return {Code::wrong_gpu, gpu_.name + " has compute capability " + std::to_string(gpu_.cc() / 10) + "." +
-                                     std::to_string(gpu_.cc() % 10) + ", and the bundle is for" + has};
+        for (const auto& one : compiled) has += (has.empty() ? "" : ", ") + shown_cc(one.first);
+        return {Code::wrong_gpu, manifest_.kernel + " was not compiled for compute capability " + shown_cc(gpu_.cc()) +
+                                     ", only for " + (has.empty() ? "none" : has) + ": write a bundle that has this GPU's winners"};
     }
+    static std::string shown_cc(std::int64_t cc) { return std::to_string(cc / 10) + "." + std::to_string(cc % 10); }
 
     bool winner(Policy policy, Choice& choice) {
         struct Candidate {
@@ -138,13 +141,37 @@ private:
         std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
             return a.other != b.other ? b.other : a.distance < b.distance;
         });
+        bool asked = policy == Policy::exact;  // a portfolio comes after the winner of these sizes, before all others
         for (const Candidate& one : candidates) {
+            const bool same = !one.other && one.winner->sizes == sizes_;
+            if (!same && !asked && of_portfolio(choice)) return true;
+            asked = asked || !same;
             if (!valid(one.winner->configuration, choice)) continue;
-            choice.winner = one.winner;
+            choice.slowdown = same ? 1.0 : 0.0;
             choice.match = one.other ? Match::other_gpu : one.winner->sizes == sizes_ ? Match::exact : Match::nearest;
             choice.reason = "tuned on " + one.winner->gpu + " at " + shown(one.winner->sizes);
             return true;
         }
+        return !asked && of_portfolio(choice);
+    }
+
+    // Choose the best member of a portfolio that is valid: of this model of GPU's first, then of others.
+    bool of_portfolio(Choice& choice) {
+        for (const bool other : {false, true})
+            for (const Portfolio& portfolio : manifest_.portfolios) {
+                const int cc = manifest_.configurations[portfolio.members[0].configuration].cc;
+                if (portfolio.computation != computation_ || cc != gpu_.cc() || (portfolio.gpu != gpu_.name) != other) continue;
+                std::vector<bool> can;
+                for (const PortfolioMember& member : portfolio.members) can.push_back(valid(member.configuration, choice));
+                const std::vector<Ranked> ranked = Ranking::of(portfolio, values_, can);
+                if (ranked.empty() || !ranked[0].known) continue;
+                valid(portfolio.members[ranked[0].member].configuration, choice);
+                choice.match = other ? Match::other_gpu : Match::portfolio;
+                choice.slowdown = ranked[0].slowdown();
+                choice.reason = "of " + std::to_string(ranked.size()) + " valid configurations of a portfolio, measured on " +
+                                portfolio.gpu + " at " + std::to_string(portfolio.points.size()) + " sizes, the one expected to be fastest";
+                return true;
+            }
         return false;
     }
 

@@ -64,6 +64,7 @@ public:
         state->device = device;
         state->cc = static_cast<int>(gpu.cc());
         state->match = choice.match;
+        state->slowdown = choice.slowdown;
         state->concrete = std::move(choice.concrete);
         const auto probe = manifest_->probes.find(state->cc);
         state->has_probe = probe != manifest_->probes.end();

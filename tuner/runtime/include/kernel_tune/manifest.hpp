@@ -91,6 +91,43 @@ struct Default {
     std::size_t computation = 0, configuration = 0;
     int cc = 0;
 };
+// The logarithm of a number from 1 to 2^62, in parts of an octave, rounded down.
+inline std::int64_t log2_units(std::int64_t value) {
+    std::int64_t units = 0;
+    while (value >> units > 1) ++units;
+    std::uint64_t mantissa = units <= 31 ? static_cast<std::uint64_t>(value) << (31 - units) : static_cast<std::uint64_t>(value) >> (units - 31);
+    for (int bit = 0; bit < 10; ++bit) {
+        mantissa = mantissa * mantissa >> 31;
+        units *= 2;
+        if (mantissa >> 32) {
+            mantissa >>= 1;
+            ++units;
+        }
+    }
+    return units;
+}
+
+struct PortfolioMember {
+    std::size_t configuration = 0;
+    Expression cost;  // how long it takes, in no unit
+};
+struct PortfolioPoint {
+    struct Residual {
+        bool known = false;  // whether the member can run these sizes
+        std::int64_t units = 0;
+    };
+    std::vector<std::int64_t> sizes, logs;
+    std::vector<Residual> residuals;  // of each member
+};
+struct Portfolio {
+    std::size_t computation = 0, neighbours = 0;
+    std::string gpu;
+    std::int64_t reach = 0, cost_weight = 0;
+    std::vector<PortfolioMember> members;
+    std::vector<PortfolioPoint> points;
+};
+constexpr std::int64_t kMaxResidual = 1 << 20;
+constexpr std::size_t kMaxMembers = 64, kMaxPoints = 4096;
 struct Probe {
     std::string cubin, entry;
 };
@@ -103,6 +140,7 @@ struct Manifest {
     std::vector<Configuration> configurations;
     std::vector<Winner> winners;
     std::vector<Default> defaults;
+    std::vector<Portfolio> portfolios;
 };
 
 class ManifestReader {
@@ -234,7 +272,7 @@ private:
         if (!object(json, "the manifest",
                     {"format", "version", "tool", "kernel", "summary", "license", "minimum_driver", "sizes", "computations",
                      "configurations"},
-                    {"probe", "winners", "defaults"}))
+                    {"probe", "winners", "defaults", "portfolios"}))
             return false;
         std::string unused;
         if (!text(*json.find("tool"), "tool", unused) || !text(*json.find("summary"), "summary", unused) ||
@@ -259,7 +297,9 @@ private:
                optional_list(json, "winners", manifest_.winners,
                              [this](const Json& item, Winner& one) { return winner(item, one); }) &&
                optional_list(json, "defaults", manifest_.defaults,
-                             [this](const Json& item, Default& one) { return default_of(item, one); });
+                             [this](const Json& item, Default& one) { return default_of(item, one); }) &&
+               optional_list(json, "portfolios", manifest_.portfolios,
+                             [this](const Json& item, Portfolio& one) { return portfolio(item, one); });
     }
 
     bool probes(const Json& json) {
@@ -410,7 +450,6 @@ private:
     bool winner(const Json& json, Winner& out) {
         if (!object(json, "a winner", {"computation", "gpu", "sizes", "configuration", "time_ns"}, {"mode"})) return false;
         std::string mode;
-        const Json& sizes = *json.find("sizes");
         const Json& time = *json.find("time_ns");
         if (!index(*json.find("configuration"), "a winner's configuration", manifest_.configurations.size(), out.configuration) ||
             !index(*json.find("computation"), "a winner's computation", manifest_.computations.size(), out.computation) ||
@@ -421,14 +460,51 @@ private:
         if (!time.is(Kind::real) && !time.is(Kind::integer)) return wrong("time_ns is no number");
         out.time_ns = time.is(Kind::real) ? time.real : static_cast<double>(time.integer);
         if (out.time_ns <= 0.0) return wrong("time_ns is not above 0");
-        if (!sizes.is(Kind::object) || sizes.keys.size() != manifest_.sizes.size()) return wrong("a winner has other sizes");
+        return all_sizes(*json.find("sizes"), "a winner", out.sizes);
+    }
+    bool all_sizes(const Json& json, const std::string& what, std::vector<std::int64_t>& out) {
+        if (!json.is(Kind::object) || json.keys.size() != manifest_.sizes.size()) return wrong(what + " has other sizes");
         for (const std::string& size : manifest_.sizes) {
-            const Json* found = sizes.find(size.c_str());
-            out.sizes.push_back(0);
-            if (!found) return wrong("a winner lacks the size " + size);
-            if (!whole(*found, "a winner's size", 1, std::numeric_limits<std::int64_t>::max(), out.sizes.back())) return false;
+            const Json* found = json.find(size.c_str());
+            out.push_back(0);
+            if (!found) return wrong(what + " lacks the size " + size);
+            if (!whole(*found, "a size", 1, std::int64_t{1} << 62, out.back())) return false;
         }
         return true;
+    }
+    bool portfolio(const Json& json, Portfolio& out) {
+        if (!object(json, "a portfolio", {"computation", "gpu", "bound", "neighbours", "reach", "cost_weight", "members", "points"}))
+            return false;
+        const Json& bound = *json.find("bound");
+        std::int64_t neighbours = 0;
+        if (!index(*json.find("computation"), "a portfolio's computation", manifest_.computations.size(), out.computation) ||
+            !name(*json.find("gpu"), "gpu", out.gpu) || !whole(*json.find("neighbours"), "neighbours", 1, kMaxMembers, neighbours) ||
+            !whole(*json.find("reach"), "reach", 64, 65536, out.reach) ||
+            !whole(*json.find("cost_weight"), "cost_weight", 0, 1024, out.cost_weight))
+            return false;
+        if ((!bound.is(Kind::real) || bound.real <= 0.0) && (!bound.is(Kind::integer) || bound.integer <= 0))
+            return wrong("a portfolio's bound is not above 0");
+        out.neighbours = static_cast<std::size_t>(neighbours);
+        if (!list(*json.find("members"), "members", out.members,
+                  [this](const Json& item, PortfolioMember& one) { return member(item, one); }))
+            return false;
+        if (out.members.empty() || out.members.size() > kMaxMembers) return wrong("a portfolio has a wrong number of members");
+        for (std::size_t i = 0; i < out.members.size(); ++i) {
+            const Configuration& one = manifest_.configurations[out.members[i].configuration];
+            if (one.computation != out.computation || one.cc != manifest_.configurations[out.members[0].configuration].cc)
+                return wrong("a portfolio's member is for another computation or compute capability");
+            for (std::size_t j = 0; j < i; ++j)
+                if (out.members[i].configuration == out.members[j].configuration) return wrong("a portfolio has a member twice");
+        }
+        if (!list(*json.find("points"), "points", out.points,
+                  [this, &out](const Json& item, PortfolioPoint& one) { return point(item, out, one); }))
+            return false;
+        return (!out.points.empty() && out.points.size() <= kMaxPoints) || wrong("a portfolio has a wrong number of points");
+    }
+    bool member(const Json& json, PortfolioMember& out) {
+        return object(json, "a member", {"configuration"}, {"cost"}) &&
+               index(*json.find("configuration"), "a member's configuration", manifest_.configurations.size(), out.configuration) &&
+               optional_expression(json, "cost", 1, out.cost);
     }
     bool default_of(const Json& json, Default& out) {
         return object(json, "a default", {"computation", "cc", "configuration"}) &&
@@ -438,6 +514,17 @@ private:
                ((manifest_.configurations[out.configuration].computation == out.computation &&
                  manifest_.configurations[out.configuration].cc == out.cc) ||
                 wrong("a default's configuration is of something else"));
+    }
+
+    bool point(const Json& json, const Portfolio& portfolio, PortfolioPoint& out) {
+        if (!object(json, "a point", {"sizes", "residuals"}) || !all_sizes(*json.find("sizes"), "a point", out.sizes) ||
+            !list(*json.find("residuals"), "residuals", out.residuals, [this](const Json& item, PortfolioPoint::Residual& one) {
+                one.known = !item.is(Kind::null);
+                return !one.known || whole(item, "a residual", -kMaxResidual, kMaxResidual, one.units);
+            }))
+            return false;
+        for (const std::int64_t size : out.sizes) out.logs.push_back(log2_units(size));
+        return out.residuals.size() == portfolio.members.size() || wrong("a point has not one residual for each member");
     }
 
     Manifest& manifest_;

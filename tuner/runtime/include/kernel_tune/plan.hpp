@@ -133,6 +133,7 @@ struct PlanState {
     CUdevice device = 0;
     int cc = 0;
     Match match = Match::default_configuration;
+    double slowdown = 0.0;
     Concrete concrete;
     bool has_probe = false;
     Probe probe;
@@ -163,6 +164,7 @@ public:
 
     bool empty() const { return !state_; }
     PlanMatch match() const { return state().match; }
+    double expected_slowdown() const { return state().slowdown; }  // over the best for this problem; 0: not known
     const std::string& configuration() const { return state().configuration; }  // the variant and its parameters
     const std::string& reason() const { return state().reason; }                // why this configuration
     std::size_t workspace_bytes() const { return state().concrete.workspace_bytes; }

@@ -1,0 +1,131 @@
+"""C++ and Python choose the same configuration for the same problem, and expect the same of it."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cpp_interface import ROOT, compiled
+from tests.manifests import LIMITS, MANIFEST, PLAIN, manifest_with
+from tuner.errors import BundleError, TunerError
+from tuner.runtime.dispatch import Match, Policy, dispatch
+from tuner.runtime.manifest import read_manifest
+from tuner.runtime.portfolio import log2_units, power_of_two
+
+MATCHES = [Match.EXACT, Match.NEAREST, Match.OTHER_GPU, Match.DEFAULT, Match.PORTFOLIO]
+POLICIES = [Policy.NEAREST_VALID, Policy.RAISE, Policy.EXACT, Policy.DEFAULT]
+COSTS: list[Any] = [
+    1,
+    ["*", ["ceil_div", ["*", "m", "n"], ["*", 16384, "sm_count"]], "k"],
+    ["/", ["*", "m", "n"], 7],
+    ["//", "m", ["-", "n", "n"]],
+    ["*", ["*", "m", "n"], ["*", "k", "k"]],
+    ["-", "m", 5000],
+]
+
+
+def member(configuration: int, cost: Any) -> dict[str, Any]:
+    return {"configuration": configuration, **({} if cost == 1 else {"cost": cost})}
+
+
+def drawn(rng: random.Random) -> bytes:
+    """Return a manifest of gemm with winners and portfolios on two GPUs."""
+
+    def sizes() -> dict[str, int]:
+        # From one to sizes that 31 bits do not hold.
+        return {
+            name: int(2 ** rng.uniform(0, rng.choice((12, 14, 40)))) + rng.choice((0, 8)) for name in "mnk"
+        }
+
+    def needs(name: str, divisor: int) -> dict[str, Any]:
+        holds = ["==", ["%", name, divisor], 0]
+        return {**copy.deepcopy(PLAIN), "requires": [{"reason": f"{name} is round", "holds": holds}]}
+
+    configurations = [
+        *MANIFEST["configurations"],
+        *(needs(*one) for one in itertools.product("mnk", (2, 8, 64))),
+    ]
+    portfolios = []
+    for gpu in rng.sample(["NVIDIA H200", "NVIDIA H20"], rng.choice((1, 2))):
+        chosen = rng.sample([0, *range(3, len(configurations))], rng.randint(1, 8))
+        points = [
+            {"sizes": sizes(), "residuals": [rng.choice((None, rng.randint(-300, 2000))) for _ in chosen]}
+            for _ in range(rng.randint(1, 40))
+        ]
+        portfolios.append(
+            {
+                "computation": 0, "gpu": gpu, "bound": 1.05, "neighbours": rng.randint(1, 12),
+                "reach": rng.choice((64, 256, 700)), "cost_weight": rng.choice((0, 512, 1024)),
+                "members": [member(one, rng.choice(COSTS)) for one in chosen], "points": points,
+            }
+        )  # fmt: skip
+    winner = MANIFEST["winners"][0]
+    winners = [
+        {**winner, "configuration": rng.randint(3, 8), "sizes": sizes()} for _ in range(rng.randint(0, 3))
+    ]
+    changes = (("configurations", configurations), ("portfolios", portfolios), ("winners", winners))
+    return manifest_with(*changes)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    options = ("-fsanitize=address,undefined", "-fno-sanitize-recover")
+    folder = tmp_path_factory.mktemp("cpp")
+    return compiled(ROOT / "tests" / "cpp" / "dispatch.cpp", folder / "dispatch", *options)
+
+
+def answer(data: bytes, sizes: dict[str, int], limits: dict[str, int], gpu: str, policy: Policy) -> list[str]:
+    """Return what C++ has to print."""
+    try:
+        found = dispatch(read_manifest(data), 0, sizes, limits, gpu, policy)
+    except BundleError as error:
+        return ["wrong_gpu", error.problem]
+    except TunerError:
+        return ["no_configuration"]
+    number = str(MATCHES.index(found.match))
+    return [str(found.concrete.configuration), number, f"{found.expected_slowdown or 0:.17g}"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_both_choose_alike(seed: int, program: Path, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    data = drawn(rng)
+    (tmp_path / "manifest.json").write_bytes(data)
+    known = [point["sizes"] for one in json.loads(data)["portfolios"] for point in one["points"]]
+    problems = [{name: int(2 ** rng.uniform(0, 15)) for name in "mnk"} for _ in range(40)]
+    problems += [{name: size // 8 * 8 or 8 for name, size in one.items()} for one in problems]
+    problems += rng.sample(known, min(10, len(known)))
+    lines = [(sizes, {**LIMITS, "cc": rng.choices((90, 80, 100), (30, 1, 1))[0]}) for sizes in problems]
+    policy = POLICIES[0 if seed < 9 else seed % 4]
+    said = subprocess.run(
+        [program, tmp_path / "manifest.json", "NVIDIA H200", str(POLICIES.index(policy))],
+        input="\n".join(" ".join(map(str, (*limits.values(), *sizes.values()))) for sizes, limits in lines),
+        capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    matches = set()
+    for line, (sizes, limits) in zip(said, lines, strict=True):
+        expected = answer(data, sizes, limits, "NVIDIA H200", policy)
+        if expected[0] == "wrong_gpu":
+            assert expected[1] in line
+        elif expected[0] == "no_configuration":
+            assert not line.split()[1].isdigit()
+        else:
+            assert line.split() == expected, (sizes, limits)
+            matches.add(MATCHES[int(expected[1])])
+    if seed < 9:
+        assert Match.PORTFOLIO in matches or Match.OTHER_GPU in matches
+
+
+def test_logarithms_are_right() -> None:
+    for value in (1, 2, 3, 4095, 4096, 4097, 2**31 - 1, 2**31, 2**32 + 1, 2**62):
+        assert 2 ** (log2_units(value) / 1024) <= value * 1.0000001
+        assert 2 ** ((log2_units(value) + 1) / 1024) > value * 0.999999
+    for units in (0, 1, 1023, 1024, 5000):
+        assert power_of_two(units) == pytest.approx(2 ** (units / 1024))
