@@ -16,7 +16,7 @@ from tuner.kernel.toml.like import bases_of
 
 MOST_ERRORS = 20
 """Errors looked for: each costs another reading of the file."""
-REMOVABLE = ("variants", "ladder", "initial", "baselines", "heuristics")
+REMOVABLE = ("variants", "ladder", "initial", "baselines", "heuristics", "costs")
 """Tables without whose parts the rest of a file still makes sense."""
 
 

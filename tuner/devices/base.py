@@ -237,6 +237,11 @@ class Device(ABC):
         """Drop what was prefetched, or is still to be; it will not be submitted."""
         raise NotImplementedError
 
+    def compile_ahead(  # noqa: B027 - most devices compile nothing
+        self, kernel: KernelSpec, problem: Problem, configurations: Sequence[Configuration]
+    ) -> None:
+        """Begin to compile what a problem that is not prepared yet will need; only a hint."""
+
     @abstractmethod
     def race(
         self,

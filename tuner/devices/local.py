@@ -199,6 +199,14 @@ class LocalDevice(Device):
             self._rendering(configuration), done, wanted=partial(self._prefetches.expects, prefetch)
         )
 
+    def compile_ahead(
+        self, kernel: KernelSpec, problem: Problem, configurations: Sequence[Configuration]
+    ) -> None:
+        """Fill the cubin cache when no compiler has anything better to do."""
+        requests = Requests(kernel, self.gpu, self._pool)
+        for configuration in configurations:
+            self._pool.submit(requests.rendering(problem, configuration), lambda _: None, lambda: True)
+
     def _rendering(self, configuration: Configuration) -> RenderRequest:
         return self._requests.rendering(self._submissions.problem, configuration)
 

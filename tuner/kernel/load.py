@@ -43,9 +43,9 @@ COMPILE_OPTIONS = (
 """NVRTC's options that change only the code; others write files, or change the target."""
 TABLES = (
     "kernel", "problem", "tensors", "scalars", "reference", "definitions", "work", "baselines", "compile", "variants",
-    "ladder", "initial", "heuristics",
+    "ladder", "initial", "heuristics", "costs",
 )  # fmt: skip
-WITHOUT_RESULTS = ("baselines", "ladder", "initial", "heuristics")
+WITHOUT_RESULTS = ("baselines", "ladder", "initial", "heuristics", "costs")
 """Tables that change no result, and are left out of the digest: results from before and after an edit are
 compatible."""
 
@@ -152,6 +152,7 @@ def _kernel(file: KernelFile, data: Mapping[str, Any]) -> KernelSpec:
         elements=names.elements,
         ladder=read_ladder(top, names, variants),
         initial=first.initial,
+        costs=first.costs,
         matmul=first.matmul,
         definitions=_written(data, file.initial),
         old_keys=file.all_old_keys,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tuner.errors import ExpressionError
 from tuner.expressions.arithmetic import Expression
@@ -14,10 +14,16 @@ from tuner.kernel.spec import KernelSpec
 from tuner.kernel.values import index_of
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
-from tuner.space.space import SearchSpace
 
 MAX_INITIAL = 8
 """Of a kernel's file, for one problem: they start a search, and do not replace it."""
+
+
+class Space(Protocol):
+    """What a search may try."""
+
+    def contains(self, configuration: Configuration) -> bool:
+        """Return whether it may try a configuration."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Settled:
     """Why it is not tried."""
 
 
-def settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace) -> list[Settled]:
+def settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: Space) -> list[Settled]:
     """Settle every initial configuration of a kernel's file, in its order.
 
     Args:
@@ -55,7 +61,7 @@ def settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace) -
     return results
 
 
-def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace, spec: InitialSpec) -> Settled:
+def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: Space, spec: InitialSpec) -> Settled:
     names = kernel.environment(problem, gpu)
     variant = kernel.variants[spec.variant]
     refused = ""
@@ -92,7 +98,7 @@ def _tried(
     variant: VariantSpec,
     names: Mapping[str, Any],
     values: Mapping[str, Any],
-    space: SearchSpace,
+    space: Space,
 ) -> Configuration | str:
     """Return the configuration of some values, or why it cannot be tried."""
     if spec.when is not None and not spec.when.evaluate({**names, **values}):

@@ -1,4 +1,4 @@
-"""Read the configurations that a search tries first: ``[[initial]]`` and ``[heuristics]``.
+"""Read the configurations that a search tries first, ``[[initial]]`` and ``[heuristics]``, and ``[costs]``.
 
 They stand in the kernel's file, or in one of their own with definitions of their own.
 """
@@ -44,6 +44,7 @@ class InitialTables:
 
     initial: tuple[InitialSpec, ...]
     matmul: MatmulSpec | None
+    costs: Mapping[str, Expression]
 
 
 def read_first_tried(
@@ -58,18 +59,39 @@ def read_first_tried(
         variants: of the kernel.
     """
     if file is None:
-        return InitialTables(_read_initial(top, names, variants), _read_matmul(top, names, variants))
+        return _tables(top, names, variants)
     top.get("initial", str)
-    if top.has("heuristics"):
-        top.fail(f"heuristics is beside initial = {file.path.name!r}", f"put it into {file.path.name}")
+    for table in ("heuristics", "costs"):
+        if top.has(table):
+            top.fail(f"{table} is beside initial = {file.path.name!r}", f"put it into {file.path.name}")
     own = Table(file.data, file.path.name)
-    own.only("definitions", "initial", "heuristics")
+    own.only("definitions", "initial", "heuristics", "costs")
     parameters = {name for variant in variants.values() for name in variant.parameters}
     definitions = own.table("definitions")
     unique(definitions, definitions.data, {*parameters, *PROPOSAL_NAMES})
     names = read_definitions(own, names)
     check_definitions(own, names, {*parameters, *PROPOSAL_NAMES})
-    return own.done(InitialTables(_read_initial(own, names, variants), _read_matmul(own, names, variants)))
+    return own.done(_tables(own, names, variants))
+
+
+def _tables(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> InitialTables:
+    return InitialTables(
+        _read_initial(table, names, variants),
+        _read_matmul(table, names, variants),
+        _read_costs(table, names, variants),
+    )
+
+
+def _read_costs(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> dict[str, Expression]:
+    """Return how long each variant of ``[costs]`` takes, in no unit."""
+    table = top.table("costs")
+    costs = {}
+    for name in table.data:
+        if name not in variants:
+            table.fail(f"there is no variant {name!r}", suggestion(name, variants))
+        usable = replace(names, extra=frozenset(variants[name].parameters))
+        costs[name] = checked(table, name, table.get(name, str), usable)
+    return table.done(costs)
 
 
 def _read_initial(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> tuple[InitialSpec, ...]:

@@ -1,0 +1,1 @@
+"""``tune portfolio``: few configurations that together run all sizes of a kernel well."""

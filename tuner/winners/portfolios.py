@@ -1,0 +1,148 @@
+"""Portfolios in the database: what ``tune portfolio`` timed and kept, for bundles, headers and ``tuner.load``.
+
+All of it are rows of ``benchmarks``: an interleaved comparison has a row :data:`TIMED` for each configuration, a
+finished portfolio a row :data:`MEMBER` for each configuration that it keeps. The decision is fitted anew from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.database.database import Database
+from tuner.database.records import Benchmark, Filters
+from tuner.errors import KernelError
+from tuner.expressions.folding import Folded, fold
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Gpu, Problem, canonical_json
+from tuner.runtime.expressions import check
+from tuner.runtime.launch_limits import DEVICE_LIMITS
+from tuner.runtime.portfolio import cost_of
+from tuner.winners.fitting import Fit, fit
+from tuner.winners.timings import Timings, timings_of
+
+TIMED = "portfolio"
+MEMBER = "portfolio member"
+"""Names of contestants."""
+BOUND = "bound="
+"""Begins the tag that says which slowdown was allowed."""
+
+
+@dataclass(frozen=True)
+class Portfolio:
+    """Few configurations that run all sizes of a computation on one model of GPU.
+
+    Attributes:
+        kernel: whose they are.
+        gpu: on which they were timed.
+        bound: the slowdown that was allowed.
+        members: each with a problem that it runs.
+        problems: at which they were timed, all of the same dtypes and options.
+        fit: the decision.
+    """
+
+    kernel: KernelSpec
+    gpu: Gpu
+    bound: float
+    members: tuple[tuple[Configuration, Problem], ...]
+    problems: tuple[Problem, ...]
+    fit: Fit
+
+
+def kind_of(problem: Problem) -> str:
+    """Return what is equal for problems that differ in their sizes alone."""
+    return canonical_json([dict(problem.dtypes), dict(problem.options)])
+
+
+def portfolio_rows(database: Database, kernel: KernelSpec, filters: Filters | None = None) -> list[Benchmark]:
+    """Return what was timed for portfolios of the kernel as its file is now, in the order in which it was recorded."""
+    filters = filters or Filters(kernel=kernel.name)
+    text = KernelIdentity(kernel).text
+    rows = [
+        row
+        for row in database.benchmarks(filters).rows
+        if row.kernel_digest == text and row.contestant in (TIMED, MEMBER)
+    ]
+    return sorted(rows, key=lambda row: row.id or 0)
+
+
+def stored_portfolios(
+    database: Database, kernel: KernelSpec, filters: Filters | None = None
+) -> list[Portfolio]:
+    """Return the portfolios of the kernel as its file is now: the last of each computation and model of GPU.
+
+    Args:
+        database: has them.
+        kernel: whose file decides which of them are current.
+        filters: which GPUs, dtypes and conditions count.
+    """
+    groups: dict[tuple[str, str], list[Benchmark]] = {}
+    for row in portfolio_rows(database, kernel, filters):
+        groups.setdefault((kind_of(row.problem), row.gpu.name), []).append(row)
+    portfolios = []
+    for rows in groups.values():
+        kept = [row for row in rows if row.contestant == MEMBER]
+        kept = [row for row in kept if row.bench == kept[-1].bench]
+        if kept:
+            members = [(row.configuration, row.problem) for row in kept if row.configuration is not None]
+            timings = timings_of(row for row in rows if row.contestant == TIMED)
+            portfolios.append(make_portfolio(kernel, rows[-1].gpu, bound_of(kept[0]), members, timings))
+    return portfolios
+
+
+def bound_of(row: Benchmark) -> float:
+    """Return the slowdown that was allowed, from a member's tags."""
+    return next((float(tag.removeprefix(BOUND)) for tag in row.tags if tag.startswith(BOUND)), 1.0)
+
+
+def make_portfolio(
+    kernel: KernelSpec,
+    gpu: Gpu,
+    bound: float,
+    members: Sequence[tuple[Configuration, Problem]],
+    timings: Timings,
+) -> Portfolio:
+    """Fit the decision of some members to what was timed, of one computation."""
+    columns = [timings.configurations.index(one) for one, _ in members]
+    slowdowns = timings.slowdowns[:, columns]
+    there = [number for number, row in enumerate(slowdowns) if np.isfinite(row).any()]
+    problems = [timings.problems[number] for number in there]
+    own = [Cost(kernel, problem, gpu, one) for one, problem in members]
+    costs = [[one.at(problem) for one in own] for problem in problems]
+    sizes = [[problem.sizes[name] for name in kernel.sizes] for problem in problems]
+    fitted = fit(sizes, slowdowns[there], np.asarray(costs, dtype=np.int64))
+    return Portfolio(kernel, gpu, bound, tuple(members), tuple(problems), fitted)
+
+
+def cost_expression(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> Folded:
+    """Return how long a configuration takes by the kernel's file, as a manifest says it; 1 if the file says nothing."""
+    expression = kernel.costs.get(configuration.variant)
+    if expression is None:
+        return 1
+    constants = {**problem.dtypes, **problem.options, "cc": gpu.cc, **configuration.values}
+    try:
+        return fold(expression, constants)
+    except KernelError:
+        return 1
+
+
+class Cost:
+    """How long a configuration takes at any sizes, as the launchers work it out.
+
+    Args:
+        kernel, gpu: whose and where.
+        problem: has the dtypes and options.
+        configuration: which.
+    """
+
+    def __init__(self, kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> None:
+        self._limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
+        folded = cost_expression(kernel, problem, gpu, configuration)
+        self._expression = check(folded, {*kernel.sizes, *DEVICE_LIMITS})
+
+    def at(self, problem: Problem) -> int:
+        """Return it for a problem, as a whole number from 1."""
+        return cost_of(self._expression, {**problem.sizes, **self._limits})
