@@ -21,6 +21,10 @@ from tuner.report.terminal import escaped_output
 
 COMMANDS = {
     "run": ("tuner.cli.commands.run:run", "Tune a kernel (the default: tune --kernel gemm)."),
+    "portfolio": (
+        "tuner.cli.commands.portfolio:portfolio",
+        "Choose few configurations that together run all sizes.",
+    ),
     "bench": (
         "tuner.cli.commands.bench:bench",
         "Time the best again, beside the default, libraries, your own kernel.",

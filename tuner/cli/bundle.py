@@ -24,9 +24,10 @@ from tuner.model import ascii_json
 from tuner.report.terminal import printable, redraw
 from tuner.winners.chosen import choose_winners
 from tuner.winners.compiling import compile_contents
-from tuner.winners.contents import contents_of
+from tuner.winners.contents import contents_of, without_the_rest
 from tuner.winners.current import Kernels
 from tuner.winners.manifest import manifest
+from tuner.winners.portfolios import portfolios_of
 
 
 def bundle(
@@ -39,6 +40,7 @@ def bundle(
     output: Path,
     force: bool,
     replayed: bool,
+    few: bool,
     jobs: int | None,
     no_cache: bool,
     quiet: bool,
@@ -57,23 +59,27 @@ def bundle(
         mode=mode or "", regime=regime,
     )  # fmt: skip
     with Database.open(db, write=False) as database:
-        tuned = Kernels(named_kernel(kernel))
+        named = named_kernel(kernel)
+        tuned = Kernels(named)
         choice = choose_winners(database, filters, tuned, with_files=True)
-        otherwise = [] if choice.winners else database.winners(replace(filters, mode="", regime="")).rows
-        if not choice.winners:
+        portfolios = portfolios_of(database, filters, tuned, choice.winners, named)
+        nothing = not choice.winners and not portfolios
+        otherwise = database.winners(replace(filters, mode="", regime="")).rows if nothing else []
+        if nothing:
             refuse_unknown(database, filters)
     say_left_out(choice)
-    if not choice.winners:
+    if nothing:
         raise DatabaseError(f"no confirmed winner in {db} fits", find_one(kernel, replayed, otherwise))
     say_several(choice)
-    contents = contents_of(choice.winners, tuned)
+    winners = without_the_rest(choice.winners, portfolios) if few else choice.winners
+    contents = contents_of(winners, tuned, portfolios)
     version = nvrtc_version()
     with closing(CompilePool(jobs, None if no_cache else paths.cubins())) as pool:
         compiled = compile_contents(contents, pool, _progress(quiet))
     for line in compiled.failures:
         click.echo(f"left out: {printable(line)}", err=True)
     written = manifest(contents, compiled.configurations, compiled.probes, int(version.partition(".")[0]))
-    if not written["winners"]:
+    if not written["winners"] and "portfolios" not in written:
         raise CompileError("no winner compiles any more", f"tune again with this NVRTC, {version}")
     files = bundle_files(written, compiled.cubins, compiled.sources)
     write_bundle(output, files, force=force)
@@ -106,8 +112,9 @@ def _summary(
         "configurations": len(written["configurations"]),
         "winners": len(written["winners"]),
         "defaults": len(written["defaults"]),
+        "portfolios": len(written.get("portfolios", ())),
         "left_out": failures,
-        "gpus": sorted({winner["gpu"] for winner in written["winners"]}),
+        "gpus": sorted({item["gpu"] for item in (*written["winners"], *written.get("portfolios", ()))}),
         "compute_capabilities": sorted({item["cc"] for item in written["configurations"]}),
         "cubins": sum(name.startswith("cubin/") for name in files),
         "bytes": sum(map(len, files.values())),
@@ -118,8 +125,10 @@ def _summary(
 
 def _say(summary: dict[str, Any]) -> None:
     winners = summary["winners"]
+    portfolios = summary["portfolios"]
+    also = f" and {portfolios} portfolio{'s' * (portfolios != 1)}" if portfolios else ""
     for line in (
-        f"wrote {winners} winner{'s' * (winners != 1)} of {summary['kernel']} to {summary['bundle']}:"
+        f"wrote {winners} winner{'s' * (winners != 1)}{also} of {summary['kernel']} to {summary['bundle']}:"
         f" {summary['cubins']} cubins, {summary['bytes'] / 1e6:.2f} MB",
         f"  tuned on {', '.join(summary['gpus'])}; other GPUs of the same compute capability run it, too",
         f"  Python   import {Path(summary['bundle']).name}; op = {Path(summary['bundle']).name}.load()",

@@ -16,6 +16,7 @@ from tuner.expressions.elementwise import parse_element
 from tuner.model import Problem, Value, value_text
 from tuner.report.tables import show_json
 from tuner.report.terminal import printable
+from tuner.winners.portfolios import MEMBER, TIMED
 
 
 def problem_filter(dtypes: Sequence[str], options: Sequence[str]) -> Callable[[Problem], bool]:
@@ -74,7 +75,7 @@ def show_benches(
         benches = database.benchmarks(Filters(kernel=kernel, mode=mode, regime=regime))
     for line in benches.damaged:
         click.echo(f"left out: {printable(line)}; run: tune db check", err=True)
-    fitting = [row for row in benches.rows if fits(row.problem)]
+    fitting = [row for row in benches.rows if fits(row.problem) and row.contestant not in (TIMED, MEMBER)]
     rows = fitting[:limit] if limit else fitting
     if len(rows) < len(fitting):
         click.echo(f"{len(rows)} of {len(fitting)} rows, the newest; --limit 0 gives all", err=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tuner.cli.sampling import expanded
 from tuner.cli.worth import COLUMNS, ProblemWorth, amounts, worths
 from tuner.errors import TunerError, UsageError, suggestion
 from tuner.expressions.arithmetic import parse
@@ -191,7 +192,7 @@ def _named(
     for where, row in rows:
         common = _Named(common_sizes, dtypes, common_options, where=where)
         with _located(where):
-            named.append(_of_row(kernel, row, common))
+            named += [_of_row(kernel, one, common) for one in expanded(kernel, row, whole_number)]
     return named
 
 

@@ -87,6 +87,15 @@ def _readme(manifest: Mapping[str, Any], package: str) -> bytes:
         summary=manifest["summary"].rstrip("."),
         package=package,
         winners=[{"kind": kind, "gpu": gpu, "sizes": ", ".join(of)} for (kind, gpu), of in rows.items()],
+        portfolios=[
+            {
+                "kind": _kind(computations[item["computation"]]),
+                "gpu": item["gpu"],
+                "members": len(item["members"]),
+                "points": len(item["points"]),
+            }
+            for item in manifest.get("portfolios", ())
+        ],
         capabilities=sorted({f"{item['cc'] // 10}.{item['cc'] % 10}" for item in manifest["configurations"]}),
         driver=f"{major}.{minor // 10}",
         call=f"{', '.join(outputs)} = op({', '.join(inputs)})",

@@ -32,7 +32,7 @@ class ValidConfigurations:
 
     def __init__(self, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
         self._of = (kernel, problem, gpu)
-        self._known: dict[Configuration, bool] = {}
+        self._validity: dict[Configuration, bool] = {}
 
     def contains(self, configuration: Configuration) -> bool:
         """Return whether a search may try a configuration."""
@@ -40,12 +40,12 @@ class ValidConfigurations:
 
     def runs(self, configuration: Configuration) -> bool:
         """Return whether a configuration is valid."""
-        if configuration not in self._known:
-            self._known[configuration] = not invalid_reason(*self._of, configuration)
-        return self._known[configuration]
+        if configuration not in self._validity:
+            self._validity[configuration] = not invalid_reason(*self._of, configuration)
+        return self._validity[configuration]
 
 
-class Candidates:
+class CandidateChoice:
     """Chooses candidates, and remembers what can run where.
 
     Args:
@@ -110,23 +110,23 @@ class Candidates:
         return list(chosen)
 
     def _neighbours(
-        self, problem: Problem, promising: Sequence[Configuration], known: Iterable[Configuration]
+        self, problem: Problem, promising: Sequence[Configuration], seen: Iterable[Configuration]
     ) -> list[Configuration]:
         """Return valid configurations, timed nowhere, that differ from a promising one in one parameter."""
         draw = random.Random(f"{self._seed} {problem.key}")
-        space, seen, found = self.valid(problem), set(known), list[Configuration]()
+        space, taken, drawn = self.valid(problem), set(seen), list[Configuration]()
         for _ in range(DRAWS if promising else 0):
-            if len(found) == NEIGHBOURS:
+            if len(drawn) == NEIGHBOURS:
                 break
-            one = promising[min(len(found), len(promising) - 1)]
+            one = promising[min(len(drawn), len(promising) - 1)]
             variant = self._kernel.variants[one.variant]
             name = draw.choice(list(variant.parameters))
             value = draw.choice(variant.parameters[name].values)
             other = Configuration.of(one.variant, {**one.values, name: value})
-            if other not in seen and space.contains(other):
-                seen.add(other)
-                found.append(other)
-        return found
+            if other not in taken and space.contains(other):
+                taken.add(other)
+                drawn.append(other)
+        return drawn
 
 
 def _first(items: Iterable[Configuration], count: int) -> list[Configuration]:

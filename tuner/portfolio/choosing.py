@@ -91,7 +91,7 @@ class _Choice:
         for number, losses in enumerate(self._losses):
             kept = self._kept[number]
             before = self._now(number, kept).sum()
-            for place, old in enumerate(kept):
+            for index, old in enumerate(kept):
                 if old in self._given[number]:
                     continue
                 others = [one for one in kept if one != old]
@@ -100,7 +100,7 @@ class _Choice:
                 for column in np.argsort(after, kind="stable")[:5]:
                     if after[column] >= before - LEAST_GAIN * self._rows / 10:
                         break
-                    new = [*kept[:place], int(column), *kept[place + 1 :]]
+                    new = [*kept[:index], int(column), *kept[index + 1 :]]
                     if self._fits([new if at == number else ones for at, ones in enumerate(self._kept)]):
                         self._kept[number] = new
                         return True

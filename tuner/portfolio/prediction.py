@@ -86,7 +86,7 @@ def between(problems: Sequence[Problem], seed: int) -> list[Problem]:
     if len(problems) < 2:
         return []
     logs = np.log2([list(problem.sizes.values()) for problem in problems])
-    found: dict[str, Problem] = {}
+    others: dict[str, Problem] = {}
     for number, problem in enumerate(problems):
         draw = random.Random(f"{seed} {problem.key}")
         order = np.argsort(((logs - logs[number]) ** 2).sum(axis=1), kind="stable")[1 : 1 + NEAR]
@@ -95,10 +95,10 @@ def between(problems: Sequence[Problem], seed: int) -> list[Problem]:
             for name, size in problem.sizes.items()
         }
         other = replace(problem, sizes=sizes)
-        found[other.key] = other
+        others[other.key] = other
     for problem in problems:
-        found.pop(problem.key, None)
-    return list(found.values())
+        others.pop(problem.key, None)
+    return list(others.values())
 
 
 def spread(problems: Sequence[Problem]) -> list[int]:

@@ -52,8 +52,10 @@ class Races:
             if row.contestant == TIMED and row.gpu.name == device.gpu.name and self._fits(row)
         ]
         self._timings: dict[str, Timings] = {}
-        self.failed: set[tuple[str, Configuration]] = set()
-        """Problems, by key, with configurations that failed there."""
+        self.failed: set[Configuration] = set()
+        """What failed anywhere is trusted nowhere."""
+        self.measured = False
+        """Whether this process has added anything."""
 
     def _fits(self, row: Benchmark) -> bool:
         """Return whether a row was timed as this run times; where that is left to the problem, any mode is."""
@@ -95,14 +97,14 @@ class Races:
         """
         device, conditions = self._device, self.conditions(problem)
         device.prepare(self._kernel, problem, self._seed, conditions, None)
-        known = {row.configuration: row.time_ns for row in self._rows if row.problem == problem}
-        left = [one for one in configurations if (problem.key, one) not in self.failed]
+        times = {row.configuration: row.time_ns for row in self._rows if row.problem == problem}
+        left = [one for one in configurations if one not in self.failed]
         while left:
-            contestants = [Contestant(one, known.get(one, 0.0)) for one in left]
+            contestants = [Contestant(one, times.get(one, 0.0)) for one in left]
             race = device.race(contestants, rounds, samples, self._seed)
             if race.failed is None:
                 return self._record(problem, conditions, left, race, tag)
-            self.failed.add((problem.key, left.pop(race.failed)))
+            self.failed.add(left.pop(race.failed))
         return {}
 
     def _record(
@@ -147,5 +149,6 @@ class Races:
             )
         self._database.record_benchmark(rows)
         self._rows += rows
+        self.measured = True
         self._timings.pop(kind_of(problem), None)
         return {configurations[i]: row.time_ns for i, row in enumerate(rows)}

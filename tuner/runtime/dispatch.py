@@ -106,15 +106,15 @@ def dispatch(
         if match != Match.EXACT:
             if policy == Policy.EXACT:
                 break
-            if portfolio and (found := _of_portfolio(manifest, computation, sizes, limits, gpu, attempt)):
-                return found
+            if portfolio and (chosen := _of_portfolio(manifest, computation, sizes, limits, gpu, attempt)):
+                return chosen
             portfolio = False
         if concrete := attempt(winner.configuration):
             slowdown = 1.0 if match == Match.EXACT else None
             reason = _reason(winner, match, len(winners), reasons)
             return Dispatched(concrete, match, winner.sizes, slowdown, reason)
-    if portfolio and (found := _of_portfolio(manifest, computation, sizes, limits, gpu, attempt)):
-        return found
+    if portfolio and (chosen := _of_portfolio(manifest, computation, sizes, limits, gpu, attempt)):
+        return chosen
     if policy in (Policy.EXACT, Policy.RAISE):
         wanted = "exactly these sizes on this GPU" if policy == Policy.EXACT else "sizes like these"
         raise CallError(

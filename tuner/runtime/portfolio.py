@@ -35,7 +35,7 @@ class Ranked:
 
     @property
     def slowdown(self) -> float | None:
-        """Its expected time over the best for this problem; at least 1."""
+        """Its expected time over the best for this problem; at smallest 1."""
         return None if self.units is None else power_of_two(max(0, self.units))
 
 
@@ -117,10 +117,10 @@ def rank(portfolio: PortfolioEntry, sizes: Mapping[str, int], costs: Sequence[in
 
 
 def excesses(costs: Sequence[int | None], weight: int) -> list[int | None]:
-    """Return how far each cost is above the least, as a logarithm in units, times ``weight`` / 1024."""
+    """Return how far each cost is above the smallest, as a logarithm in units, times ``weight`` / 1024."""
     logs = [None if cost is None else log2_units(cost) for cost in costs]
-    least = min((log for log in logs if log is not None), default=0)
-    return [None if log is None else (log - least) * weight // UNIT for log in logs]
+    smallest = min((log for log in logs if log is not None), default=0)
+    return [None if log is None else (log - smallest) * weight // UNIT for log in logs]
 
 
 def _squared_distance(
@@ -133,7 +133,7 @@ def _squared_distance(
     """Return how far a measured point is, in squared units; -1 for the same sizes."""
     if all(sizes[name] == size for name, size in wanted.items()):
         return -1
-    apart = sum((cost is None) != (known is None) for cost, known in zip(costs, residuals, strict=True))
+    apart = sum((cost is None) != (residual is None) for cost, residual in zip(costs, residuals, strict=True))
     return APART * apart + sum((log2_units(sizes[name]) - log) ** 2 for name, log in logs.items())
 
 

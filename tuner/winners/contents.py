@@ -11,6 +11,7 @@ from tuner.model import Problem, canonical_json
 from tuner.space.default import default_configurations, preference
 from tuner.winners.baked_sizes import baked_sizes
 from tuner.winners.current import Kernels
+from tuner.winners.portfolios import Portfolio
 from tuner.winners.records import BundledConfiguration
 
 
@@ -33,6 +34,15 @@ class BundledDefault:
 
 
 @dataclass(frozen=True)
+class BundledPortfolio:
+    """A portfolio, and the numbers of its computation and of its members' configurations."""
+
+    computation: int
+    members: tuple[int, ...]
+    stored: Portfolio
+
+
+@dataclass(frozen=True)
 class Contents:
     """All of it, of one kernel."""
 
@@ -43,14 +53,17 @@ class Contents:
     winners: tuple[BundledWinner, ...]
     defaults: tuple[BundledDefault, ...]
     """Of each computation and compute capability in the order in which they are to be tried."""
+    portfolios: tuple[BundledPortfolio, ...] = ()
 
     def computation_of(self, bundled: BundledConfiguration) -> int:
         """Return the number of a configuration's computation."""
         return [_kind(problem) for problem in self.computations].index(_kind(bundled.problem))
 
 
-def contents_of(winners: Sequence[StoredWinner], kernels: Kernels) -> Contents:
-    """Return what belongs to some winners, at least one, of one kernel whose file is there.
+def contents_of(
+    winners: Sequence[StoredWinner], kernels: Kernels, portfolios: Sequence[Portfolio] = ()
+) -> Contents:
+    """Return what belongs to some winners and portfolios, at least one, of one kernel whose file is there.
 
     Raises:
         TunerError: the kernel's file cannot be read.
@@ -64,13 +77,30 @@ def contents_of(winners: Sequence[StoredWinner], kernels: Kernels) -> Contents:
         members.add_winner(stored, kernel)
         for problem, configuration in default_configurations(kernel, run.problem, run.gpu):
             members.add_default(BundledConfiguration(kernel, problem, run.gpu, configuration))
+    for portfolio in portfolios:
+        members.add_portfolio(portfolio)
     return Contents(
-        kernels.kernel(ordered[0].run),
+        kernels.kernel(ordered[0].run) if ordered else portfolios[0].kernel,
         tuple(members.computations.values()),
         tuple(members.configurations.values()),
         tuple(members.winners),
         members.defaults_in_order(),
+        tuple(members.portfolios),
     )
+
+
+def without_the_rest(winners: Sequence[StoredWinner], portfolios: Sequence[Portfolio]) -> list[StoredWinner]:
+    """Return winners without those that a portfolio of their computation and GPU did not keep."""
+    kept = {
+        (_kind(portfolio.problems[0]), portfolio.gpu.name): {one for one, _ in portfolio.members}
+        for portfolio in portfolios
+    }
+    return [
+        stored
+        for stored in winners
+        if stored.winner.configuration
+        in kept.get((_kind(stored.run.problem), stored.run.gpu.name), {stored.winner.configuration})
+    ]
 
 
 class _Members:
@@ -81,11 +111,23 @@ class _Members:
         self.configurations: dict[str, BundledConfiguration] = {}
         self.winners: list[BundledWinner] = []
         self.defaults: dict[BundledDefault, None] = {}
+        self.portfolios: list[BundledPortfolio] = []
 
     def add_winner(self, stored: StoredWinner, kernel: KernelSpec) -> None:
         run, configuration = stored.run, stored.winner.configuration
         bundled = BundledConfiguration(kernel, run.problem, run.gpu, configuration)
         self.winners.append(BundledWinner(*self._numbers(bundled), stored))
+
+    def add_portfolio(self, portfolio: Portfolio) -> None:
+        kernel, gpu = portfolio.kernel, portfolio.gpu
+        numbers = [
+            self._numbers(BundledConfiguration(kernel, problem, gpu, configuration))
+            for configuration, problem in portfolio.members
+        ]
+        members = tuple(number for _, number in numbers)
+        self.portfolios.append(BundledPortfolio(numbers[0][0], members, portfolio))
+        for problem, configuration in default_configurations(kernel, portfolio.members[0][1], gpu):
+            self.add_default(BundledConfiguration(kernel, problem, gpu, configuration))
 
     def add_default(self, bundled: BundledConfiguration) -> None:
         computation, configuration = self._numbers(bundled)

@@ -33,6 +33,7 @@ class Fit:
         chosen: the slowdown of what is chosen for each problem, by what was measured at the others, in octaves; NaN for
             a problem that cannot be left out.
         said: the slowdown that was expected of it.
+        kept: that of the best member at each problem, as a factor.
     """
 
     neighbours: int
@@ -41,6 +42,7 @@ class Fit:
     residuals: tuple[tuple[int | None, ...], ...]
     chosen: Floats
     said: Floats
+    kept: Floats
 
 
 def fit(sizes: Sequence[Sequence[int]], slowdowns: Floats, costs: Ints) -> Fit:
@@ -52,11 +54,11 @@ def fit(sizes: Sequence[Sequence[int]], slowdowns: Floats, costs: Ints) -> Fit:
         costs: likewise, from 1.
     """
     units = np.rint(slowdowns * UNIT)
-    known = np.isfinite(units)
+    timed = np.isfinite(units)
     excess = np.asarray(
-        [_excess(row, here) for row, here in zip(costs, known, strict=True)], dtype=np.float64
+        [_excess(row, here) for row, here in zip(costs, timed, strict=True)], dtype=np.float64
     )
-    model = _LeftOut(sizes, units, known, excess)
+    model = _LeftOut(sizes, units, timed, excess)
     outcomes = [
         (model.outcome(*choice), choice) for choice in itertools.product(NEIGHBOURS, REACHES, COST_WEIGHTS)
     ]
@@ -66,15 +68,16 @@ def fit(sizes: Sequence[Sequence[int]], slowdowns: Floats, costs: Ints) -> Fit:
             int(np.clip(slow - above * weight // UNIT, -MAX_RESIDUAL, MAX_RESIDUAL)) if there else None
             for slow, above, there in zip(*row, strict=True)
         )
-        for row in zip(np.nan_to_num(units).astype(np.int64), excess.astype(np.int64), known, strict=True)
+        for row in zip(np.nan_to_num(units).astype(np.int64), excess.astype(np.int64), timed, strict=True)
     )
-    return Fit(neighbours, reach, weight, residuals, chosen / UNIT, said / UNIT)
+    kept = np.exp2(np.nanmin(slowdowns, axis=1))
+    return Fit(neighbours, reach, weight, residuals, chosen / UNIT, said / UNIT, kept)
 
 
-def _excess(costs: Any, known: Any) -> list[int]:
+def _excess(costs: Any, timed: Any) -> list[int]:
     logs = [log2_units(int(cost)) for cost in costs]
-    least = min((log for log, there in zip(logs, known, strict=True) if there), default=0)
-    return [max(0, log - least) for log in logs]
+    smallest = min((log for log, there in zip(logs, timed, strict=True) if there), default=0)
+    return [max(0, log - smallest) for log in logs]
 
 
 def _loss(chosen: Floats) -> float:
@@ -89,17 +92,17 @@ class _LeftOut:
     """What is chosen for each problem by what was measured at the others."""
 
     def __init__(
-        self, sizes: Sequence[Sequence[int]], units: Floats, known: npt.NDArray[np.bool_], excess: Floats
+        self, sizes: Sequence[Sequence[int]], units: Floats, timed: npt.NDArray[np.bool_], excess: Floats
     ) -> None:
-        self._units, self._known, self._excess = units, known, excess
+        self._units, self._timed, self._excess = units, timed, excess
         logs = np.asarray([[log2_units(size) for size in row] for row in sizes], dtype=np.float64)
         distances = ((logs[:, None, :] - logs[None, :, :]) ** 2).sum(axis=2)
-        distances += APART * (known[:, None, :] != known[None, :, :]).sum(axis=2)
+        distances += APART * (timed[:, None, :] != timed[None, :, :]).sum(axis=2)
         np.fill_diagonal(distances, np.inf)
         most = max(NEIGHBOURS)
         self._near: list[tuple[Any, Any]] = []
         for member in range(units.shape[1]):
-            own = np.where(known[None, :, member], distances, np.inf)
+            own = np.where(timed[None, :, member], distances, np.inf)
             order = np.argsort(own, axis=1, kind="stable")[:, :most]
             self._near.append((order, np.take_along_axis(own, order, axis=1)))
 
@@ -114,7 +117,7 @@ class _LeftOut:
             mean = (weights * residuals[order[:, :neighbours], member]).sum(axis=1)
             with np.errstate(invalid="ignore", divide="ignore"):
                 expected[:, member] = excess[:, member] + mean / total
-        expected[~self._known] = np.nan
+        expected[~self._timed] = np.nan
         can = np.isfinite(expected).any(axis=1)
         best = np.argmin(np.where(np.isfinite(expected), expected, np.inf), axis=1)
         rows = np.arange(len(best))

@@ -26,6 +26,7 @@ from tuner.winners.compiling import checked_resources, compile_probe, render_req
 from tuner.winners.contents import Contents, contents_of
 from tuner.winners.current import Kernels
 from tuner.winners.manifest import CompiledConfiguration, manifest
+from tuner.winners.portfolios import portfolios_of
 from tuner.winners.records import BundledConfiguration, CompiledLaunch
 
 
@@ -82,7 +83,8 @@ def stored_contents(kernel: str, db: Path, gpu: str) -> Contents:
     kernels = Kernels(named)
     with Database.open(db, write=False) as database:
         choice = choose_winners(database, filters, kernels, with_files=True)
-    if not choice.winners:
+        portfolios = portfolios_of(database, filters, kernels, choice.winners, named)
+    if not choice.winners and not portfolios:
         remedy = f"find one with: tune --kernel {kernel}"
         reasons = [f"{where}: {state}" for where, state in choice.left_out.items()]
         if not reasons and named is None and kernel not in builtin_kernels():
@@ -90,7 +92,7 @@ def stored_contents(kernel: str, db: Path, gpu: str) -> Contents:
         raise DatabaseError(
             f"no confirmed winner of {kernel} in {db} fits", "; ".join([*reasons[:1], remedy])
         )
-    return contents_of(choice.winners, kernels)
+    return contents_of(choice.winners, kernels, portfolios)
 
 
 class CompiledOnUse:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tuner import __version__, paths
 from tuner.model import Resources
-from tuner.winners.contents import Contents
+from tuner.winners.contents import BundledPortfolio, Contents
+from tuner.winners.portfolios import cost_expression
 from tuner.winners.records import CompiledLaunch, Record, computation_record, configuration_record
 
 FORMAT = "kernel-tune bundle"
@@ -46,6 +47,7 @@ def manifest(
     """
     of = [(number, item) for number, item in enumerate(compiled) if item is not None]
     new = {number: index for index, (number, _) in enumerate(of)}
+    portfolios = [_portfolio(one, new) for one in contents.portfolios if new.keys() & set(one.members)]
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -78,6 +80,39 @@ def manifest(
             for item in contents.defaults
             if item.configuration in new
         ],
+        **({"portfolios": portfolios} if portfolios else {}),
+    }
+
+
+def _portfolio(bundled: BundledPortfolio, new: Mapping[int, int]) -> Record:
+    """Return a portfolio's record, without members that are left out.
+
+    Args:
+        bundled: the portfolio.
+        new: numbers of configurations in the manifest, by those of the contents.
+    """
+    stored, fit = bundled.stored, bundled.stored.fit
+    there = [place for place, number in enumerate(bundled.members) if number in new]
+    members = []
+    for place in there:
+        configuration, problem = stored.members[place]
+        cost = cost_expression(stored.kernel, problem, stored.gpu, configuration)
+        members.append(
+            {"configuration": new[bundled.members[place]], **({} if cost == 1 else {"cost": cost})}
+        )
+    points = [
+        {"sizes": dict(problem.sizes), "residuals": [residuals[place] for place in there]}
+        for problem, residuals in zip(stored.problems, fit.residuals, strict=True)
+    ]
+    return {
+        "computation": bundled.computation,
+        "gpu": stored.gpu.name,
+        "bound": stored.bound,
+        "neighbours": fit.neighbours,
+        "reach": fit.reach,
+        "cost_weight": fit.cost_weight,
+        "members": members,
+        "points": points,
     }
 
 

@@ -7,20 +7,22 @@ finished portfolio a row :data:`MEMBER` for each configuration that it keeps. Th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tuner.database.database import Database
-from tuner.database.records import Benchmark, Filters
+from tuner.database.records import Benchmark, Filters, StoredWinner
 from tuner.errors import KernelError
 from tuner.expressions.folding import Folded, fold
 from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, canonical_json
 from tuner.runtime.expressions import check
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.portfolio import cost_of
+from tuner.winners.current import Kernels
 from tuner.winners.fitting import Fit, fit
 from tuner.winners.timings import Timings, timings_of
 
@@ -91,6 +93,32 @@ def stored_portfolios(
             timings = timings_of(row for row in rows if row.contestant == TIMED)
             portfolios.append(make_portfolio(kernel, rows[-1].gpu, bound_of(kept[0]), members, timings))
     return portfolios
+
+
+def portfolios_of(
+    database: Database,
+    filters: Filters,
+    kernels: Kernels,
+    winners: Sequence[StoredWinner],
+    named: KernelSpec | None,
+) -> list[Portfolio]:
+    """Return the portfolios that leave the database with some winners.
+
+    Args:
+        database, filters: as for the winners.
+        kernels: those of the winners.
+        winners: of one kernel; without any, the kernel is the named or the built-in one.
+        named: the kernel whose file the user has named.
+    """
+    kernel = named
+    if kernel is None and winners:
+        kernel = kernels.kernel(winners[0].run)
+    elif kernel is None and filters.kernel in builtin_kernels():
+        kernel = load_kernel(filters.kernel)
+    if kernel is None:
+        return []
+    which = replace(filters, kernel=kernel.name, computations=(), exportable=None, replayed=None)
+    return stored_portfolios(database, kernel, which)
 
 
 def bound_of(row: Benchmark) -> float:

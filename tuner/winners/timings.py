@@ -59,13 +59,13 @@ def timings_of(rows: Iterable[Benchmark]) -> Timings:
     return table(problems, [times[problem.key] for problem in problems])
 
 
-def _add(known: dict[Configuration, float], race: Sequence[Benchmark]) -> None:
+def _add(times: dict[Configuration, float], race: Sequence[Benchmark]) -> None:
     new = {row.configuration: log2(row.time_ns) for row in race if row.configuration is not None}
-    shared = [known[one] - new[one] for one in new if one in known]
-    if known and not shared:
+    shared = [times[one] - new[one] for one in new if one in times]
+    if times and not shared:
         return
     level = median(shared) if shared else 0.0
-    known.update({one: at + level for one, at in new.items()})
+    times.update({one: at + level for one, at in new.items()})
 
 
 def table(problems: Sequence[Problem], times: Sequence[Mapping[Configuration, float]]) -> Timings:

@@ -27,6 +27,7 @@ from tuner.cli.options import database_option, jobs_option, result_options, time
 )
 @click.option("--force", is_flag=True, help="Replace the bundle DIR if it is there.")
 @click.option("--replayed", is_flag=True, help="Also winners that come from a recording.")
+@click.option("--few", is_flag=True, help="Of a computation with a portfolio only winners that it keeps.")
 @jobs_option
 @click.option("--no-cache", is_flag=True, help="Compile everything anew.")
 @result_options
@@ -35,7 +36,8 @@ def bundle() -> None:
     """Write the best configurations of a kernel as a folder with which programs call them, without a compiler.
 
     It holds cubins for all GPUs that the kernel was tuned on, and launchers for C++ and Python. No GPU is needed.
-    Where a problem was tuned in several modes, the one tuned last counts, unless --mode names one.
+    Where a problem was tuned in several modes, the one tuned last counts, unless --mode names one. A portfolio that the
+    database holds for the kernel as it is now (`tune portfolio`) goes along, for sizes that were not tuned.
 
     \b
     Examples:

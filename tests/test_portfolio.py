@@ -1,0 +1,228 @@
+"""tune portfolio on a simulated GPU: what is kept, that it goes on, and what programs make of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.faults.stub_device import Watcher
+from tests.simulated_gpu import SimulatedGpu, time_ns
+from tuner.cli.commands.portfolio import portfolio as command
+from tuner.cli.problems import make_problems
+from tuner.database.database import Database
+from tuner.errors import Interrupted, UsageError
+from tuner.kernel.load import load_kernel
+from tuner.model import Configuration, Problem, canonical_json
+from tuner.portfolio.building import Built, PortfolioRequest, build
+from tuner.portfolio.choosing import choose
+from tuner.runtime.dispatch import Match, dispatch
+from tuner.runtime.launch_limits import DEVICE_LIMITS
+from tuner.runtime.manifest import read_manifest
+from tuner.winners.contents import contents_of
+from tuner.winners.current import Kernels
+from tuner.winners.manifest import CompiledConfiguration, manifest
+from tuner.winners.portfolios import stored_portfolios
+from tuner.winners.records import CompiledLaunch
+from tuner.winners.timings import table
+
+GEMM = load_kernel("gemm")
+ROW = "m=16..4096,n=512|2048|4096,k=1024|4096,samples=14"
+
+
+class Quiet:
+    """Progress that is not shown."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def phase(self, what: str, steps: int) -> None: ...
+    def step(self, what: str) -> None: ...
+
+    def note(self, what: str) -> None:
+        self.notes.append(what)
+
+    def observer(self) -> Watcher:
+        return Watcher()
+
+
+def problems(layouts: str = "nn|nt", row: str = ROW) -> tuple[Problem, ...]:
+    return tuple(
+        problem
+        for layout in layouts.split("|")
+        for problem in make_problems(GEMM, [], ["bfloat16"], [f"layout={layout}"], [], [row], None)
+    )
+
+
+def request(**changes: object) -> PortfolioRequest:
+    return PortfolioRequest(GEMM, **{"problems": problems(), "searched": 0, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Built]:
+    path = tmp_path_factory.mktemp("portfolio") / "p.db"
+    with Database.open(path) as database:
+        return path, build(request(), SimulatedGpu(), database, Quiet())
+
+
+def test_few_are_kept_and_they_run_every_size_near_its_best(made: tuple[Path, Built]) -> None:
+    _, built = made
+    assert built.cubins <= 32
+    assert len(built.portfolios) == 2
+    for portfolio in built.portfolios:
+        assert len(portfolio.problems) == 14
+        assert np.median(portfolio.fit.kept) < 1.05
+        assert portfolio.fit.kept.max() < 1.25
+        assert np.nanmedian(portfolio.fit.chosen) < np.log2(1.15)
+
+
+def test_the_same_command_measures_nothing_twice(made: tuple[Path, Built]) -> None:
+    path, built = made
+    device = SimulatedGpu()
+    with Database.open(path) as database:
+        before = len(database.benchmarks().rows)
+        again = build(request(), device, database, Quiet())
+        assert device.timed == 0
+        assert len(database.benchmarks().rows) == before
+    assert [one.members for one in again.portfolios] == [one.members for one in built.portfolios]
+
+
+def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    some = problems("nt", "m=16..4096,n=512|2048,k=1024,samples=5")
+    with Database.open(tmp_path / "p.db") as database:
+        first, calls = SimulatedGpu(), iter(range(10**6))
+        with pytest.raises(Interrupted, match="everything measured is kept"):
+            build(request(problems=some), first, database, Quiet(), lambda: next(calls) > 5)
+        assert first.timed > 0
+        second, whole = SimulatedGpu(), SimulatedGpu()
+        build(request(problems=some), second, database, Quiet())
+    with Database.open(tmp_path / "q.db") as database:
+        build(request(problems=some), whole, database, Quiet())
+    assert second.timed < whole.timed
+
+
+def test_a_configuration_that_fails_is_left_out(tmp_path: Path) -> None:
+    device = SimulatedGpu()
+
+    def padded(contestants: object) -> int | None:
+        names = [one.configuration.variant for one in contestants]  # type: ignore[attr-defined]
+        return names.index("wgmma_skinny_m") if "wgmma_skinny_m" in names else None
+
+    device.fail_in_race = padded
+    with Database.open(tmp_path / "p.db") as database:
+        built = build(request(problems=problems("nt")[:6]), device, database, Quiet())
+    variants = {one.variant for portfolio in built.portfolios for one, _ in portfolio.members}
+    assert "wgmma_skinny_m" not in variants
+    assert "wgmma" in variants
+
+
+def test_the_decision_is_for_sizes_between_those_that_were_measured(made: tuple[Path, Built]) -> None:
+    """The manifest's own decision: valid configurations only, ranked, near the best of them, and its word is kept."""
+    path, _ = made
+    gpu = SimulatedGpu().gpu
+    with Database.open(path, write=False) as database:
+        contents = contents_of([], Kernels(), stored_portfolios(database, GEMM))
+    name = "0" * 32
+    compiled = [
+        CompiledConfiguration({number: CompiledLaunch(name, name, "x") for number in item.launches}, None)
+        for item in contents.configurations
+    ]
+    written = read_manifest(canonical_json(manifest(contents, compiled, {90: name}, 13)).encode())
+    limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
+    ratios, said = [], []
+    for problem in problems(row="m=16..4096,n=1024|1536|3072,k=512|2048|3072,samples=30"):
+        computation = [dict(one.options) for one in written.computations].index(dict(problem.options))
+        found = dispatch(written, computation, problem.sizes, limits, gpu.name)
+        assert found.match is Match.PORTFOLIO
+        times = [time_of(written.configurations[one], problem) for one, _ in found.ranking]
+        slowdowns = [slowdown or 0.0 for _, slowdown in found.ranking]
+        assert slowdowns == sorted(slowdowns)
+        assert found.ranking[0][0] == found.concrete.configuration
+        ratios.append(times[0] / min(times))
+        said.append(found.expected_slowdown)
+    assert np.median(ratios) < 1.03
+    assert np.quantile(ratios, 0.9) < 1.2
+    assert all(one is not None and 1 <= one < 2 for one in said)
+
+
+def time_of(entry: object, problem: Problem) -> float:
+    configuration = Configuration.of(entry.variant, dict(entry.parameters))  # type: ignore[attr-defined]
+    return time_ns(configuration, problem)
+
+
+def test_a_changed_kernel_has_no_portfolio(made: tuple[Path, Built], tmp_path: Path) -> None:
+    path, _ = made
+    with Database.open(path, write=False) as database:
+        assert len(stored_portfolios(database, GEMM)) == 2
+        other = load_kernel("gemm")
+        variants = {name: one for name, one in other.variants.items() if name != "naive"}
+        from dataclasses import replace
+
+        assert stored_portfolios(database, replace(other, variants=variants)) == []
+
+
+def test_the_choice_keeps_within_cubins_and_bound() -> None:
+    one, other, both = (Configuration.of(name, {}) for name in ("one", "other", "both"))
+    problem = GEMM.problem({"m": 1}), GEMM.problem({"m": 2})
+    timed = table(problem, [{one: 0.0, other: 2.0, both: 0.1}, {one: 2.0, other: 0.0, both: 0.1}])
+    tables = [timed.slowdowns]
+
+    def cubins(_: int, column: int) -> set[str]:
+        return {str(column)}
+
+    assert choose(tables, cubins, [set()], 1.2, 32) == [[2]] or sorted(
+        choose(tables, cubins, [set()], 1.2, 32)[0]
+    ) == [0, 1, 2]
+    assert choose(tables, cubins, [set()], 1.01, 1) == [[2]]
+    assert sorted(choose(tables, cubins, [set()], 1.01, 2)[0]) == [0, 1]
+
+
+def invoke(path: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.setattr("tuner.cli.portfolio.open_device", lambda *_: SimulatedGpu())
+    return CliRunner().invoke(command, ["-k", "gemm", "--db", str(path), "--search", "0", *arguments])
+
+
+def test_the_command(made: tuple[Path, Built], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, built = made
+    arguments = ("--dtype", "bfloat16", "--problem", f"layout=nn,{ROW}", "--problem", f"layout=nt,{ROW}")
+    said = invoke(path, *arguments, monkeypatch=monkeypatch)
+    assert said.exit_code == 0, said.output  # type: ignore[attr-defined]
+    assert "14 measured sizes" in said.output  # type: ignore[attr-defined]
+    answer = json.loads(invoke(path, *arguments, "--json", "-q", monkeypatch=monkeypatch).stdout)  # type: ignore[attr-defined]
+    assert answer["cubins"] == built.cubins
+    assert [len(one["members"]) for one in answer["portfolios"]] == [
+        len(one.members) for one in built.portfolios
+    ]
+    assert all(one["left_out_median"] >= 1 for one in answer["portfolios"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--problem", "m=16"), "at least 2"),
+        (("--problem", "m=16..64"), "samples=N"),
+        (("--problem", "m=64..16,samples=2"), "holds no size"),
+        (("--problem", "m=1|,samples=2"), "empty choice"),
+        (("--problem", "m=1|2,samples=0"), "draw from 1"),
+        (("--problem", "m=1|2", "--device", "replay"), "is measured"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = invoke(tmp_path / "p.db", *arguments, monkeypatch=monkeypatch)
+    assert isinstance(result.exception, UsageError)  # type: ignore[attr-defined]
+    assert said in str(result.exception)  # type: ignore[attr-defined]
+    assert "\n" not in str(result.exception)  # type: ignore[attr-defined]
+
+
+def test_rows_of_problems_may_mean_several() -> None:
+    assert len(problems("nt", "m=1|2|3,n=64|128")) == 6
+    drawn = problems("nt", "m=16..8192:8,n=64,samples=20")
+    assert len(drawn) == 20
+    assert all(16 <= one.sizes["m"] <= 8192 and one.sizes["m"] % 8 == 0 for one in drawn)
+    assert sum(one.sizes["m"] < 362 for one in drawn) >= 5  # half of them, by the logarithm
+    assert drawn == problems("nt", "m=16..8192:8,n=64,samples=20")

@@ -1,0 +1,115 @@
+"""Options of ``tune portfolio``."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli.loader import Once, runs
+from tuner.cli.options import (
+    FILE,
+    MOST,
+    REGIMES,
+    Amount,
+    database_option,
+    dtypes_option,
+    gpu_option,
+    jobs_option,
+    options_option,
+    presets_option,
+    problems_option,
+    result_options,
+    seed_option,
+    sizes_option,
+)
+
+EPILOG = """\b
+Examples:
+  tune portfolio --kernel gemm --dtype bfloat16 --problems sizes.csv
+  tune portfolio --kernel gemm --problem "m=1..8192,n=1024|4096,k=4096,layout=nt,samples=60" --time 600
+  tune portfolio --kernel ./mykernel.toml --problem "n=2**10..2**28,samples=40" --bound 1.05 --cubins 8
+"""
+
+
+@click.command(cls=Once, epilog=EPILOG)
+@click.option(
+    "-k",
+    "--kernel",
+    "kernel_name",
+    required=True,
+    metavar="NAME|FILE",
+    help="The kernel: a portfolio is of one.",
+)
+@sizes_option("Sizes that all problems share.")
+@dtypes_option()
+@options_option()
+@presets_option
+@problems_option
+@click.option(
+    "--problems",
+    "problem_file",
+    type=FILE,
+    metavar="FILE.csv",
+    help="Problems, one a row; values may be choices (64|128) and, with samples, ranges (16..8192:8).",
+)
+@click.option(
+    "--bound",
+    default=1.02,
+    show_default=True,
+    type=Amount(min=1, max=10),
+    help="No more is kept once every size is within this factor of its best.",
+)
+@click.option(
+    "--cubins",
+    default=32,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Most cubins, with the defaults'.",
+)
+@click.option(
+    "--search",
+    "searched",
+    default=8,
+    show_default=True,
+    type=click.IntRange(0, MOST),
+    help="Sizes that are searched first, far apart, for configurations beyond those that rules name.",
+)
+@click.option(
+    "-n",
+    "--trials",
+    default=48,
+    show_default=True,
+    type=click.IntRange(1, MOST),
+    help="Of each of these searches.",
+)
+@click.option(
+    "--time", "time_s", type=Amount(min=1), metavar="SECONDS", help="Measure nothing new after this time."
+)
+@click.option(
+    "--mode",
+    "mode_name",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "cold", "rotating", "warm"]),
+    help="What the caches hold when a timed kernel starts.",
+)
+@click.option(
+    "--regime",
+    "regime_name",
+    default="rested",
+    show_default=True,
+    type=REGIMES,
+    help="With pauses that keep the card off its power limit, or without.",
+)
+@gpu_option
+@seed_option("Of searches, inputs and order.")
+@database_option
+@jobs_option
+@result_options
+@runs("tuner.cli.portfolio:portfolio")
+def portfolio() -> None:
+    """Choose few configurations that together run all sizes of a kernel, and learn which of them runs which size.
+
+    Times candidates across the sizes, keeps few within a bound of each size's best, and records them with what they
+    took: `tune bundle`, `tune export` and `tuner.load` choose by that for sizes that were not tuned, and say the expected
+    slowdown. The same command goes on where it was interrupted.
+    """

@@ -1,0 +1,93 @@
+"""``tune portfolio``: few configurations that together run all sizes."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from tuner import paths
+from tuner.cli.problems import make_problems
+from tuner.cli.stopping import stopping
+from tuner.conditions import Mode, Regime
+from tuner.database.database import Database
+from tuner.devices.base import say_nothing
+from tuner.devices.choose import open_device
+from tuner.errors import UsageError
+from tuner.kernel.load import load_kernel
+from tuner.portfolio.building import PortfolioRequest, build
+from tuner.portfolio.report import PortfolioProgress, built_as_json, show_built
+from tuner.report.tables import say, show_json
+from tuner.runtime.manifest import MAX_POINTS
+from tuner.winners.portfolios import kind_of
+
+
+def portfolio(
+    kernel_name: str,
+    sizes: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    options: tuple[str, ...],
+    presets: tuple[str, ...],
+    problem_texts: tuple[str, ...],
+    problem_file: Path | None,
+    bound: float,
+    cubins: int,
+    searched: int,
+    trials: int,
+    time_s: float | None,
+    mode_name: str,
+    regime_name: str,
+    device_name: str,
+    seed: int,
+    db: Path,
+    jobs: int | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Measure, choose, record and print a portfolio.
+
+    Raises:
+        UsageError: the problems are no sizes to choose for.
+        TunerError: there is no GPU, or no problem can be measured.
+    """
+    kernel = load_kernel(kernel_name)
+    problems = make_problems(kernel, sizes, dtypes, options, presets, problem_texts, problem_file)
+    kinds = [kind_of(problem) for problem in problems]
+    few = [problem for problem, kind in zip(problems, kinds, strict=True) if kinds.count(kind) < FEWEST]
+    if few:
+        raise UsageError(
+            f"{few[0]}: a portfolio is for several sizes of a computation, at least {FEWEST}",
+            'give them with --problems FILE.csv, or draw some: --problem "m=16..8192,n=1024|4096,k=4096,samples=40"',
+        )
+    if len(problems) > MAX_POINTS:
+        raise UsageError(f"{len(problems)} problems are too many", f"give at most {MAX_POINTS}")
+    request = PortfolioRequest(
+        kernel,
+        tuple(problems),
+        bound,
+        cubins,
+        searched,
+        trials,
+        time_s,
+        None if mode_name == "auto" else Mode(mode_name),
+        Regime(regime_name),
+        seed,
+    )
+    if device_name.partition(":")[0] != "cuda":
+        raise UsageError(f"--device {device_name}: a portfolio is measured", "use cuda or cuda:N")
+    tell = say_nothing if quiet else say
+    progress = PortfolioProgress(quiet=quiet)
+    with (
+        closing(open_device(device_name, kernel.name, jobs, paths.cubins(), tell)) as device,
+        Database.open(db) as database,
+        stopping() as stop,
+        closing(progress),
+    ):
+        built = build(request, device, database, progress, stop)
+    if as_json:
+        show_json(built_as_json(built))
+    else:
+        show_built(built)
+
+
+FEWEST = 2
+"""Sizes of a computation, below which there is nothing to choose for."""

@@ -1,0 +1,158 @@
+"""What a portfolio keeps: chosen by what was timed, and by what is predicted where nothing was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tuner.kernel.render import render
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Gpu, Problem, digest
+from tuner.portfolio.candidates import CandidateChoice, ValidConfigurations
+from tuner.portfolio.choosing import choose
+from tuner.portfolio.prediction import between
+from tuner.portfolio.racing import Races
+from tuner.winners.contents import default_configurations
+from tuner.winners.timings import Floats, Timings
+
+CONTENDER = 1.10
+"""What is slower everywhere is not kept."""
+UNCERTAIN = 0.05
+"""Octaves that a prediction counts more than a time: what is chosen by it is timed."""
+
+
+class Keeping:
+    """Chooses what is kept.
+
+    Args:
+        kernel, gpu: whose and where.
+        races: what was timed.
+        candidates: know what can run, and predict.
+        kinds: a problem of each computation.
+        seed: of problems between those that were measured.
+    """
+
+    def __init__(
+        self,
+        kernel: KernelSpec,
+        gpu: Gpu,
+        races: Races,
+        candidates: CandidateChoice,
+        kinds: Sequence[Problem],
+        seed: int,
+    ) -> None:
+        self._kernel, self._gpu, self._races, self._candidates = kernel, gpu, races, candidates
+        self._kinds, self._seed = kinds, seed
+        self._sources: dict[tuple[str, Configuration], frozenset[str]] = {}
+        self._base = {
+            name
+            for kind in kinds
+            for problem, configuration in default_configurations(kernel, kind, gpu)
+            for name in self._rendered(problem, configuration)
+        }
+        """The cubins of the defaults that a bundle has anyway."""
+
+    def choose(self, bound: float, most_cubins: int) -> list[list[Configuration]]:
+        """Return what to keep of each computation."""
+        kinds = self._kinds
+        pools = [self._pool(kind) for kind in kinds]
+        tables = [self._table(kind, pool) for kind, pool in zip(kinds, pools, strict=True)]
+        given = [
+            {pool.index(one) for one in self._defaults(kind) if one in pool}
+            for kind, pool in zip(kinds, pools, strict=True)
+        ]
+
+        def cubins(table: int, column: int) -> set[str]:
+            return self._base | self._cubins(kinds[table], pools[table][column])
+
+        numbers = choose(tables, cubins, given, bound, most_cubins)
+        return [[pool[number] for number in ones] for pool, ones in zip(pools, numbers, strict=True)]
+
+    def missing(self, kept: Sequence[Sequence[Configuration]]) -> list[tuple[Problem, list[Configuration]]]:
+        """Return where what is kept can run and was not timed; of each problem first the best that was timed."""
+        missing: list[tuple[Problem, list[Configuration]]] = []
+        for kind, ones in zip(self._kinds, kept, strict=True):
+            timings = self._races.timings(kind)
+            for problem in timings.problems:
+                timed, space = timings.of(problem), self._candidates.valid(problem)
+                absent = [one for one in ones if one not in timed and self._runs(space, one)]
+                if absent:
+                    missing.append((problem, [min(timed, key=timed.__getitem__), *absent]))
+        return missing
+
+    def _runs(self, space: ValidConfigurations, configuration: Configuration) -> bool:
+        return configuration not in self._races.failed and space.runs(configuration)
+
+    def cubins(self, kept: Sequence[Sequence[Configuration]]) -> int:
+        """Return how many cubins what is kept and the defaults have."""
+        names = {
+            name
+            for kind, ones in zip(self._kinds, kept, strict=True)
+            for one in ones
+            for name in self._cubins(kind, one)
+        }
+        return len(names | self._base)
+
+    def _defaults(self, kind: Problem) -> list[Configuration]:
+        """Return the kernel's defaults at a computation's problems: what is chosen should not be slower."""
+        problems = self._races.timings(kind).problems
+        return list(dict.fromkeys(one for p in problems if (one := self._candidates.default(p)) is not None))
+
+    def _pool(self, kind: Problem) -> list[Configuration]:
+        """Return what may be kept: what is near the best of some problem, and the defaults."""
+        timings = self._races.timings(kind)
+        near = np.nanmin(timings.slowdowns, axis=0) <= np.log2(CONTENDER)
+        defaults = set(self._defaults(kind))
+        pairs = zip(timings.configurations, near, strict=True)
+        return [
+            one for one, contends in pairs if (contends or one in defaults) and one not in self._races.failed
+        ]
+
+    def _table(self, kind: Problem, pool: Sequence[Configuration]) -> Floats:
+        """Return slowdowns, predicted where they were not timed, infinite where a configuration cannot run.
+
+        Below the measured problems are as many between them, predicted: what is kept has to run those, too.
+        """
+        timings = self._races.timings(kind)
+        rows = []
+        for problem in timings.problems:
+            timed, space = timings.of(problem), self._candidates.valid(problem)
+            expected = self._candidates.predictor(problem).predict(timings, problem, pool)
+            at = {one: float(value) for one, value in zip(pool, expected, strict=True)}
+            levels = [timed[one] - at[one] for one in pool if one in timed]
+            level = float(np.nanmedian(levels)) if levels else 0.0
+            rows.append(
+                [
+                    timed[one]
+                    if one in timed
+                    else max(0.0, at[one] + level) + UNCERTAIN
+                    if self._runs(space, one)
+                    else np.inf
+                    for one in pool
+                ]
+            )
+        for problem in between(timings.problems, self._seed):
+            expected = self._candidates.predictor(problem).predict(timings, problem, pool)
+            space = self._candidates.valid(problem)
+            can = [value if space.runs(one) else np.inf for one, value in zip(pool, expected, strict=True)]
+            fastest = min((value for value in can if np.isfinite(value)), default=0.0)
+            rows.append([value - fastest for value in can])
+        table: Floats = np.nan_to_num(np.asarray(rows), nan=UNCERTAIN, posinf=np.inf)
+        return table
+
+    def best_at(self, timings: Timings, configuration: Configuration) -> Problem:
+        """Return the problem at which a configuration is nearest to the best."""
+        column = timings.slowdowns[:, timings.configurations.index(configuration)]
+        return timings.problems[int(np.nanargmin(column))]
+
+    def _cubins(self, kind: Problem, configuration: Configuration) -> frozenset[str]:
+        return self._rendered(self.best_at(self._races.timings(kind), configuration), configuration)
+
+    def _rendered(self, problem: Problem, configuration: Configuration) -> frozenset[str]:
+        """Return the names of a configuration's sources, each of which becomes a cubin."""
+        key = (problem.key, configuration)
+        if key not in self._sources:
+            rendered = render(self._kernel, problem, self._gpu, configuration)
+            self._sources[key] = frozenset(digest(source) for source, _ in rendered)
+        return self._sources[key]
