@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from tests.faults.stub_device import Watcher
 from tests.simulated_gpu import SimulatedGpu, time_ns
@@ -159,8 +160,6 @@ def test_a_changed_kernel_has_no_portfolio(made: tuple[Path, Built], tmp_path: P
         assert len(stored_portfolios(database, GEMM)) == 2
         other = load_kernel("gemm")
         variants = {name: one for name, one in other.variants.items() if name != "naive"}
-        from dataclasses import replace
-
         assert stored_portfolios(database, replace(other, variants=variants)) == []
 
 
@@ -180,23 +179,24 @@ def test_the_choice_keeps_within_cubins_and_bound() -> None:
     assert sorted(choose(tables, cubins, [set()], 1.01, 2)[0]) == [0, 1]
 
 
-def invoke(path: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> object:
+def invoke(path: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> Result:
     monkeypatch.setattr("tuner.cli.portfolio.open_device", lambda *_: SimulatedGpu())
     return CliRunner().invoke(command, ["-k", "gemm", "--db", str(path), "--search", "0", *arguments])
 
 
 def test_the_command(made: tuple[Path, Built], monkeypatch: pytest.MonkeyPatch) -> None:
-    path, built = made
-    arguments = ("--dtype", "bfloat16", "--problem", f"layout=nn,{ROW}", "--problem", f"layout=nt,{ROW}")
+    path, _ = made
+    arguments = ("--dtype", "bfloat16", "--option", "layout=nt", "--problem", ROW)
     said = invoke(path, *arguments, monkeypatch=monkeypatch)
-    assert said.exit_code == 0, said.output  # type: ignore[attr-defined]
-    assert "14 measured sizes" in said.output  # type: ignore[attr-defined]
-    answer = json.loads(invoke(path, *arguments, "--json", "-q", monkeypatch=monkeypatch).stdout)  # type: ignore[attr-defined]
-    assert answer["cubins"] == built.cubins
-    assert [len(one["members"]) for one in answer["portfolios"]] == [
-        len(one.members) for one in built.portfolios
-    ]
-    assert all(one["left_out_median"] >= 1 for one in answer["portfolios"])
+    assert said.exit_code == 0, said.output
+    assert "for 14 measured sizes" in said.output
+    again = invoke(path, *arguments, "--json", "-q", monkeypatch=monkeypatch)
+    answer = json.loads(again.stdout)
+    assert not again.stderr
+    (only,) = answer["portfolios"]
+    assert answer["cubins"] <= 32
+    assert f"{len(only['members'])} configurations for" in said.output
+    assert only["left_out_worst"] >= only["left_out_median"] >= 1
 
 
 @pytest.mark.parametrize(
@@ -214,9 +214,9 @@ def test_bad_input_is_refused_in_one_line(
     arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = invoke(tmp_path / "p.db", *arguments, monkeypatch=monkeypatch)
-    assert isinstance(result.exception, UsageError)  # type: ignore[attr-defined]
-    assert said in str(result.exception)  # type: ignore[attr-defined]
-    assert "\n" not in str(result.exception)  # type: ignore[attr-defined]
+    assert isinstance(result.exception, UsageError)
+    assert said in str(result.exception)
+    assert "\n" not in str(result.exception)
 
 
 def test_rows_of_problems_may_mean_several() -> None:

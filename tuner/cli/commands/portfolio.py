@@ -110,6 +110,6 @@ def portfolio() -> None:
     """Choose few configurations that together run all sizes of a kernel, and learn which of them runs which size.
 
     Times candidates across the sizes, keeps few within a bound of each size's best, and records them with what they
-    took: `tune bundle`, `tune export` and `tuner.load` choose by that for sizes that were not tuned, and say the expected
-    slowdown. The same command goes on where it was interrupted.
+    took: `tune bundle`, `tune export` and `tuner.load` choose by that for sizes that were not tuned, and say the
+    expected slowdown. The same command goes on where it was interrupted.
     """
