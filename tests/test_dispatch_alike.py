@@ -75,10 +75,9 @@ def drawn(rng: random.Random) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program() -> Path:
     options = ("-fsanitize=address,undefined", "-fno-sanitize-recover")
-    folder = tmp_path_factory.mktemp("cpp")
-    return compiled(ROOT / "tests" / "cpp" / "dispatch.cpp", folder / "dispatch", *options)
+    return compiled(ROOT / "tests" / "cpp" / "dispatch.cpp", *options)
 
 
 def answer(data: bytes, sizes: dict[str, int], limits: dict[str, int], gpu: str, policy: Policy) -> list[str]:
