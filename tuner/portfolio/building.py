@@ -70,7 +70,7 @@ class PortfolioRequest:
     seed: int = 0
 
 
-class Progress(Protocol):
+class BuildingProgress(Protocol):
     """Told what happens."""
 
     def phase(self, what: str, steps: int) -> None:
@@ -105,7 +105,7 @@ def build(
     request: PortfolioRequest,
     device: Device,
     database: Database,
-    progress: Progress,
+    progress: BuildingProgress,
     stop: Callable[[], bool] = lambda: False,
 ) -> Built:
     """Measure, choose and record a portfolio; what an earlier call has recorded is not measured again.
@@ -123,7 +123,7 @@ class _Building:
         request: PortfolioRequest,
         device: Device,
         database: Database,
-        progress: Progress,
+        progress: BuildingProgress,
         stop: Callable[[], bool],
     ) -> None:
         self._request, self._device, self._database = request, device, database

@@ -13,7 +13,7 @@ from tuner.portfolio.candidates import CandidateChoice, ValidConfigurations
 from tuner.portfolio.choosing import choose
 from tuner.portfolio.prediction import between
 from tuner.portfolio.racing import Races
-from tuner.winners.contents import default_configurations
+from tuner.space.default import default_configurations
 from tuner.winners.timings import Floats, Timings
 
 CONTENDER = 1.10
