@@ -92,16 +92,16 @@ def _portfolio(bundled: BundledPortfolio, new: Mapping[int, int]) -> Record:
         new: numbers of configurations in the manifest, by those of the contents.
     """
     stored, fit = bundled.stored, bundled.stored.fit
-    there = [place for place, number in enumerate(bundled.members) if number in new]
+    there = [index for index, number in enumerate(bundled.members) if number in new]
     members = []
-    for place in there:
-        configuration, problem = stored.members[place]
+    for index in there:
+        configuration, problem = stored.members[index]
         cost = cost_expression(stored.kernel, problem, stored.gpu, configuration)
         members.append(
-            {"configuration": new[bundled.members[place]], **({} if cost == 1 else {"cost": cost})}
+            {"configuration": new[bundled.members[index]], **({} if cost == 1 else {"cost": cost})}
         )
     points = [
-        {"sizes": dict(problem.sizes), "residuals": [residuals[place] for place in there]}
+        {"sizes": dict(problem.sizes), "residuals": [residuals[index] for index in there]}
         for problem, residuals in zip(stored.problems, fit.residuals, strict=True)
     ]
     return {
