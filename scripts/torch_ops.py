@@ -41,6 +41,7 @@ import tuner  # noqa: E402
 from tests.torch_cases import OperatorCase, cases, error_ratios  # noqa: E402
 from tests.winners import store_defaults  # noqa: E402
 from tuner.compile.nvrtc import nvrtc_version  # noqa: E402
+from tuner.errors import TunerError  # noqa: E402
 from tuner.files import whole_file  # noqa: E402
 from tuner.model import Gpu  # noqa: E402
 
@@ -257,4 +258,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except TunerError as error:
+        sys.exit(f"error: {error}")

@@ -181,6 +181,25 @@ def test_compiled_as_a_whole_for_all_sizes(gemm: OnCpu, dynamic: bool) -> None:
     assert len(graphs) == (1 if dynamic else 2)  # the second with symbols
 
 
+def test_compiled_for_sizes_that_depend_on_data(gemm: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
+    function = gemm.torch()
+    chosen, x, weight = torch.arange(8), randn(8, 7, grad=True), randn(4, 7, grad=True)
+    compiled = torch.compile(
+        lambda x, weight, mask: function.linear(x[mask], weight) + function(x[mask], weight.t()),
+        fullgraph=True,
+        backend="aot_eager",
+    )
+    for count in (3, 0, 5):
+        mask = chosen < count
+        assert_like(
+            lambda x, weight, mask=mask: compiled(x, weight, mask),
+            lambda x, weight, mask=mask: 2 * (x[mask] @ weight.t()),
+            x,
+            weight,
+        )
+
+
 def test_fakes_need_no_gpu_and_keep_the_device(gemm: OnCpu) -> None:
     function = gemm.torch()
     with FakeTensorMode():

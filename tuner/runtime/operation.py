@@ -339,7 +339,7 @@ class Operation:
     def torch(self, backward: Callable[..., Any] | None = None) -> TorchFunction:
         """Return it as an operator of torch: differentiable, compilable, captured in CUDA graphs. Imports torch.
 
-        Asking again gives the same.
+        Asking again gives the same, which is kept as long as the process.
 
         Args:
             backward: the gradient of a kernel that is not one of the tuner's own: ``backward(grad, inputs, output,
