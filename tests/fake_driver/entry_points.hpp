@@ -391,6 +391,10 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
 CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
     const Guard guard(lock);
     if (!special(stream) && !streams.count(stream)) return refuse(CUDA_ERROR_INVALID_HANDLE, "no such stream");
+    if (capturing(stream)) {
+        stream->invalidated = true;
+        return refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the number of a captured stream is asked for");
+    }
     *id = special(stream) ? reinterpret_cast<std::uintptr_t>(stream) : stream->id;
     return CUDA_SUCCESS;
 }

@@ -49,16 +49,11 @@ class Workspaces:
         Raises:
             DriverFailure: there is not enough memory, or no such stream.
         """
-        number = ctypes.c_ulonglong()
-        # Not the handle: that of a destroyed stream may come again while its last launches still run.
-        error = self._stream_id(ctypes.c_void_p(stream), ctypes.byref(number))
-        if error:
-            raise failure(error)
         capture = capture_id(stream)
         if capture is None:
-            zero, rest = self._of_stream(number.value)
+            zero, rest = self._of_stream(self._number(stream))
         else:
-            zero, rest = self._captures.setdefault((capture, number.value), (_Part(), _Part()))
+            zero, rest = self._captures.setdefault((capture, stream), (_Part(), _Part()))
         border = workspace.zeroed_once_bytes
         if border > zero.size_bytes:
             self._enlarge(zero, border, stream, capture)
@@ -68,6 +63,17 @@ class Workspaces:
             name: zero.address + offset if offset < border else rest.address + offset - border
             for name, offset in workspace.offsets.items()
         }
+
+    def _number(self, stream: int) -> int:
+        """Return what tells a stream from all others; a handle may come again while its last launches still run.
+
+        The driver refuses to say it of a stream that is captured, and ends the capture.
+        """
+        number = ctypes.c_ulonglong()
+        error = self._stream_id(ctypes.c_void_p(stream), ctypes.byref(number))
+        if error:
+            raise failure(error)
+        return number.value
 
     def _of_stream(self, number: int) -> tuple[_Part, _Part]:
         parts = self._streams.get(number)
