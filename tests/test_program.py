@@ -384,19 +384,51 @@ def test_an_operation_may_call_torch(times: dict[str, tuple[float, float]]) -> N
 def test_outputs_that_are_given(times: dict[str, tuple[float, float]]) -> None:
     times["gemm"] = (2.0, 1.0)
     a, b, gemm = torch.randn(4, 8, 16), torch.randn(16, 24), FakeGemm()
-    out, rows_apart = torch.empty(4, 8, 24), torch.empty(8, 48)[:, :24]
+    out, rows_apart, resized = torch.empty(4, 8, 24), torch.empty(8, 48)[:, :24], torch.empty(0)
 
     def program(_: Any) -> None:
         torch.bmm(a, b.expand(4, 16, 24), out=out)
         torch.mm(a[0], b, out=rows_apart)
+        torch.mm(a[0], b, out=resized)
 
     calls = recorded(program, None)
     with tuner.replace(gemm, calls):
         before = gemm.calls
         program(None)
-    assert gemm.calls == before + 1  # not into rows that lie apart
+    assert gemm.calls == before + 1  # not into rows that lie apart, nor into what torch enlarges
+    torch.testing.assert_close(resized, a[0] @ b)
     torch.testing.assert_close(out, a @ b)
     torch.testing.assert_close(rows_apart, a[0] @ b)
+
+
+def heads() -> Any:
+    torch.manual_seed(0)
+    return torch.nn.MultiheadAttention(32, 4, batch_first=True).eval()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: torch.vmap(torch.mm, (0, None))(x, x[0].t().contiguous()),
+        lambda x: torch.func.grad(lambda w: (x[0] @ w).sin().sum())(x[1].t().contiguous()),
+        lambda x: heads()(x, x, x)[0],
+        lambda x: x[0].relu().to_sparse() @ x[0].t(),
+        lambda x: x[0].to(torch.complex64).conj() @ x[0].t().to(torch.complex64),
+        lambda x: torch.addmm(x[0, 0, :8], x[0], x[1].t(), beta=0.5, alpha=2),
+        lambda x: torch.baddbmm(torch.ones(5, 8, 8), x, x.mT),
+        lambda x: torch.inference_mode()(torch.mm)(x[0], x[0].t()),
+        lambda x: torch.linalg.lstsq(x[0].t(), x[1].t()).solution,
+        lambda x: torch.autocast("cpu", torch.bfloat16)(torch.mm)(x[0], x[0].t()),
+    ],
+)
+def test_programs_do_what_they_did(times: dict[str, tuple[float, float]], program: Any) -> None:
+    times["gemm"] = (2.0, 1.0)
+    x = torch.randn(5, 8, 32)
+    wanted = program(x)
+    with tuner.record() as calls:
+        torch.testing.assert_close(program(x), wanted)
+    with tuner.replace(FakeGemm(), calls):
+        torch.testing.assert_close(program(x), wanted, rtol=1e-2, atol=1e-4)
 
 
 def test_replacements_are_removed_in_order() -> None:

@@ -105,8 +105,9 @@ def _product_obstacle(call: str, name: str, a: Any, b: Any, kwargs: Mapping[str,
     if _adds(call):
         return "adds a bias, which the kernel does not"
     out = kwargs.get("out")
-    if out is not None and (out.dtype != a.dtype or not out.is_contiguous()):
-        return "the output is not row-major, or of another dtype"
+    shape = (*a.shape[:-1], b.shape[-1])
+    if out is not None and not (out.dtype == a.dtype and out.shape == shape and out.is_contiguous()):
+        return "the given output is not row-major, or of another shape or dtype"
     return ""
 
 
