@@ -106,9 +106,7 @@ def test_merging_says_what_does_not_fit_together(tmp_path: Path) -> None:
     for path, run in zip(paths, (first, second, third), strict=True):
         filled(path, run)
     lines = call("merge", *map(str, paths), "--into", str(tmp_path / "all.db"))
-    assert [line.split("added ")[1] for line in lines[:3]] == [
-        "1 runs, 3 trials, 1 winners, 0 benchmarks"
-    ] * 3
+    assert [line.split("added ")[1] for line in lines[:3]] == ["1 run, 3 trials, 1 winner, 0 benchmarks"] * 3
     said = "\n".join(lines[3:])
     assert "NVIDIA H200: 2 cards" in said
     assert "GPU-2 (1 run) 1.020, beyond the noise" in said

@@ -21,7 +21,8 @@ from tuner.database.records import Filters
 from tuner.errors import CompileError, DatabaseError
 from tuner.export.bundle import bundle_files, refuse_target, write_bundle
 from tuner.model import ascii_json
-from tuner.report.terminal import printable, redraw
+from tuner.report.tables import counted, show_line
+from tuner.report.terminal import redraw
 from tuner.winners.chosen import choose_winners
 from tuner.winners.compiling import compile_contents
 from tuner.winners.contents import contents_of, without_the_rest
@@ -77,7 +78,7 @@ def bundle(
     with closing(CompilePool(jobs, None if no_cache else paths.cubins())) as pool:
         compiled = compile_contents(contents, pool, _progress(quiet))
     for line in compiled.failures:
-        click.echo(f"left out: {printable(line)}", err=True)
+        show_line(f"left out: {line}", err=True)
     written = manifest(contents, compiled.configurations, compiled.probes, int(version.partition(".")[0]))
     if not written["winners"] and "portfolios" not in written:
         raise CompileError("no winner compiles any more", f"tune again with this NVRTC, {version}")
@@ -124,15 +125,14 @@ def _summary(
 
 
 def _say(summary: dict[str, Any]) -> None:
-    winners = summary["winners"]
     portfolios = summary["portfolios"]
-    also = f" and {portfolios} portfolio{'s' * (portfolios != 1)}" if portfolios else ""
+    also = f" and {counted(portfolios, 'portfolio')}" if portfolios else ""
     for line in (
-        f"wrote {winners} winner{'s' * (winners != 1)}{also} of {summary['kernel']} to {summary['bundle']}:"
-        f" {summary['cubins']} cubins, {summary['bytes'] / 1e6:.2f} MB",
+        f"wrote {counted(summary['winners'], 'winner')}{also} of {summary['kernel']} to {summary['bundle']}:"
+        f" {counted(summary['cubins'], 'cubin')}, {summary['bytes'] / 1e6:.2f} MB",
         f"  tuned on {', '.join(summary['gpus'])}; other GPUs of the same compute capability run it, too",
         f"  Python   import {Path(summary['bundle']).name}; op = {Path(summary['bundle']).name}.load()",
         f"  C++      find_package(kernel_tune_{summary['kernel']}), kernel_tune::Bundle::open",
         "  more     README.md in it",
     ):
-        click.echo(printable(line))
+        show_line(line)

@@ -6,15 +6,13 @@ import sys
 import time
 from typing import Any
 
-import click
-
 from tuner.check.check import Checks, check_kernel
 from tuner.check.findings import Report
 from tuner.check.subjects import Sampling
 from tuner.errors import UsageError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import find_kernel
-from tuner.report.tables import say, show_json
+from tuner.report.tables import counted, say, show_json, show_line
 
 MISTAKES = 1
 """Exit status where something is wrong with the kernel."""
@@ -42,11 +40,11 @@ def check(
         show_json(_as_json(report))
     else:
         for finding in report.sorted:
-            click.echo(str(finding))
+            show_line(finding)
         for note in report.notes:
             say(f"note: {note}")
-        count = f"{len(report.findings)} finding{'' if len(report.findings) == 1 else 's'}"
-        say(f"{count} in {'; '.join([*report.done, f'{time.monotonic() - began:.0f} s'])}")
+        done = "; ".join([*report.done, f"{time.monotonic() - began:.0f} s"])
+        say(f"{counted(len(report.findings), 'finding')} in {done}")
     if report.findings:
         sys.exit(MISTAKES)
 

@@ -8,6 +8,7 @@ import click
 
 from tuner.database.database import Database
 from tuner.errors import DatabaseError, UsageError
+from tuner.report.tables import counted, show_line
 from tuner.report.terminal import printable
 from tuner.winners.measured_cards import compare_cards
 
@@ -16,12 +17,12 @@ def check(db: Path) -> None:
     """Check the file's structure and the digest of every row."""
     with Database.open(db, write=False) as database:
         result = database.check()
-    click.echo(", ".join(f"{count} {table}" for table, count in result.rows.items()))
+    show_line(", ".join(counted(count, table.removesuffix("s")) for table, count in result.rows.items()))
     for problem in result.problems:
-        click.echo(printable(problem))
+        show_line(problem)
     if count := len(result.problems):
         raise DatabaseError(
-            f"{count} problem{'s' if count > 1 else ''} in {db}",
+            f"{counted(count, 'problem')} in {db}",
             "best and export leave damaged rows out; restore a backup",
         )
     click.echo("no problems")
@@ -37,15 +38,16 @@ def merge(others: tuple[Path, ...], db: Path) -> None:
         for other in others:
             result = database.merge(other)
             which = f"{other}: " if len(others) > 1 else ""
-            click.echo(
-                f"{printable(which)}added {result.runs} runs, {result.trials} trials, {result.winners} winners, "
-                f"{result.benchmarks} benchmarks"
+            added = (("run", result.runs), ("trial", result.trials), ("winner", result.winners))
+            counts = ", ".join(
+                counted(count, noun) for noun, count in (*added, ("benchmark", result.benchmarks))
             )
+            show_line(f"{which}added {counts}")
             for line in result.refused:
-                click.echo(f"not taken: {printable(line)}", err=True)
+                show_line(f"not taken: {line}", err=True)
             refused += len(result.refused)
         for line in compare_cards(database):
-            click.echo(printable(line))
+            show_line(line)
     if refused:
         raise DatabaseError(
             f"{refused} rows of {', '.join(map(str, others))} were not taken", "the others were"
@@ -56,7 +58,7 @@ def backup(file: Path, db: Path) -> None:
     """Write a consistent copy to the new file FILE, also while tuners write."""
     with Database.open(db, write=False) as database:
         database.backup(file)
-    click.echo(f"wrote {file}")
+    show_line(f"wrote {file}")
 
 
 MIN_PREFIX = 4

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 
-import click
-
 from tuner.cli.diagnosis import examine
-from tuner.report.tables import show_json
+from tuner.report.tables import show_json, show_text
 
 
 def doctor(calibrate: bool, as_json: bool) -> None:
@@ -16,10 +14,10 @@ def doctor(calibrate: bool, as_json: bool) -> None:
     if as_json:
         show_json([vars(one) for one in diagnoses])
     else:
+        width = max(len(one.what) for one in diagnoses)
         for one in diagnoses:
-            click.echo(
-                f"{one.state:<8} {one.what:<10} {one.detail}"
-                + (f"\n{'':19} -> {one.remedy}" if one.remedy else "")
-            )
+            show_text(one.detail, f"{one.state:<8} {one.what:<{width}} ")
+            if one.remedy:
+                show_text(one.remedy, " " * (width + 10) + "-> ")
     if any(one.state == "missing" for one in diagnoses):
         sys.exit(1)

@@ -16,7 +16,7 @@ from tuner.export.cpp import identifier
 from tuner.export.header import render_header
 from tuner.export.needs import KernelFiles
 from tuner.formats.files import new_file
-from tuner.report.terminal import printable
+from tuner.report.tables import counted, show_line
 from tuner.winners.chosen import Chosen, choose_winners
 from tuner.winners.current import Kernels
 
@@ -67,24 +67,22 @@ def export(
         return
     with new_file(output, force=force) as partial:
         partial.write_text(text, encoding="ascii")
-    many = f"{len(chosen)} configuration{'s' * (len(chosen) > 1)}"
-    names = {stored.run.problem.kernel for stored in chosen}
-    kernels = f"{len(names)} kernel{'s' * (len(names) > 1)}"
-    click.echo(f"wrote {many} of {kernels} to {output}")
+    kernels = len({stored.run.problem.kernel for stored in chosen})
+    show_line(f"wrote {counted(len(chosen), 'configuration')} of {counted(kernels, 'kernel')} to {output}")
 
 
 def say_left_out(choice: Chosen) -> None:
     """Say which winners are left out: damaged ones, and those whose kernel has changed or is gone."""
     for line in choice.damaged:
-        click.echo(f"left out: {printable(line)}", err=True)
+        show_line(f"left out: {line}", err=True)
     for where, state in choice.left_out.items():
-        click.echo(f"left out: {printable(where)}: {state}", err=True)
+        show_line(f"left out: {where}: {state}", err=True)
 
 
 def say_several(choice: Chosen) -> None:
     """Say that there were winners of other modes."""
     if choice.several:
-        click.echo(
+        show_line(
             f"{choice.several} of {len(choice.winners)} problems were tuned in several modes: took the last;"
             " --mode names one",
             err=True,

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
-
 from tuner.cli.filters import kernel_filters
 from tuner.cli.resume import given_options
 from tuner.database.database import Database
@@ -21,7 +19,7 @@ from tuner.formats.results import Results, results_of
 from tuner.formats.t1 import t1_of
 from tuner.formats.t4 import t4_of
 from tuner.kernel.identity import KernelIdentity
-from tuner.report.tables import say, show_pieces
+from tuner.report.tables import counted, say, show_line, show_pieces
 from tuner.report.terminal import printable
 from tuner.winners.current import kernel_of
 
@@ -62,21 +60,21 @@ def export(
 
 def _write(kind: str, results: Results, output: Path, *, force: bool) -> None:
     for line in results.damaged:
-        click.echo(f"left out: {printable(line)}", err=True)
+        show_line(f"left out: {line}", err=True)
     what = f"{printable(results.run.problem)} on {printable(results.run.gpu.name)}"
     if kind == "optuna":
         if str(output) == "-":
             raise UsageError("a study is no text", "name a file with -o")
         write_study(output, results, say, force=force)
-        click.echo(f"wrote a study of {len(results.numbers)} trials of {what} to {output}")
+        show_line(f"wrote a study of {counted(len(results.numbers), 'trial')} of {what} to {output}")
         return
     pieces = _content(kind, results)
     if str(output) == "-":
         show_pieces(pieces)
         return
     write_text(output, pieces, force=force)
-    written = "the search space" if kind == "t1" else f"{len(results.numbers)} trials"
-    click.echo(f"wrote {written} of {what} to {output}")
+    written = "the search space" if kind == "t1" else counted(len(results.numbers), "trial")
+    show_line(f"wrote {written} of {what} to {output}")
 
 
 def _content(kind: str, results: Results) -> Iterable[str]:

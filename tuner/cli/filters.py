@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-import click
-
 from tuner.cli.problems import whole_number
 from tuner.database.database import Database
 from tuner.database.records import Filters
@@ -18,7 +16,6 @@ from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report import tables
 from tuner.report.flat import flat, flat_names, nested_names
-from tuner.report.terminal import printable
 from tuner.runtime.dtypes import ITEMSIZE
 
 _SINCE = re.compile(r"(\d{1,6})([mhdw])")
@@ -151,7 +148,7 @@ def report_damage(damaged: Sequence[str]) -> None:
     """Say on the standard error that damaged rows are left out."""
     if damaged:
         more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-        click.echo(f"left out: {printable(damaged[0])}{more}; run: tune db check", err=True)
+        tables.show_line(f"left out: {damaged[0]}{more}; run: tune db check", err=True)
 
 
 def print_records(options: dict[str, Any], records: Iterable[dict[str, Any]], columns: Sequence[str]) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import click
-
 from tuner.bench.report import history_as_json, show_history
 from tuner.cli.problems import assignments, named_dtypes
 from tuner.database.database import Database
@@ -14,8 +12,7 @@ from tuner.database.records import Filters
 from tuner.errors import DatabaseError, ExpressionError
 from tuner.expressions.elementwise import parse_element
 from tuner.model import Problem, Value, value_text
-from tuner.report.tables import show_json
-from tuner.report.terminal import printable
+from tuner.report.tables import show_json, show_line
 from tuner.winners.portfolios import MEMBER, TIMED
 
 
@@ -74,11 +71,11 @@ def show_benches(
     with Database.open(path, write=False) as database:
         benches = database.benchmarks(Filters(kernel=kernel, mode=mode, regime=regime))
     for line in benches.damaged:
-        click.echo(f"left out: {printable(line)}; run: tune db check", err=True)
+        show_line(f"left out: {line}; run: tune db check", err=True)
     fitting = [row for row in benches.rows if fits(row.problem) and row.contestant not in (TIMED, MEMBER)]
     rows = fitting[:limit] if limit else fitting
     if len(rows) < len(fitting):
-        click.echo(f"{len(rows)} of {len(fitting)} rows, the newest; --limit 0 gives all", err=True)
+        show_line(f"{len(rows)} of {len(fitting)} rows, the newest; --limit 0 gives all", err=True)
     if as_json:
         show_json([history_as_json(row) for row in rows])
     elif rows:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from tuner.cli.filters import parse_sizes
 from tuner.database.database import Database
 from tuner.formats.as_kernel import ForeignResults, read_foreign
@@ -41,8 +39,8 @@ def import_results(
     for file, one in imported:
         done = "added" if one.added else "there already:"
         best = f", the best {tables.duration(one.best_ns)}" if one.best_ns else ""
-        click.echo(
-            f"{file.name}: {done} {one.trials} results of {printable(one.run.problem)} on "
+        tables.show_line(
+            f"{file.name}: {done} {tables.counted(one.trials, 'result')} of {printable(one.run.problem)} on "
             f"{printable(one.run.gpu.name)}, {one.failures} of them failures{best}; "
             f"run {one.run.id[:8]}"
         )

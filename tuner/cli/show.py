@@ -5,8 +5,6 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-import click
-
 from tuner.cli.kernel_description import describe
 from tuner.cli.problems import make_problems
 from tuner.errors import TunerError, UsageError
@@ -14,8 +12,8 @@ from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import parse_rules
 from tuner.kernel.spec import KernelSpec
-from tuner.report.tables import show_json
-from tuner.report.terminal import printable
+from tuner.model import value_text
+from tuner.report.tables import show_json, show_text
 from tuner.space.space import demanded_of
 
 REASON_WIDTH = 72
@@ -46,68 +44,81 @@ def show(
     if as_json:
         show_json(data)
     else:
-        for line in _lines(data, kernel):
-            click.echo(printable(line))
+        for first, text in _lines(data, kernel):
+            show_text(text, first)
     if not data["space"].get("left_by_rules", data["space"]["valid"]):
         demanded = demanded_of(kernel.variants.values())
         raise TunerError(f"no configuration is {demanded} for {problem} on {gpu.name}", "change the problem")
 
 
-def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
+Line = tuple[str, str]
+"""What a line begins with, and the text that is broken under itself where it does not fit."""
+
+
+def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[Line]:
     """Return the lines for people."""
     space = _size(data["space"])
     lines = [
         *_problem_lines(data, kernel),
-        "",
-        f"space for {kernel.problem(**_settled(data))} on {data['gpu']}: {space}",
+        ("", ""),
+        ("", f"space for {kernel.problem(**_settled(data))} on {data['gpu']}: {space}"),
     ]
     for variant in data["variants"]:
-        lines += _variant_lines(variant)
+        lines += _variant_lines(variant, kernel)
     if data["definitions"]:
-        lines += ["", "definitions, in the conditions above"]
-        lines += [f"  {name} = {text}" for name, text in data["definitions"].items()]
+        lines += [("", ""), ("", "definitions, in the conditions above")]
+        lines += [(f"  {name} = ", text) for name, text in data["definitions"].items()]
     return lines
 
 
-def _problem_lines(data: dict[str, Any], kernel: KernelSpec) -> list[str]:
-    lines = [f"{data['kernel']}: {data['summary']}", f"  file     {kernel.file}"]
-    lines.append("  sizes    " + ", ".join(f"{name}={value}" for name, value in data["sizes"].items()))
-    lines.append(
-        "  dtypes   " + "; ".join(f"{role}: {_choices(choices)}" for role, choices in data["dtypes"].items())
-    )
+def _problem_lines(data: dict[str, Any], kernel: KernelSpec) -> list[Line]:
+    dtypes = "; ".join(f"{role}: {_choices(choices)}" for role, choices in data["dtypes"].items())
+    lines = [
+        ("", f"{data['kernel']}: {data['summary']}"),
+        ("  file     ", str(kernel.file)),
+        ("  sizes    ", ", ".join(f"{name}={value}" for name, value in data["sizes"].items())),
+        ("  dtypes   ", dtypes),
+    ]
     chosen = {name: values for name, values in data["options"].items() if name not in data["elements"]}
     if chosen:
-        lines.append("  options  " + "; ".join(f"{n}: {_choices(values)}" for n, values in chosen.items()))
+        lines.append(("  options  ", "; ".join(f"{n}: {_choices(values)}" for n, values in chosen.items())))
     for name, of in data["elements"].items():
-        lines.append(f"  option   {name}: {data['options'][name][0]}, or any expression of {', '.join(of)}")
+        text = f"{name}: {data['options'][name][0]}, or any expression of {', '.join(of)}"
+        lines.append(("  option   ", text))
     if absent := [tensor["name"] for tensor in data["tensors"] if not tensor["present"]]:
-        lines.append(f"  absent   {', '.join(absent)}: this problem has no such tensor")
+        lines.append(("  absent   ", f"{', '.join(absent)}: this problem has no such tensor"))
     if not data["references"]:
-        lines.append("  reference  none: no result can be verified, so nothing is ever best; add [reference]")
-    width = max(map(len, data["presets"]), default=0) + 1
+        none = "none: no result can be verified, so nothing is ever best; add [reference]"
+        lines.append(("  reference  ", none))
     for name, values in data["presets"].items():
-        lines.append(f"  preset   {f'{name}:':<{width}} " + ", ".join(f"{k}={v}" for k, v in values.items()))
-    lines += [f"  ladder   {_step_line(i, step)}" for i, step in enumerate(data["ladder"], 1)]
+        given = ", ".join(f"{key}={value_text(value)}" for key, value in values.items())
+        lines.append(("  preset   ", f"{name}: {given}"))
+    lines += [("  ladder   ", _step_line(i, step)) for i, step in enumerate(data["ladder"], 1)]
     return lines + _initial_lines(data)
 
 
-def _variant_lines(variant: dict[str, Any]) -> list[str]:
-    lines = ["", f"{variant['name']}  ({_size(variant['space'])})"]
+def _variant_lines(variant: dict[str, Any], kernel: KernelSpec) -> list[Line]:
+    lines = [("", ""), ("", f"{variant['name']}  ({_size(variant['space'])})")]
     if variant["summary"]:
-        lines.append(f"  {variant['summary']}")
-    if variant["requires"]:
-        lines.append(f"  requires {variant['requires_written']}")
+        lines.append(("  ", variant["summary"]))
+    needed = kernel.variants[variant["name"]].requirements
+    if variant["requires"] and not needed:
+        lines.append(("  requires ", variant["requires_written"]))
+    lines += [("  needs ", f"{reason}:  {condition.written}") for reason, condition in needed]
     width = max((len(p["name"]) for p in variant["parameters"]), default=0)
     lines += [
-        f"  {p['name']:<{width}}  {_choices(p['values'])}  (default {p['default']})  {p['doc']}".rstrip()
+        (
+            f"  {p['name']:<{width}}  ",
+            f"{_choices(p['values'])}  (default {value_text(p['default'])})  {p['doc']}".rstrip(),
+        )
         for p in variant["parameters"]
     ]
     if variant["default_refused"] and "valid" in variant["space"]:
-        lines.append(f"  the default is not valid here: {variant['default_refused']}")
-    lines += [f"  - {c['reason']}:  {c['written']}" for c in variant["constraints"]]
-    lines += [f"  - tried only where: {c['reason']}:  {c['written']}" for c in variant["worthwhile"]]
+        lines.append(("  ", f"the default is not valid here: {variant['default_refused']}"))
+    lines += [("  - ", f"{c['reason']}:  {c['written']}") for c in variant["constraints"]]
+    lines += [("  - ", f"tried only where: {c['reason']}:  {c['written']}") for c in variant["worthwhile"]]
     excluded = variant["space"].get("excluded_by_rules", {})
-    return lines + [f"  - rule of thumb {name}: {_excluded(count)}" for name, count in excluded.items()]
+    return lines + [("  - ", f"rule of thumb {name}: {_excluded(count)}") for name, count in excluded.items()]
 
 
 def _excluded(count: int | None) -> str:
@@ -115,33 +126,39 @@ def _excluded(count: int | None) -> str:
 
 
 def _step_line(number: int, step: dict[str, Any]) -> str:
-    narrowed = {name: "/".join(map(str, values)) for name, values in step["parameters"].items()}
-    values = [f"{name}={value}" for name, value in {**narrowed, **step["dtypes"], **step["options"]}.items()]
+    narrowed = {name: "/".join(map(value_text, values)) for name, values in step["parameters"].items()}
+    given = {**narrowed, **step["dtypes"], **step["options"]}
+    values = [f"{name}={value_text(value)}" for name, value in given.items()]
     text = f"{number}. {step['name']}: {' '.join([step['variant'], *values])}"
     return f"{text}  ({step['doc']})" if step["doc"] else text
 
 
-def _initial_lines(data: dict[str, Any]) -> list[str]:
+def _initial_lines(data: dict[str, Any]) -> list[Line]:
     """Return the initial configurations, then those that are not used with the reason, cut short.
 
     Those of variants that do not exist here share one line. ``--json`` has the whole reasons.
     """
     absent = {variant["name"] for variant in data["variants"] if "valid" not in variant["space"]}
-    used, unused = [], []
+    used: list[Line] = []
+    unused: list[Line] = []
     without: dict[str, list[str]] = {}
     for number, one in enumerate(data["seeds"], 1):
         doc = f"  ({one['doc']})" if one["doc"] else ""
         if configuration := one["configuration"]:
-            values = [f"{name}={configuration[name]}" for name in one["parameters"] if name in configuration]
-            used.append(f"  initial  {number}. {' '.join([one['variant'], *values])}{doc}")
+            values = [
+                f"{name}={value_text(configuration[name])}"
+                for name in one["parameters"]
+                if name in configuration
+            ]
+            used.append(("  initial  ", f"{number}. {' '.join([one['variant'], *values])}{doc}"))
         elif one["variant"] in absent:
             without.setdefault(one["variant"], []).append(str(number))
         else:
             reason = textwrap.shorten(one["refused"], REASON_WIDTH, placeholder=" ...")
-            unused.append(f"  unused   {number}. {one['variant']}{doc}: {reason}")
+            unused.append(("  unused   ", f"{number}. {one['variant']}{doc}: {reason}"))
     if without:
         names = "; ".join(f"{', '.join(numbers)} ({name})" for name, numbers in without.items())
-        unused.append(f"  unused   initial configurations of variants that are left out here: {names}")
+        unused.append(("  unused   ", f"initial configurations of variants that are left out here: {names}"))
     return used + unused
 
 
@@ -163,4 +180,4 @@ def _settled(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _choices(values: Any) -> str:
-    return ", ".join(map(str, values)) if isinstance(values, list) else f"= {values}"
+    return ", ".join(map(value_text, values)) if isinstance(values, list) else f"= {values}"

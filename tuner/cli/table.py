@@ -83,7 +83,9 @@ def table(db: Path, replayed: bool, as_markdown: bool, full: bool, **options: An
                 right=("time", "runs", "cards", "seeds", "spread", "behind others"),
                 stacked=(HEAD,),
             )
-        click.echo(f"{'' if not as_markdown else chr(10)}{_in_words(agreed.rows)}", err=not as_markdown)
+        if as_markdown:
+            click.echo()
+        tables.show_line(_in_words(agreed.rows), err=not as_markdown)
     if not agreed.rows:
         more = "" if replayed else ", or add --replayed"
         raise DatabaseError(f"no winner in {db} fits", f"tune a kernel first, leave out a filter{more}")

@@ -236,7 +236,7 @@ def show_summary(ladder: Ladder) -> None:
         ]
         if any(any(text not in ("", "-") for text in row[1:]) for row in rows):
             click.echo(f"{title}, by {by}")
-            show(("step", *heads), rows, right=heads)
+            show(("step", *heads), rows, right=heads, in_blocks=True)
             click.echo()
 
     table("time", lambda comparison, timing: f"{duration(timing.time_ns)}{_mark(comparison, timing)}")

@@ -54,12 +54,12 @@ def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:
     return _wrapped(text, columns, first, " " * len(first) if rest is None else rest)
 
 
-def message_lines(text: str, rest: str = "  ") -> list[str]:
-    """Return a message in lines that fit the terminal of the standard error; as it is where that is none."""
-    columns = columns_of(sys.stderr)
+def message_lines(text: str, stream: TextIO | None = None) -> list[str]:
+    """Return a message in lines that fit a stream's terminal, the standard error's by default; else as it is."""
+    columns = columns_of(sys.stderr if stream is None else stream)
     if columns is None or "\n" in text:
         return [text]
-    return _wrapped(text, min(columns, PROSE), "", rest)
+    return _wrapped(text, min(columns, PROSE), "", "  ")
 
 
 def _wrapped(text: str, columns: int, first: str = "", rest: str = "") -> list[str]:
@@ -119,6 +119,21 @@ def table_lines(
         below.append(moved)
     below.sort(key=list(columns).index)
     return lines + _drawn(heads, rows, right, rule=True, widths=widths, below=below, available=available)
+
+
+def block_lines(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], right: Collection[str] = ()
+) -> list[str]:
+    """Return a table of many like columns in blocks that fit the terminal, each with the first column."""
+    available = columns_of(sys.stdout)
+    rows = [dict(zip(columns, row, strict=True)) for row in cells]
+    blocks = [list(columns[:1])]
+    for head in columns[1:]:
+        if available is not None and len(blocks[-1]) > 1 and not _fits([*blocks[-1], head], rows, available):
+            blocks.append(list(columns[:1]))
+        blocks[-1].append(head)
+    drawn = [_drawn(heads, rows, right, rule=available is not None) for heads in blocks]
+    return [line for i, lines in enumerate(drawn) for line in ([""] * (i > 0) + lines)]
 
 
 def _natural(head: str, rows: Sequence[dict[str, str]]) -> int:

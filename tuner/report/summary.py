@@ -73,7 +73,7 @@ def best_so_far(state: State, *, full: bool = False) -> str:
     pairs: list[tuple[str, object]] = [("best yet", "none: no configuration was verified")]
     if best is not None and best.time_ns is not None:
         pairs = [
-            ("best yet", f"trial {best.id}: {texts(best.configuration)}"),
+            ("best yet", texts(best.configuration)),
             ("", _figures(state, best.time_ns)),
             ("confirmed", "NOT: the search was stopped before the race"),
         ]

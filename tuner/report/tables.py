@@ -8,7 +8,9 @@ import itertools
 import json
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -18,7 +20,7 @@ from tuner.conditions import Conditions
 from tuner.database.records import Metrics, StoredTrial, StoredWinner, WarmTime
 from tuner.kernel.variant_spec import RESOURCE_NAMES
 from tuner.model import Configuration, Gpu, Problem, Trial, ascii_json, value_text
-from tuner.report.layout import message_lines, pair_lines, table_lines, wrapped
+from tuner.report.layout import block_lines, message_lines, pair_lines, table_lines, wrapped
 from tuner.report.terminal import printable
 from tuner.stats import Ratio, Verdict
 
@@ -51,8 +53,18 @@ COMPUTE_BOUND_FROM = 10.0
 
 def say(text: object) -> None:
     """Print a line on the standard error, beside whatever is the result."""
-    for line in message_lines(f"tune: {printable(text)}"):
-        click.echo(line, err=True)
+    show_line(f"tune: {text}", err=True)
+
+
+def show_line(text: object, *, err: bool = False) -> None:
+    """Print a line that is broken on a terminal alone."""
+    for line in message_lines(printable(text), sys.stderr if err else sys.stdout):
+        click.echo(line, err=err)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things: ``1 trial``, ``2 trials``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def duration(ns: float | None) -> str:
@@ -115,6 +127,7 @@ def show(
     *,
     right: Iterable[str] = (),
     stacked: Sequence[str] = (),
+    in_blocks: bool = False,
 ) -> None:
     """Print a table that fits the terminal; a row a line, of any length, where the output is none.
 
@@ -123,9 +136,11 @@ def show(
         rows: values, one for each head.
         right: columns that are aligned to the right.
         stacked: columns that move below their row first where the terminal is narrow, the least important one first.
+        in_blocks: continue a table that is too wide below itself, with the first column again.
     """
     cells = [[_text(cell) for cell in row] for row in rows]
-    show_pieces(f"{line}\n" for line in table_lines(columns, cells, set(right), stacked))
+    draw = block_lines if in_blocks else partial(table_lines, stacked=stacked)
+    show_pieces(f"{line}\n" for line in draw(columns, cells, set(right)))
 
 
 def _text(cell: object) -> str:

@@ -1,0 +1,188 @@
+"""What people see: every command fits terminals of 80, 120 and 200 columns, and no word of it is broken."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+from commands import said_by
+from screens import ESCAPES, Screen, environment, in_tmux, on_terminal
+
+from tuner.database.database import Database
+from tuner.kernel.load import load_kernel
+
+RUNS = (("gemm", "12"), ("vector_add", "6"))
+WORD = re.compile(r"[\w.=/+-]+")
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two replays of a few trials, made once."""
+    path = tmp_path_factory.mktemp("screens") / "tuning.db"
+    for kernel, trials in RUNS:
+        command = ["--kernel", kernel, "--device", "replay", "--trials", trials, "--db", str(path), "-q"]
+        subprocess.run(
+            [sys.executable, "-m", "tuner", *command], check=True, env=environment(), cwd=path.parent
+        )
+    return path
+
+
+SCREENS = {
+    "run": "--kernel vector_add --device replay --trials 3 -q --db run.db",
+    "best": "best --db tuning.db",
+    "best-of-one": "best --kernel gemm --db tuning.db",
+    "table": "table --replayed --db tuning.db",
+    "query": "query --db tuning.db --kernel gemm --limit 10",
+    "query-full": "query --db tuning.db --limit 20 --full",
+    "query-columns": "query --db tuning.db --kernel gemm --columns trial,time,registers,block_k,status --limit 3",
+    "trial": "trial 2 --db tuning.db",
+    "show": "show reduce",
+    "list": "list",
+    "ladder": "ladder vector_add --trials 2 --device replay -q --db ladder.db",
+    "check": "db check --db tuning.db",
+    "explain": "explain vector_add --db tuning.db",
+    "help": "--help",
+}
+AT_200 = ["run", "best", "query"]
+EMPTY_COLUMNS = {"warm", "spread", "behind", "others", "tensor", "cores"}
+"""Heads that a narrow table lacks, because no row has a value."""
+NOT_LAID_OUT = re.compile(r"[─-]+|.*\S{60}.*|.*/.*")
+"""Rules, and lines with a path or another word that is as long as a narrow line."""
+
+
+def words_of(lines: Sequence[str]) -> set[str]:
+    return {
+        word for line in lines for word in WORD.findall(line) if not re.fullmatch(r"[─-]+|[\d.e+-]+", word)
+    }
+
+
+@pytest.fixture(scope="module")
+def screens(database: Path) -> Callable[[int], dict[str, Screen]]:
+    """Return what all commands print at a width, each width run once."""
+
+    @cache
+    def at(columns: int) -> dict[str, Screen]:
+        names = AT_200 if columns == 200 else list(SCREENS)
+        printed = on_terminal([SCREENS[name] for name in names], columns, database.parent)
+        return dict(zip(names, printed, strict=True))
+
+    return at
+
+
+@pytest.mark.parametrize("name", list(SCREENS))
+def test_screens_fit_and_no_word_is_broken(name: str, screens: Callable[[int], dict[str, Screen]]) -> None:
+    """The words are those of a terminal on which nothing is broken."""
+    wide = words_of(screens(2000)[name][1])
+    for columns in (80, 120, 200) if name in AT_200 else (80, 120):
+        status, lines = screens(columns)[name]
+        assert status == 0, lines
+        lines = [ESCAPES.sub("", line) for line in lines]
+        assert [line for line in lines if len(line) > columns and not NOT_LAID_OUT.fullmatch(line)] == []
+        if name != "run":  # which has other times each time
+            assert words_of(lines) - wide <= {"in", "all", "rows"}
+            assert wide - words_of(lines) <= EMPTY_COLUMNS
+
+
+def test_a_pipe_has_a_line_a_row(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said_by(capsys, "query", "--db", str(database), "--limit", "0").out.splitlines()
+    assert len(lines) == 1 + sum(int(trials) for _, trials in RUNS)
+    assert all("NVIDIA H200" in line and "replayed" in line for line in lines[1:])
+    full = said_by(capsys, "query", "--db", str(database), "--limit", "0", "--full").out.splitlines()
+    assert sum(map(len, full)) > 1.5 * sum(map(len, lines))
+
+
+def test_ten_trials_are_a_screenful(screens: Callable[[int], dict[str, Screen]]) -> None:
+    """The configuration of a trial of gemm has up to 20 parameters."""
+    for columns, most in ((80, 40), (120, 30), (200, 20)):
+        assert len(screens(columns)["query"][1]) <= most
+
+
+@pytest.mark.parametrize(
+    "more", [{"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}, {"NO_COLOR": "1"}, {"TERM": "dumb"}]
+)
+def test_any_terminal(more: dict[str, str], database: Path) -> None:
+    for status, lines in on_terminal([SCREENS["query"], SCREENS["run"]], 80, database.parent, **more):
+        assert status == 0
+        text = "\n".join(lines)
+        assert not ESCAPES.search(text)
+        assert text.isascii() or "LC_ALL" not in more
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+@pytest.mark.parametrize("name", ["query", "run-with-progress"])
+def test_tmux_shows_the_same(name: str, database: Path) -> None:
+    """A real terminal breaks no line: what it shows are the lines that the program wrote."""
+    command = SCREENS["run" if "run" in name else name].replace(" -q", "")
+    lines = in_tmux(command, 80, database.parent)
+    if "run" in name:
+        assert lines[0].startswith("tuning vector_add") and "  winner     trial" in "\n".join(lines)
+        assert not any(line.startswith("trial ") and "ETA" in line for line in lines)  # the panel is gone
+        assert max(map(len, lines)) <= 80
+    else:
+        assert [line.rstrip() for line in lines] == on_terminal([command], 80, database.parent)[0][1]
+
+
+def test_ctrl_c_prints_the_best_so_far(tmp_path: Path) -> None:
+    command = [
+        "--kernel",
+        "gemm",
+        "--device",
+        "replay",
+        "--trials",
+        "100000",
+        "--db",
+        str(tmp_path / "a.db"),
+        "-q",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tuner", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        cwd=tmp_path,
+    )
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not _trials(tmp_path / "a.db"):
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "all of them are kept" in err
+    assert re.search(r"(?m)^  best yet   \w+", out)
+    assert "NOT: the search was stopped before the race" in out
+
+
+def _trials(path: Path) -> int:
+    if not path.is_file():
+        return 0
+    with Database.open(path, write=False) as database:
+        return int(database.tables["trials"].count)
+
+
+def test_a_configuration_is_what_differs_from_the_default(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And what tables print is what ``--config`` takes."""
+    out = said_by(
+        capsys, "query", "--db", str(database), "--kernel", "gemm", "--columns", "configuration"
+    ).out
+    shown = {line.strip() for line in out.splitlines()[1:]}
+    assert len(shown) == int(RUNS[0][1])
+    for text in shown:
+        variant, *pairs = text.split()
+        defaults = load_kernel("gemm").variants[variant].defaults
+        assert not set(pairs) & {f"{name}={value}" for name, value in defaults.items()}
+    assert "no" not in out.split()  # truth is part of NAME=VALUE
+    full = said_by(capsys, "query", "--db", str(database), "--columns", "configuration", "--full").out
+    assert all("=" in line for line in full.splitlines()[1:])
+    assert len(max(full.splitlines(), key=len)) > 200
