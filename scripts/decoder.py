@@ -39,6 +39,7 @@ import torch
 from decoder_model import CASES, TINY, TINY_CASES, Case, Decoder, Inputs, Shape
 
 import tuner
+from tuner.compile.nvrtc import nvrtc_version
 from tuner.database.database import Database
 from tuner.program.calls import Calls
 from tuner.program.kinds import CallMode
@@ -310,11 +311,8 @@ def _key(row: dict[str, str]) -> tuple[str, ...]:
 
 def where(device: str) -> dict[str, str]:
     """Return the machine and the versions."""
-    versions = {
-        "torch": torch.__version__,
-        "kernel-tune": tuner.__version__,
-        "day": time.strftime("%Y-%m-%d"),
-    }
+    versions = {"torch": torch.__version__, "nvrtc": nvrtc_version(), "kernel-tune": tuner.__version__}
+    versions["day"] = time.strftime("%Y-%m-%d")
     if device != "cuda":
         return {"gpu": "none", **versions}
     asked = subprocess.run(
@@ -357,7 +355,8 @@ def _asked(value: float, asked: float, holds: bool) -> dict[str, Any]:
 
 def text_of(state: State, cases: Sequence[Case]) -> str:
     """Return the results as a table."""
-    lines = [f"{state.data.get('where', {})} {state.data['how']}"]
+    facts = {**state.data.get("where", {}), **state.data["how"]}
+    lines = [", ".join(f"{name} {value}" for name, value in facts.items())]
     lines.append(
         f"{'pass':<14}{'torch us':>12}{'tuned us':>12}{'ratio':>9}  interval          predicted    error"
     )
