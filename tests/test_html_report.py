@@ -16,6 +16,7 @@ from tests.commands import assert_refused, said_by
 from tests.reports import Page, hostile, make_tuned, several, tuned
 from tests.stored import make_run, make_trial, make_winner
 from tuner.database.database import Database
+from tuner.database.records import Metrics
 from tuner.html_report.effects import worth
 from tuner.html_report.page import ASSETS
 from tuner.html_report.subjects import MOST_DETAILED
@@ -145,6 +146,48 @@ def test_runs_without_a_winner_or_with_a_strange_race_are_shown(
     assert report(capsys, tmp_path / "t.db", "--run", "1").data == {}
     assert report(capsys, tmp_path / "t.db", "--run", "2").data["problem-1-outcomes"]["outcome"] == ["hang"]
     assert report(capsys, tmp_path / "t.db", "--run", "3").data["problem-1-comparison"]["entries"]
+
+
+def test_numbers_that_cannot_be_are_left_out_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = (0.0, -1.0, 5e-324, 1e308)
+    with Database.open(tmp_path / "t.db") as database:
+        for letter, number in zip("abcd", odd, strict=True):
+            run = make_run(letter * 32)
+            database.start_run(run)
+            trials = [make_tuned(i) for i in range(30)]
+            trials[1] = replace(trials[1], time_ns=number, ci_low_ns=number, ci_high_ns=number)
+            trials[2] = replace(trials[2], samples_ns=(min(number, 1e30), 1.0, 1.0))
+            for trial in trials:
+                metrics = Metrics(1e308 if trial.number == 4 else None, 2000.0, 0.5)
+                database.record(run.id, trial, metrics=metrics)
+            stored = database.trials(run.id)
+            changes = {"a": {"time_ns": number}, "b": {"ratio": number}, "c": {"default_time_ns": number}}
+            race = {"medians_ns": [["x", number]], "noise_floor": number}
+            winner = make_winner(stored[5], **{"race": race, **changes.get(letter, {})})
+            database.record_winner(run.id, winner)
+    for letter, number in zip("abcd", odd, strict=True):
+        page = report(capsys, tmp_path / "t.db", "--run", letter)
+        assert number not in page.data["problem-1-convergence"]["time_ns"]
+        assert len(page.data["problem-1-convergence"]["time_ns"]) == 27
+        assert page.text.count("numbers that cannot be") >= 3
+        assert ("problem-1-comparison" in page.data) is (letter == "d")
+
+
+def test_damaged_rows_are_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    several(tmp_path / "t.db")
+    with Database.open(tmp_path / "t.db") as database:
+        database.connection.execute(
+            "UPDATE trials SET error = 'changed' WHERE run_id LIKE 'd%' AND number = 3"
+        )
+        database.connection.execute("UPDATE runs SET seed = 99 WHERE id LIKE 'b%'")
+    page = report(capsys, tmp_path / "t.db", "--all")
+    assert sum(key.endswith("-convergence") for key in page.data) == 2
+    assert len(page.data["problem-1-convergence"]["time_ns"]) == 59
+    assert "does not fit its content" in page.text
+    to = ("report", "--db", str(tmp_path / "t.db"), "-o", str(tmp_path / "new.html"))
+    assert_refused(said_by(capsys, *to, "--run", "bb"), 1, "damaged")
 
 
 def test_more_problems_than_there_is_room_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

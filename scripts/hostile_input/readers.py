@@ -129,11 +129,16 @@ COMMANDS: tuple[Command | Callable[[random.Random], Command], ...] = (
     lambda rng: _export("optuna", rng),
     lambda rng: _reading("bench --history", "bench", "--history", *rng.choice([("--kernel", "gemm"), ("--json",), ()])),
     _reading("bench", "bench", "--kernel", "gemm"),
+    lambda rng: _reading("report", "report", "-o", "out", *_subjects(rng), makes=("out",)),
     lambda rng: _reading("explain --trial", "explain", "--trial", _trial(rng), compiles=True),
     lambda rng: _reading("explain", "explain", "vector_add", *rng.choice([("--json",), ()]), compiles=True),
     lambda rng: _run("run --resume", "--resume", rng),
     lambda rng: _run("run", "-q", rng),
 )  # fmt: skip
+
+
+def _subjects(rng: random.Random) -> tuple[str, ...]:
+    return rng.choice([(), ("--all",), ("--kernel", "gemm"), ("--run", "a" * 32)])
 
 
 def _filters_of_header(rng: random.Random) -> tuple[str, ...]:

@@ -60,6 +60,11 @@ class Queries(EarlierRuns):
         ids = self.select(f"SELECT r.id FROM runs r WHERE {where} ORDER BY r.started_at DESC", *values)
         return [row["id"] for row in ids]
 
+    def trials_of_run(self, run_id: str, limit: int) -> Selection[StoredTrial]:
+        """Return a run's intact trials in the order of their numbers, so many at most."""
+        by_number = "SELECT * FROM trials WHERE run_id = ? ORDER BY number LIMIT ?"
+        return self._trials_of(self.select(by_number, run_id, limit))
+
     def pending_attempts(self, run_id: str) -> list[tuple[int, Configuration, int]]:
         """Return what was begun without a result: number, configuration, and how often it was begun."""
         attempts = self.select(

@@ -89,6 +89,7 @@ def page(subjects: Subjects, what: str, database: Path, moment: str) -> str:
         version=__version__,
         figures=figures,
         sections=sections,
+        several=len({(one.gpu, one.replayed) for one in sections}) > 1,
         not_detailed=subjects.not_detailed,
         damaged=subjects.damaged[:20],
         policy=Markup(_policy(style, library, script)),

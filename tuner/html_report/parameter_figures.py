@@ -62,7 +62,7 @@ def _importance(fitted: Worth) -> Figure:
 def _effects(fitted: Worth, winner: Configuration) -> Figure:
     best = winner.values
     rows = []
-    for one in fitted.parameters:
+    for one in fitted.parameters[:MOST_PARAMETERS]:
         for effect in one.effects:
             said = _change(effect.factor), f"{_change(effect.low)} .. {_change(effect.high)}"
             if effect.value == best.get(one.name):

@@ -13,6 +13,8 @@ from tuner.html_report.subjects import TunedProblem, metrics_of
 from tuner.model import Gpu, Run
 from tuner.report.tables import duration, percent
 
+LEAST_RATE = 1e3
+"""Bytes or FLOP per second."""
 PIPES = {"vector": "vector units", "matrix": "tensor cores"}
 
 
@@ -107,7 +109,7 @@ def _figure(
     wide: bool,
 ) -> Figure | None:
     drawn = [one for one in points if one]
-    lines = [one for one in ceilings if one.rate > 0 and math.isfinite(one.rate)]
+    lines = [one for one in ceilings if LEAST_RATE < one.rate < math.inf]
     if not drawn or not any(one.kind == "flops" for one in lines):
         return None
     measured = any(one.measured for one in lines)

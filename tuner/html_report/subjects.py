@@ -10,14 +10,15 @@ import msgspec
 from tuner.database.database import Database
 from tuner.database.records import SUSPECT, Benchmark, Filters, Metrics, StoredTrial, StoredWinner
 from tuner.errors import DatabaseError
+from tuner.html_report.plausible import plausible, sound_benchmarks, sound_trials, sound_winners
 from tuner.model import Run, Trial
 
-MOST_DETAILED = 20
-"""Problems that a page shows in detail, each with some 20 kB at 200 trials. The others are in the overview."""
+MOST_DETAILED = 12
+"""Problems that a page shows in detail, each with some 40 kB beside its trials. The others are in the overview."""
 MOST_LISTED = 500
 """Problems of the overview."""
-MOST_TRIALS = 20_000
-"""Trials that are read of a run, and of all runs of a page together: 0.1 ms each."""
+MOST_TRIALS, MOST_TOGETHER = 12_000, 8_000
+"""Trials that are read of one run, and of the runs of a page together; each takes some 50 bytes of the page."""
 
 
 class StoredIncumbent(msgspec.Struct, frozen=True):
@@ -90,9 +91,13 @@ class TunedProblem:
     def race(self) -> StoredRace:
         """What is known of the race: nothing where another program has written something else."""
         try:
-            return msgspec.convert(self.winner.winner.race if self.winner else {}, StoredRace)
+            race = msgspec.convert(self.winner.winner.race if self.winner else {}, StoredRace)
         except msgspec.ValidationError:
             return StoredRace()
+        before = race.incumbent
+        of_before = (before.time_ns, before.ratio, before.ratio_low, before.ratio_high) if before else ()
+        times = [time_ns for _, time_ns in race.medians_ns]
+        return race if plausible(race.noise_floor or None, *of_before, *times) else StoredRace()
 
     def configuration_name(self, trial: Trial) -> str:
         """Return what differs from the winner's configuration; the variant where that differs."""
@@ -119,7 +124,7 @@ class Subjects:
 def metrics_of(stored: StoredWinner) -> Metrics:
     """Return what a winner's time in its race means; the database has it for its trial's time in the search."""
     trial_ns, of_trial = stored.trial.time_ns, stored.metrics
-    if not trial_ns:
+    if not trial_ns or stored.winner.time_ns <= 0:
         return of_trial
     scaled = (
         value and value * trial_ns / stored.winner.time_ns for value in msgspec.structs.astuple(of_trial)
@@ -151,6 +156,7 @@ def read_all(database: Database, filters: Filters) -> Subjects:
     """
     best = database.best(filters)
     damaged = list(best.damaged)
+    winners = sound_winners(best.rows, damaged)
     newest: dict[tuple[object, ...], Run] = {}
     for run_id in database.runs_that_fit(filters):
         try:
@@ -159,13 +165,10 @@ def read_all(database: Database, filters: Filters) -> Subjects:
             damaged.append(str(error))
             continue
         newest.setdefault(_group(run), run)
-    left, problems = MOST_TRIALS, []
-    for run in list(newest.values())[:MOST_DETAILED]:
-        problems.append(_read(database, run, left, damaged))
-        left = max(0, left - len(problems[-1].stored))
-    return Subjects(
-        best.rows[:MOST_LISTED], problems, len(newest) - len(problems), list(dict.fromkeys(damaged))
-    )
+    detailed = list(newest.values())[:MOST_DETAILED]
+    problems = [_read(database, run, MOST_TOGETHER // len(detailed), damaged) for run in detailed]
+    left = len(newest) - len(problems)
+    return Subjects(winners[:MOST_LISTED], problems, left, list(dict.fromkeys(damaged)))
 
 
 def _group(run: Run) -> tuple[object, ...]:
@@ -174,7 +177,9 @@ def _group(run: Run) -> tuple[object, ...]:
 
 
 def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedProblem:
-    stored = list(database.each_trial(damaged, Filters(run=run.id), "number", most)) if most else []
+    trials = database.trials_of_run(run.id, most)
+    damaged += trials.damaged
+    stored = sound_trials(trials.rows, damaged)
     state = database.run_state(run.id)
     same = Filters(
         kernel=run.problem.kernel,
@@ -185,7 +190,7 @@ def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedP
     )
     winners = database.winners(replace(same, replayed=run.replayed))
     damaged += winners.damaged
-    own = [one for one in winners.rows if _group(one.run) == _group(run)]
+    own = [one for one in sound_winners(winners.rows, damaged) if _group(one.run) == _group(run)]
     benchmarks = database.benchmarks(same)
     damaged += benchmarks.damaged
     search_s = state["stats"].get("search_s")
@@ -195,22 +200,18 @@ def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedP
         state["started_at"],
         state["ended_at"] or "",
         state["state"],
-        float(search_s) if isinstance(search_s, (int, float)) else None,
+        search_s if isinstance(search_s, (int, float)) and plausible(search_s) else None,
         stored,
-        max(0, total - len(stored)) if isinstance(total, int) else 0,
+        max(0, total - len(trials.rows)) if isinstance(total, int) else 0,
         next((one for one in own if one.run.id == run.id), None),
         sorted(own, key=lambda one: one.created_at),
-        list(_of_same_gpu(benchmarks.rows, run)),
+        [] if run.replayed else list(_of_same_gpu(sound_benchmarks(benchmarks.rows, damaged), run)),
     )
 
 
 def _of_same_gpu(benchmarks: Iterable[Benchmark], run: Run) -> Iterable[Benchmark]:
-    """Return the benchmarks of a run's problem; those of a recording's are none."""
+    """Return those of a run's benchmarks that computed the same on the same GPU."""
     computation = run.computation or run.kernel_digest
     for one in benchmarks:
-        if (
-            not run.replayed
-            and one.gpu.name == run.gpu.name
-            and (one.computation or one.kernel_digest) == computation
-        ):
+        if one.gpu.name == run.gpu.name and (one.computation or one.kernel_digest) == computation:
             yield one

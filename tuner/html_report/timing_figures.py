@@ -85,8 +85,8 @@ def clocks(problem: TunedProblem) -> Figure | None:
         ),
         {
             "number": [trial.number + 1 for trial in counted],
-            "clock_hz": [trial.sm_clock_hz for trial in counted],
-            "capped": [trial.capped_samples > 0 for trial in counted],
+            "clock_hz": [round(trial.sm_clock_hz) for trial in counted],
+            "capped": [i for i, trial in enumerate(counted) if trial.capped_samples],
             "highest_hz": problem.run.gpu.clock_hz or None,
         },
         wide=False,

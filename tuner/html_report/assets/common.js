@@ -52,7 +52,7 @@ const names = (values, length, more = {}) => axis("", {
 });
 
 // An axis for logarithms of values, with round values as ticks. ECharts' own has powers of ten alone.
-function logAxis(values, name, label, more = {}) {
+function logAxis(values, name, label, more = {}, most = 6) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const room = Math.max(0.04 * Math.log10(high / low), 0.01);
   const [from, to] = [Math.log10(low) - room, Math.log10(high) + room];
@@ -63,7 +63,7 @@ function logAxis(values, name, label, more = {}) {
     for (let power = Math.floor(from); power <= to; power += 1) ticks.push(...steps.map((step) => step * 10 ** power));
   } else {
     const step = [1, 2, 5].map((s) => s * 10 ** Math.floor(Math.log10((10 ** to - 10 ** from) / 2.5)))
-      .find((s) => (10 ** to - 10 ** from) / s <= 6) || 10 ** to - 10 ** from;
+      .flatMap((s) => [s, 10 * s]).sort((a, b) => a - b).find((s) => (10 ** to - 10 ** from) / s <= most) || 10 ** to - 10 ** from;
     for (let value = Math.ceil(10 ** from / step) * step; value <= 10 ** to; value += step) ticks.push(value);
   }
   ticks = ticks.map(Math.log10).filter((tick) => tick >= from && tick <= to);

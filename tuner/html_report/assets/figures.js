@@ -142,7 +142,7 @@ function effects(d, width) {
   d.parameters.forEach((p, i) => {
     const [row, column] = [Math.floor(i / columns), i % columns];
     option.grid.push({ left: left + column * (each + gap), width: each, top: top + row * (panel + below), height: panel });
-    option.xAxis.push(names(p.values, Math.max(3, Math.floor(each / p.values.length / 7)), {
+    option.xAxis.push(names(p.values, Math.max(3, Math.floor(each / p.values.length / 8)), {
       gridIndex: i, name: p.name, nameLocation: "middle", nameGap: 26, nameTextStyle: { ...text(), color: c.ink, fontWeight: 600, fontSize: 12.5 },
       axisLine: { onZero: false, lineStyle: { color: c.line } },
     }));
@@ -211,9 +211,17 @@ function roofline(d, width) {
     ...flops.map((f) => ({ ...f, ends: [[memory.length ? f.rate / Math.max(...memory.map((m) => m.rate)) : from, f.rate], [to, f.rate]], label: `${f.name} ${rate(f.rate)}` })),
   ];
   const size = highest >= 1e12 ? 1e12 : 1e9;
-  const few = d.points.length <= 4;
+  const [narrow, tall] = [width < 560, width > 700 ? 400 : 340];
+  // Names of points, as far as these are not too close to another one.
+  const at = (p) => [Math.log(p.intensity / from) / Math.log(to / from) * width, Math.log(p.flops / lowest) / Math.log(highest / lowest) * tall];
+  const named = new Set();
+  d.points.forEach((p, i) => {
+    const near = (k) => Math.abs(at(p)[0] - at(d.points[k])[0]) < 190 && Math.abs(at(p)[1] - at(d.points[k])[1]) < 15;
+    if (!(narrow && d.points.length > 2) && ![...named].some(near)) named.add(i);
+  });
+  const side = (p) => (narrow ? "bottom" : p.intensity < Math.sqrt(from * to) ? "right" : p.name.length < 14 ? "left" : "bottom");
   return {
-    height: width > 700 ? 400 : 340,
+    height: tall,
     option: base({
       grid: { left: 62, right: 18, top: 14, bottom: 48 },
       xAxis: logAxis([from, to], "arithmetic intensity (FLOP per byte)", (value) => round(value, 2)),
@@ -230,13 +238,13 @@ function roofline(d, width) {
         // Their names: of slopes below the ridge, of flat ones above the right end.
         ...lines.map((l) => ({
           type: "scatter", symbolSize: 0, silent: true, data: [log(l.kind === "bytes" ? [Math.max(from, lowest / l.rate) * 1.1, Math.max(from, lowest / l.rate) * 1.1 * l.rate] : l.ends[1])],
-          label: { show: true, formatter: () => l.label, color: l.kind === "bytes" ? c.third : c.quiet, fontFamily: FONT, fontSize: 11.5, ...(l.kind === "bytes" ? { position: "right", distance: 12 } : { position: "left", offset: [0, -10] }) },
+          label: { show: true, backgroundColor: c.panel, padding: [0, 3], formatter: () => (narrow ? l.name : l.label), color: l.kind === "bytes" ? c.third : c.quiet, fontFamily: FONT, fontSize: 11.5, ...(l.kind === "bytes" ? { position: "right", distance: 12 } : { position: "left", offset: [0, -10] }) },
         })),
         {
-          type: "scatter", z: 6, data: d.points.map((p) => ({
-            ...(p.intensity < Math.sqrt(from * to) && width > 420 ? { label: { position: "right" } } : {}),
+          type: "scatter", z: 6, data: d.points.map((p, i) => ({
+            label: { show: named.has(i), position: side(p) },
             value: [...log([p.intensity, p.flops]), p.flops], symbol: p.kind === "winner" ? "circle" : "diamond", symbolSize: 12, itemStyle: { color: p.kind === "winner" ? c.accent : c.second, opacity: 1, borderColor: c.panel, borderWidth: 1.5 } })),
-          label: { show: few, position: width < 420 ? "bottom" : "left", distance: 7, formatter: (p) => short(d.points[p.dataIndex].name, 28), color: c.ink, fontFamily: FONT, fontSize: 12 },
+          label: { distance: 7, formatter: (p) => short(d.points[p.dataIndex].name, 28), color: c.ink, fontFamily: FONT, fontSize: 12 },
         },
       ],
       tooltip: { ...base({}).tooltip, formatter: (p) => {
@@ -269,6 +277,7 @@ function samples(d) {
 
 function clocks(d) {
   const ghz = d.clock_hz.map((hz) => hz / 1e9);
+  const limited = new Set(d.capped);
   const highest = d.highest_hz ? d.highest_hz / 1e9 : null;
   const [low, high] = [Math.min(...ghz), Math.max(...ghz, highest || 0)];
   const room = Math.max(0.08 * (high - low), 0.01);
@@ -280,7 +289,7 @@ function clocks(d) {
       xAxis: axis("trial", { min: 0 }),
       yAxis: axis("SM clock (GHz)", { min: low - room, max: high + 2 * room, nameGap: 44, axisLabel: { formatter: (value) => value.toFixed(2), showMinLabel: false, showMaxLabel: false } }),
       series: [[false, "below the power limit", "circle", c.faint], [true, "at the power limit", "triangle", c.second]].map(([capped, name, symbol, colour]) => ({
-        type: "scatter", name, symbol, symbolSize: ghz.length > 2000 ? 3 : 6, itemStyle: { color: colour }, data: ghz.map((y, i) => [d.number[i], y, i]).filter(([, , i]) => d.capped[i] === capped),
+        type: "scatter", name, symbol, symbolSize: ghz.length > 2000 ? 3 : 6, itemStyle: { color: colour }, data: ghz.map((y, i) => [d.number[i], y, i]).filter(([, , i]) => limited.has(i) === capped),
       })).filter((one) => one.data.length).map((one, i) => (
         i || !highest ? one : { ...one, markLine: reference([{ name: `highest ${round(highest)} GHz`, yAxis: highest }]) }
       )),
@@ -323,16 +332,21 @@ function overview(d, width) {
   const narrow = width < 560;
   const of = (e) => `${e.kernel} ${e.problem}${e.gpu ? `, ${e.gpu}` : ""}`;
   const ends = known(d.entries.flatMap((e) => [e.low, e.high, e.ratio]));
+  const xAxis = logAxis([...ends, 0.97, 1.05], "times as fast as the default", (value) => `${round(value, 3)}x`, {}, narrow ? 2 : 6);
   return {
-    height: 32 * d.entries.length + 70,
+    height: (d.entries.length > 12 ? 24 : 32) * d.entries.length + 70,
     option: base({
       grid: { left: narrow ? 130 : Math.min(360, 0.38 * width), right: 84, top: 10, bottom: 48 },
-      xAxis: logAxis([...ends, 0.97, 1.05], "times as fast as the default", (value) => `${round(value, 3)}x`),
+      xAxis,
       yAxis: names(d.entries.map(of), narrow ? 19 : Math.min(56, Math.floor(0.055 * width)), { inverse: true, splitLine: { show: true, lineStyle: { color: c.grid } } }),
       series: [
         {
           type: "scatter", z: 6, symbolSize: 10, data: d.entries.map((e, i) => ({ value: [Math.log10(e.ratio), i, e.ratio], itemStyle: { color: e.verdict === "faster" ? c.accent : c.dim }, symbol: e.verdict === "faster" ? "circle" : "emptyCircle" })),
-          label: outside((p) => `${d.entries[p.dataIndex].ratio.toFixed(3)}x`), markLine: reference([{ name: "", xAxis: 0 }]),
+          markLine: reference([{ name: "", xAxis: 0 }]),
+        },
+        { // the ratios, in a column
+          type: "scatter", symbolSize: 0, silent: true, data: d.entries.map((_, i) => [xAxis.max, i]),
+          label: outside((p) => `${d.entries[p.dataIndex].ratio.toFixed(3)}x`),
         },
         intervals(d.entries.map((e, i) => [e.low, e.high, i]).filter(([low]) => low).map(([low, high, i]) => [Math.log10(low), Math.log10(high), i]), "x", c.ink),
       ],

@@ -8,6 +8,7 @@ function draw(element) {
   const width = element.clientWidth || element.parentElement.clientWidth - 36;
   const { height, option, width: least } = DRAW[figure.kind](figure, width);
   const canvas = element.firstElementChild || element.appendChild(document.createElement("div"));
+  element.style.minHeight = "";
   canvas.style.height = `${height}px`;
   canvas.style.width = `${Math.max(width, least || 0)}px`;
   element.toggleAttribute("tabindex", false);
@@ -23,7 +24,6 @@ readColours();
 for (const element of charts) element.style.minHeight = "200px";
 const near = new IntersectionObserver((entries) => entries.filter((e) => e.isIntersecting).forEach(({ target }) => {
   near.unobserve(target);
-  target.style.minHeight = "";
   draw(target);
 }), { rootMargin: "400px" });
 charts.forEach((element) => near.observe(element));
