@@ -29,6 +29,7 @@ from tuner.model import Configuration, Gpu, Problem, Resources, Value
 from tuner.space.default import default_configuration
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason, pruning_reason
+from tuner.winners.portfolios import Portfolio
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 from version_matches import translated
@@ -72,11 +73,22 @@ def recorded_winners() -> list[StoredWinner]:
 class Header:
     """A header that a program selects from, one line of numbers for each question."""
 
-    def __init__(self, folder: Path, kernel: KernelSpec, winners: Sequence[StoredWinner]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kernel: KernelSpec,
+        winners: Sequence[StoredWinner],
+        portfolios: Sequence[Portfolio] = (),
+    ) -> None:
         self.kernel, self.folder = kernel, folder
-        (folder / "tuned.hpp").write_text(render_header(winners, files=files_of(kernel)))
+        self.slowdowns: list[float] = []
+        """Expected of what was selected."""
+        text = render_header(winners, files=files_of(kernel), portfolios=portfolios)
+        (folder / "tuned.hpp").write_text(text)
         problems = [stored.run.problem for stored in winners]
-        self.structs = Structs(kernel.name, kernel, problems, [s.winner.configuration for s in winners])
+        configurations = [stored.winner.configuration for stored in winners]
+        configurations += [one for portfolio in portfolios for one, _ in portfolio.members]
+        self.structs = Structs(kernel.name, kernel, problems, configurations)
 
     def select(
         self, asked: Sequence[tuple[int, Problem]], compiler: str = "g++"
@@ -96,7 +108,8 @@ static const Asked all_asked[] = {{{rows}}};
 int main() {{
     for (const Asked& asked : all_asked) {{
         const Selection chosen = select(asked.cc, asked.problem);
-        std::printf("%d %d %lld %d", static_cast<int>(chosen.match), chosen.alignment, chosen.zeroed_once_bytes,
+        std::printf("%.17g %d %d %lld %d", chosen.expected_slowdown, static_cast<int>(chosen.match),
+                    chosen.alignment, chosen.zeroed_once_bytes,
                     static_cast<int>(chosen.configuration.variant));
         {members}
         std::printf("\\n");
@@ -109,8 +122,10 @@ int main() {{
         assert done.returncode == 0, done.stderr[:3000]
         said = subprocess.run([self.folder / "use"], capture_output=True, text=True, check=True).stdout
         for line in said.splitlines():
-            match, alignment, zeroed, variant, *values = map(int, line.split())
-            matches = ("exact", "other_size", "other_device", "fallback", "none")
+            slowdown, *numbers = line.split()
+            self.slowdowns.append(float(slowdown))
+            match, alignment, zeroed, variant, *values = map(int, numbers)
+            matches = ("exact", "portfolio", "other_size", "other_device", "fallback", "none")
             yield matches[match], self._configuration(variant, values), alignment, zeroed
 
     def _configuration(self, number: int, values: Sequence[int]) -> Configuration:

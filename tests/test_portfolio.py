@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cpp_interface import ROOT
+from tests.cpp_interface import compiled as compiled_cpp
 from tests.faults.stub_device import Watcher
 from tests.simulated_gpu import SimulatedGpu, time_ns
+from tests.test_export_select import Header, winner_of
 from tuner.cli.commands.portfolio import portfolio as command
 from tuner.cli.problems import make_problems
 from tuner.database.database import Database
@@ -20,17 +24,21 @@ from tuner.kernel.load import load_kernel
 from tuner.model import Configuration, Problem, canonical_json
 from tuner.portfolio.building import Built, PortfolioRequest, build
 from tuner.portfolio.choosing import choose
-from tuner.runtime.dispatch import Match, dispatch
+from tuner.runtime.dispatch import Dispatched, Match, dispatch
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
+from tuner.runtime.manifest_records import Manifest
+from tuner.space.default import default_configuration
 from tuner.winners.contents import contents_of
 from tuner.winners.current import Kernels
 from tuner.winners.manifest import CompiledConfiguration, manifest
-from tuner.winners.portfolios import stored_portfolios
+from tuner.winners.portfolios import Portfolio, stored_portfolios
 from tuner.winners.records import CompiledLaunch
 from tuner.winners.timings import table
 
 GEMM = load_kernel("gemm")
+GPU = SimulatedGpu().gpu
+LIMITS = {name: getattr(GPU, name) for name in DEVICE_LIMITS}
 ROW = "m=16..4096,n=512|2048|4096,k=1024|4096,samples=14"
 
 
@@ -120,23 +128,32 @@ def test_a_configuration_that_fails_is_left_out(tmp_path: Path) -> None:
     assert "wgmma" in variants
 
 
-def test_the_decision_is_for_sizes_between_those_that_were_measured(made: tuple[Path, Built]) -> None:
-    """The manifest's own decision: valid configurations only, ranked, near the best of them, and its word is kept."""
+@pytest.fixture(scope="module")
+def stored(made: tuple[Path, Built]) -> tuple[list[Portfolio], bytes]:
+    """Return the portfolios as read back, and a manifest with them."""
     path, _ = made
-    gpu = SimulatedGpu().gpu
     with Database.open(path, write=False) as database:
-        contents = contents_of([], Kernels(), stored_portfolios(database, GEMM))
+        portfolios = stored_portfolios(database, GEMM)
+    contents = contents_of([], Kernels(), portfolios)
     name = "0" * 32
     compiled = [
         CompiledConfiguration({number: CompiledLaunch(name, name, "x") for number in item.launches}, None)
         for item in contents.configurations
     ]
-    written = read_manifest(canonical_json(manifest(contents, compiled, {90: name}, 13)).encode())
-    limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
+    return portfolios, canonical_json(manifest(contents, compiled, {90: name}, 13)).encode()
+
+
+BETWEEN = "m=16..4096,n=1024|1536|3072,k=512|2048|3072,samples=30"
+
+
+def test_the_decision_is_for_sizes_between_those_that_were_measured(
+    stored: tuple[list[Portfolio], bytes],
+) -> None:
+    """Valid configurations only, ranked, near the best of them, and its word is kept."""
+    written = read_manifest(stored[1])
     ratios, said = [], []
-    for problem in problems(row="m=16..4096,n=1024|1536|3072,k=512|2048|3072,samples=30"):
-        computation = [dict(one.options) for one in written.computations].index(dict(problem.options))
-        found = dispatch(written, computation, problem.sizes, limits, gpu.name)
+    for problem in problems(row=BETWEEN):
+        found = decided(written, problem)
         assert found.match is Match.PORTFOLIO
         times = [time_of(written.configurations[one], problem) for one, _ in found.ranking]
         slowdowns = [slowdown or 0.0 for _, slowdown in found.ranking]
@@ -147,6 +164,46 @@ def test_the_decision_is_for_sizes_between_those_that_were_measured(made: tuple[
     assert np.median(ratios) < 1.03
     assert np.quantile(ratios, 0.9) < 1.2
     assert all(one is not None and 1 <= one < 2 for one in said)
+
+
+def decided(written: Manifest, problem: Problem) -> Dispatched:
+    computation = [dict(one.options) for one in written.computations].index(dict(problem.options))
+    return dispatch(written, computation, problem.sizes, LIMITS, GPU.name)
+
+
+def test_python_cpp_and_the_header_decide_alike(
+    stored: tuple[list[Portfolio], bytes], tmp_path: Path
+) -> None:
+    portfolios, data = stored
+    written = read_manifest(data)
+    odd = "m=1..5000,n=7..5000,k=1..9000,samples=15"
+    measured = portfolios[0].problems[:5]
+    asked = [*problems("nn", BETWEEN), *problems("nn", odd), *measured]
+    assert dict(written.computations[0].options) == {"layout": "nn"}
+    (tmp_path / "manifest.json").write_bytes(data)
+    limits = list(LIMITS.values())
+    said = subprocess.run(
+        [compiled_cpp(ROOT / "tests" / "cpp" / "dispatch.cpp"), tmp_path / "manifest.json", GPU.name, "0"],
+        input="\n".join(" ".join(map(str, (*limits, *problem.sizes.values()))) for problem in asked),
+        capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    elsewhere = GEMM.problem({}, {"": "bfloat16"}, {"layout": "tn"})
+    default = default_configuration(GEMM, elsewhere, GPU)
+    assert default is not None
+    header = Header(tmp_path, GEMM, [winner_of(elsewhere, default)], portfolios)
+    selected = list(header.select([(90, problem) for problem in asked]))
+    matches = set()
+    for line, (_, configuration, *_), expected, problem in zip(
+        said, selected, header.slowdowns, asked, strict=True
+    ):
+        found = decided(written, problem)
+        entry = written.configurations[found.concrete.configuration]
+        number, _, slowdown = line.split()
+        assert (int(number), float(slowdown)) == (found.concrete.configuration, found.expected_slowdown or 0)
+        assert (configuration.variant, configuration.values) == (entry.variant, entry.parameters), problem
+        assert expected == (found.expected_slowdown or 0)
+        matches.add(found.match)
+    assert Match.PORTFOLIO in matches
 
 
 def time_of(entry: object, problem: Problem) -> float:

@@ -19,6 +19,7 @@ from tuner.formats.files import new_file
 from tuner.report.tables import counted, show_line
 from tuner.winners.chosen import Chosen, choose_winners
 from tuner.winners.current import Kernels
+from tuner.winners.portfolios import portfolios_of
 
 
 def export(
@@ -56,12 +57,19 @@ def export(
         tuned = Kernels(named_kernel(kernel))
         choice = choose_winners(database, filters, tuned)
         chosen = choice.winners
+        portfolios = [
+            portfolio
+            for of in {stored.run.problem.kernel: stored for stored in chosen}.values()
+            for portfolio in portfolios_of(
+                database, replace(filters, kernel=of.run.problem.kernel), tuned, [of], None
+            )
+        ]
         otherwise = [] if chosen else database.winners(replace(filters, mode="", regime="")).rows
     say_left_out(choice)
     if not chosen:
         raise DatabaseError(f"no confirmed winner in {db} fits", find_one(kernel, replayed, otherwise))
     say_several(choice)
-    text = render_header(chosen, namespace, KernelFiles(tuned.kernel))
+    text = render_header(chosen, namespace, KernelFiles(tuned.kernel), portfolios)
     if str(output) == "-":
         click.echo(text, nl=False)
         return

@@ -18,9 +18,11 @@ from tuner.export import cpp
 from tuner.export.conditions import Launchable
 from tuner.export.defaults import defaults_of
 from tuner.export.needs import KernelFiles, measured_needs, needs_lines, no_files
+from tuner.export.portfolios import HeaderPortfolios
 from tuner.export.structs import Structs, types_name
 from tuner.model import Run, digest
 from tuner.report.tables import duration, speedup, warm_text
+from tuner.winners.portfolios import Portfolio
 
 MARK = "// Written by tune export"
 """The first words of a header; only a file that begins with them is overwritten."""
@@ -29,15 +31,19 @@ MARK = "// Written by tune export"
 class _Kernel:
     """One kernel for the template; every text in it went through ``cpp``."""
 
-    def __init__(self, name: str, winners: list[StoredWinner], files: KernelFiles) -> None:
+    def __init__(
+        self, name: str, winners: list[StoredWinner], files: KernelFiles, portfolios: list[Portfolio]
+    ) -> None:
         problems = [stored.run.problem for stored in winners]
         self.kernel = files.kernel_of_all([stored.run for stored in winners])
         configurations = [stored.winner.configuration for stored in winners]
+        configurations += [one for portfolio in portfolios for one, _ in portfolio.members]
         self.structs = Structs(name, self.kernel, problems, configurations)
         self._cases: dict[Launchable, int] = {}
         self.entries = self._entries(winners, files)
         self.default_configurations: list[str] = []
         self.defaults = self._defaults([stored.run for stored in winners])
+        self.portfolios = HeaderPortfolios(portfolios, self.structs, self._case)
 
     @property
     def cases(self) -> list[Launchable]:
@@ -151,6 +157,7 @@ def render_header(
     winners: Sequence[StoredWinner],
     namespace: str = cpp.NAMESPACE,
     files: KernelFiles | None = None,
+    portfolios: Sequence[Portfolio] = (),
 ) -> str:
     """Return the header's text.
 
@@ -160,6 +167,7 @@ def render_header(
         files: the kernels' files, for the names in the header, for which sizes a configuration is valid, what its
             launches need of their caller, and the default configurations. Of a kernel without a file, only the
             winners are there, each for its own size.
+        portfolios: of these kernels, with which sizes that were not tuned are run.
 
     Raises:
         DatabaseError: a name or value that a header cannot hold.
@@ -169,7 +177,7 @@ def render_header(
     )
     files = files or KernelFiles(no_files)
     kernels = [
-        _Kernel(name, list(group), files)
+        _Kernel(name, list(group), files, [one for one in portfolios if one.kernel.name == name])
         for name, group in groupby(ordered, key=lambda stored: stored.run.problem.kernel)
     ]
     within = (f"namespace {cpp.identifier(namespace, 'the namespace')}",)
