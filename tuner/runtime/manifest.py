@@ -93,7 +93,7 @@ def read_manifest(data: bytes) -> Manifest:
         kernel=top.take("kernel", text),
         summary=top.take("summary", text),
         license=top.take("license", text),
-        minimum_driver=top.take("minimum_driver", whole(0, 2**31)),
+        minimum_driver=top.take("minimum_driver", whole(0, 10**6)),
         sizes=sizes,
         probe={int(cc): probe for cc, probe in top.take("probe", mapping_of(_cc_key, _probe), {}).items()},
         computations=top.take("computations", list_of(reader.computation)),

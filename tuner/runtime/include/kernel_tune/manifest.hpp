@@ -3,6 +3,7 @@
 #define KERNEL_TUNE_MANIFEST_HPP
 
 #include <algorithm>
+#include <cstring>
 #include <initializer_list>
 #include <map>
 
@@ -202,20 +203,37 @@ private:
         const Json* found = json.find(key);
         return !found || list(*found, key, out, read);
     }
+    // Whether a text is on one line: no control characters, and at most 10,000 characters of UTF-8.
+    static bool one_line(const std::string& text) {
+        std::size_t characters = 0;
+        unsigned char before = 0;
+        for (const char c : text) {
+            const auto byte = static_cast<unsigned char>(c);
+            if (byte < 0x20 || byte == 0x7f || (before == 0xc2 && byte >= 0x80 && byte < 0xa0)) return false;
+            characters += (byte & 0xc0) != 0x80;
+            before = byte;
+        }
+        return characters <= 10000;
+    }
     bool text(const Json& json, const char* what, std::string& out) {
         out = json.text;
-        return (json.is(Kind::text) && out.find('\0') == std::string::npos) || wrong(std::string(what) + " is no text");
+        return (json.is(Kind::text) && one_line(out)) || wrong(std::string(what) + " is no text on one line");
     }
-    bool name(const Json& json, const char* what, std::string& out) {
-        return text(json, what, out) && (!out.empty() || wrong(std::string(what) + " is empty"));
+    bool identifier(const Json& json, const char* what, const char* more, std::size_t longest, std::string& out) {
+        const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+        const auto fits = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || (c && std::strchr(more, c)); };
+        return text(json, what, out) && ((!out.empty() && out.size() <= longest && letter(out[0]) && std::all_of(out.begin(), out.end(), fits)) ||
+                                         wrong(std::string(what) + " is no name"));
     }
+    bool name(const Json& json, const char* what, std::string& out) { return identifier(json, what, "", 200, out); }
+    bool entry(const Json& json, std::string& out) { return identifier(json, "an entry", "$", 10000, out); }
     bool whole(const Json& json, const char* what, std::int64_t least, std::int64_t most, std::int64_t& out) {
         out = json.integer;
         return (json.is(Kind::integer) && out >= least && out <= most) || wrong(std::string(what) + " is out of range");
     }
-    bool integer(const Json& json, const char* what, int most, int& out) {
+    bool integer(const Json& json, const char* what, int least, int most, int& out) {
         std::int64_t value = 0;
-        if (!whole(json, what, 0, most, value)) return false;
+        if (!whole(json, what, least, most, value)) return false;
         out = static_cast<int>(value);
         return true;
     }
@@ -255,11 +273,17 @@ private:
         return (out.size() >= least && out.size() <= most) || wrong(std::string(what) + " has a wrong length");
     }
     template <typename T>
-    bool unique(const std::vector<T>& items, const char* what) {
-        for (std::size_t i = 0; i < items.size(); ++i)
-            for (std::size_t j = 0; j < i; ++j)
-                if (items[i].name == items[j].name) return wrong(std::string(what) + " " + items[i].name + " is there twice");
-        return true;
+    static std::vector<std::string> names_of(const std::vector<T>& items) {
+        std::vector<std::string> names;
+        for (const T& item : items) names.push_back(item.name);
+        return names;
+    }
+    bool different(std::initializer_list<std::vector<std::string>> several) {
+        std::vector<std::string> all;
+        for (const auto& names : several) all.insert(all.end(), names.begin(), names.end());
+        std::sort(all.begin(), all.end());
+        const auto twice = std::adjacent_find(all.begin(), all.end());
+        return twice == all.end() || wrong(*twice + " is there twice");
     }
     template <typename T>
     static std::size_t position(const std::vector<T>& items, const std::string& name) {
@@ -276,8 +300,8 @@ private:
             return false;
         std::string unused;
         if (!text(*json.find("tool"), "tool", unused) || !text(*json.find("summary"), "summary", unused) ||
-            !text(*json.find("license"), "license", unused) || !name(*json.find("kernel"), "kernel", manifest_.kernel) ||
-            !integer(*json.find("minimum_driver"), "minimum_driver", 1000000, manifest_.minimum_driver) ||
+            !text(*json.find("license"), "license", unused) || !text(*json.find("kernel"), "kernel", manifest_.kernel) ||
+            !integer(*json.find("minimum_driver"), "minimum_driver", 0, 1000000, manifest_.minimum_driver) ||
             !list(*json.find("sizes"), "sizes", manifest_.sizes,
                   [this](const Json& item, std::string& one) { return name(item, "a size", one); }))
             return false;
@@ -306,11 +330,11 @@ private:
         if (!json.is(Kind::object)) return wrong("probe is no object");
         for (std::size_t i = 0; i < json.keys.size(); ++i) {
             const std::string& key = json.keys[i];
-            if (key.empty() || key.size() > 4 || key.find_first_not_of("0123456789") != std::string::npos)
+            if (key.size() < 2 || key.size() > 4 || key[0] == '0' || key.find_first_not_of("0123456789") != std::string::npos)
                 return wrong("a key of probe is no compute capability");
             Probe& probe = manifest_.probes[std::atoi(key.c_str())];
             if (!object(json.items[i], "a probe", {"cubin", "entry"}) || !digest(*json.items[i].find("cubin"), probe.cubin) ||
-                !name(*json.items[i].find("entry"), "an entry", probe.entry))
+                !entry(*json.items[i].find("entry"), probe.entry))
                 return false;
         }
         return true;
@@ -321,15 +345,19 @@ private:
         if (!found) return true;
         if (!found->is(Kind::object)) return wrong(std::string(what) + " is no object");
         for (std::size_t i = 0; i < found->keys.size(); ++i) {
-            std::string value;
+            Json key;
+            key.kind = Kind::text;
+            key.text = found->keys[i];
+            std::string named, value;
+            if (!name(key, what, named)) return false;
             if (!shown(found->items[i], value)) return wrong(std::string(what) + " has a value that is neither text nor a number");
-            out[found->keys[i]] = value;
+            out[named] = value;
         }
         return true;
     }
     static bool shown(const Json& json, std::string& out) {
         switch (json.kind) {
-            case Kind::text: out = json.text; return true;
+            case Kind::text: out = json.text; return one_line(out);
             case Kind::integer: out = std::to_string(json.integer); return true;
             case Kind::boolean: out = json.boolean ? "true" : "false"; return true;
             case Kind::real: out = std::to_string(json.real); return true;
@@ -339,18 +367,22 @@ private:
 
     bool computation(const Json& json, Computation& out) {
         return object(json, "a computation", {"dtypes", "tensors"}, {"options", "scalars"}) &&
-               words(json, "dtypes", out.dtypes) && words(json, "options", out.options) &&
+               words(json, "dtypes", out.dtypes) && dtypes(*json.find("dtypes")) && words(json, "options", out.options) &&
                list(*json.find("tensors"), "tensors", out.tensors,
                     [this](const Json& item, TensorSpec& one) { return tensor(item, one); }) &&
                optional_list(json, "scalars", out.scalars,
                     [this](const Json& item, ScalarSpec& one) { return scalar(item, one); }) &&
-               unique(out.tensors, "the tensor") && unique(out.scalars, "the scalar");
+               different({names_of(out.tensors), names_of(out.scalars)});
+    }
+    bool dtypes(const Json& json) {
+        std::string unused;
+        return std::all_of(json.items.begin(), json.items.end(), [&](const Json& item) { return dtype(item, unused); });
     }
     bool tensor(const Json& json, TensorSpec& out) {
         return object(json, "a tensor", {"name", "role", "dtype", "shape"}, {"transposed", "when"}) &&
                name(*json.find("name"), "a tensor's name", out.name) && text(*json.find("role"), "a role", out.role) &&
                (out.role == "input" || out.role == "output" || out.role == "inout" || wrong("a role is unknown")) &&
-               dtype(*json.find("dtype"), out.dtype) && expressions(*json.find("shape"), "a shape", 0, 16, out.shape) &&
+               dtype(*json.find("dtype"), out.dtype) && expressions(*json.find("shape"), "a shape", 0, 32, out.shape) &&
                optional_flag(json, "transposed", out.transposed) && optional_expression(json, "when", 1, out.when);
     }
     bool scalar(const Json& json, ScalarSpec& out) {
@@ -362,7 +394,7 @@ private:
         std::map<std::string, std::string> parameters;
         if (!object(json, "a configuration", {"computation", "cc", "variant", "launches"}, {"parameters", "requires", "scratch"}) ||
             !index(*json.find("computation"), "a configuration's computation", manifest_.computations.size(), out.computation) ||
-            !integer(*json.find("cc"), "cc", 10000, out.cc) || !text(*json.find("variant"), "variant", out.text) ||
+            !integer(*json.find("cc"), "cc", 10, 9999, out.cc) || !text(*json.find("variant"), "variant", out.text) ||
             !words(json, "parameters", parameters))
             return false;
         for (const auto& [key, value] : parameters) out.text += " " + key + "=" + value;
@@ -370,9 +402,11 @@ private:
                              [this](const Json& item, Condition& one) { return condition(item, one); }) &&
                optional_list(json, "scratch", out.scratch,
                              [this](const Json& item, ScratchSpec& one) { return scratch_of(item, one); }) &&
-               unique(out.scratch, "the scratch memory") &&
+               different({names_of(manifest_.computations[out.computation].tensors),
+                          names_of(manifest_.computations[out.computation].scalars), names_of(out.scratch)}) &&
                list(*json.find("launches"), "launches", out.launches,
-                    [this, &out](const Json& item, LaunchSpec& one) { return launch(item, out, one); });
+                    [this, &out](const Json& item, LaunchSpec& one) { return launch(item, out, one); }) &&
+               (!out.launches.empty() || wrong("a configuration has no launches"));
     }
     bool condition(const Json& json, Condition& out) {
         return object(json, "a condition", {"reason", "holds"}) && text(*json.find("reason"), "a reason", out.reason) &&
@@ -381,7 +415,7 @@ private:
     bool scratch_of(const Json& json, ScratchSpec& out) {
         return object(json, "scratch memory", {"name", "dtype", "shape"}, {"zeroed", "zeroed_once", "when"}) &&
                name(*json.find("name"), "a name of scratch memory", out.name) && dtype(*json.find("dtype"), out.dtype) &&
-               expressions(*json.find("shape"), "a shape", 0, 16, out.shape) && optional_flag(json, "zeroed", out.zeroed) &&
+               expressions(*json.find("shape"), "a shape", 0, 32, out.shape) && optional_flag(json, "zeroed", out.zeroed) &&
                optional_flag(json, "zeroed_once", out.zeroed_once) && optional_expression(json, "when", 1, out.when);
     }
     bool launch(const Json& json, const Configuration& configuration, LaunchSpec& out) {
@@ -389,7 +423,7 @@ private:
         if (!object(json, "a launch", {"cubin", "source", "entry", "grid", "block", "arguments"},
                     {"when", "shared_bytes", "cluster", "cooperative", "programmatic", "carveout", "alignment", "resident"}) ||
             !digest(*json.find("cubin"), out.cubin) || !digest(*json.find("source"), source) ||
-            !name(*json.find("entry"), "an entry", out.entry) || !expressions(*json.find("grid"), "a grid", 1, 3, out.grid) ||
+            !entry(*json.find("entry"), out.entry) || !expressions(*json.find("grid"), "a grid", 1, 3, out.grid) ||
             !expressions(*json.find("block"), "a block", 1, 3, out.block) || !optional_expression(json, "when", 1, out.when) ||
             !optional_expression(json, "shared_bytes", 0, out.shared_bytes) ||
             !optional_expression(json, "carveout", 0, out.carveout) ||
@@ -444,7 +478,11 @@ private:
                    optional_expression(json, "l2_promotion", 0, out.l2_promotion);
         }
         out.kind = ArgumentSpec::Kind::cluster_order;
-        return object(json, "an argument", {"cluster_order"}) && expression(*json.find("cluster_order"), out.value);
+        if (!object(json, "an argument", {"cluster_order"}) || !expression(*json.find("cluster_order"), out.value)) return false;
+        const Json& order = *json.find("cluster_order");
+        const bool none = (order.is(Kind::integer) && !order.integer) || (order.is(Kind::boolean) && !order.boolean) ||
+                          (order.is(Kind::real) && order.real == 0.0);
+        return none || manifest_.probes.count(configuration.cc) || wrong("there is no probe for its compute capability");
     }
 
     bool winner(const Json& json, Winner& out) {
@@ -453,7 +491,7 @@ private:
         const Json& time = *json.find("time_ns");
         if (!index(*json.find("configuration"), "a winner's configuration", manifest_.configurations.size(), out.configuration) ||
             !index(*json.find("computation"), "a winner's computation", manifest_.computations.size(), out.computation) ||
-            !name(*json.find("gpu"), "gpu", out.gpu) || (json.find("mode") && !text(*json.find("mode"), "mode", mode)))
+            !text(*json.find("gpu"), "gpu", out.gpu) || (json.find("mode") && !text(*json.find("mode"), "mode", mode)))
             return false;
         if (manifest_.configurations[out.configuration].computation != out.computation)
             return wrong("a winner's configuration computes something else");
@@ -478,7 +516,7 @@ private:
         const Json& bound = *json.find("bound");
         std::int64_t neighbours = 0;
         if (!index(*json.find("computation"), "a portfolio's computation", manifest_.computations.size(), out.computation) ||
-            !name(*json.find("gpu"), "gpu", out.gpu) || !whole(*json.find("neighbours"), "neighbours", 1, kMaxMembers, neighbours) ||
+            !text(*json.find("gpu"), "gpu", out.gpu) || !whole(*json.find("neighbours"), "neighbours", 1, kMaxMembers, neighbours) ||
             !whole(*json.find("reach"), "reach", 64, 65536, out.reach) ||
             !whole(*json.find("cost_weight"), "cost_weight", 0, 1024, out.cost_weight))
             return false;
@@ -510,7 +548,7 @@ private:
         return object(json, "a default", {"computation", "cc", "configuration"}) &&
                index(*json.find("configuration"), "a default's configuration", manifest_.configurations.size(), out.configuration) &&
                index(*json.find("computation"), "a default's computation", manifest_.computations.size(), out.computation) &&
-               integer(*json.find("cc"), "cc", 10000, out.cc) &&
+               integer(*json.find("cc"), "cc", 10, 9999, out.cc) &&
                ((manifest_.configurations[out.configuration].computation == out.computation &&
                  manifest_.configurations[out.configuration].cc == out.cc) ||
                 wrong("a default's configuration is of something else"));
