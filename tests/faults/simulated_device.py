@@ -28,8 +28,10 @@ from pathlib import Path
 from msgspec import structs
 
 from tuner.devices.base import Contestant, Incumbent, Outcome, RaceRound, no_incumbent
+from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import DeviceError
+from tuner.fleet.opening import shared_pool
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem
 from tuner.protocol.searching import OpenDevice
@@ -128,3 +130,14 @@ class SimulatedDevice(ReplayDevice):
 def open_simulated(message: OpenDevice, say: Callable[[str], None]) -> SimulatedDevice:
     """Open the device ``cuda:N``."""
     return SimulatedDevice(int(message.device.partition(":")[2]), say)
+
+
+def open_fake(message: OpenDevice, say: Callable[[str], None]) -> LocalDevice:
+    """Open the fake measuring process, with compilers that all searchers share."""
+    device = LocalDevice(
+        0, cache=message.cache, worker="tests.faults.fake_worker", say=say, pool=shared_pool(message)
+    )
+    device.name = message.device
+    if message.facts is not None:
+        device.adopt_facts(message.facts.notes, message.facts.calibration)
+    return device
