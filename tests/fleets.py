@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,20 @@ def cards(count: int, *, overlap: bool = True) -> list[Card]:
         )
 
     return [card(number) for number in range(count)]
+
+
+def searchers(*, anyone: bool = False) -> list[int]:
+    """Return the processes that this one has started as searchers; or those that anyone has."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (folder / "cmdline").read_bytes()
+        except (OSError, ValueError, IndexError):
+            continue
+        if (anyone or parent == os.getpid()) and b"tuner.fleet.searcher" in words:
+            found.append(int(folder.name))
+    return found
 
 
 def simulate(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleets import Seen, cards, jobs, simulate, sound
+from tests.fleets import Seen, cards, jobs, searchers, simulate, sound
 from tuner.database.database import Database
 from tuner.errors import Interrupted
 from tuner.fleet.head import Head
@@ -18,20 +18,6 @@ from tuner.fleet.head import Head
 def database(tmp_path: Path) -> Database:
     with Database.open(tmp_path / "tuning.db") as database:
         yield database
-
-
-def searchers() -> list[int]:
-    """Return the processes that this one has started as searchers."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            words = (folder / "cmdline").read_bytes()
-        except (OSError, ValueError, IndexError):
-            continue
-        if parent == os.getpid() and b"tuner.fleet.searcher" in words:
-            found.append(int(folder.name))
-    return found
 
 
 def test_problems_are_spread_and_each_is_tuned_once(

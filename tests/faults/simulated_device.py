@@ -6,9 +6,11 @@
 - ``trial_s``: how long a trial takes;
 - ``offset``: by how much the slowest device is slower than the fastest, as a share;
 - ``noise``: standard deviation of every time, as a share;
-- ``stragglers``: share of trials that take ten times as long;
+- ``stragglers``: share of trials that take five times as long;
 - ``deaths``: share of trials with which the process ends;
 - ``opening_s``, ``finishing_s``: how long a problem is prepared, and a winner confirmed;
+- ``gate``: a folder; a device leaves a file there, and is ready once there is a file ``open``;
+- ``log``: a folder whose ``trials.log`` gets the seconds of each trial;
 - ``refuse``: numbers of devices that cannot be opened; ``hang``: of those with which a trial never ends, which another
   program has.
 """
@@ -52,6 +54,10 @@ class SimulatedDevice(ReplayDevice):
         super().__init__(Path(self.settings["recording"]), say)
         self.gpu = replace(self.gpu, uuid=f"{number:032x}")
         self.name, self.number = f"cuda:{number}", number
+        if gate := self.settings.get("gate"):
+            (Path(gate) / f"device-{number}").touch()
+            while not (Path(gate) / "open").exists():
+                time.sleep(0.05)
         self._draw = random.Random(f"{number} {os.getpid()} {time.time()}")
         self._speed = 1.0 + self._setting("offset") * ((number * 7 % DEVICES) / DEVICES - 0.5)
         self._due: list[tuple[float, Outcome]] = []
@@ -84,7 +90,10 @@ class SimulatedDevice(ReplayDevice):
         if self.number in self.settings.get("hang", []):
             self.say("waiting for the GPU: process 1 (training) is using this GPU")
             took_s = 1e9
-        took_s *= 10.0 if self._draw.random() < self._setting("stragglers") else 1.0
+        took_s *= 5.0 if self._draw.random() < self._setting("stragglers") else 1.0
+        if log := self.settings.get("log"):
+            with (Path(log) / "trials.log").open("a") as file:
+                file.write(f"{took_s}\n")
         self._busy_until = max(self._busy_until, time.monotonic()) + took_s
         self._due.append((self._busy_until, self._as_here(outcome, took_s)))
 

@@ -1,0 +1,239 @@
+"""Simulate a fleet on one machine: devices that answer from a recording after two seconds, each a little faster or slower
+than the others, with noise, stragglers and deaths. Everything else is real: head, searchers, database, protocol.
+
+    scripts/run python scripts/fleet_simulation.py                      # everything; results/evidence/fleet-simulation.json
+    scripts/run python scripts/fleet_simulation.py linear --devices 8   # only this
+    scripts/run python scripts/fleet_simulation.py kills heads --times 10 --out /tmp/fleet.json
+
+- ``linear``: how much of the devices' time is spent in trials, from the moment in which all of them are ready;
+- ``kills``: ``kill -9`` of searchers at random moments; rows that were acknowledged and are missing, or are there twice;
+- ``heads``: the same of the head, with ``--resume`` after each;
+- ``table``: whether several devices choose the winners that one device chooses.
+
+Needs no GPU. Trials sleep, so that 64 devices fit on a few cores; their starts do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.fleets import RECORDING, Seen, cards, jobs, searchers  # noqa: E402
+from tuner.database.database import Database  # noqa: E402
+from tuner.fleet.head import Head  # noqa: E402
+from tuner.fleet.ledger import Ledger  # noqa: E402
+from tuner.protocol.searching import Answered, DatabaseRefused, TrialEnded, Writes  # noqa: E402
+
+EVIDENCE = ROOT / "results" / "evidence" / "fleet-simulation.json"
+TRIAL_S, OFFSET, NOISE, STRAGGLERS = 2.0, 0.03, 0.001, 0.01
+ROUNDS, TRIALS = 8, 12
+"""Problems for each device, and trials of each."""
+
+
+class Noting(Ledger):
+    """A ledger that notes each trial when it is acknowledged."""
+
+    notes: Path
+
+    def write(self, messages: Sequence[Writes]) -> list[Answered | DatabaseRefused]:
+        answers = super().write(messages)
+        with self.notes.open("a") as file:
+            for message, answer in zip(messages, answers, strict=True):
+                ended = [row for row in message.rows if isinstance(row, TrialEnded)]
+                if isinstance(answer, Answered):
+                    file.writelines(f"{row.run} {row.trial.number}\n" for row in ended)
+        return answers
+
+
+def simulate(**settings: Any) -> None:
+    os.environ["SIMULATED"] = json.dumps({"recording": str(RECORDING), **settings})
+
+
+def noting(head: Head, notes: Path) -> Head:
+    ledger = Noting(head.ledger.database)
+    ledger.notes = notes
+    head.ledger = ledger
+    return head
+
+
+def rows(database: Database, notes: Path, runs: int, trials: int) -> dict[str, int]:
+    """Return how many rows there are, are missing, and are there twice."""
+    stored = [tuple(row.values()) for row in database.select("SELECT run_id, number FROM trials")]
+    configurations = database.select("SELECT DISTINCT run_id, variant, configuration FROM trials")
+    acknowledged = {tuple(line.split()) for line in notes.read_text().splitlines()}
+    finished = database.select("SELECT count(*) AS count FROM runs WHERE state = 'finished'")[0]["count"]
+    return {
+        "trials": len(stored),
+        "acknowledged": len(acknowledged),
+        "lost": len(acknowledged - {(run, str(number)) for run, number in stored}),
+        "doubled": 2 * len(stored) - len(set(stored)) - len(configurations),
+        "problems_of_the_file": len(database.check().problems),
+        "runs_finished": finished,
+        "runs_expected": runs,
+        "trials_expected": runs * trials,
+    }
+
+
+def linear(devices: int) -> dict[str, Any]:
+    """Tune many problems on many devices; return the share of their time that trials took."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, count = Path(name), devices * ROUNDS
+        gate = folder / "gate"
+        gate.mkdir()
+        simulate(trial_s=TRIAL_S, offset=OFFSET, noise=NOISE, stragglers=STRAGGLERS, gate=str(gate), log=name)
+        seen, began = Seen(), 0.0
+
+        def open_gate(head: Head) -> None:
+            nonlocal began
+            if not began and len(list(gate.glob("device-*"))) == devices:
+                began = time.monotonic()
+                (gate / "open").touch()
+
+        seen.on_tick = open_gate
+        with Database.open(folder / "tuning.db") as database:
+            Head(database, jobs(count, TRIALS), cards(devices, overlap=False), seen).run()
+            took_s = time.monotonic() - began
+            spent_s = sum(map(float, (folder / "trials.log").read_text().split()))
+            trials = database.select("SELECT count(*) AS count FROM trials")[0]["count"]
+    return {
+        "devices": devices,
+        "problems": count,
+        "trials": trials,
+        "trial_s": TRIAL_S,
+        "seconds": round(took_s, 1),
+        "of_linear": round(spent_s / took_s / devices, 4),
+        "failures": len(seen.failures),
+    }
+
+
+def kills(times: int, seed: int = 0) -> dict[str, Any]:
+    """Kill searchers at random moments; return what became of the rows."""
+    draw, killed = random.Random(seed), 0
+    with tempfile.TemporaryDirectory() as name:
+        folder, count, trials = Path(name), max(6, times // 2), 24
+        simulate(trial_s=0.1, offset=OFFSET, noise=NOISE)
+        seen, at = Seen(), time.monotonic() + 3.0
+
+        def kill(head: Head) -> None:
+            nonlocal killed, at
+            if killed < times and time.monotonic() > at and (alive := searchers()):
+                os.kill(draw.choice(alive), signal.SIGKILL)
+                killed += 1
+                at = time.monotonic() + draw.uniform(0.2, 2.0)
+
+        seen.on_tick = kill
+        with Database.open(folder / "tuning.db") as database:
+            head = Head(database, jobs(count, trials), cards(4), seen)
+            noting(head, folder / "notes").run()
+            counted = rows(database, folder / "notes", count, trials)
+    return {"killed": killed, **counted, "failures": len(seen.failures), "left_behind": len(searchers())}
+
+
+def heads(times: int, seed: int = 0) -> dict[str, Any]:
+    """Kill the head at random moments, and resume it until everything is tuned."""
+    draw, killed, count, trials = random.Random(seed), 0, 3 * times, 24
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        simulate(trial_s=0.1, offset=OFFSET, noise=NOISE)
+        while True:
+            command = [sys.executable, __file__, "--serve", name, "--problems", str(count)]
+            head = subprocess.Popen([*command, "--trials", str(trials)], start_new_session=True)
+            try:
+                head.wait(draw.uniform(2.0, 6.0) if killed < times else 600.0)
+                break
+            except subprocess.TimeoutExpired:
+                head.kill()
+                head.wait()
+                killed += 1
+        time.sleep(1.0)
+        with Database.open(folder / "tuning.db") as database:
+            counted = rows(database, folder / "notes", count, trials)
+    return {"killed": killed, **counted, "left_behind": len(searchers(anyone=True))}
+
+
+def serve(folder: Path, count: int, trials: int) -> None:
+    """Be a head that goes on where the last one was killed."""
+    with Database.open(folder / "tuning.db") as database:
+        listed = []
+        for job in jobs(count, trials):
+            run = next(
+                filter(None, (database.latest_unfinished(job.task.problem, f"cuda:{n}") for n in range(4))),
+                None,
+            )
+            done = database.select(
+                "SELECT 1 FROM runs WHERE problem_key = ? AND state = 'finished'", job.task.problem.key
+            )
+            job.going_on = run
+            listed += [] if done else [job]
+        noting(Head(database, listed, cards(4), Seen()), folder / "notes").run()
+
+
+def table(devices: int, count: int = 24) -> dict[str, Any]:
+    """Tune the same problems on one device and on several; return how many winners agree."""
+    simulate(trial_s=0.0, offset=OFFSET, noise=NOISE)
+    winners: list[dict[str, str]] = []
+    for number in (1, devices):
+        with tempfile.TemporaryDirectory() as name, Database.open(Path(name) / "tuning.db") as database:
+            Head(database, jobs(count, 40), cards(number, overlap=False), Seen()).run()
+            found = database.select(
+                "SELECT r.problem_key AS problem, w.variant || w.configuration AS winner "
+                "FROM winners w JOIN runs r ON r.id = w.run_id"
+            )
+            winners.append({row["problem"]: row["winner"] for row in found})
+    one, many = winners
+    same = sum(many.get(problem) == winner for problem, winner in one.items())
+    return {"problems": count, "devices": devices, "the_same_winner": same, "offset": OFFSET, "noise": NOISE}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help="linear, kills, heads, table")
+    parser.add_argument("--devices", type=int, action="append", help="of linear; 8 and 64")
+    parser.add_argument("--times", type=int, help="kills, instead of 100 of searchers and 20 of heads")
+    parser.add_argument("--out", type=Path, default=EVIDENCE)
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--problems", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--trials", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        serve(given.serve, given.problems, given.trials)
+        return
+    wanted = given.sections or ["linear", "kills", "heads", "table"]
+    found = json.loads(given.out.read_text()) if given.out.is_file() else {}
+    found["command"], found["day"] = "scripts/fleet_simulation.py", time.strftime("%Y-%m-%d")
+    found["settings"] = {"trial_s": TRIAL_S, "offset": OFFSET, "noise": NOISE, "stragglers": STRAGGLERS}
+    for section in wanted:
+        match section:
+            case "linear":
+                for devices in given.devices or [8, 64]:
+                    found[f"linear_{devices}"] = linear(devices)
+            case "kills":
+                found["kills"] = kills(given.times or 100)
+            case "heads":
+                found["heads"] = heads(given.times or 20)
+            case "table":
+                found["table"] = table(8)
+            case _:
+                parser.error(f"no section {section}")
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(found, indent=1) + "\n")
+        print(
+            section, json.dumps({name: found[name] for name in found if name.startswith(section)}), flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()
