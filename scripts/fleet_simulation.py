@@ -1,12 +1,12 @@
-"""Simulate a fleet on one machine: devices that answer from a recording after two seconds, each a little faster or slower
-than the others, with noise, stragglers and deaths. Everything else is real: head, searchers, database, protocol.
+"""Simulate a fleet on one machine: devices that answer from a recording after two seconds, each a little faster or
+slower than the others, with noise, stragglers and deaths. All else is real: head, searchers, database, protocol.
 
-    scripts/run python scripts/fleet_simulation.py                      # everything; results/evidence/fleet-simulation.json
+    scripts/run python scripts/fleet_simulation.py           # everything; results/evidence/fleet-simulation.json
     scripts/run python scripts/fleet_simulation.py linear --devices 8   # only this
     scripts/run python scripts/fleet_simulation.py kills heads --times 10 --out /tmp/fleet.json
 
 - ``linear``: how much of the devices' time is spent in trials, from the moment in which all of them are ready;
-- ``kills``: ``kill -9`` of searchers at random moments; rows that were acknowledged and are missing, or are there twice;
+- ``kills``: ``kill -9`` of searchers at random moments; acknowledged rows that are missing, or are there twice;
 - ``heads``: the same of the head, with ``--resume`` after each;
 - ``table``: whether several devices choose the winners that one device chooses.
 
@@ -96,7 +96,7 @@ def linear(devices: int) -> dict[str, Any]:
         simulate(trial_s=TRIAL_S, offset=OFFSET, noise=NOISE, stragglers=STRAGGLERS, gate=str(gate), log=name)
         seen, began = Seen(), 0.0
 
-        def open_gate(head: Head) -> None:
+        def open_gate(_: Head) -> None:
             nonlocal began
             if not began and len(list(gate.glob("device-*"))) == devices:
                 began = time.monotonic()
@@ -127,7 +127,7 @@ def kills(times: int, seed: int = 0) -> dict[str, Any]:
         simulate(trial_s=0.1, offset=OFFSET, noise=NOISE)
         seen, at = Seen(), time.monotonic() + 3.0
 
-        def kill(head: Head) -> None:
+        def kill(_: Head) -> None:
             nonlocal killed, at
             if killed < times and time.monotonic() > at and (alive := searchers()):
                 os.kill(draw.choice(alive), signal.SIGKILL)
