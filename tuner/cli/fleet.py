@@ -16,10 +16,12 @@ import click
 from tuner.cli.batch import TuningJob
 from tuner.cli.resume import say_what_is_kept
 from tuner.compile.cache import CubinCache
-from tuner.compile.pool import default_jobs
+from tuner.compile.nvrtc import nvrtc_version
+from tuner.compile.pool import CompilePool, default_jobs
 from tuner.database.database import Database
 from tuner.database.records import Mark
 from tuner.devices.choose import has_gpu
+from tuner.devices.spread import SpreadDevice
 from tuner.errors import NoGpuError, TunerError, UsageError
 from tuner.fleet.cards import Card
 from tuner.fleet.head import Head
@@ -37,6 +39,8 @@ from tuner.tuning.store import DatabaseStore
 
 OPENER = ""
 """What opens a searcher's device in place of this package; tests put their own there."""
+SPREAD_WORKER = "tuner.gpu.worker"
+"""Module of the measuring processes under ``--spread``; tests put their own there."""
 LISTING_S = 60.0
 """For the driver to say which GPUs there are: a cold one takes seconds."""
 
@@ -80,18 +84,43 @@ def is_list(device: str) -> bool:
     return device == "cuda:all" or "," in device
 
 
-def searched_on(device: str, problems: int, *, overlap: bool, max_error: float | None) -> list[str]:
+def open_spread(
+    device: str, jobs: int | None, cache: Path | None, say: Callable[[str], None]
+) -> SpreadDevice:
+    """Open the GPUs that ``--device`` names as one device.
+
+    Raises:
+        UsageError: it names only one.
+        NoGpuError, DeviceError: one cannot be used, or is of another model.
+    """
+    if not is_list(device):
+        raise UsageError(f"--spread needs several GPUs, and --device is {device}", "give --device cuda:all")
+    names = devices_of(device)
+    if len(names) < 2:
+        raise UsageError(f"--spread needs several GPUs, and there is only {names[0]}", "leave it out")
+    version = nvrtc_version()  # said before anything is started
+    indices = [int(name.partition(":")[2]) for name in names]
+    pool = CompilePool(jobs, cache)
+    return SpreadDevice(indices, cache, SPREAD_WORKER, say, version, pool)
+
+
+def searched_on(
+    device: str, problems: int, *, overlap: bool, spread: bool, max_error: float | None
+) -> list[str]:
     """Return the GPUs on which searchers of their own tune; none where this process tunes by itself.
 
     Args:
         device: as the command line names it.
         problems: how many there are.
         overlap: whether one problem may be prepared while another one is searched.
+        spread: whether each problem is spread over the GPUs.
         max_error: the bound on the error, under which the dtypes of a problem are compared on one GPU.
 
     Raises:
         UsageError, NoGpuError: as :func:`devices_of`.
     """
+    if spread:
+        return []
     if is_list(device):
         if max_error is not None:
             raise UsageError("--max-error compares the dtypes of a problem on one GPU", "name one GPU")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuner import paths
 from tuner.cli import batch
-from tuner.cli.fleet import FleetSettings, run_fleet, searched_on
+from tuner.cli.fleet import FleetSettings, open_spread, run_fleet, searched_on
 from tuner.cli.shard import shard_of
 from tuner.cli.stopping import stopping
 from tuner.conditions import Mode, Regime
@@ -57,6 +57,7 @@ def run(
     db: Path,
     jobs: int | None,
     no_overlap: bool,
+    spread: bool,
     study_storage: str | None,
     resume: bool,
     from_scratch: bool,
@@ -112,7 +113,9 @@ def run(
     failed = False
     gpus: list[str] = []
     if foreign is None:
-        gpus = searched_on(device_name, len(jobs_to_do), overlap=not no_overlap, max_error=max_error)
+        gpus = searched_on(
+            device_name, len(jobs_to_do), overlap=not no_overlap, spread=spread, max_error=max_error
+        )
     try:
         with stopping() as stopped:
             if gpus:
@@ -124,7 +127,11 @@ def run(
                 with Database.open(db) as database:
                     failed = run_fleet(jobs_to_do, request, database, stopped, settings, resume=resume)
             else:
-                with closing(foreign or open_device(device_name, kernel.name, jobs, cache, tell)) as device:
+                if spread and foreign is None:
+                    opened: Device = open_spread(device_name, jobs, cache, tell)
+                else:
+                    opened = foreign or open_device(device_name, kernel.name, jobs, cache, tell)
+                with closing(opened) as device:
                     batch.refuse_recording(device, max_error)
                     changed = kernel.name if wanted != str(kernel_name) else ""
                     _introduce(device, kernel, rule_names, changed, quiet=quiet)

@@ -177,8 +177,11 @@ class GPEISampler(SpaceSampler):
         self._outside = self.expected_improvement if any(self.unseen) else 0.0
         return nominated
 
-    def choose(self, nominees: Sequence[Nominee]) -> Sequence[int]:
-        """Rank nominees by their expected improvement as of the latest results."""
+    def choose(self, nominees: Sequence[Nominee], count: int = 1) -> Sequence[int]:
+        """Rank nominees by their expected improvement as of the latest results.
+
+        Of several to be tried next each counts as its expected result for those after it, in one fit of the model.
+        """
         locations = [self._nominated[nominee.configuration] for nominee in nominees]
         order, improvement = list(range(len(locations))), np.inf
         objectives = np.array(self._objectives)
@@ -190,11 +193,16 @@ class GPEISampler(SpaceSampler):
             )
             order = np.argsort(-self._improvement(posterior, best, observations.unit), kind="stable").tolist()
             improvement = self.expected_improvement
+            for place in range(1, min(count, len(order))):
+                posterior.fantasize(order[place - 1])
+                gains = self._improvement(posterior, best, observations.unit)
+                order[place:] = sorted(order[place:], key=lambda i: -gains[i])
         # A candidate that is not compiled may be better; the best of those was the last nomination.
         self.expected_improvement = max(improvement, self._outside)
-        chosen = locations[order[0]]
-        self._pending[chosen] = self._nominees.pop(chosen)
-        self._resources[chosen] = nominees[order[0]].resources
+        for index in order[:count]:
+            chosen = locations[index]
+            self._pending[chosen] = self._nominees.pop(chosen)
+            self._resources[chosen] = nominees[index].resources
         return order
 
     def withdraw(self, configuration: Configuration) -> None:

@@ -34,11 +34,12 @@ class Nominating(Protocol):
         Each may be chosen later, tried without having been chosen, or withdrawn.
         """
 
-    def choose(self, nominees: Sequence[Nominee]) -> Sequence[int]:
-        """Rank nominees, the most promising first: the first is tried next, as an enqueued trial.
+    def choose(self, nominees: Sequence[Nominee], count: int = 1) -> Sequence[int]:
+        """Rank nominees, the most promising first: the first are tried next, as enqueued trials.
 
         Args:
             nominees: at least one, each nominated and neither chosen, tried nor withdrawn since.
+            count: how many of them are tried next, before there are more results.
 
         Returns:
             Indices into ``nominees``.

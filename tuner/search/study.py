@@ -126,10 +126,12 @@ class Search:
         assert isinstance(self.sampler, Nominating)
         return self.sampler.nominate(count)
 
-    def choose(self, nominees: Sequence[Nominee]) -> list[Configuration]:
-        """Return nominees in the sampler's order as of the latest results; the first is to be tried now."""
+    def choose(self, nominees: Sequence[Nominee], count: int = 1) -> list[Configuration]:
+        """Return nominees in the sampler's order as of the latest results; the first ``count`` are tried next."""
         assert isinstance(self.sampler, Nominating)
-        return [nominees[index].configuration for index in self.sampler.choose(nominees)]
+        # A user's sampler may choose one at a time only.
+        order = self.sampler.choose(nominees, count) if count > 1 else self.sampler.choose(nominees)
+        return [nominees[index].configuration for index in order]
 
     def withdraw(self, configuration: Configuration) -> None:
         """Take a nomination back."""

@@ -26,8 +26,8 @@ from tuner.search.protocols import Nominee
 from tuner.search.study import Search
 
 DEPTH = 6
-"""Trials under way at a time while nominees are passed over: two with the measuring process, and some for the moments
-in which the next is compiled or chosen."""
+"""Trials under way at a time while nominees are passed over, for each GPU: two with the measuring process, and some for
+the moments in which the next is compiled or chosen."""
 SLACK = 4
 """Nominations after which a nominee must be compiled, beside two for each compiler: one of a hundred candidates takes
 three times as long to compile as the median, and waiting for it holds up the GPU."""
@@ -73,6 +73,8 @@ class Shortlist:
         """Nominees by number, oldest first."""
         self._seconds: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)
         self._held_up_since: float | None = None
+        self._chosen: deque[Configuration] = deque()
+        """Chosen with others in one fit of the model, and not tried yet: as many as the device measures at a time."""
 
     @property
     def rate(self) -> float:
@@ -80,7 +82,7 @@ class Shortlist:
         if not self._seconds:
             return 1.0
         compile_s = statistics.median(compile_s for compile_s, _ in self._seconds)
-        measure_s = statistics.median(measure_s for _, measure_s in self._seconds)
+        measure_s = statistics.median(measure_s for _, measure_s in self._seconds) / self.device.measuring
         spare = SHARE * self.device.compilers * measure_s / max(compile_s, 1e-6)
         return max(1.0, min(spare, measure_s / NOMINATION_S, MOST))
 
@@ -93,7 +95,11 @@ class Shortlist:
     def depth(self) -> int:
         """How many trials may be under way."""
         lookahead = self._lookahead()
-        return min(DEPTH, lookahead) if self.selecting else max(lookahead - TOGETHER, lookahead // 2)
+        return (
+            min(DEPTH * self.device.measuring, lookahead)
+            if self.selecting
+            else max(lookahead - TOGETHER, lookahead // 2)
+        )
 
     def told(self, compile_s: float, measure_s: float) -> None:
         """Note the seconds of a trial, which makes room for others; 0 where nothing was compiled or measured."""
@@ -131,14 +137,18 @@ class Shortlist:
         """Withdraw a configuration if it is nominated: it has a result."""
         if configuration in self._waiting:
             self._withdraw(configuration)
+        elif configuration in self._chosen:
+            self._chosen.remove(configuration)
 
     @property
     def empty(self) -> bool:
         """Whether nothing is left to choose, now or later."""
-        return self.exhausted and not self._waiting
+        return self.exhausted and not self._waiting and not self._chosen
 
     def ready(self) -> bool:
         """Return whether a choice is possible: all nominees that must be compiled are."""
+        if self._chosen:
+            return True
         due = self._due()
         if not self.selecting:
             return bool(due)
@@ -155,6 +165,8 @@ class Shortlist:
 
         One that failed to compile goes first: it costs the GPU nothing, and teaches.
         """
+        if self._chosen:
+            return self._chosen.popleft()
         nominees, due = [], self._due()
         if self.selecting and not any(map(self.device.compiled, due)):
             due = list(self._waiting)  # all of them are passed over
@@ -166,17 +178,22 @@ class Shortlist:
                     del self._waiting[configuration]
                     return configuration
                 nominees.append(Nominee(configuration, compiled.resources))
-        ranked = self.search.choose(nominees)
-        del self._waiting[ranked[0]]
+        count = max(1, min(self.device.measuring, len(nominees) // 2))
+        ranked = self.search.choose(nominees, count)
+        for configuration in ranked[:count]:
+            del self._waiting[configuration]
         if not self.exhausted:
-            for configuration in ranked[1 + KEPT :]:
+            for configuration in ranked[count + KEPT :]:
                 self._withdraw(configuration)
+        self._chosen.extend(ranked[1:count])
         return ranked[0]
 
     def close(self) -> None:
         """Withdraw everything: nothing more will be tried."""
         for configuration in list(self._waiting):
             self._withdraw(configuration)
+        while self._chosen:
+            self.device.forget(self._chosen.popleft())
 
     @property
     def _ahead(self) -> int:

@@ -96,7 +96,8 @@ class State:
         """
         if self.device is None or self.device.recorded or self.elapsed_s <= WARM_UP_S:
             return None
-        return self.device.busy.share(self.search_began + WARM_UP_S, self.search_ended or time.monotonic())
+        share = self.device.busy.share(self.search_began + WARM_UP_S, self.search_ended or time.monotonic())
+        return share / self.device.measuring
 
     @property
     def initial_trials(self) -> dict[str, list[Trial]]:

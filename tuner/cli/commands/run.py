@@ -138,6 +138,7 @@ Examples:
     is_flag=True,
     help="Of several problems prepare none before the last has ended.",
 )
+@click.option("--spread", is_flag=True, help="Measure each problem's candidates on all GPUs of --device.")
 @click.option("--resume", is_flag=True, help="Go on with the last interrupted run of this problem.")
 @click.option("--from-scratch", is_flag=True, help="Ignore what earlier runs of this problem found.")
 @click.option("--no-cache", is_flag=True, help="Compile everything anew.")
