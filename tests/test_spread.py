@@ -1,4 +1,4 @@
-"""One problem over several GPUs, which are fake: who measures, in whose time, and what a failed one costs."""
+"""One problem over several GPUs, which are fake: their times, and what a failed one costs."""
 
 from __future__ import annotations
 

@@ -193,10 +193,10 @@ class GPEISampler(SpaceSampler):
             )
             order = np.argsort(-self._improvement(posterior, best, observations.unit), kind="stable").tolist()
             improvement = self.expected_improvement
-            for place in range(1, min(count, len(order))):
-                posterior.fantasize(order[place - 1])
+            for next_ in range(1, min(count, len(order))):
+                posterior.fantasize(order[next_ - 1])
                 gains = self._improvement(posterior, best, observations.unit)
-                order[place:] = sorted(order[place:], key=lambda i: -gains[i])
+                order[next_:] = sorted(order[next_:], key=lambda i: -gains[i])
         # A candidate that is not compiled may be better; the best of those was the last nomination.
         self.expected_improvement = max(improvement, self._outside)
         for index in order[:count]:
