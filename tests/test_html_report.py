@@ -20,7 +20,7 @@ from tuner.database.records import Metrics
 from tuner.html_report.effects import worth
 from tuner.html_report.page import ASSETS
 from tuner.html_report.subjects import MOST_DETAILED
-from tuner.model import Status
+from tuner.model import Configuration, Status, Trial
 
 ROOT = Path(__file__).resolve().parent.parent
 ELEMENTS = set(
@@ -236,6 +236,20 @@ def test_effects_are_found_however_the_search_went() -> None:
     unroll = next(one for one in fitted.parameters if one.name == "unroll")
     assert abs(unroll.effects[0].factor / unroll.effects[1].factor - 1) < 0.01
     assert worth(trials[:10], best) is None
+
+
+def test_parameters_of_very_many_values_are_left_out() -> None:
+    def grown(trial: Trial, name: str, value: int) -> Trial:
+        values = trial.configuration.values | {name: value} | {f"p{i}": value % 40 + i for i in range(30)}
+        return replace(trial, configuration=Configuration.of("tiled", values))
+
+    trials = [grown(make_tuned(number), "each", number) for number in range(200)]
+    fitted = worth(trials, trials[0].configuration)
+    assert fitted is not None
+    names = {one.name for one in fitted.parameters}
+    assert "each" not in names
+    assert {"block", "stages", "unroll", "p0"} <= names
+    assert len(names) < 15
 
 
 def test_the_library_is_the_one_that_is_named() -> None:

@@ -35,18 +35,29 @@ def browser() -> Iterator[Any]:
         yield driver
 
 
+class Pages:
+    """Pages about several problems, names that are hostile, and 10,000 trials, each written when it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, name: str) -> Path:
+        page, database = self.folder / f"{name}.html", self.folder / f"{name}.db"
+        if not page.exists():
+            if name == "large":
+                tuned(database, make_run("a" * 32, gpu=CARD), 10_000)
+            else:
+                {"several": several, "hostile": hostile}[name](database)
+            options = ["--all"] if name == "several" else []
+            with pytest.raises(SystemExit) as ended:
+                main(["report", "--db", str(database), "-o", str(page), *options])
+            assert ended.value.code == 0
+        return page
+
+
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Pages about several problems, about names that are hostile, and about 10,000 trials."""
-    folder = tmp_path_factory.mktemp("pages")
-    several(folder / "several.db")
-    hostile(folder / "hostile.db")
-    tuned(folder / "large.db", make_run("a" * 32, gpu=CARD), 10_000)
-    for name, options in {"several": ["--all"], "hostile": [], "large": []}.items():
-        with pytest.raises(SystemExit) as ended:
-            main(["report", "--db", str(folder / f"{name}.db"), "-o", str(folder / f"{name}.html"), *options])
-        assert ended.value.code == 0
-    return {name: folder / f"{name}.html" for name in ("several", "hostile", "large")}
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    return Pages(tmp_path_factory.mktemp("pages"))
 
 
 def visit(browser: Any, page: Path, width: int = 1200, theme: str = "light") -> None:
@@ -65,7 +76,7 @@ def visit(browser: Any, page: Path, width: int = 1200, theme: str = "light") -> 
 @pytest.mark.parametrize("name", ["several", "hostile", "large"])
 @pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (360, "dark")])
 def test_every_figure_is_drawn_without_an_error(
-    browser: Any, pages: dict[str, Path], name: str, width: int, theme: str
+    browser: Any, pages: Pages, name: str, width: int, theme: str
 ) -> None:
     visit(browser, pages[name], width, theme)
     figures = browser.execute_script(DRAWN)
@@ -75,7 +86,7 @@ def test_every_figure_is_drawn_without_an_error(
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-def test_what_is_drawn_is_what_the_database_holds(browser: Any, pages: dict[str, Path]) -> None:
+def test_what_is_drawn_is_what_the_database_holds(browser: Any, pages: Pages) -> None:
     visit(browser, pages["several"])
     with Database.open(pages["several"].with_suffix(".db"), write=False) as database:
         trials = database.trials("d" * 32)  # the newest run
@@ -92,7 +103,7 @@ def test_what_is_drawn_is_what_the_database_holds(browser: Any, pages: dict[str,
     assert ends[:2] == [1, 1.2]
 
 
-def test_names_of_others_do_nothing(browser: Any, pages: dict[str, Path]) -> None:
+def test_names_of_others_do_nothing(browser: Any, pages: Pages) -> None:
     visit(browser, pages["hostile"])
     browser.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true })")
     for element in browser.find_elements("css selector", ".chart"):
@@ -104,7 +115,7 @@ def test_names_of_others_do_nothing(browser: Any, pages: dict[str, Path]) -> Non
     assert browser.get_log("browser") == []
 
 
-def test_the_policy_stops_what_is_not_ours(browser: Any, pages: dict[str, Path]) -> None:
+def test_the_policy_stops_what_is_not_ours(browser: Any, pages: Pages) -> None:
     visit(browser, pages["several"])
     browser.execute_script("""
       const script = document.createElement("script");
@@ -118,7 +129,7 @@ def test_the_policy_stops_what_is_not_ours(browser: Any, pages: dict[str, Path])
     assert all("Content Security Policy" in message for message in refused)
 
 
-def test_ten_thousand_trials_are_small_and_fast(browser: Any, pages: dict[str, Path]) -> None:
+def test_ten_thousand_trials_are_small_and_fast(browser: Any, pages: Pages) -> None:
     assert pages["large"].stat().st_size < 1.5e6
     took = []
     for _ in range(3):  # the machine may be busy with something else
@@ -129,7 +140,7 @@ def test_ten_thousand_trials_are_small_and_fast(browser: Any, pages: dict[str, P
     assert asked == 0
 
 
-def test_the_keyboard_reaches_everything_and_the_theme_switches(browser: Any, pages: dict[str, Path]) -> None:
+def test_the_keyboard_reaches_everything_and_the_theme_switches(browser: Any, pages: Pages) -> None:
     visit(browser, pages["several"], 360)
     reached = []
     for _ in range(60):
@@ -157,7 +168,7 @@ def test_the_keyboard_reaches_everything_and_the_theme_switches(browser: Any, pa
     assert browser.find_element("css selector", "#problem-1 table").is_displayed()
 
 
-def test_tables_remain_without_scripts(browser: Any, pages: dict[str, Path]) -> None:
+def test_tables_remain_without_scripts(browser: Any, pages: Pages) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         browser.get(pages["several"].as_uri())

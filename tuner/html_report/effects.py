@@ -22,6 +22,9 @@ from tuner.model import Configuration, Trial, Value
 
 FEWEST_TRIALS = 20
 """Timed trials of a variant below which its parameters are not compared."""
+MOST_VALUES, MOST_TERMS = 50, 200
+"""Values of a parameter beyond which it is left out, and those of all parameters together: memory and time grow with
+them."""
 PENALTIES = tuple(float(value) for value in np.logspace(-3, 4, 29))
 SIGMAS = 1.96
 """Standard errors to each side of a 95 % interval."""
@@ -66,13 +69,17 @@ class Worth:
 
 
 def levels(trials: Sequence[Trial], variant: str) -> dict[str, list[Value]]:
-    """Return the tried values of a variant's parameters, sorted; parameters with one value are left out."""
+    """Return the tried values of a variant's parameters, sorted; those with one or very many values are left out."""
     tried: dict[str, dict[Value, None]] = {}
     for trial in trials:
         if trial.configuration.variant == variant:
             for name, value in trial.configuration.parameters:
                 tried.setdefault(name, {})[value] = None
-    return {name: sorted(values, key=_order) for name, values in tried.items() if len(values) > 1}
+    kept: dict[str, list[Value]] = {}
+    for name, values in tried.items():
+        if 1 < len(values) <= min(MOST_VALUES, MOST_TERMS - sum(map(len, kept.values()))):
+            kept[name] = sorted(values, key=_order)
+    return kept
 
 
 def _order(value: Value) -> tuple[bool, float, str]:
