@@ -31,6 +31,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from msgspec import structs  # noqa: E402
+
 from tests.fleets import RECORDING, Seen, cards, jobs, searchers  # noqa: E402
 from tuner.database.database import Database  # noqa: E402
 from tuner.fleet.head import Head  # noqa: E402
@@ -39,8 +41,8 @@ from tuner.protocol.searching import Answered, DatabaseRefused, TrialEnded, Writ
 
 EVIDENCE = ROOT / "results" / "evidence" / "fleet-simulation.json"
 TRIAL_S, OFFSET, NOISE, STRAGGLERS = 2.0, 0.03, 0.001, 0.01
-ROUNDS, TRIALS = 8, 12
-"""Problems for each device, and trials of each."""
+ROUNDS, SHORTEST, LONGEST = 5, 4, 44
+"""Problems for each device, and trials of the shortest and the longest of them."""
 
 
 class Noting(Ledger):
@@ -104,14 +106,19 @@ def linear(devices: int) -> dict[str, Any]:
 
         seen.on_tick = open_gate
         with Database.open(folder / "tuning.db") as database:
-            Head(database, jobs(count, TRIALS), cards(devices, overlap=False), seen).run()
+            listed = jobs(count, LONGEST)
+            for number, job in enumerate(listed):
+                trials = SHORTEST + round((LONGEST - SHORTEST) * number / (count - 1))
+                job.task, job.estimate_s = structs.replace(job.task, trials=trials), trials * TRIAL_S
+            Head(database, listed, cards(devices, overlap=False), seen).run()
             took_s = time.monotonic() - began
             spent_s = sum(map(float, (folder / "trials.log").read_text().split()))
-            trials = database.select("SELECT count(*) AS count FROM trials")[0]["count"]
+            measured = database.select("SELECT count(*) AS count FROM trials")[0]["count"]
     return {
         "devices": devices,
         "problems": count,
-        "trials": trials,
+        "trials": measured,
+        "trials_expected": sum(job.task.trials for job in listed),
         "trial_s": TRIAL_S,
         "seconds": round(took_s, 1),
         "of_linear": round(spent_s / took_s / devices, 4),

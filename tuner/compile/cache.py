@@ -15,11 +15,11 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from tuner import files
+from tuner import files, paths
 from tuner.compile.nvrtc import Cubin
 from tuner.model import Resources, canonical_json
 
@@ -174,3 +174,17 @@ def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
             return list(entries)
     except OSError:
         return []
+
+
+def usable(cache: Path | None, say: Callable[[str], None]) -> Path | None:
+    """Return the folder of the cubin cache if it is used; say why not, or where it is if that is no usual place."""
+    if cache is None:
+        return None
+    if refusal := CubinCache(cache).refusal:
+        say(
+            f"{refusal}: nothing that was compiled is kept; delete it, or make it yours alone (chmod -R go-w)"
+        )
+        return None
+    if cache == paths.cubins() and paths.homeless():
+        say(f"this user has no home folder: what was compiled is kept in {cache.parent}")
+    return cache

@@ -8,8 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from tuner import paths
-from tuner.compile.cache import CubinCache
+from tuner.compile.cache import usable
 from tuner.compile.pool import CompilePool
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.devices.base import (
@@ -66,7 +65,7 @@ class LocalDevice(Device):
         pool: CompilePool | None = None,
     ) -> None:
         super().__init__(say)
-        cache = _usable(cache, say)
+        cache = usable(cache, say)
         self._worker, self._arguments = worker, [str(index), str(cache) if cache else "-"]
         self._guard = Guard(worker, self._arguments, say)
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
@@ -380,20 +379,6 @@ class LocalDevice(Device):
                 if not condition.holds(names):
                     return Measurement(Status.INVALID_CONFIG, error=reason)
         return None
-
-
-def _usable(cache: Path | None, say: Callable[[str], None]) -> Path | None:
-    """Return the folder of the cubin cache if it is used; say why not, or where it is if that is no usual place."""
-    if cache is None:
-        return None
-    if refusal := CubinCache(cache).refusal:
-        say(
-            f"{refusal}: nothing that was compiled is kept; delete it, or make it yours alone (chmod -R go-w)"
-        )
-        return None
-    if cache == paths.cubins() and paths.homeless():
-        say(f"this user has no home folder: what was compiled is kept in {cache.parent}")
-    return cache
 
 
 def _measurement_of(answer: Measured | Unanswered) -> Measurement:
