@@ -27,6 +27,7 @@ import argparse
 import json
 import math
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -37,6 +38,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+)  # of children
 
 from calling.bundles import folder_bytes, write_bundles  # noqa: E402
 from calling.cases import Case, cases, small  # noqa: E402

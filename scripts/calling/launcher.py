@@ -14,6 +14,7 @@ from tuner.compile.nvrtc import header_folders
 from tuner.model import Problem
 
 CPP = Path(__file__).resolve().parents[1] / "cpp"
+TOOLKIT = Path("/usr/local/cuda")
 EXACT = 2
 """The number of ``kernel_tune::Policy::exact``."""
 MESSAGE_BYTES = 4096
@@ -21,7 +22,7 @@ MESSAGE_BYTES = 4096
 
 def compilers() -> dict[str, str]:
     """Return the C++ compilers of this machine by their names in the evidence: g++, and nvcc where it is found."""
-    beside = Path("/usr/local/cuda/bin/nvcc")
+    beside = TOOLKIT / "bin" / "nvcc"
     found = {
         "g++": shutil.which("g++"),
         "nvcc": shutil.which("nvcc") or (str(beside) if beside.is_file() else None),
@@ -48,7 +49,8 @@ def build(name: str, compiler: str, source: str, output: Path, *, shared: bool) 
         command += ["-x", "cu", *(["-shared", "-Xcompiler", "-fPIC"] if shared else [])]
     else:
         command += [*(["-shared", "-fPIC"] if shared else []), "-pthread"]
-        command += [f"-isystem{folder}" for folder in header_folders() if (folder / "cuda.h").is_file()]
+        folders = [*header_folders(), TOOLKIT / "include"]
+        command += [f"-isystem{folder}" for folder in folders if (folder / "cuda.h").is_file()]
     output.parent.mkdir(parents=True, exist_ok=True)
     done = subprocess.run([*command, str(CPP / source), "-ldl"], capture_output=True, text=True, check=False)
     if done.returncode:
