@@ -12,7 +12,7 @@ from msgspec import structs
 from tuner.bench.bench import UNDECIDED, Bench, Entry, SpeedCheck
 from tuner.database.records import Benchmark
 from tuner.hardware.roofline import Roof
-from tuner.report.configurations import HEAD, WHAT, Texts, builtin
+from tuner.report.configurations import Texts, builtin, head_of
 from tuner.report.launch import launch_note
 from tuner.report.plots import Bar, BarGroup, plot_times
 from tuner.report.tables import (
@@ -34,7 +34,7 @@ from tuner.tuning.ceiling import roof_under
 from tuner.tuning.trials import metrics
 
 HISTORY_HEADS = (
-    *("when", "kernel", "problem", "gpu", "timed", "contestant", HEAD, "time", "95% interval"),
+    *("when", "kernel", "problem", "gpu", "timed", "contestant", "configuration", "time", "95% interval"),
     "best is",
 )
 
@@ -54,7 +54,8 @@ def show_bench(result: Bench, *, full: bool = False) -> None:
     if not result.entries:
         return
     compared = f"{result.reference} is" if result.reference else ""
-    heads = ("contestant", WHAT, "time", "95% interval", "rate", "of peak", compared, "verified")
+    what = head_of("what", full=full)
+    heads = ("contestant", what, "time", "95% interval", "rate", "of peak", compared, "verified")
     roof = _roof(result)
     rows = [
         (
@@ -75,7 +76,7 @@ def show_bench(result: Bench, *, full: bool = False) -> None:
         heads,
         rows,
         right=("time", "rate", "of peak"),
-        stacked=[head for head in (WHAT, "verified", "95% interval", compared, "of peak") if head],
+        stacked=[head for head in (what, "verified", "95% interval", compared, "of peak") if head],
     )
     note = launch_note(result.calibration, target.conditions, result.entries[0].time_ns, tied=_tied(result))
     if result.reference and note:
@@ -196,7 +197,9 @@ def show_history(result: Sequence[Benchmark], *, full: bool = False) -> None:
         )
         for row in result
     ]
-    show(HISTORY_HEADS, rows, right=("time",), stacked=(HEAD, "95% interval", "timed", "gpu", "when"))
+    head = head_of("configuration", full=full)
+    heads = [head if name == "configuration" else name for name in HISTORY_HEADS]
+    show(heads, rows, right=("time",), stacked=(head, "95% interval", "timed", "gpu", "when"))
 
 
 def history_as_json(row: Benchmark) -> dict[str, Any]:

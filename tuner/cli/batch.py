@@ -20,6 +20,7 @@ from tuner.errors import Interrupted, TooInaccurateError, TunerError, UsageError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem, Status
+from tuner.report.configurations import Texts
 from tuner.report.pareto import front_as_json, plot_front, show_front, title
 from tuner.report.plots import check_plot
 from tuner.report.progress import make_observer
@@ -280,7 +281,7 @@ def run_jobs(
             if plot is not None and job.comparison is None:
                 plot_run(result, plot)
             failed |= not _compare(job, problem, result, database.path, aloud=as_json)
-        _finish(job, plot, as_json=as_json)
+        _finish(job, plot, Texts.of_kernel(request.kernel, full=full), as_json=as_json)
     return failed
 
 
@@ -293,12 +294,12 @@ def _time_of(job: TuningJob, budget: Budget, most_s: float | None) -> float | No
     return share_s if most_s is None else min(share_s, most_s)
 
 
-def _finish(job: TuningJob, plot: Path | None, *, as_json: bool) -> None:
+def _finish(job: TuningJob, plot: Path | None, texts: Texts, *, as_json: bool) -> None:
     """Print and draw the comparison of a job's dtypes, if there is one."""
     job.complete = True
     if job.comparison is not None and job.to_do:
         if not as_json:
-            show_front(job.comparison)
+            show_front(job.comparison, texts)
         _draw(job, plot)
 
 

@@ -20,14 +20,14 @@ from tuner.database.records import Filters, Winner
 from tuner.errors import DatabaseError, suggestion
 from tuner.kernel.load import builtin_kernels
 from tuner.report import tables
-from tuner.report.configurations import HEAD, StoredTexts
+from tuner.report.configurations import StoredTexts, head_of
 from tuner.winners.current import BestWinner, KernelState, best_winners
 
 WINNER_HEADS = (
-    *("kernel", "problem", "gpu", HEAD, "time", "rate", "of peak", "timed", "versus default"),
+    *("kernel", "problem", "gpu", "configuration", "time", "rate", "of peak", "timed", "versus default"),
     *("warm", "confirmed", "trial", "source"),
 )
-STACKED = (HEAD, "confirmed", "warm", "timed", "source", "versus default", "gpu", "of peak", "rate")
+STACKED = ("confirmed", "warm", "timed", "source", "versus default", "gpu", "of peak", "rate")
 """Columns that move below their row on a narrow terminal, the first one first."""
 
 
@@ -58,7 +58,9 @@ def best(db: Path, replayed: bool, full: bool, **options: Any) -> None:
     elif winners.rows:
         texts = StoredTexts(full=full)
         rows = [_row(winner, texts) for winner in winners.rows]
-        tables.show(WINNER_HEADS, rows, right=("time", "rate", "of peak", "trial"), stacked=STACKED)
+        head = head_of("configuration", full=full)
+        heads = [head if name == "configuration" else name for name in WINNER_HEADS]
+        tables.show(heads, rows, right=("time", "rate", "of peak", "trial"), stacked=(head, *STACKED))
     if not winners.rows:
         given = measured != parse_filters(
             dict.fromkeys(options, "") | {"sizes": ()}, replayed=measured.replayed

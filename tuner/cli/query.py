@@ -16,7 +16,7 @@ from tuner.database.records import Filters, StoredTrial
 from tuner.errors import UsageError, suggestion
 from tuner.model import Status
 from tuner.report import tables
-from tuner.report.configurations import HEAD, StoredTexts
+from tuner.report.configurations import StoredTexts, head_of
 from tuner.report.flat import flat, flat_names, nested_names
 
 Cell = Callable[[StoredTrial, StoredTexts], object]
@@ -25,7 +25,10 @@ COLUMNS: dict[str, tuple[str, Cell]] = {
     "kernel": ("kernel", lambda stored, _: stored.run.problem.kernel),
     "problem": ("problem", lambda stored, _: tables.problem_text(stored.run.problem)),
     "gpu": ("gpu", lambda stored, _: stored.run.gpu.name),
-    "configuration": (HEAD, lambda stored, texts: texts.of(stored.run).cell(stored.trial.configuration)),
+    "configuration": (
+        "configuration",
+        lambda stored, texts: texts.of(stored.run).cell(stored.trial.configuration),
+    ),
     "status": ("status", lambda stored, _: stored.trial.status),
     "time": ("time", lambda stored, _: tables.duration(stored.trial.time_ns)),
     "interval": (
@@ -39,7 +42,7 @@ COLUMNS: dict[str, tuple[str, Cell]] = {
 }
 """What a table shows unless --columns says otherwise, in this order."""
 RIGHT = ("trial", "time", "rate", "of peak")
-STACKED = (HEAD, "timed", "source", "95% interval", "problem", "gpu", "kernel", "rate")
+STACKED = ("timed", "source", "95% interval", "problem", "gpu", "kernel", "rate")
 """Columns that move below their row, the first one first; of the configuration a line of its own shows most."""
 
 
@@ -92,7 +95,7 @@ def query(
                 records = (flat(tables.trial_record(stored)) for stored in fitting)
                 tables.show_csv(chosen, ([record.get(name) for name in chosen] for record in records))
             else:
-                _show(chosen, fitting, StoredTexts(full=full))
+                _show(chosen, fitting, full=full)
     report_damage(damaged)
     if not first:
         click.echo("no trial fits", err=True)
@@ -120,9 +123,11 @@ def _chosen(text: str, names: Sequence[str], *, as_csv: bool) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def _show(chosen: Sequence[str], trials: Iterable[StoredTrial], texts: StoredTexts) -> None:
+def _show(chosen: Sequence[str], trials: Iterable[StoredTrial], *, full: bool) -> None:
+    texts, head = StoredTexts(full=full), head_of("configuration", full=full)
     heads = [COLUMNS[name][0] if name in COLUMNS else name.rpartition(".")[2] for name in chosen]
     heads = [name if heads.count(head) > 1 else head for name, head in zip(chosen, heads, strict=True)]
+    heads = [head if name == "configuration" else text for name, text in zip(chosen, heads, strict=True)]
     raw = any(name not in COLUMNS for name in chosen)
     rows, numbers = [], set(heads)
     for stored in trials:
@@ -130,7 +135,7 @@ def _show(chosen: Sequence[str], trials: Iterable[StoredTrial], texts: StoredTex
         row = [COLUMNS[n][1](stored, texts) if n in COLUMNS else record.get(n) for n in chosen]
         rows.append(row)
         numbers -= {head for head, cell in zip(heads, row, strict=True) if isinstance(cell, (str, bool))}
-    tables.show(heads, rows, right={*RIGHT, *numbers}, stacked=[head for head in STACKED if head in heads])
+    tables.show(heads, rows, right={*RIGHT, *numbers}, stacked=(head, *STACKED))
 
 
 def _print_sql(options: dict[str, Any], columns: list[str], rows: list[tuple[Any, ...]]) -> None:

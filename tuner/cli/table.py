@@ -20,7 +20,7 @@ from tuner.database.database import Database
 from tuner.database.records import StoredWinner
 from tuner.errors import DatabaseError, UsageError
 from tuner.report import tables
-from tuner.report.configurations import HEAD, StoredTexts
+from tuner.report.configurations import StoredTexts, head_of
 from tuner.report.terminal import printable
 from tuner.winners.agreement import AgreedWinner, WinningConfiguration, agreed_winners, cards_of
 from tuner.winners.current import Kernels
@@ -31,7 +31,7 @@ HEADS = (
         "problem",
         "gpu",
         "timed",
-        HEAD,
+        "configuration",
         "time",
         "versus default",
         "runs",
@@ -74,14 +74,16 @@ def table(db: Path, replayed: bool, as_markdown: bool, full: bool, **options: An
     elif agreed.rows:
         texts = StoredTexts(full=full)
         rows = [_cells(row, texts) for row in agreed.rows]
+        head = head_of("configuration", full=full)
+        heads = [head if name == "configuration" else name for name in HEADS]
         if as_markdown:
-            _show_markdown(rows)
+            _show_markdown(heads, rows)
         else:
             tables.show(
-                HEADS,
+                heads,
                 rows,
                 right=("time", "runs", "cards", "seeds", "spread", "behind others"),
-                stacked=(HEAD,),
+                stacked=(head,),
             )
         if as_markdown:
             click.echo()
@@ -165,8 +167,8 @@ def _in_words(rows: Sequence[AgreedWinner]) -> str:
     return text
 
 
-def _show_markdown(rows: Iterable[Sequence[object]]) -> None:
-    lines = [HEADS, ["---"] * len(HEADS), *rows]
+def _show_markdown(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    lines = [heads, ["---"] * len(heads), *rows]
     for line in lines:
         cells = (
             printable(cell).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for cell in line

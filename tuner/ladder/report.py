@@ -10,7 +10,7 @@ from tuner.bench.bench import UNDECIDED
 from tuner.bench.report import comparison_text
 from tuner.ladder.ladder import InterleavedComparison, Ladder, Level, SpeedUp, Timing
 from tuner.model import value_text
-from tuner.report.configurations import WHAT, Texts
+from tuner.report.configurations import Texts, head_of
 from tuner.report.launch import launch_note
 from tuner.report.tables import duration, percent, show, show_pairs, show_text, throughput
 from tuner.report.terminal import printable
@@ -76,7 +76,7 @@ def show_level(ladder: Ladder, level: Level, texts: Texts) -> None:
             over := f"over {first}",
             against,
             "verified",
-            WHAT,
+            what := head_of("what", full=texts.full),
         )
         table = dict(zip(heads, zip(*rows, strict=True), strict=True))
         shown = {head: cells for head, cells in table.items() if any(cells)}
@@ -86,7 +86,7 @@ def show_level(ladder: Ladder, level: Level, texts: Texts) -> None:
             list(shown),
             zip(*shown.values(), strict=True),
             right=("time", "rate", "of peak", over),
-            stacked=[head for head in (WHAT, against, "verified", "rate", "of peak") if head in shown],
+            stacked=[head for head in (what, against, "verified", "rate", "of peak") if head in shown],
         )
     for line in _notes(ladder, level, first):
         show_text(line, "  ", "    ")

@@ -6,13 +6,12 @@ import sys
 import time
 from typing import Any
 
-import click
 import numpy as np
 
-from tuner.model import Problem
+from tuner.model import Problem, value_text
 from tuner.portfolio.building import Built
 from tuner.report.progress import PLAIN_EVERY_S, make_observer
-from tuner.report.tables import say
+from tuner.report.tables import counted, say, show_line, show_text
 from tuner.report.terminal import printable, redraw
 from tuner.tuning.state import Observer
 from tuner.winners.portfolios import Portfolio
@@ -80,28 +79,28 @@ def show_built(built: Built) -> None:
     for portfolio in built.portfolios:
         figures = figures_of(portfolio)
         kind = portfolio.problems[0]
-        what = " ".join([kind.dtype, *(f"{name}={value}" for name, value in kind.options.items())])
-        members = len(portfolio.members)
-        click.echo(
-            printable(
-                f"{kind.kernel} {what} on {portfolio.gpu.name}: {members} configuration{'s' * (members != 1)} for"
-                f" {len(portfolio.problems)} measured sizes"
-            )
+        what = " ".join(
+            [kind.dtype, *(f"{name}={value_text(value)}" for name, value in kind.options.items())]
         )
+        members = counted(len(portfolio.members), "configuration")
+        sizes = counted(len(portfolio.problems), "measured size")
+        show_line(f"{kind.kernel} {what} on {portfolio.gpu.name}: {members} for {sizes}")
         kept = f"median {figures['kept_median']:.3f}, worst {figures['kept_worst']:.3f}"
-        click.echo(f"  the best kept, over the best timed: {kept}; allowed {portfolio.bound:g}")
+        show_text(f"  the best kept, over the best timed: {kept}; allowed {portfolio.bound:g}", "", "    ")
         if figures["left_out_median"] is not None:
             out = (
                 f"median {figures['left_out_median']:.3f}, 95 % {figures['left_out_p95']:.3f},"
                 f" worst {figures['left_out_worst']:.3f}; expected: median {figures['expected_median']:.3f}"
             )
-            click.echo(f"  the chosen, where that size is left out: {out}")
+            show_text(f"  the chosen, where that size is left out: {out}", "", "    ")
         for row in figures["badly_served"]:
             sizes = " ".join(f"{name}={size}" for name, size in row["sizes"].items())
-            click.echo(f"    {row['slowdown']:.2f}  {sizes}")
+            show_text(f"    {row['slowdown']:.2f}  {sizes}")
     for problem, reason in built.untimed:
-        click.echo(printable(f"not measured: {problem}: {reason}"), err=True)
-    click.echo(f"{built.cubins} cubins, with the defaults; tune bundle and tune export take it along")
+        show_line(f"not measured: {problem}: {reason}", err=True)
+    show_line(
+        f"{counted(built.cubins, 'cubin')}, with the defaults; tune bundle and tune export take it along"
+    )
 
 
 def built_as_json(built: Built) -> dict[str, Any]:

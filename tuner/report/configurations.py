@@ -12,9 +12,10 @@ from tuner.model import Configuration, Run, Value, value_text
 from tuner.tuning.state import State
 from tuner.winners.current import kernel_of
 
-HEAD = "configuration (else default)"
-WHAT = "what (else default)"
-"""Of columns of :meth:`Texts.cell`; the second also has other contestants than configurations."""
+
+def head_of(name: str, *, full: bool) -> str:
+    """Return the head of a column of :meth:`Texts.cell`."""
+    return name if full else f"{name} (else default)"
 
 
 def differing(configuration: Configuration, defaults: Mapping[str, Value] | None) -> dict[str, Value]:
@@ -34,6 +35,8 @@ class Texts:
 
     def __init__(self, defaults: Mapping[str, Mapping[str, Value]] | None = None) -> None:
         self._defaults = defaults or {}
+        self.full = not self._defaults
+        """Whether all parameters are named."""
 
     @classmethod
     def of_kernel(cls, kernel: KernelSpec | None, *, full: bool = False) -> Texts:

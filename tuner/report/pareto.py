@@ -8,19 +8,21 @@ from typing import Any
 import click
 
 from tuner.model import value_text
+from tuner.report.configurations import Texts, head_of
 from tuner.report.plots import ParetoPoint, plot_pareto
-from tuner.report.tables import duration, percent, picked, show, trial_identity
+from tuner.report.tables import duration, percent, picked, show, show_text, trial_identity
 from tuner.report.terminal import printable
 from tuner.tuning.accuracy import Choice, Comparison, Point
 
-COLUMNS = ("dtype", "time", "confirmed", "error", "note", "trial", "configuration")
+COLUMNS = ("dtype", "time", "confirmed", "error", "note", "trial")
 
 
-def show_front(comparison: Comparison) -> None:
+def show_front(comparison: Comparison, texts: Texts = Texts()) -> None:  # noqa: B008 - nothing changes it
     """Print the front, the confirmed winners of dtypes that are not on it, and which of them is the answer."""
     bound = f"{comparison.max_error:g}"
     timed = f"; timed {comparison.conditions}" if comparison.conditions else ""
-    click.echo(f"\n{title(comparison)}: time against error, at most {bound} allowed{timed}")
+    click.echo()
+    show_text(f"{title(comparison)}: time against error, at most {bound} allowed{timed}", "", "  ")
     shown = [*comparison.front, *comparison.others]
     if shown:
         rows = [
@@ -31,14 +33,15 @@ def show_front(comparison: Comparison) -> None:
                 error_text(point.error),
                 ", ".join(_marks(comparison, point)),
                 point.trial.id,
-                point.trial.configuration,
+                texts.cell(point.trial.configuration),
             )
             for point in shown
         ]
-        show(COLUMNS, rows, right=("time", "confirmed", "error", "trial"))
+        head = head_of("configuration", full=texts.full)
+        show((*COLUMNS, head), rows, right=("time", "confirmed", "error", "trial"), stacked=(head,))
     for problem, reason in comparison.skipped:
-        click.echo(f"  {printable(problem.dtype)}: {printable(reason)}")
-    click.echo(f"  {printable(_answer(comparison))}")
+        show_text(f"{problem.dtype}: {reason}", "  ", "    ")
+    show_text(_answer(comparison), "  ", "    ")
 
 
 def title(comparison: Comparison) -> str:
