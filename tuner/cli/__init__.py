@@ -73,7 +73,7 @@ COMMANDS = {
         "Say what this machine has, what is missing and how to get it.",
     ),
 }
-ON_GPU = ("bench", "ablate", "profile", "sanitize")
+ON_GPU = ("bench", "portfolio", "ablate", "profile", "sanitize")
 """Commands that measure, and have nothing to replay."""
 READER_LEFT = 141
 """Exit status when the reader of the output has closed it (``tune query | head``): that of a program ended by SIGPIPE,

@@ -112,4 +112,6 @@ def portfolio() -> None:
     Times candidates across the sizes, keeps few within a bound of each size's best, and records them with what they
     took: `tune bundle`, `tune export` and `tuner.load` choose by that for sizes that were not tuned, and say the
     expected slowdown. The same command goes on where it was interrupted.
+
+    Needs an NVIDIA GPU.
     """
