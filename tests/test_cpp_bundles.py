@@ -104,14 +104,14 @@ print(compared, refused)
 """
 
 
-def bundle_of(name: str, folder: Path, *, varied_too: bool = True) -> Path:
+def bundle_of(name: str, folder: Path) -> Path:
     """Return a bundle with the default configuration; for gemm also with others that launch in other ways."""
     kernel = load_kernel(name)
     problem = kernel.problem()
     default = default_configuration(kernel, problem, H200)
     assert default is not None
     winners = [(problem, default)]
-    if name == "gemm" and varied_too:
+    if name == "gemm":
         winners += [
             (kernel.problem(dict(zip("mnk", sizes, strict=True))), configured(kernel, variant, values))
             for sizes, variant, values in VARIED

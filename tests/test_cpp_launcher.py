@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.bundles import NAME, manifest, write_bundle
 from tests.cpp_interface import INCLUDE, ROOT, STRICT, compiled, interface, output_of, python_on
 from tests.fake_driver import include_options
+from tests.manifests import NAME, product_manifest, write_bundle
 
 SOURCES = ROOT / "tests" / "cpp"
 
@@ -210,4 +210,4 @@ def test_the_namespace_is_of_this_version() -> None:
 
     text = (INCLUDE / "kernel_tune" / "version.hpp").read_text()
     assert f"#define KERNEL_TUNE_NAMESPACE v{__version__.replace('.', '_')}\n" in text
-    assert f"kFormatVersion = {manifest()['version']};" in text
+    assert f"kFormatVersion = {product_manifest()['version']};" in text

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.bundles import write_bundle
 from tests.cpp_interface import ROOT, STRICT, compiled, output_of
-from tests.test_cpp_bundles import bundle_of
+from tests.manifests import product_manifest, write_bundle
+from tuner.export.bundle import bundle_files
+from tuner.export.bundle import write_bundle as write_folder
 
 PROBLEMS = "m=512;n=512;k=512\tinput=bfloat16\tlayout=nt\nm=64;n=32;k=16\tinput=float32\n"
 
@@ -32,7 +33,8 @@ def test_every_problem_has_a_line_of_times(tmp_path: Path) -> None:
 )
 def test_the_example_builds_with_cmake(tmp_path: Path) -> None:
     source, build = ROOT / "docs" / "examples" / "cpp", tmp_path / "build"
-    bundle = bundle_of("gemm", tmp_path, varied_too=False)
+    bundle = tmp_path / "gemm_bundle"
+    write_folder(bundle, bundle_files({**product_manifest(), "kernel": "gemm"}, {}, {}), force=False)
     flags = f"-DCMAKE_CXX_FLAGS={' '.join(STRICT[1:])}"
     for command in (
         ["cmake", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={bundle}", flags],

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import tuner
-from tests.bundles import NAME, manifest, write_bundle
 from tests.fake_driver import environment
+from tests.manifests import NAME, product_manifest, write_bundle
 from tuner.errors import BundleError, CallError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -211,9 +211,7 @@ refused("closed", a, nt.T.T)
 
 
 def test_ambiguous_options_are_refused(tmp_path: Path) -> None:
-    from tests.bundles import manifest
-
-    data = manifest()
+    data = product_manifest()
     for number, name in enumerate(("sum", "max")):
         data["computations"][number] = {**data["computations"][0], "options": {"op": name}}
     data["computations"][2]["options"] = {"op": "sum"}
@@ -328,7 +326,7 @@ refused("stream", [problem], call=op.warm, stream="a")
 
 
 def test_launches_that_differ_in_their_carveout_keep_it(tmp_path: Path) -> None:
-    data = manifest()
+    data = product_manifest()
     for configuration, carveout in zip(data["configurations"], (25, 75), strict=False):
         configuration["launches"][0]["carveout"] = carveout
     bundle = write_bundle(tmp_path / "product_bundle", data)

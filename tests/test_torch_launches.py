@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.bundles import write_bundle
 from tests.fake_driver import environment
+from tests.manifests import write_bundle
 
 pytest.importorskip("torch")
 
