@@ -26,7 +26,26 @@ return [...document.querySelectorAll(".chart")].map((element) => {
   return [element.id, inked];
 });
 """
-NAVIGATION = "return performance.getEntriesByType('navigation')[0]"
+SCROLL = """
+const done = arguments[0];
+const frame = () => new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)));
+(async () => {
+  for (const element of document.querySelectorAll(".chart")) {
+    element.scrollIntoView({ block: "center" });
+    await frame();
+  }
+  scrollTo(0, 0);
+  await frame();
+})().then(done);
+"""
+FIRST_DRAWN = """
+const done = arguments[0];
+const look = () => {
+  if (document.querySelector("#problem-1-convergence canvas")) done(performance.now()); // since the page was asked for
+  else requestAnimationFrame(look);
+};
+look();
+"""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +80,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
 
 
 def visit(browser: Any, page: Path, width: int = 1200, theme: str = "light") -> None:
-    """Open a page and draw all of it, as printing does."""
+    """Open a page and scroll through it, so that all of it is drawn."""
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
@@ -70,7 +89,7 @@ def visit(browser: Any, page: Path, width: int = 1200, theme: str = "light") -> 
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     browser.get_log("browser")
     browser.get(page.as_uri())
-    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    browser.execute_async_script(SCROLL)
 
 
 @pytest.mark.parametrize("name", ["several", "hostile", "large"])
@@ -133,8 +152,8 @@ def test_ten_thousand_trials_are_small_and_fast(browser: Any, pages: Pages) -> N
     assert pages["large"].stat().st_size < 1.5e6
     took = []
     for _ in range(3):  # the machine may be busy with something else
-        visit(browser, pages["large"])
-        took.append(browser.execute_script(f"{NAVIGATION}.loadEventEnd"))
+        browser.get(pages["large"].as_uri())
+        took.append(browser.execute_async_script(FIRST_DRAWN))
     assert min(took) < 2000
     asked = browser.execute_script("return performance.getEntriesByType('resource').length")
     assert asked == 0
@@ -142,6 +161,8 @@ def test_ten_thousand_trials_are_small_and_fast(browser: Any, pages: Pages) -> N
 
 def test_the_keyboard_reaches_everything_and_the_theme_switches(browser: Any, pages: Pages) -> None:
     visit(browser, pages["several"], 360)
+    browser.get(pages["several"].as_uri())  # scrolling has moved where the next Tab goes
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
     reached = []
     for _ in range(60):
         browser.switch_to.active_element.send_keys(webdriver.Keys.TAB)
@@ -179,3 +200,13 @@ def test_tables_remain_without_scripts(browser: Any, pages: Pages) -> None:
         assert not browser.find_element("css selector", "#problem-1 .chart").is_displayed()
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_printing_draws_what_was_not_scrolled_to(browser: Any, pages: Pages) -> None:
+    browser.get(pages["several"].as_uri())
+    count = (
+        "return [...document.querySelectorAll('.chart')].filter((one) => one.querySelector('canvas')).length"
+    )
+    before = browser.execute_script(count)
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert before < browser.execute_script(count) == len(browser.find_elements("css selector", ".chart"))

@@ -20,8 +20,9 @@ function draw(element) {
 }
 const charts = [...document.querySelectorAll(".chart")];
 const redraw = () => { readColours(); drawn.forEach((_, element) => draw(element)); };
+document.documentElement.classList.add("scripted");
 readColours();
-for (const element of charts) element.style.minHeight = "200px";
+for (const element of charts) element.style.minHeight = "200px"; // so that not all are near at first
 const near = new IntersectionObserver((entries) => entries.filter((e) => e.isIntersecting).forEach(({ target }) => {
   near.unobserve(target);
   draw(target);
