@@ -181,8 +181,8 @@ def test_compiled_as_a_whole_for_all_sizes(gemm: OnCpu, dynamic: bool) -> None:
     assert len(graphs) == (1 if dynamic else 2)  # the second with symbols
 
 
-def test_compiled_for_sizes_that_depend_on_data(gemm: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_compiled_for_sizes_that_depend_on_data(gemm: OnCpu) -> None:
     function = gemm.torch()
     chosen, x, weight = torch.arange(8), randn(8, 7, grad=True), randn(4, 7, grad=True)
     compiled = torch.compile(
