@@ -24,7 +24,19 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from page_figures import calls, commands, faults, gemm, ladders, measuring, printed, races, search, tuners
+from page_figures import (
+    calls,
+    commands,
+    faults,
+    gemm,
+    ladders,
+    measuring,
+    portfolio,
+    printed,
+    races,
+    search,
+    tuners,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(r"(<!-- figures: ([^>]+?) -->)(.*?)(<!-- end -->)", re.DOTALL)
@@ -55,6 +67,8 @@ FIGURES: dict[str, Callable[..., str]] = {
     "step-ratio": ladders.ratio,
     "step-percent": ladders.percent,
     "empty-kernel": ladders.empty_kernel,
+    "portfolio": portfolio.judged,
+    "portfolio-decisions": portfolio.decisions,
     "race": races.figure,
     "races": races.races,
     "races-mean_matvec": races.mean_matvec,

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Sequence
 
-from tests.faults.stub_device import StubDevice
+from tests.faults.stub_device import StubDevice, good
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices.base import Contestant, RaceRound
 from tuner.kernel.spec import KernelSpec
@@ -66,14 +66,15 @@ def time_ns(configuration: Configuration, problem: Problem, own: float = 0.03) -
 
 
 class SimulatedGpu(StubDevice):
-    """Answers races with :func:`time_ns`, and noise.
+    """Answers with :func:`time_ns`, in races with noise.
 
     Args:
         noise: standard deviation of a sample, relatively.
     """
 
     def __init__(self, noise: float = 0.003) -> None:
-        super().__init__()
+        super().__init__(answer=lambda configuration: good(time_ns(configuration, self.prepared[-1])))
+        self.confirmed = lambda configuration, _: good(time_ns(configuration, self.prepared[-1]))
         self.noise = noise
         self.timed = 0
         """Pairs of a configuration and a problem, with repetitions."""

@@ -45,13 +45,20 @@ class Fit:
     kept: Floats
 
 
-def fit(sizes: Sequence[Sequence[int]], slowdowns: Floats, costs: Ints) -> Fit:
+def fit(
+    sizes: Sequence[Sequence[int]],
+    slowdowns: Floats,
+    costs: Ints,
+    neighbours: Sequence[int] = NEIGHBOURS,
+    cost_weights: Sequence[int] = COST_WEIGHTS,
+) -> Fit:
     """Return the decision that does best on problems that are left out.
 
     Args:
         sizes: of each problem.
         slowdowns: in octaves, by problem and member; NaN where a member cannot run it, or was not timed.
         costs: likewise, from 1.
+        neighbours, cost_weights: among which it chooses.
     """
     units = np.rint(slowdowns * UNIT)
     timed = np.isfinite(units)
@@ -59,10 +66,9 @@ def fit(sizes: Sequence[Sequence[int]], slowdowns: Floats, costs: Ints) -> Fit:
         [_excess(row, here) for row, here in zip(costs, timed, strict=True)], dtype=np.float64
     )
     model = _LeftOut(sizes, units, timed, excess)
-    outcomes = [
-        (model.outcome(*choice), choice) for choice in itertools.product(NEIGHBOURS, REACHES, COST_WEIGHTS)
-    ]
-    (chosen, said), (neighbours, reach, weight) = min(outcomes, key=lambda item: _loss(item[0][0]))
+    choices = itertools.product(neighbours, REACHES, cost_weights)
+    outcomes = [(model.outcome(*choice), choice) for choice in choices]
+    (chosen, said), (count, reach, weight) = min(outcomes, key=lambda item: _loss(item[0][0]))
     residuals = tuple(
         tuple(
             int(np.clip(slow - above * weight // UNIT, -MAX_RESIDUAL, MAX_RESIDUAL)) if there else None
@@ -71,7 +77,7 @@ def fit(sizes: Sequence[Sequence[int]], slowdowns: Floats, costs: Ints) -> Fit:
         for row in zip(np.nan_to_num(units).astype(np.int64), excess.astype(np.int64), timed, strict=True)
     )
     kept = np.exp2(np.nanmin(slowdowns, axis=1))
-    return Fit(neighbours, reach, weight, residuals, chosen / UNIT, said / UNIT, kept)
+    return Fit(count, reach, weight, residuals, chosen / UNIT, said / UNIT, kept)
 
 
 def _excess(costs: Any, timed: Any) -> list[int]:

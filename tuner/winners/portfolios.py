@@ -23,8 +23,8 @@ from tuner.runtime.expressions import check
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.portfolio import cost_of
 from tuner.winners.current import Kernels
-from tuner.winners.fitting import Fit, fit
-from tuner.winners.timings import Timings, timings_of
+from tuner.winners.fitting import Fit, Ints, fit
+from tuner.winners.timings import Floats, Timings, timings_of
 
 TIMED = "portfolio"
 MEMBER = "portfolio member"
@@ -134,6 +134,14 @@ def make_portfolio(
     timings: Timings,
 ) -> Portfolio:
     """Fit the decision of some members to what was timed, of one computation."""
+    problems, sizes, slowdowns, costs = measured(kernel, gpu, members, timings)
+    return Portfolio(kernel, gpu, bound, tuple(members), tuple(problems), fit(sizes, slowdowns, costs))
+
+
+def measured(
+    kernel: KernelSpec, gpu: Gpu, members: Sequence[tuple[Configuration, Problem]], timings: Timings
+) -> tuple[list[Problem], list[list[int]], Floats, Ints]:
+    """Return the problems at which a member was timed, their sizes, and the members' slowdowns and costs there."""
     columns = [timings.configurations.index(one) for one, _ in members]
     slowdowns = timings.slowdowns[:, columns]
     there = [number for number, row in enumerate(slowdowns) if np.isfinite(row).any()]
@@ -141,8 +149,7 @@ def make_portfolio(
     own = [Cost(kernel, problem, gpu, one) for one, problem in members]
     costs = [[one.at(problem) for one in own] for problem in problems]
     sizes = [[problem.sizes[name] for name in kernel.sizes] for problem in problems]
-    fitted = fit(sizes, slowdowns[there], np.asarray(costs, dtype=np.int64))
-    return Portfolio(kernel, gpu, bound, tuple(members), tuple(problems), fitted)
+    return problems, sizes, slowdowns[there], np.asarray(costs, dtype=np.int64)
 
 
 def cost_expression(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> Folded:

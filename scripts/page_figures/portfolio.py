@@ -1,0 +1,34 @@
+"""How a portfolio does at sizes that did not make it: ``portfolio.json``."""
+
+from __future__ import annotations
+
+from page_figures.evidence import FOLDER, Rows, load, table
+
+UNMEASURED = "Not measured yet."
+
+
+def judged() -> str:
+    """Return the judged figures, beside what is asked."""
+    if not (FOLDER / "portfolio.json").is_file():
+        return UNMEASURED
+    data = load("portfolio")
+    figures, asked = data["summary"], data["asked"]
+    rows: Rows = [["over 40 sizes that did not make it", "measured", "asked"]]
+    for name, text in (("median", "median"), ("p95", "95th percentile"), ("worst", "worst")):
+        rows.append([f"chosen over tuned by itself, {text}", f"{figures[name]:.3f}", f"{asked[name]:.2f}"])
+    rows.append(["slowdown that was expected, median", f"{figures['said']['median']:.3f}", ""])
+    for name, text in (("invalid", "invalid"), ("slower_than_default", "slower than the default")):
+        rows.append([text, str(figures[name]), "0"])
+    rows.append(["cubins", str(figures["cubins"]), str(asked["cubins"])])
+    rows.append(["seconds of the GPU", f"{figures['seconds']:.0f}", f"{asked['seconds']:.0f}"])
+    return f"{table(rows)}\n\n{data['gpu']['name']}, driver {data['gpu']['driver']}."
+
+
+def decisions() -> str:
+    """Return how ways to decide do on measured sizes that are left out."""
+    if not (FOLDER / "portfolio.json").is_file():
+        return UNMEASURED
+    rows: Rows = [["what decides", "median", "95th percentile", "worst"]]
+    for name, figures in load("portfolio")["decisions"].items():
+        rows.append([name, *(f"{figures[key]:.3f}" for key in ("median", "p95", "worst"))])
+    return table(rows)

@@ -1,0 +1,266 @@
+"""How well a portfolio of gemm does at sizes that did not make it, measured on the GPU of this machine:
+
+    scripts/run python scripts/portfolio.py --work work --out results/evidence --seconds 570
+
+200 problems of gemm in bfloat16 are drawn, layouts nn and nt; 160 make a portfolio, with ``tune portfolio``'s own code
+and at most 15 minutes. Then a bundle is written, and each of the other 40 is tuned by itself, in a database of its own;
+its winner, what the bundle chooses, and the kernel's default are timed in turn, outputs verified.
+
+What was measured is kept in ``--work``, and not measured again: the same command goes on, until it says that all is
+done. Exit status 1 if something is left to do, or what is asked is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tuner import paths  # noqa: E402
+from tuner.cli.bundle import bundle as write_bundle  # noqa: E402
+from tuner.cli.problems import make_problems  # noqa: E402
+from tuner.database.database import Database  # noqa: E402
+from tuner.devices.base import Contestant, Device  # noqa: E402
+from tuner.devices.choose import open_device  # noqa: E402
+from tuner.errors import Interrupted, TunerError  # noqa: E402
+from tuner.files import whole_file  # noqa: E402
+from tuner.kernel.load import load_kernel  # noqa: E402
+from tuner.model import Configuration, Problem, RunOptions  # noqa: E402
+from tuner.portfolio.building import Built, PortfolioRequest, build  # noqa: E402
+from tuner.portfolio.report import PortfolioProgress, built_as_json  # noqa: E402
+from tuner.report.progress import make_observer  # noqa: E402
+from tuner.runtime.dispatch import dispatch  # noqa: E402
+from tuner.runtime.launch_limits import DEVICE_LIMITS  # noqa: E402
+from tuner.runtime.manifest import read_manifest  # noqa: E402
+from tuner.space.default import default_configuration  # noqa: E402
+from tuner.stats import paired_ratio  # noqa: E402
+from tuner.tuning import session  # noqa: E402
+from tuner.tuning.request import Request  # noqa: E402
+from tuner.winners.fitting import COST_WEIGHTS, NEIGHBOURS, fit  # noqa: E402
+from tuner.winners.portfolios import TIMED, kind_of, measured, portfolio_rows  # noqa: E402
+from tuner.winners.timings import timings_of  # noqa: E402
+
+KERNEL = load_kernel("gemm")
+ROW = "m=1..8192,n=256..16384:64,k=256..16384:64,samples={count}"
+"""As language models have them: any number of rows, and weights whose sides are multiples of 64."""
+LAYOUTS = ("nn", "nt")
+LIMIT_S = 900.0
+ROUNDS, SAMPLES = 20, 8
+ASKED = {"median": 1.02, "p95": 1.10, "worst": 1.25, "cubins": 32, "seconds": LIMIT_S, "invalid": 0}
+METHODS = {
+    "the nearest size alone": ((1,), (0,)),
+    "means of near sizes": (NEIGHBOURS, (0,)),
+    "costs, corrected by near sizes": (NEIGHBOURS, COST_WEIGHTS),
+}
+"""Neighbours and weights of costs among which a decision is fitted."""
+
+
+def drawn(count: int) -> tuple[list[Problem], list[Problem]]:
+    """Return problems that make the portfolio, four fifths, and those that judge it."""
+    made: list[Problem] = []
+    judged: list[Problem] = []
+    for layout in LAYOUTS:
+        row = ROW.format(count=count // len(LAYOUTS))
+        problems = make_problems(
+            KERNEL, [], ["bfloat16"], [f"layout={layout}"], [], [f"{row},layout={layout}"], None
+        )
+        made += [problem for number, problem in enumerate(problems) if number % 5]
+        judged += problems[::5]
+    return made, judged
+
+
+class Judging:
+    """The measurements, each kept in the work folder.
+
+    Args:
+        work: the folder.
+        count: problems in all.
+        trials: of each search for comparison.
+        searched: problems that the portfolio searches first.
+        stop: whether time is over.
+    """
+
+    def __init__(self, work: Path, count: int, trials: int, searched: int, stop: Callable[[], bool]) -> None:
+        work.mkdir(parents=True, exist_ok=True)
+        self._work, self._trials, self._searched, self._stop = work, trials, searched, stop
+        self._file = work / "portfolio.json"
+        self.data: dict[str, Any] = {"seconds": 0.0, "problems": {}}
+        if self._file.is_file():
+            self.data = json.loads(self._file.read_text())
+        self.made, self.judged = drawn(count)
+
+    def keep(self) -> None:
+        """Write down what was measured."""
+        with whole_file(self._file, replace=True) as partial:
+            partial.write_text(json.dumps(self.data, indent=1), encoding="utf-8")
+
+    def portfolio(self, device: Device) -> None:
+        """Make the portfolio, and its bundle."""
+        if "portfolio" in self.data:
+            return
+        began = time.monotonic()
+        left_s = max(1.0, LIMIT_S - self.data["seconds"])
+        request = PortfolioRequest(KERNEL, tuple(self.made), searched=self._searched, time_s=left_s)
+        progress = PortfolioProgress(quiet=False)
+        try:
+            with Database.open(self._work / "portfolio.db") as database, closing(progress):
+                built = build(request, device, database, progress, self._stop)
+                self.data["decisions"] = self._decisions(built, device, database)
+        finally:
+            self.data["seconds"] += time.monotonic() - began
+            self.keep()
+        self._bundle()
+        self.data["portfolio"] = built_as_json(built)
+        self.data["gpu"] = {"name": device.gpu.name, "driver": device.gpu.driver}
+        self.data["cubins"] = sum(1 for _ in (self._work / "bundle" / "cubin").iterdir())
+        self.keep()
+
+    def _bundle(self) -> None:
+        write_bundle(
+            db=self._work / "portfolio.db", kernel="gemm", gpu="", dtype="bfloat16", mode=None, regime="rested",
+            output=self._work / "bundle", force=True, replayed=False, few=True, jobs=None, no_cache=False, quiet=True,
+            as_json=False,
+        )  # fmt: skip
+
+    def _decisions(self, built: Built, device: Device, database: Database) -> dict[str, Any]:
+        """Return how ways to decide do on sizes that are left out, each in turn."""
+        rows = [row for row in portfolio_rows(database, KERNEL) if row.contestant == TIMED]
+        outcomes: dict[str, list[float]] = {name: [] for name in METHODS}
+        for portfolio in built.portfolios:
+            kind = kind_of(portfolio.problems[0])
+            timings = timings_of(row for row in rows if kind_of(row.problem) == kind)
+            _, *inputs = measured(KERNEL, device.gpu, portfolio.members, timings)
+            for name, (neighbours, weights) in METHODS.items():
+                chosen = fit(*inputs, neighbours, weights).chosen
+                outcomes[name] += [float(one) for one in np.exp2(chosen) if np.isfinite(one)]
+        return {name: spread(values) for name, values in outcomes.items()}
+
+    def judge(self, device: Device) -> None:
+        """Tune each problem by itself, and compare."""
+        manifest = read_manifest((self._work / "bundle" / "manifest.json").read_bytes())
+        limits = {name: getattr(device.gpu, name) for name in DEVICE_LIMITS}
+        options = [dict(one.options) for one in manifest.computations]
+        for problem in self.judged:
+            if problem.key in self.data["problems"]:
+                continue
+            if self._stop():
+                raise Interrupted("time is over", "the same command goes on")
+            computation = options.index(dict(problem.options))
+            found = dispatch(manifest, computation, problem.sizes, limits, device.gpu.name)
+            entry = manifest.configurations[found.concrete.configuration]
+            parameters = KERNEL.variants[entry.variant].parameters
+            chosen = Configuration.of(entry.variant, {name: entry.parameters[name] for name in parameters})
+            row = {
+                "sizes": dict(problem.sizes),
+                "layout": problem.options["layout"],
+                "match": str(found.match),
+            }
+            row |= {"chosen": str(chosen), "expected": found.expected_slowdown}
+            try:
+                row |= self._compared(device, problem, chosen)
+            except Interrupted:
+                raise
+            except TunerError as error:
+                row["error"] = str(error)
+            self.data["problems"][problem.key] = row
+            self.keep()
+            print(f"{problem}: {row.get('over_tuned', row.get('error'))}", flush=True)
+
+    def _compared(self, device: Device, problem: Problem, chosen: Configuration) -> dict[str, Any]:
+        request = Request(KERNEL, problem, self._trials, options=RunOptions(from_scratch=True))
+        with Database.open(self._work / "tuned.db") as database:
+            result = session.tune(request, device, database, make_observer(quiet=True), self._stop)
+        default = default_configuration(KERNEL, problem, device.gpu)
+        if result.finish is None or default is None:
+            raise TunerError("the search confirmed nothing")
+        tuned = result.finish.winner.configuration
+        contestants = list(dict.fromkeys((tuned, chosen, default)))
+        device.prepare(KERNEL, problem, 0, result.state.run.conditions)
+        race = device.race([Contestant(one) for one in contestants], ROUNDS, SAMPLES, 0)
+        if race.failed is not None:
+            raise TunerError(f"{contestants[race.failed]}: {race.error}")
+        medians = [[median(groups[i]) for groups in race.samples_ns] for i in range(len(contestants))]
+        times = dict(zip(contestants, medians, strict=True))
+        over_tuned = paired_ratio(times[chosen], times[tuned], 0)
+        over_default = paired_ratio(times[chosen], times[default], 0)
+        return {
+            "tuned": str(tuned),
+            "time_ns": median(times[chosen]),
+            "over_tuned": over_tuned.median,
+            "over_tuned_interval": [over_tuned.low, over_tuned.high],
+            "over_default": over_default.median,
+            "slower_than_default": over_default.low > 1 + device.noise_floor(median(times[chosen])),
+        }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return the median, the 95th percentile and the worst of some slowdowns."""
+    return {"median": median(values), "p95": float(np.quantile(values, 0.95)), "worst": max(values)}
+
+
+def summary(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the judged figures, and which of them miss what is asked."""
+    rows = list(data["problems"].values())
+    timed = [row for row in rows if "over_tuned" in row]
+    figures = {
+        "judged": len(rows),
+        **spread([row["over_tuned"] for row in timed]),
+        "invalid": len(rows) - len(timed),
+        "slower_than_default": sum(row["slower_than_default"] for row in timed),
+        "said": spread([row["expected"] or 1.0 for row in timed]),
+        "cubins": data["cubins"],
+        "seconds": data["seconds"],
+    }
+    missed = [name for name, most in ASKED.items() if figures[name] > most]
+    missed += ["slower_than_default"] if figures["slower_than_default"] else []
+    return {**figures, "missed": missed}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what is left, and write what there is."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--work", type=Path, required=True, help="folder of what was measured")
+    parser.add_argument("--out", type=Path, required=True, help="folder that gets portfolio.json")
+    parser.add_argument("--seconds", type=float, default=570.0, help="begin nothing new after these")
+    parser.add_argument("--count", type=int, default=200, help="problems, of which a fifth judge")
+    parser.add_argument("--trials", type=int, default=120, help="of each search for comparison")
+    parser.add_argument("--search", type=int, default=8, help="problems that the portfolio searches first")
+    parser.add_argument("--device", default="cuda")
+    given = parser.parse_args(arguments)
+    began = time.monotonic()
+    judging = Judging(
+        given.work,
+        given.count,
+        given.trials,
+        given.search,
+        lambda: time.monotonic() - began > given.seconds,
+    )
+    with closing(open_device(given.device, "gemm", None, paths.cubins(), print)) as device:
+        try:
+            judging.portfolio(device)
+            judging.judge(device)
+        except Interrupted as stopped:
+            done = len(judging.data["problems"])
+            print(f"{stopped.problem}: {done} of {len(judging.judged)} are judged; the same command goes on")
+            return 1
+    figures = summary(judging.data)
+    given.out.mkdir(parents=True, exist_ok=True)
+    written = {**judging.data, "asked": ASKED, "summary": figures}
+    (given.out / "portfolio.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(figures, indent=1))
+    return 1 if figures["missed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
