@@ -67,7 +67,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "step-ratio": ladders.ratio,
     "step-percent": ladders.percent,
     "empty-kernel": ladders.empty_kernel,
-    "portfolio": portfolio.judged,
+    "portfolio": portfolio.held_out,
     "portfolio-decisions": portfolio.decisions,
     "race": races.figure,
     "races": races.races,

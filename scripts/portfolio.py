@@ -67,20 +67,20 @@ METHODS = {
 
 
 def drawn(count: int) -> tuple[list[Problem], list[Problem]]:
-    """Return problems that make the portfolio, four fifths, and those that judge it."""
+    """Return problems that make the portfolio, four fifths, and those that it is measured by."""
     made: list[Problem] = []
-    judged: list[Problem] = []
+    held_out: list[Problem] = []
     for layout in LAYOUTS:
         row = ROW.format(count=count // len(LAYOUTS))
         problems = make_problems(
             KERNEL, [], ["bfloat16"], [f"layout={layout}"], [], [f"{row},layout={layout}"], None
         )
         made += [problem for number, problem in enumerate(problems) if number % 5]
-        judged += problems[::5]
-    return made, judged
+        held_out += problems[::5]
+    return made, held_out
 
 
-class Judging:
+class HeldOut:
     """The measurements, each kept in the work folder.
 
     Args:
@@ -98,7 +98,7 @@ class Judging:
         self.data: dict[str, Any] = {"seconds": 0.0, "problems": {}}
         if self._file.is_file():
             self.data = json.loads(self._file.read_text())
-        self.made, self.judged = drawn(count)
+        self.made, self.held_out = drawn(count)
 
     def keep(self) -> None:
         """Write down what was measured."""
@@ -146,12 +146,12 @@ class Judging:
                 outcomes[name] += [float(one) for one in np.exp2(chosen) if np.isfinite(one)]
         return {name: spread(values) for name, values in outcomes.items()}
 
-    def judge(self, device: Device) -> None:
+    def compare(self, device: Device) -> None:
         """Tune each problem by itself, and compare."""
         manifest = read_manifest((self._work / "bundle" / "manifest.json").read_bytes())
         limits = {name: getattr(device.gpu, name) for name in DEVICE_LIMITS}
         options = [dict(one.options) for one in manifest.computations]
-        for problem in self.judged:
+        for problem in self.held_out:
             if problem.key in self.data["problems"]:
                 continue
             if self._stop():
@@ -210,11 +210,11 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def summary(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the judged figures, and which of them miss what is asked."""
+    """Return the figures of the held-out problems, and which of them miss what is asked."""
     rows = list(data["problems"].values())
     timed = [row for row in rows if "over_tuned" in row]
     figures = {
-        "judged": len(rows),
+        "held_out": len(rows),
         **spread([row["over_tuned"] for row in timed]),
         "invalid": len(rows) - len(timed),
         "slower_than_default": sum(row["slower_than_default"] for row in timed),
@@ -233,13 +233,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, required=True, help="folder of what was measured")
     parser.add_argument("--out", type=Path, required=True, help="folder that gets portfolio.json")
     parser.add_argument("--seconds", type=float, default=570.0, help="begin nothing new after these")
-    parser.add_argument("--count", type=int, default=200, help="problems, of which a fifth judge")
+    parser.add_argument("--count", type=int, default=200, help="problems, of which a fifth is held out")
     parser.add_argument("--trials", type=int, default=120, help="of each search for comparison")
     parser.add_argument("--search", type=int, default=8, help="problems that the portfolio searches first")
     parser.add_argument("--device", default="cuda")
     given = parser.parse_args(arguments)
     began = time.monotonic()
-    judging = Judging(
+    state = HeldOut(
         given.work,
         given.count,
         given.trials,
@@ -248,15 +248,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     with closing(open_device(given.device, "gemm", None, paths.cubins(), print)) as device:
         try:
-            judging.portfolio(device)
-            judging.judge(device)
+            state.portfolio(device)
+            state.compare(device)
         except Interrupted as stopped:
-            done = len(judging.data["problems"])
-            print(f"{stopped.problem}: {done} of {len(judging.judged)} are judged; the same command goes on")
+            done = len(state.data["problems"])
+            print(
+                f"{stopped.problem}: {done} of {len(state.held_out)} are compared; the same command goes on"
+            )
             return 1
-    figures = summary(judging.data)
+    figures = summary(state.data)
     given.out.mkdir(parents=True, exist_ok=True)
-    written = {**judging.data, "asked": ASKED, "summary": figures}
+    written = {**state.data, "asked": ASKED, "summary": figures}
     (given.out / "portfolio.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(figures, indent=1))
     return 1 if figures["missed"] else 0

@@ -1,4 +1,4 @@
-"""The script that judges portfolios, on a simulated GPU: it goes on, and its figures are what was measured."""
+"""The script that measures portfolios, on a simulated GPU: it goes on, and its figures are what was measured."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ import portfolio as script
 NAME = "0" * 32
 
 
-def bundle(judging: Any) -> None:
+def bundle(state: Any) -> None:
     """Write a bundle's manifest and names of cubins, without a compiler."""
-    with Database.open(judging._work / "portfolio.db", write=False) as database:
+    with Database.open(state._work / "portfolio.db", write=False) as database:
         contents = contents_of([], Kernels(), stored_portfolios(database, script.KERNEL))
     compiled = [
         CompiledConfiguration({number: CompiledLaunch(NAME, NAME, "x") for number in item.launches}, None)
         for item in contents.configurations
     ]
-    folder = judging._work / "bundle"
+    folder = state._work / "bundle"
     (folder / "cubin").mkdir(parents=True, exist_ok=True)
     (folder / "cubin" / NAME).touch()
     (folder / "manifest.json").write_text(canonical_json(manifest(contents, compiled, {90: NAME}, 13)))
 
 
-def test_it_goes_on_and_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_goes_on_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script, "open_device", lambda *_: SimulatedGpu())
-    monkeypatch.setattr(script.Judging, "_bundle", bundle)
+    monkeypatch.setattr(script.HeldOut, "_bundle", bundle)
     given = ["--work", str(tmp_path / "w"), "--out", str(tmp_path / "o"), "--count", "20", "--trials", "4"]
     given += ["--search", "0"]
     assert script.main([*given, "--seconds", "0"]) == 1
@@ -54,8 +54,8 @@ def test_it_goes_on_and_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert data["summary"]["invalid"] == 0
     assert data["summary"]["slower_than_default"] == 0
     assert set(data["decisions"]) == set(script.METHODS)
-    made, judged = script.drawn(20)
-    assert not {problem.key for problem in made} & {problem.key for problem in judged}
+    made, held_out = script.drawn(20)
+    assert not {problem.key for problem in made} & {problem.key for problem in held_out}
 
 
 def test_what_misses_is_named() -> None:

@@ -7,8 +7,8 @@ from page_figures.evidence import FOLDER, Rows, load, table
 UNMEASURED = "Not measured yet."
 
 
-def judged() -> str:
-    """Return the judged figures, beside what is asked."""
+def held_out() -> str:
+    """Return the figures of held-out problems, beside what is asked."""
     if not (FOLDER / "portfolio.json").is_file():
         return UNMEASURED
     data = load("portfolio")
