@@ -12,7 +12,7 @@ import pytest
 from tests.faults.kernels import configuration, scale_kernel
 from tuner.hardware.roofline import ARCHITECTURES, roof_of
 from tuner.model import Run, Status, Trial
-from tuner.report.progress import _Live, make_observer, panel_lines, progress_line
+from tuner.report.progress import _Live, left_out_lines, make_observer, panel_lines, progress_line
 from tuner.report.summary import summary
 from tuner.space.space import SearchSpace
 from tuner.tuning.race import Finish
@@ -75,3 +75,11 @@ def test_closing_gives_the_cursor_back(state: State, monkeypatch: pytest.MonkeyP
     observer.close()
     assert terminal.getvalue().rfind("\x1b[?25h") > terminal.getvalue().rfind("\x1b[?25l")
     observer.close()
+
+
+def test_what_several_variants_need_is_said_once() -> None:
+    needs = {"a": "needs m of at most 8", "b": "needs a newer GPU", "c": "needs m of at most 8"}
+    assert left_out_lines(needs) == [
+        "left out: a, c: needs m of at most 8",
+        "left out: b: needs a newer GPU",
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ COLUMNS: dict[str, tuple[str, Cell]] = {
     "source": ("source", lambda stored, _: origin(stored.run.replayed)),
 }
 """What a table shows unless --columns says otherwise, in this order."""
+HELD = 1000
+"""Trials that are held to learn which parameters they have; of more, which may be millions, the database is asked."""
 RIGHT = ("trial", "time", "rate", "of peak")
 STACKED = ("timed", "source", "95% interval", "problem", "gpu", "kernel", "rate")
 """Columns that move below their row, the first one first; of the configuration a line of its own shows most."""
@@ -84,11 +86,13 @@ def query(
         if options["as_json"]:
             tables.show_records(map(tables.trial_record, fitting))
         else:
-            if limit or not options["as_csv"]:
-                fitting = list(fitting)
-                nested = nested_names(map(tables.trial_record, fitting))
-            else:  # there may be millions
-                nested = database.nested_names(filters)
+            nested: Mapping[str, Sequence[str]] = {}
+            if columns or options["as_csv"]:
+                if 0 < limit <= HELD:
+                    fitting = list(fitting)
+                    nested = nested_names(map(tables.trial_record, fitting))
+                else:
+                    nested = database.nested_names(filters)
             names = flat_names(tables.TRIAL_COLUMNS, nested)
             chosen = _chosen(columns, names, as_csv=options["as_csv"])
             if options["as_csv"]:

@@ -26,8 +26,10 @@ MOST_LINES = 3
 """Of a broken cell; a column that would need more moves below its row."""
 GAP = "  "
 BELOW = "      "
-_WITH_UNIT = re.compile(r"(?<=\d) (?=(?:[num]?s|%|[GT]B/s|TFLOP/s|GHz|[KMG]iB|x)(?![\w/]))")
-"""The blank between a number and its unit."""
+_KEPT = re.compile(
+    r"(?<=\d) (?=(?:[num]?s|%|[GT]B/s|TFLOP/s|GHz|[KMG]iB|x)(?![\w/]))|(?<=\w) (?=\.\. )|(?<= \.\.) "
+)
+"""Blanks at which no line ends: between a number and its unit, and within an interval."""
 _TOGETHER = "\xa0"  # printable() leaves none
 
 
@@ -64,7 +66,7 @@ def message_lines(text: str, stream: TextIO | None = None) -> list[str]:
 
 def _wrapped(text: str, columns: int, first: str = "", rest: str = "") -> list[str]:
     lines = textwrap.wrap(
-        _WITH_UNIT.sub(_TOGETHER, text),
+        _KEPT.sub(_TOGETHER, text),
         columns,
         initial_indent=first,
         subsequent_indent=rest,
@@ -161,7 +163,7 @@ def _widths(heads: Sequence[str], rows: Sequence[dict[str, str]], available: int
 def _narrowest(head: str, rows: Sequence[dict[str, str]], natural: int) -> int:
     if natural <= NARROWEST:
         return natural
-    texts = [_WITH_UNIT.sub(_TOGETHER, row[head]) for row in rows]
+    texts = [_KEPT.sub(_TOGETHER, row[head]) for row in rows]
     word = max((len(word) for text in [head, *texts] for word in text.split(" ")), default=0)
     return min(natural, max(word, NARROWEST, -(-natural // MOST_LINES)))
 
