@@ -38,9 +38,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
-)  # of children
 
 from calling.bundles import folder_bytes, write_bundles  # noqa: E402
 from calling.cases import Case, cases, small  # noqa: E402
@@ -96,7 +93,7 @@ class Study:
         self._work = given.work.absolute()
         every = cases(gpu, given.db)
         wanted = [text for text in given.only.split(",") if text]
-        self._cases = [case for case in every if not wanted or any(text in case.key for text in wanted)]
+        self.cases = [case for case in every if not wanted or any(text in case.key for text in wanted)]
         self._compilers = compilers()
         self.failures: list[str] = []
 
@@ -117,16 +114,16 @@ class Study:
     # -- what all need ------------------------------------------------------------------------------------------------
 
     def _bundles(self) -> dict[str, Path]:
-        return write_bundles(self._cases, self._gpu, self._work / "bundles")
+        return write_bundles(self.cases, self._gpu, self._work / "bundles")
 
     def _short(self) -> Case:
         name, sizes = SHORT
         return next(
-            case for case in self._cases if case.kernel.name == name and dict(case.problem.sizes) == sizes
+            case for case in self.cases if case.kernel.name == name and dict(case.problem.sizes) == sizes
         )
 
     def _ten(self) -> Path:
-        products = [case for case in self._cases if case.kernel.name == "gemm"]
+        products = [case for case in self.cases if case.kernel.name == "gemm"]
         first = [self._short(), *(case for case in products if case != self._short())]
         return write_bundles(first[:TEN], self._gpu, self._work / "ten")["gemm"]
 
@@ -174,7 +171,7 @@ class Study:
     def _races(self) -> None:
         bundles, libraries = self._bundles(), self._libraries()
         done: dict[str, Any] = self._state.data["races"]
-        left = {case.key: modes for case in self._cases if (modes := self._modes_left(case))}
+        left = {case.key: modes for case in self.cases if (modes := self.modes_left(case))}
         while left and time.monotonic() < self._until:
             order = {
                 "problems": left,
@@ -191,7 +188,7 @@ class Study:
             elif not status:
                 break
 
-    def _modes_left(self, case: Case) -> list[str]:
+    def modes_left(self, case: Case) -> list[str]:
         done = self._state.data["races"]
         modes = self._given.modes.split(",")
         return [mode for mode in modes if not _timed(done.get(f"{case.key} {mode}", {}), case)]
@@ -219,7 +216,7 @@ class Study:
     def race_here(self, order: Mapping[str, Any]) -> None:
         """Race the cases of an order, as the child."""
         until = time.monotonic() + order["seconds"]
-        by_key = {case.key: case for case in self._cases}
+        by_key = {case.key: case for case in self.cases}
         bundles, libraries = (
             {name: Path(path) for name, path in order[what].items()} for what in ("bundles", "libraries")
         )
@@ -242,7 +239,7 @@ class Study:
         ]  # fmt: skip
 
     def _sanitize(self) -> None:
-        chosen = small(self._cases, self._gpu)
+        chosen = small(self.cases, self._gpu)
         bundles = write_bundles(chosen, self._gpu, self._work / "small")
         program, done = self._program(), self._state.data["sanitized"]
         for tool in self._given.tools.split(","):
@@ -310,6 +307,8 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
 def main(words: Sequence[str] | None = None) -> int:
     """Measure; return 0 where all is as it is asked."""
     given = parse(words)
+    there = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), there]))  # of all that is started
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:  # a context of this process would stay
         gpu = pool.submit(describe).result()

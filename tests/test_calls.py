@@ -15,9 +15,12 @@ from tests.fake_driver import environment
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
+import calls  # noqa: E402
 from calling.cases import cases, small  # noqa: E402
 from calling.races import LOADS, compared  # noqa: E402
 from calling.tables import misses, table  # noqa: E402
+from page_figures import calls as pages_of_calls  # noqa: E402
+from page_figures import evidence  # noqa: E402
 
 from tuner.hardware.roofline import ARCHITECTURES  # noqa: E402
 
@@ -102,3 +105,36 @@ def test_what_is_slower_than_the_launch_differs_from_itself_is_named() -> None:
 def test_what_is_beyond_its_limit_is_named(measured: dict[str, Any], expected: str) -> None:
     (line,) = misses({"races": {}, "sanitized": {}, **measured})
     assert line.startswith(expected)
+
+
+def test_the_page_says_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (evidence, pages_of_calls):
+        monkeypatch.setattr(module, "FOLDER", tmp_path)
+    assert pages_of_calls.races() == pages_of_calls.host() == pages_of_calls.UNMEASURED
+    data = {
+        "where": {"gpu": "NVIDIA H200", "driver": "13.0"},
+        "races": {"a own": row(1.001, 1.05), "b own": {"error": "no memory"}},
+        "imports": {"bindings": [52.0, 53.0], "bundle": [90.0, 91.0]},
+        "cold": {"C++": [1.5], "Python": [4.0]},
+        "host": {"problem": "gemm", "launches": 1, "C++": [1.0, 2.0], "Python": 9.25, "torch.mm": 11.0},
+        "size": {"winners": 10, "bytes": 1_700_000, "cubin_bytes": 900_000},
+    }
+    (tmp_path / "calls.json").write_text(json.dumps(data))
+    races, host = pages_of_calls.races(), pages_of_calls.host()
+    assert "| way 1 | 1 | 1.0500 | 1.0500 | 1 |" in races and "NVIDIA H200" in races
+    assert "| a warm call, Python | 9.25 us |" in host and "| a bundle of 10 products | 1.70 MB |" in host
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
+    first = calls.State(tmp_path)
+    study = calls.Study(calls.parse(["--only", "softmax", "--work", str(tmp_path)]), ARCHITECTURES[90], first)
+    (case,) = study.cases
+    assert study.modes_left(case) == ["own", "warm"]
+    known = {**row(1.0), "configuration": str(case.configuration)}
+    first.keep(races={f"{case.key} own": known, f"{case.key} warm": {"error": "no memory"}})
+    again = calls.Study(
+        calls.parse(["--only", "softmax", "--work", str(tmp_path)]),
+        ARCHITECTURES[90],
+        calls.State(tmp_path),
+    )
+    assert again.modes_left(case) == ["warm"]
