@@ -1,6 +1,6 @@
 """Winners as functions, measured on the GPU of this machine:
 
-    scripts/run python scripts/calls.py --out results/evidence --seconds 540
+    scripts/run python scripts/calls.py --out results/evidence
     scripts/run python scripts/calls.py --steps sanitize --compute-sanitizer /usr/local/cuda/bin/compute-sanitizer
 
 Bundles of the winners of products (``results/evidence``; or a database, ``--db``), of the other built-in kernels and of
@@ -16,8 +16,8 @@ the examples are made as a user makes them. Then:
 tuned and with warm caches, outputs verified |
 | sanitize | each configuration twice at a small problem in C++, under Compute Sanitizer |
 
-What was measured is kept in ``--work`` (``calls.json``), and not measured again: the script can be stopped, or given
-``--seconds``, and started again, on another machine with a copy of that file. Exit status 1 if something could not be
+What was measured is kept in ``--work`` (``calls.json``), and not measured again: the script ends after ``--seconds``, and
+can be started again, on another machine with a copy of that file. Exit status 1 if something could not be
 measured, or misses what is asked of it.
 """
 
@@ -293,9 +293,11 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
         "--only", default="", help="Only problems with one of these in their name: 'gemm 512x512x512'."
     )
     parser.add_argument("--modes", default="own,warm", help="own: as the tuner times it; warm.")
-    parser.add_argument("--rounds", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0, help="Of the inputs and the order.")
-    parser.add_argument("--seconds", type=float, default=0.0, help="Begin nothing new after so many.")
+    parser.add_argument(
+        "--seconds", type=float, default=540.0, help="Begin nothing new after so many; 0 for no end."
+    )
     parser.add_argument("--tools", default=",".join(TOOLS), help="Of Compute Sanitizer; none runs without.")
     parser.add_argument("--compute-sanitizer", type=Path, help="Its path.")
     parser.add_argument("--work", type=Path, default=Path("calls"), help="Bundles, and what is known so far.")

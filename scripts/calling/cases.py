@@ -76,11 +76,12 @@ def cases(gpu: Gpu, databases: Iterable[Path] = ()) -> list[Case]:
         if kernel.name not in there and configuration is not None:
             case = Case(kernel, kernel.problem(), configuration, "the default configuration")
             found[kernel.name, case.problem.key] = case
-    return [
+    valid = [
         case
         for case in found.values()
         if not invalid_reason(case.kernel, case.problem, gpu, case.configuration)
     ]
+    return sorted(valid, key=lambda case: case.problem.options.get("layout") == "nt")  # every kernel first
 
 
 def _stored(path: Path, gpu: Gpu) -> Iterator[Case]:
