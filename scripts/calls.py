@@ -16,9 +16,9 @@ the examples are made as a user makes them. Then:
 tuned and with warm caches, outputs verified |
 | sanitize | each configuration twice at a small problem in C++, under Compute Sanitizer |
 
-What was measured is kept in ``--work`` (``calls.json``), and not measured again: the script ends after ``--seconds``, and
-can be started again, on another machine with a copy of that file. Exit status 1 if something could not be
-measured, or misses what is asked of it.
+What was measured is kept in ``--work`` (``calls.json``), and not measured again: the script ends after ``--seconds``,
+and can be started again, on another machine with a copy of that file. Exit status 1 if something could not be measured,
+or misses what is asked of it.
 """
 
 from __future__ import annotations
