@@ -23,7 +23,7 @@ class Figure:
     key: str
     """Its id on the page, unique there."""
     kind: str
-    """Which function of ``figures.js`` draws it."""
+    """Which function of ``search.js`` or ``timing.js`` draws it."""
     title: str
     caption: str
     """What is seen, how it was found, and what limits it."""

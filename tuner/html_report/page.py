@@ -72,7 +72,7 @@ def page(subjects: Subjects, what: str, database: Path, moment: str) -> str:
     drawn = {one.key: {"kind": one.kind, **one.data} for one in figures}
     drawn |= {f"{one.key}-{f.key}": {"kind": f.kind, **f.data} for one in sections for f in one.figures}
     style, library = _asset("page.css"), _asset("echarts.min.js")
-    script = "\n".join(map(_asset, ("common.js", "figures.js", "page.js")))
+    script = "\n".join(map(_asset, ("common.js", "search.js", "timing.js", "page.js")))
     script = f'"use strict";\n(() => {{\n{script}}})();'
     environment = Environment(
         loader=FileSystemLoader(ASSETS),
