@@ -18,9 +18,10 @@ from tuner.winners.timings import Timings
 
 PREDICTED = 6
 """Configurations of other problems that are expected to be the fastest here."""
-NEIGHBOURS = 3
+NEIGHBOURS = 8
 """Configurations that were not timed anywhere: one of the most promising, with one parameter changed."""
-DRAWS = 40
+PROMISING = 4
+DRAWS = 100
 
 
 class ValidConfigurations:
@@ -118,7 +119,7 @@ class CandidateChoice:
         for _ in range(DRAWS if promising else 0):
             if len(drawn) == NEIGHBOURS:
                 break
-            one = promising[min(len(drawn), len(promising) - 1)]
+            one = promising[len(drawn) % min(PROMISING, len(promising))]
             variant = self._kernel.variants[one.variant]
             name = draw.choice(list(variant.parameters))
             value = draw.choice(variant.parameters[name].values)
