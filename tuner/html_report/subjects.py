@@ -48,8 +48,7 @@ class TunedProblem:
 
     run: Run
     began: str
-    """UTC, as ``ended``, which is empty while the run goes on or was interrupted."""
-    ended: str
+    """UTC."""
     state: str
     search_s: float | None
     stored: list[StoredTrial]
@@ -124,7 +123,7 @@ class Subjects:
 def metrics_of(stored: StoredWinner) -> Metrics:
     """Return what a winner's time in its race means; the database has it for its trial's time in the search."""
     trial_ns, of_trial = stored.trial.time_ns, stored.metrics
-    if not trial_ns or stored.winner.time_ns <= 0:
+    if not trial_ns:
         return of_trial
     scaled = (
         value and value * trial_ns / stored.winner.time_ns for value in msgspec.structs.astuple(of_trial)
@@ -198,7 +197,6 @@ def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedP
     return TunedProblem(
         run,
         state["started_at"],
-        state["ended_at"] or "",
         state["state"],
         search_s if isinstance(search_s, (int, float)) and plausible(search_s) else None,
         stored,
