@@ -172,7 +172,7 @@ LAZY = {
     "tuner/cli/loader.py": "the loader of command bodies",
 }
 """Modules that may import inside functions, and why."""
-OPTIONAL = {"matplotlib", "nvMatmulHeuristics", "torch", "cuda"}
+OPTIONAL = {"matplotlib", "nvMatmulHeuristics", "torch", "cuda", "distributed", "cryptography"}
 """Packages that may be missing; cuda: its bindings load the driver, which only the measuring process may do."""
 
 

@@ -55,7 +55,7 @@ class Seen:
         self.failures[job.number] = error
 
     def tick(self, head: Head) -> None:
-        self.searching.append(max(len(card.of(Phase.SEARCHING)) for card in head.cards))
+        self.searching.append(max((len(card.of(Phase.SEARCHING)) for card in head.cards), default=0))
         self.on_tick(head)
 
 

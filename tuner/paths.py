@@ -64,6 +64,11 @@ def emulator() -> Path:
     return cache() / "emulator"
 
 
+def cluster() -> Path:
+    """Return the folder of a cluster, unless the user names one."""
+    return cache() / "cluster"
+
+
 def cubins() -> Path:
     """Return the folder of compiled kernels in the cache."""
     return cache() / "cubins"

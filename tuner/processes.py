@@ -306,7 +306,7 @@ class ParentPipe(Generic[Request, Reply]):
     """
 
     def __init__(self, channel: Channel[Request, Reply]) -> None:
-        _die_with_parent()
+        die_with_parent()
         self._channel = channel
         self._in = os.fdopen(os.dup(0), "rb")
         self._out = os.fdopen(os.dup(1), "wb")
@@ -370,7 +370,8 @@ def bounded_memory(more_bytes: int) -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Have Linux kill this process when the thread ends that has started it."""
     parent = os.getppid()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -60,6 +60,7 @@ COMMANDS = {
         "tuner.cli.commands.bundle:bundle",
         "Write the best as a folder with which C++ and Python call them.",
     ),
+    "cluster": ("tuner.cli.commands.cluster:cluster", "Tune on the GPUs of many hosts."),
     "import": ("tuner.cli.commands.import_results:import_results", "Take in what another tool has recorded."),
     "list": ("tuner.cli.commands.list_kernels:list_kernels", "List the built-in kernels."),
     "show": (

@@ -24,6 +24,7 @@ from tuner.devices.choose import has_gpu
 from tuner.devices.spread import SpreadDevice
 from tuner.errors import NoGpuError, TunerError, UsageError
 from tuner.fleet.cards import Card
+from tuner.fleet.cluster import Cluster, Described, WorkersAsCards, cluster_opening, listed
 from tuner.fleet.head import Head
 from tuner.fleet.jobs import Job
 from tuner.fleet.links import ChildLink, Events, Link
@@ -59,6 +60,8 @@ class FleetSettings:
     total_s: float | None
     full: bool
     """Whether results name all parameters of a configuration."""
+    cluster: Cluster | None = None
+    """Whose workers are the devices; then ``devices`` are the names that they have on their hosts."""
 
 
 def visible_gpus() -> GpuList:
@@ -132,6 +135,11 @@ def searched_on(
     return [f"cuda:{number or 0}"]
 
 
+def names_on(cluster: Cluster) -> list[str]:
+    """Return the names that the devices of a cluster have on their hosts, by which interrupted runs are found."""
+    return sorted({worker.device for _, worker, _ in listed(cluster) if isinstance(worker, Described)})
+
+
 def devices_of(device: str) -> list[str]:
     """Return the GPUs that ``--device`` names: ``cuda:all``, or a list such as ``cuda:0,cuda:2``.
 
@@ -184,11 +192,11 @@ def run_fleet(
     to_do = (
         _left(jobs, request, database, settings.devices) if resume else [(job, None, None) for job in jobs]
     )
-    listed = [
+    jobs_of_head = [
         _job(number, job, request, database.path, settings, run, mark)
         for number, (job, run, mark) in enumerate(to_do)
     ]
-    for one in listed:
+    for one in jobs_of_head:
         if one.going_on is not None:
             one.trials = len(DatabaseStore(database).rows(one.going_on.id))
     failed: list[str] = []
@@ -209,7 +217,8 @@ def run_fleet(
         closing(Announcer(done, fail, quiet=settings.quiet)) as announcer,
     ):
         cards = _cards(settings, request.kernel.name, Path(folder) / "compilers")
-        head = Head(database, listed, cards, announcer, stop)
+        members = _members(settings, request.kernel.name, announcer)
+        head = Head(database, jobs_of_head, cards, announcer, stop, members)
         _share_time(head, [job for job, _, _ in to_do], settings)
         try:
             head.run()
@@ -219,7 +228,17 @@ def run_fleet(
     return bool(failed)
 
 
+def _members(settings: FleetSettings, kernel: str, announcer: Announcer) -> WorkersAsCards | None:
+    """Return the workers of a cluster as devices that come and go; None where the devices are this host's."""
+    if settings.cluster is None:
+        return None
+    opening = cluster_opening(kernel, cache=settings.cache is not None, opener=OPENER)
+    return WorkersAsCards(settings.cluster, opening, announcer.note, overlap=settings.overlap)
+
+
 def _cards(settings: FleetSettings, kernel: str, slots: Path) -> list[Card]:
+    if settings.cluster is not None:
+        return []
     total = settings.jobs or default_jobs()
     compilers = Compilers(total, max(1, total // len(settings.devices)), slots)
 
@@ -275,7 +294,7 @@ def _share_time(head: Head, jobs: Sequence[TuningJob], settings: FleetSettings) 
 
     def time_of(job: Job) -> float | None:
         rest = sum(shares[other.number] for other in head.jobs if other not in head.ended)
-        left_s = (until - time.monotonic()) * len(settings.devices) * shares[job.number] / (rest or 1.0)
+        left_s = (until - time.monotonic()) * max(1, len(head.cards)) * shares[job.number] / (rest or 1.0)
         left_s = min(left_s, until - time.monotonic())
         return left_s if job.task.time_s is None else min(left_s, job.task.time_s)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuner import paths
 from tuner.cli import batch
-from tuner.cli.fleet import FleetSettings, open_spread, run_fleet, searched_on
+from tuner.cli.fleet import FleetSettings, names_on, open_spread, run_fleet, searched_on
 from tuner.cli.shard import shard_of
 from tuner.cli.stopping import stopping
 from tuner.conditions import Mode, Regime
@@ -19,6 +19,7 @@ from tuner.devices.choose import kernel_for, open_device
 from tuner.devices.foreign_replay import open_foreign
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import UsageError
+from tuner.fleet.cluster import Cluster
 from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import RULES, parse_rules, with_rules
 from tuner.kernel.spec import KernelSpec
@@ -66,8 +67,12 @@ def run(
     full: bool,
     quiet: bool,
     as_json: bool,
+    cluster: Cluster | None = None,
 ) -> None:
-    """Tune every problem of the command line, and print what each run found; exit status 1 if one failed."""
+    """Tune every problem of the command line, and print what each run found; exit status 1 if one failed.
+
+    With a cluster its workers are the devices.
+    """
     rule_names = parse_rules(rules)
     tell = say_nothing if quiet else say
     foreign = open_foreign(kernel_name, device_name, space_file, tell)
@@ -112,17 +117,19 @@ def run(
     cache = None if no_cache else paths.cubins()
     failed = False
     gpus: list[str] = []
-    if foreign is None:
+    if cluster is not None:
+        gpus = names_on(cluster)
+    elif foreign is None:
         gpus = searched_on(
             device_name, len(jobs_to_do), overlap=not no_overlap, spread=spread, max_error=max_error
         )
     try:
         with stopping() as stopped:
-            if gpus:
+            if gpus or cluster is not None:
                 for note in () if quiet else kernel.old_keys:
                     say(note)
                 settings = FleetSettings(
-                    gpus, jobs, cache, not no_overlap, quiet, as_json, total_time_s, full
+                    gpus, jobs, cache, not no_overlap, quiet, as_json, total_time_s, full, cluster
                 )
                 with Database.open(db) as database:
                     failed = run_fleet(jobs_to_do, request, database, stopped, settings, resume=resume)

@@ -59,6 +59,17 @@ class Watcher(Protocol):
         """Some time passed."""
 
 
+class Members(Protocol):
+    """Devices that come and go while a head works."""
+
+    @property
+    def expecting(self) -> bool:
+        """Whether it is worth waiting for a device although there is none."""
+
+    def update(self, head: Head) -> None:
+        """Add the devices that have come, and leave out those that are gone; called often."""
+
+
 class Head:
     """Tunes problems on devices.
 
@@ -68,6 +79,7 @@ class Head:
         cards: the devices.
         watcher: told of everything.
         stop: called often; once it returns true nothing new is tried.
+        members: brings further devices; None where these are all.
     """
 
     def __init__(
@@ -77,7 +89,9 @@ class Head:
         cards: Sequence[Card],
         watcher: Watcher,
         stop: Callable[[], bool] = lambda: False,
+        members: Members | None = None,
     ) -> None:
+        self.members = members
         self.ledger = Ledger(database)
         self.jobs, self.cards = list(jobs), list(cards)
         self.watcher, self.stop = watcher, stop
@@ -101,6 +115,8 @@ class Head:
                     self._begin_to_stop()
                 if self._stopping and not any(card.busy for card in self.cards):
                     break
+                if self.members is not None:
+                    self.members.update(self)
                 if not self._stopping:
                     self._give_out()
                 self._handle(self._next_events())
@@ -121,6 +137,8 @@ class Head:
     def _give_out(self) -> None:
         """Start searchers, give them problems, and let one of each device search."""
         if not any(not card.left_out for card in self.cards):
+            if self.members is not None and self.members.expecting:
+                return
             reasons = "; ".join(f"{card.name}: {card.left_out}" for card in self.cards)
             for job in [*self.waiting]:
                 self.waiting.remove(job)

@@ -45,6 +45,10 @@ class Announcer:
         if self._panel is not None:
             self._panel.live.stop()
 
+    def note(self, text: str) -> None:
+        """Print a line that is of no single device."""
+        self._print(text)
+
     def said(self, card: Card, text: str) -> None:
         """Print what a device says, once for each device."""
         if (card.name, text) not in self._said:

@@ -17,10 +17,23 @@ def gpus() -> GpuList:
         check(cu.cuInit(0))
         devices = [check(cu.cuDeviceGet(index)) for index in range(check(cu.cuDeviceGetCount()))]
         names = [check(cu.cuDeviceGetName(128, device)).split(b"\0")[0].decode() for device in devices]
+        capabilities = [_capability(device) for device in devices]
         uuids = [bytes(check(cu.cuDeviceGetUuid(device)).bytes).hex() for device in devices]
     except (DriverFailure, RuntimeError, ImportError) as error:
-        return GpuList((), (), str(error))
-    return GpuList(tuple(names), tuple(uuids))
+        return GpuList((), (), (), str(error))
+    return GpuList(tuple(names), tuple(uuids), tuple(capabilities))
+
+
+def _capability(device: cu.CUdevice) -> int:
+    kinds = cu.CUdevice_attribute
+    major, minor = (
+        int(check(cu.cuDeviceGetAttribute(kind, device)))
+        for kind in (
+            kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        )
+    )
+    return 10 * major + minor
 
 
 def main() -> None:

@@ -15,6 +15,8 @@ class GpuList(Record, frozen=True):
 
     names: tuple[str, ...]
     uuids: tuple[str, ...]
+    capabilities: tuple[int, ...] = ()
+    """Compute capability of each, times ten."""
     error: str = ""
     """Why none can be used."""
 

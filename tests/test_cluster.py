@@ -1,0 +1,302 @@
+"""A cluster on one host: a scheduler and workers in processes of their own, simulated GPUs, only 127.0.0.1."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("distributed")
+pytest.importorskip("cryptography")
+
+from click.testing import CliRunner
+
+from tests.fleets import OPENER, RECORDING, Seen, jobs, sound
+from tuner.cli import fleet
+from tuner.cli.commands.cluster import cluster as command
+from tuner.database.database import Database
+from tuner.errors import NoGpuError, TunerError
+from tuner.fleet import cluster as cluster_module
+from tuner.fleet.cluster import Cluster, WorkersAsCards, cluster_opening, listed
+from tuner.fleet.cluster_files import full_address, make_certificate, read_record
+from tuner.fleet.head import Head
+from tuner.protocol.gpus import GpuList
+
+TWO = GpuList(("NVIDIA H200",) * 2, tuple(f"{number:032x}" for number in (10, 11)), (90, 90))
+
+
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        return int(server.getsockname()[1])
+
+
+def call(*arguments: str, code: int = 0) -> str:
+    """Run ``tune cluster``; return what it printed, or its error's line."""
+    result = CliRunner().invoke(command, arguments)
+    if code:
+        assert isinstance(result.exception, TunerError), result.output
+        assert result.exception.exit_code == code
+        return str(result.exception)
+    assert result.exception is None, (result.output, result.exception)
+    return result.output
+
+
+def children(pid: int) -> list[int]:
+    """Return a process's descendants."""
+    below = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                below += [int(stat.parent.name), *children(int(stat.parent.name))]
+    return below
+
+
+def command_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
+
+
+class Host:
+    """What `tune cluster start` has started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        record = read_record(folder)
+        assert record is not None
+        self.address, self.pid = record.address, record.pid
+
+    def processes(self, *words: str) -> list[int]:
+        """Return its processes whose command line has these words."""
+        return [pid for pid in children(self.pid) if all(word in command_of(pid) for word in words)]
+
+    def kill(self, *words: str) -> None:
+        (pid,) = self.processes(*words)
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A cluster of two simulated GPUs, started and ended by the commands; no process is left of it."""
+    folder = tmp_path_factory.mktemp("cluster")
+    folder.chmod(0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fleet, "visible_gpus", lambda: TWO)
+        patch.setattr(fleet, "OPENER", OPENER)
+        patch.setenv("SIMULATED", json.dumps({"recording": str(RECORDING), "trial_s": 0.01}))
+        said = call(
+            "start", "--folder", str(folder), "--port", str(free_port()), "--dashboard", str(free_port())
+        )
+        started = Host(folder)
+        assert started.address in said and said.count("NVIDIA H200") == 2
+        mine = [started.pid, *children(started.pid)]
+        yield started
+        mine += children(started.pid)
+        call("stop", "--folder", str(folder))
+    deadline = time.monotonic() + 5
+    while any("tuner." in command_of(pid) for pid in mine) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [command_of(pid) for pid in mine if "tuner." in command_of(pid)]
+    assert read_record(folder) is None
+
+
+def tuned(host: Host, database: Path, seen: Seen, count: int, trials: int, address: str = "") -> list[str]:
+    """Tune problems on the cluster; return what was said of its workers."""
+    said: list[str] = []
+    with closing(Cluster(address or host.address, host.folder)) as cluster, Database.open(database) as opened:
+        opening = cluster_opening("vector_add", cache=False, opener=OPENER)
+        members = WorkersAsCards(cluster, opening, said.append, overlap=False)
+        Head(opened, jobs(count, trials), [], seen, members=members).run()
+        assert seen.failures == {}
+        sound(opened, count, trials)
+    return said
+
+
+def test_a_list_is_tuned_by_the_commands_and_each_worker_shows_its_problem(
+    host: Host, tmp_path: Path
+) -> None:
+    problems = tmp_path / "problems.csv"
+    problems.write_text("n\n" + "\n".join(f"2**20+{i}" for i in range(4)) + "\n")
+    arguments = (
+        "run", "--folder", str(host.folder), "--kernel", "vector_add", "--problems", str(problems), "--trials",
+        "30", "--sampler", "random", "--db", str(tmp_path / "x.db"), "--from-scratch", "--json", "--quiet",
+    )  # fmt: skip
+    result: list[Any] = []
+    thread = threading.Thread(target=lambda: result.append(CliRunner().invoke(command, arguments)))
+    thread.start()
+    tunes: list[str] = []
+    with closing(Cluster(host.address, host.folder)) as beside:
+        while thread.is_alive():
+            tunes += [problem for _, _, tuned in listed(beside) for problem in tuned]
+    thread.join()
+    workers = json.loads(call("status", "--folder", str(host.folder), "--json"))
+    assert [(worker["model"], worker["cc"], worker["tunes"]) for worker in workers] == [
+        ("NVIDIA H200", 90, [])
+    ] * 2
+    assert result[0].exit_code == 0, result[0].output
+    records = json.loads(result[0].stdout)
+    assert [record["problem"]["sizes"]["n"] for record in records] == [2**20 + i for i in range(4)]
+    assert any(text.startswith("vector_add n=10485") for text in tunes)
+    with Database.open(tmp_path / "x.db", write=False) as database:
+        sound(database, 4, 30)
+        assert {database.run(run_id).gpu.uuid for run_id in database.run_ids()} == {
+            f"{i:032x}" for i in (0, 1)
+        }
+
+
+def test_what_a_killed_worker_had_goes_on_elsewhere_and_its_successor_takes_work(
+    host: Host, tmp_path: Path
+) -> None:
+    seen, killed = Seen(), list[float]()
+
+    def kill(head: Head) -> None:
+        if not killed and any(lane.progress for card in head.cards for lane in card.busy):
+            killed.append(time.monotonic())
+            host.kill("cluster_worker", TWO.uuids[1])
+
+    seen.on_tick = kill
+    said = tuned(host, tmp_path / "x.db", seen, 4, 40)
+    assert killed
+    assert any("has left the cluster" in line for line in said), said
+    assert any("given out again" in line for line in seen.texts), seen.texts
+
+
+def test_a_scheduler_that_dies_is_started_again_and_no_row_is_missing(host: Host, tmp_path: Path) -> None:
+    seen, killed = Seen(), list[float]()
+
+    def kill(head: Head) -> None:
+        if not killed and any(lane.progress for card in head.cards for lane in card.busy):
+            killed.append(time.monotonic())
+            host.kill("--scheduler")
+
+    seen.on_tick = kill
+    tuned(host, tmp_path / "x.db", seen, 2, 40)
+    assert killed
+
+
+class Proxy:
+    """Passes connections on to a port, until they are cut."""
+
+    def __init__(self, port: int) -> None:
+        self.to = port
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self.server.getsockname()[1])
+        self.pairs: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                ours, _ = self.server.accept()
+                theirs = socket.create_connection(("127.0.0.1", self.to))
+                self.pairs += [ours, theirs]
+                for a, b in ((ours, theirs), (theirs, ours)):
+                    threading.Thread(target=self._pass_on, args=(a, b), daemon=True).start()
+
+    def _pass_on(self, a: socket.socket, b: socket.socket) -> None:
+        with suppress(OSError):
+            while data := a.recv(1 << 16):
+                b.sendall(data)
+            b.shutdown(socket.SHUT_WR)
+
+    def cut(self) -> None:
+        """End all connections in the middle."""
+        for one in self.pairs:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        self.pairs.clear()
+
+
+def test_a_connection_that_is_cut_in_the_middle_loses_nothing(host: Host, tmp_path: Path) -> None:
+    seen, cuts = Seen(), list[float]()
+    proxy = Proxy(int(host.address.rpartition(":")[2]))
+
+    def cut(head: Head) -> None:
+        if (
+            len(cuts) < 2
+            and sum(len(card.busy) for card in head.cards) > 1
+            and time.monotonic() - sum(cuts[-1:]) > 2
+        ):
+            cuts.append(time.monotonic())
+            proxy.cut()
+
+    seen.on_tick = cut
+    with closing(proxy.server):
+        tuned(host, tmp_path / "x.db", seen, 4, 40, f"tls://127.0.0.1:{proxy.port}")
+    assert cuts
+
+
+# -- what does not fit
+
+
+def copy_of(host: Host, folder: Path) -> Path:
+    folder.mkdir(mode=0o700)
+    for file in host.folder.glob("*.pem"):
+        shutil.copy(file, folder)
+    return folder
+
+
+def test_a_wrong_address_is_one_line(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "CONNECT_S", 0.5)
+    wrong = f"127.0.0.1:{free_port()}"
+    said = call("status", "--folder", str(host.folder), "--scheduler", wrong, code=1)
+    assert f"no scheduler answers at tls://{wrong}" in said
+    for text in ("http://x:1", "a:b", ":"):
+        call("status", "--folder", str(host.folder), "--scheduler", text, code=2)
+    assert full_address("gpu1") == "tls://gpu1:8786"
+
+
+def test_another_certificate_is_refused_on_both_sides(host: Host, tmp_path: Path) -> None:
+    make_certificate(tmp_path / "other")
+    for arguments in (("status", "--scheduler"), ("start", "--join")):
+        said = call(*arguments, host.address, "--folder", str(tmp_path / "other"), code=1)
+        assert "certificate do not fit" in said
+    said = call("status", "--scheduler", host.address, "--folder", str(tmp_path), code=2)
+    assert "there is no" in said and "cluster.pem" in said
+    assert (tmp_path / "other/cluster-key.pem").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_gpu_that_is_in_the_cluster_already_does_not_join_again(host: Host, tmp_path: Path) -> None:
+    said = call("start", "--join", host.address, "--folder", str(copy_of(host, tmp_path / "copy")), code=2)
+    assert "is in the cluster already" in said and TWO.uuids[0] in said
+
+
+def test_a_host_without_a_gpu_is_refused(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> GpuList:
+        raise NoGpuError("this machine has no NVIDIA GPU", "see `tune doctor`")
+
+    monkeypatch.setattr(fleet, "visible_gpus", none)
+    said = call("start", "--join", host.address, "--folder", str(copy_of(host, tmp_path / "copy")), code=1)
+    assert said == "this machine has no NVIDIA GPU; --device none starts a scheduler without workers"
+
+
+def test_a_worker_of_another_version_is_left_out(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "__version__", "99.0")
+    workers = json.loads(call("status", "--folder", str(host.folder), "--json"))
+    assert all("and this is 99.0" in worker["left_out"] for worker in workers)
+    monkeypatch.setattr(cluster_module, "PATIENCE_S", 0.5)
+    seen, said = Seen(), list[str]()
+    with closing(Cluster(host.address, host.folder)) as cluster, Database.open(tmp_path / "x.db") as database:
+        opening = cluster_opening("vector_add", cache=False, opener=OPENER)
+        members = WorkersAsCards(cluster, opening, said.append, overlap=False)
+        Head(database, jobs(1, 4), [], seen, members=members).run()
+    assert "no device is left" in seen.failures[0]
+    assert sum("and this is 99.0" in line for line in said) == 2
+
+
+def test_a_second_start_and_a_second_stop_are_refused(host: Host, tmp_path: Path) -> None:
+    assert "runs on this host already" in call("start", "--folder", str(host.folder), code=2)
+    assert "no cluster runs on this host" in call("stop", "--folder", str(tmp_path), code=2)

@@ -1,0 +1,279 @@
+"""``tune cluster``: start, use, look at and end a cluster of GPUs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import structs
+
+from tuner.cli import fleet
+from tuner.cli.run import run as run_problems
+from tuner.errors import NoGpuError, TunerError, UsageError
+from tuner.fleet.cluster import TWICE, Cluster, Described, listed
+from tuner.fleet.cluster_files import (
+    HostRecord,
+    default_address,
+    full_address,
+    is_ours,
+    make_certificate,
+    read_record,
+    remove_record,
+    require_dask,
+    write_record,
+)
+from tuner.fleet.cluster_host import HostSettings, WorkerSettings, encoded
+from tuner.report import tables
+from tuner.report.terminal import printable
+
+START_S = 60.0
+"""How long the scheduler and the workers of this host may take to be there: Dask alone takes 2 s to be imported."""
+STOP_S = 20.0
+LOG = "cluster.log"
+HEADS = ("worker", "cc", "uuid", "state")
+
+
+def start(host: str, port: int, dashboard: int, join: str | None, device_name: str, folder: Path) -> None:
+    """Start what belongs on this host, and say how to reach it.
+
+    Raises:
+        UsageError: something runs here already, or the address is none.
+        TunerError: the extra is missing, there is no GPU, or it does not start.
+    """
+    require_dask()
+    folder = folder.absolute()
+    joined: dict[str, str] = {}
+    if (record := read_record(folder)) is not None:
+        raise UsageError(
+            f"a cluster runs on this host already, at {record.address}", "end it with `tune cluster stop`"
+        )
+    if join is None:
+        make_certificate(folder)
+        address = full_address(f"{host}:{port}")
+        _refuse_taken(host, port)
+    else:
+        address = full_address(join)
+        with closing(Cluster(address, folder)) as cluster:
+            joined = {w.uuid: name for name, w, _ in listed(cluster) if isinstance(w, Described)}
+    workers = _workers(address, folder, host if host != "127.0.0.1" or join is None else "", device_name)
+    if not workers and join is not None:
+        raise UsageError("--join without a GPU adds nothing", "leave out --device none")
+    for worker in workers:
+        if worker.uuid in joined:
+            raise UsageError(
+                f"{worker.device}: {TWICE.format(uuid=worker.uuid)}, as {joined[worker.uuid]}",
+                "leave it out with --device",
+            )
+    log = folder / LOG
+    process = _launched(folder, HostSettings(address, join is None, dashboard, workers), log)
+    web = f"http://{host}:{dashboard}/status" if join is None and dashboard > 0 else ""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    write_record(folder, HostRecord(address, web, process.pid, len(workers), now))
+    try:
+        _await(process, address, folder, {worker.uuid for worker in workers}, log)
+    except BaseException:
+        _end(process.pid, folder)
+        raise
+    click.echo(f"scheduler  {address}")
+    if web:
+        click.echo(f"dashboard  {web}")
+    for worker in workers:
+        click.echo(f"worker     {worker.device}: {printable(worker.model)} {worker.uuid[:8]}")
+    if join is None:
+        click.echo(f"folder     {folder} (other hosts need a copy: its key is what is trusted)")
+
+
+def run(scheduler: str | None, folder: Path, **options: Any) -> None:
+    """Tune problems on a cluster; the database is this process's.
+
+    Raises:
+        TunerError: the scheduler cannot be reached.
+    """
+    address = full_address(scheduler) if scheduler else default_address(folder.absolute())
+    with closing(Cluster(address, folder.absolute())) as cluster:
+        run_problems(
+            device_name="cluster",
+            space_file=None,
+            spread=False,
+            jobs=None,
+            max_error=None,
+            plot=None,
+            cluster=cluster,
+            **options,
+        )
+
+
+def status(scheduler: str | None, folder: Path, as_json: bool) -> None:
+    """Print the workers.
+
+    Raises:
+        TunerError: the scheduler cannot be reached.
+    """
+    folder = folder.absolute()
+    address = full_address(scheduler) if scheduler else default_address(folder)
+    with closing(Cluster(address, folder)) as cluster:
+        workers = listed(cluster)
+    if as_json:
+        tables.show_json([{"worker": name, **_record(one), "tunes": tuned} for name, one, tuned in workers])
+        return
+    click.echo(f"scheduler  {address}")
+    rows = [
+        (name, worker.cc, worker.uuid[:8], f"tunes {', '.join(tuned)}" if tuned else "ready")
+        if isinstance(worker, Described)
+        else (name, "", "", f"left out: {worker}")
+        for name, worker, tuned in workers
+    ]
+    if rows:
+        tables.show(HEADS, rows)
+    else:
+        click.echo("no worker has joined")
+
+
+def stop(folder: Path) -> None:
+    """End what runs on this host.
+
+    Raises:
+        UsageError: nothing does.
+        TunerError: it does not end.
+    """
+    folder = folder.absolute()
+    record = read_record(folder)
+    if record is None:
+        remove_record(folder)
+        raise UsageError(f"no cluster runs on this host by {folder}", "name its --folder")
+    _end(record.pid, folder)
+    click.echo(f"ended {record.address} and {record.gpus} workers on this host")
+
+
+def _record(worker: Described | str) -> dict[str, Any]:
+    if isinstance(worker, str):
+        return {"left_out": worker}
+    return {**structs.asdict(worker), "left_out": ""}
+
+
+def _workers(scheduler: str, folder: Path, host: str, device: str) -> tuple[WorkerSettings, ...]:
+    if device == "none":
+        return ()
+    try:
+        gpus = fleet.visible_gpus()
+    except NoGpuError as error:
+        raise NoGpuError(error.problem, "--device none starts a scheduler without workers") from None
+    names = fleet.devices_of(device) if fleet.is_list(device) or device.startswith("cuda:") else []
+    if not names:
+        raise UsageError(f"--device {device}: no GPU", "write cuda:all, or cuda:0,cuda:2, or none")
+    numbers = [int(name.partition(":")[2]) for name in names]
+    return tuple(
+        WorkerSettings(
+            scheduler,
+            folder,
+            host,
+            name,
+            gpus.names[number],
+            gpus.uuids[number],
+            gpus.capabilities[number],
+            len(names),
+        )
+        for name, number in zip(names, numbers, strict=True)
+    )
+
+
+def _refuse_taken(host: str, port: int) -> None:
+    try:
+        with closing(socket.create_server((host, port))):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"cannot serve at {host}:{port}: {error.strerror or error}", "name another --host or --port"
+        ) from None
+
+
+def _launched(folder: Path, settings: HostSettings, log: Path) -> subprocess.Popen[bytes]:
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "tuner.fleet.cluster_host",
+        str(folder.resolve()),
+        encoded(settings),
+    ]
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+
+
+def _await(process: subprocess.Popen[bytes], address: str, folder: Path, wanted: set[str], log: Path) -> None:
+    """Wait until the scheduler answers and this host's workers have joined.
+
+    Raises:
+        TunerError: they have not in time.
+    """
+    deadline, error = time.monotonic() + START_S, TunerError(f"{address} does not answer")
+    cluster: Cluster | None = None
+    try:
+        while time.monotonic() < deadline and process.poll() is None:
+            if _refused(log):
+                break
+            try:
+                cluster = cluster or Cluster(address, folder)
+                there = [worker for _, worker, _ in listed(cluster) if isinstance(worker, Described)]
+                if wanted <= {worker.uuid for worker in there}:
+                    return
+                error = TunerError(
+                    f"{len(wanted)} workers should have joined {address}, and {len(there)} have"
+                )
+            except TunerError as again:
+                error = again
+            time.sleep(0.2)
+    finally:
+        if cluster is not None:
+            cluster.close()
+    raise TunerError(_refused(log) or error.problem, f"{log} says more")
+
+
+def _refused(log: Path) -> str:
+    """Return the line with which a worker has said that it cannot join because of its certificate."""
+    lines = log.read_text(errors="replace").splitlines()
+    return next((line for line in lines if "cannot join" in line and "certificate" in line.lower()), "")
+
+
+def _end(pid: int, folder: Path) -> None:
+    """End the process that looks after this host's others, and these with it.
+
+    Raises:
+        TunerError: it lives on.
+    """
+    deadline = time.monotonic() + STOP_S
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        while is_ours(pid, folder):
+            os.kill(pid, number)
+            until = time.monotonic() + (STOP_S / 2)
+            while is_ours(pid, folder) and time.monotonic() < until:
+                _reap(pid)
+                time.sleep(0.05)
+            break
+    if is_ours(pid, folder) and time.monotonic() > deadline:
+        raise TunerError(f"process {pid} does not end", "see what holds it")
+    remove_record(folder)
+
+
+def _reap(pid: int) -> None:
+    """Collect it if it is this process's child."""
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return

@@ -1,0 +1,349 @@
+"""The head's side of a cluster: its workers as devices that come and go, and the way to their searchers.
+
+Dask brings the connections, says which workers there are, and shows what they do. Messages go straight to a worker, by
+calls that :mod:`tuner.fleet.cluster_worker` answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from tuner import __version__, paths
+from tuner.errors import TunerError
+from tuner.fleet.cards import Card
+from tuner.fleet.cluster_files import require_dask, security_of
+from tuner.fleet.cluster_worker import hold, sealed, task_name, unsealed
+from tuner.fleet.head import Head
+from tuner.fleet.links import Event, Events, Link, SearcherGone
+from tuner.protocol.record import Record
+from tuner.protocol.searching import SEARCHING, GpuFacts, OpenDevice, Task, ToSearcher
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+ANSWER_S = 20.0
+"""How long a worker may take to answer a call; what it waits for itself is half a second."""
+CONNECT_S = 10.0
+UPDATE_S = 1.0
+"""From one update of the workers to the next."""
+PATIENCE_S = 120.0
+"""How long a run waits for a worker when none is left: a host that is started again takes a minute or two."""
+
+
+SHOWN_ON = " on "
+"""Between a problem and its device in the name of the task that Dask shows."""
+
+
+TWICE = "the GPU {uuid} is in the cluster already"
+
+
+class Described(Record, frozen=True):
+    """What a worker says of itself."""
+
+    version: str
+    host: str
+    device: str
+    model: str
+    uuid: str
+    cc: int
+    pid: int
+    searchers: int
+
+
+class WorkerLink:
+    """A searcher on a worker.
+
+    Args:
+        cluster: has the connections.
+        address: the worker's.
+        label: the device, as it is shown.
+        events: gets what the searcher says.
+        opening: the first message.
+    """
+
+    def __init__(
+        self, cluster: Cluster, address: str, label: str, events: Events, opening: OpenDevice
+    ) -> None:
+        self._cluster, self._address, self._label, self._events = cluster, address, label, events
+        self._key = secrets.token_hex(8)
+        self._ending = False
+        self._shown: list[Any] = []
+        self._in_order = asyncio.Lock()
+        self._opened = cluster.run(self._open(opening))
+        self._served = cluster.run(self._serve())
+
+    def send(self, message: ToSearcher) -> None:
+        """Send a message; they arrive in order."""
+        self._cluster.run(self._send(message))
+
+    def kill(self) -> None:
+        """End the searcher."""
+        if not self._ending:
+            self._ending = True
+            self._cluster.run(self._end())
+
+    def close(self) -> None:
+        """Wait until it has ended, or cannot be reached."""
+        with contextlib.suppress(Exception):  # whatever becomes of the connection
+            self._served.result(timeout=ANSWER_S)
+
+    async def _open(self, opening: OpenDevice) -> None:
+        message = sealed(SEARCHING.requests.encode(opening))
+        async with self._in_order:
+            await self._cluster.call(self._address, "open", key=self._key, message=message)
+
+    async def _send(self, message: ToSearcher) -> None:
+        data = sealed(SEARCHING.requests.encode(message))
+        with contextlib.suppress(Exception):  # whatever it is, the reading side finds out and says so
+            async with self._in_order:
+                await self._cluster.call(self._address, "send", key=self._key, messages=[data])
+            if isinstance(message, Task):
+                name = task_name(self._key, message.key)
+                self._shown = [self._cluster.show(name, message, self._address, self._label)]
+
+    async def _serve(self) -> None:
+        reason = "it was ended"
+        try:
+            await asyncio.wrap_future(self._opened)
+            while not self._ending:
+                answer = await self._cluster.call(self._address, "receive", key=self._key)
+                for data in answer[0]:
+                    self._events.put(Event(self, SEARCHING.replies.decode(unsealed(data))))
+                if answer[1]:
+                    reason = answer[1]
+                    break
+        except Exception as error:  # noqa: BLE001 - of Dask, of the network, of a message: the searcher cannot be used
+            reason = f"the connection to {self._label} has failed ({type(error).__name__})"
+            self._cluster.run(self._end())
+        finally:
+            self._shown.clear()
+            self._events.put(Event(self, SearcherGone(reason)))
+
+    async def _end(self) -> None:
+        with contextlib.suppress(Exception):  # it ends itself when no head asks any more
+            await self._cluster.call(self._address, "end", key=self._key)
+
+
+class Cluster:
+    """A connection to a scheduler and its workers.
+
+    Args:
+        scheduler: its address.
+        folder: has the certificate.
+
+    Raises:
+        TunerError: it cannot be reached, or does not accept the certificate.
+    """
+
+    def __init__(self, scheduler: str, folder: Path) -> None:
+        require_dask()
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is wrong is said in one line
+        self.scheduler, self._folder = scheduler, folder
+        self._client = self._connected()
+
+    def _connected(self) -> Client:
+        from distributed import Client
+
+        security = security_of(self._folder, self.scheduler)
+        try:
+            return Client(
+                self.scheduler, timeout=CONNECT_S, security=security, set_as_default=False, name="tune"
+            )
+        except Exception as error:  # noqa: BLE001 - Dask, TLS and the network have many
+            raise _unreachable(self.scheduler, error) from None
+
+    def reconnect(self) -> bool:
+        """Return whether there is a connection, after trying to have one."""
+        if self._client.status == "running":
+            return True
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=1)
+        try:
+            self._client = self._connected()
+        except TunerError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Leave the cluster as it is."""
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=5)
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Have the connections' own thread run a coroutine."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._client.loop.asyncio_loop)
+
+    async def call(self, address: str, name: str, **arguments: Any) -> Any:
+        """Return what a worker answers.
+
+        Raises:
+            OSError: it does not, or cannot be reached.
+            AttributeError: it was not started by this tool.
+        """
+        worker = self._client.rpc(address)
+        try:
+            call = getattr(worker, f"tune_{name}")(**arguments)
+            return await asyncio.wait_for(call, ANSWER_S)
+        finally:
+            await worker.close_rpc()
+
+    def workers(self) -> dict[str, str]:
+        """Return the names of the workers that there are, by address."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        return {address: str(worker["name"]) for address, worker in workers.items()}
+
+    def tuned_on(self) -> dict[str, list[str]]:
+        """Return the problems that are tuned now, by the worker's address."""
+        tasks = self._client.processing()
+        return {
+            address: [str(key).rpartition(SHOWN_ON)[0] for key in keys] for address, keys in tasks.items()
+        }
+
+    def described(self, address: str) -> Described | str:
+        """Return what a worker says of itself, or why it cannot be used."""
+        try:
+            said = self.run(self.call(address, "describe")).result(timeout=ANSWER_S)
+            worker = Described(**said)
+        except Exception as error:  # noqa: BLE001 - of Dask, of the network, or a worker of something else
+            return f"it was not started by `tune cluster start` of this version ({error or type(error).__name__})"
+        if worker.version != __version__:
+            return f"it has kernel-tune {worker.version}, and this is {__version__}"
+        return worker
+
+    def show(self, name: str, task: Task, address: str, label: str) -> Any:
+        """Have the dashboard show what a worker tunes, until that has ended."""
+        with contextlib.suppress(Exception):  # it is only shown
+            return self._client.submit(
+                hold,
+                name,
+                key=f"{task.problem}{SHOWN_ON}{label}, {secrets.token_hex(3)}",
+                workers=[address],
+                allow_other_workers=False,
+                retries=0,
+                pure=False,
+            )
+        return None
+
+
+def _unreachable(scheduler: str, error: BaseException) -> TunerError:
+    """Return what is wrong where a scheduler cannot be spoken to, in one line."""
+    texts = []
+    cause: BaseException | None = error
+    while cause is not None:
+        texts.append(str(cause))
+        cause = cause.__cause__ or cause.__context__
+    said = " ".join(texts)
+    if "certificate" in said.lower() or "ssl" in said.lower():
+        return TunerError(
+            f"the scheduler {scheduler} and this certificate do not fit",
+            "copy the folder of the host on which `tune cluster start` made it, and name it with --folder",
+        )
+    return TunerError(
+        f"no scheduler answers at {scheduler}",
+        "`tune cluster start` says the address; see `tune cluster status`",
+    )
+
+
+class WorkersAsCards:
+    """The workers of a cluster as devices of a head: :meth:`update` adds those that have come.
+
+    Args:
+        cluster: has them.
+        opening: what a searcher is told first; its device and compilers are the worker's.
+        overlap: whether two searchers take turns on each.
+        say: told of what joins, leaves or cannot be used.
+    """
+
+    def __init__(
+        self, cluster: Cluster, opening: OpenDevice, say: Callable[[str], None], *, overlap: bool
+    ) -> None:
+        self._cluster, self._opening, self._say, self._overlap = cluster, opening, say, overlap
+        self._cards: dict[str, Card] = {}
+        self._refused: dict[str, str] = {}
+        self._uuids: dict[str, str] = {}
+        """Addresses by the GPU's uuid."""
+        self._updated = self._usable = 0.0
+        self._connected = True
+
+    @property
+    def expecting(self) -> bool:
+        """Whether it is worth waiting for a worker although none can be used now."""
+        return time.monotonic() - self._usable < PATIENCE_S
+
+    def update(self, head: Head) -> None:
+        """Add the workers that have come to a head's devices, and mark those that are gone."""
+        now = time.monotonic()
+        if now - self._updated < UPDATE_S:
+            return
+        self._updated = now
+        self._usable = self._usable or now
+        if not self._cluster.reconnect():
+            if self._connected:
+                self._say(f"the scheduler {self._cluster.scheduler} is gone; waiting for it")
+            self._connected = False
+            return
+        if not self._connected:
+            self._say("the scheduler is there again")
+        self._connected = True
+        workers = self._cluster.workers()
+        for address in self._cards.keys() - workers.keys():
+            card = self._cards.pop(address)
+            card.left_out = "it has left the cluster"
+            self._uuids = {uuid: at for uuid, at in self._uuids.items() if at != address}
+            self._say(f"{card.name} has left the cluster")
+        head.cards[:] = [
+            card for card in head.cards if not card.left_out or card.lanes or self._cards.get(card.name)
+        ]
+        for address, name in workers.items():
+            if address not in self._cards and address not in self._refused:
+                self._add(address, name, head)
+        if any(not card.left_out for card in self._cards.values()):
+            self._usable = now
+
+    def _add(self, address: str, name: str, head: Head) -> None:
+        worker = self._cluster.described(address)
+        if isinstance(worker, Described) and worker.uuid in self._uuids:
+            worker = TWICE.format(uuid=worker.uuid)
+        if isinstance(worker, str):
+            self._refused[address] = worker
+            self._say(f"{name}: left out: {worker}")
+            return
+        label = f"{worker.host} {worker.device}"
+        self._uuids[worker.uuid] = address
+
+        def start(events: Events, facts: GpuFacts | None) -> Link:
+            opening = structs.replace(self._opening, facts=facts)
+            return WorkerLink(self._cluster, address, label, events, opening)
+
+        self._cards[address] = Card(label, start, self._overlap)
+        head.cards.append(self._cards[address])
+
+
+def cluster_opening(kernel: str, *, cache: bool, opener: str) -> OpenDevice:
+    """Return what every searcher of a cluster is told first."""
+    return OpenDevice("", kernel, paths.cubins() if cache else None, None, None, opener)
+
+
+def listed(cluster: Cluster) -> Sequence[tuple[str, Described | str, Sequence[str]]]:
+    """Return every worker by name, with what it says of itself, or why it cannot be used, and what it tunes now."""
+    workers, tuned = cluster.workers(), cluster.tuned_on()
+    rows: list[tuple[str, Described | str, Sequence[str]]] = []
+    uuids: set[str] = set()
+    for address, name in workers.items():
+        worker = cluster.described(address)
+        if isinstance(worker, Described) and worker.uuid in uuids:
+            worker = TWICE.format(uuid=worker.uuid)
+        if isinstance(worker, Described):
+            uuids.add(worker.uuid)
+        rows.append((name, worker, tuned.get(address, [])))
+    return rows

@@ -1,0 +1,197 @@
+"""A cluster's folder: the certificate that its processes know each other by, and what runs on each host.
+
+One self-signed certificate is the authority, and everything shows it: a process belongs to the cluster if it has the
+key. The folder is its user's alone. Other hosts need a copy of it, or see it on a shared filesystem.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import TunerError, UsageError
+from tuner.files import make_private, refusal, whole_file
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+
+CERTIFICATE, KEY = "cluster.pem", "cluster-key.pem"
+VALID_DAYS = 365
+NEEDED = "install the extra: pip install 'kernel-tune[fleet]'"
+
+
+@dataclass(frozen=True)
+class HostRecord:
+    """What `tune cluster start` has started on a host."""
+
+    address: str
+    """The scheduler's, such as ``tls://10.0.0.1:8786``."""
+    dashboard: str
+    """Its web page; empty on a host that has joined."""
+    pid: int
+    """Of the process that looks after the others."""
+    gpus: int
+    started: str
+
+
+def require_dask() -> None:
+    """Check that the extra is installed.
+
+    Raises:
+        TunerError: it is not.
+    """
+    try:
+        import cryptography  # noqa: F401
+        import distributed  # noqa: F401
+    except ImportError as error:
+        raise TunerError(f"a cluster needs {error.name}", NEEDED) from None
+
+
+def make_certificate(folder: Path) -> None:
+    """Make the folder, a key and its certificate, unless they are there.
+
+    Raises:
+        TunerError: the folder cannot be made, or is another user's.
+    """
+    try:
+        make_private(folder)
+        if why := refusal(folder):
+            raise TunerError(f"{folder}: {why}", "name another --folder")
+        if (folder / CERTIFICATE).exists() and (folder / KEY).exists():
+            return
+        key, certificate = _certificate()
+        with whole_file(folder / KEY, replace=True) as partial:
+            os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, 0o600))
+            partial.chmod(0o600)
+            partial.write_bytes(key)
+        with whole_file(folder / CERTIFICATE, replace=True) as partial:
+            partial.write_bytes(certificate)
+    except OSError as error:
+        raise TunerError(f"{folder}: {error.strerror or error}", "name another --folder") from None
+
+
+def _certificate() -> tuple[bytes, bytes]:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kernel-tune cluster")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))  # clocks of other hosts
+        .not_valid_after(now + timedelta(days=VALID_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    plain = serialization.NoEncryption()
+    form = serialization.PrivateFormat.PKCS8
+    return (
+        key.private_bytes(serialization.Encoding.PEM, form, plain),
+        certificate.public_bytes(serialization.Encoding.PEM),
+    )
+
+
+def security_of(folder: Path, address: str) -> Security | None:
+    """Return what a connection to an address shows and asks for; None where the address says ``tcp://``.
+
+    Raises:
+        UsageError: the certificate or its key is missing, or is none.
+    """
+    from distributed.security import Security
+
+    if address.startswith("tcp://"):
+        return None
+    certificate, key = folder / CERTIFICATE, folder / KEY
+    for file in (certificate, key):
+        if not file.is_file():
+            raise UsageError(
+                f"there is no {file}", "copy the folder of the host on which `tune cluster start` made it"
+            )
+    try:
+        ssl.create_default_context(cafile=str(certificate)).load_cert_chain(certificate, key)
+    except (ssl.SSLError, OSError) as error:
+        raise UsageError(
+            f"{certificate} and its key do not fit: {error}", "copy both files of the cluster's folder"
+        ) from None
+    names = dict.fromkeys(("client", "worker", "scheduler"), str(certificate))
+    return Security(
+        require_encryption=True,
+        tls_ca_file=str(certificate),
+        **{f"tls_{role}_cert": path for role, path in names.items()},
+        **{f"tls_{role}_key": str(key) for role in names},
+    )
+
+
+def full_address(text: str) -> str:
+    """Return an address with its scheme and port.
+
+    Raises:
+        UsageError: it is none.
+    """
+    scheme, _, rest = text.rpartition("://")
+    host, colon, port = rest.rpartition(":")
+    if scheme not in ("", "tls", "tcp") or not (host if colon else rest) or (colon and not port.isdigit()):
+        raise UsageError(f"{text!r} is no address", "write HOST:PORT, as `tune cluster start` has said it")
+    return f"{scheme or 'tls'}://{rest if colon else f'{rest}:8786'}"
+
+
+def _record_path(folder: Path) -> Path:
+    return folder / f"{socket.gethostname()}.json"
+
+
+def write_record(folder: Path, record: HostRecord) -> None:
+    """Write down what runs on this host."""
+    with whole_file(_record_path(folder), replace=True) as partial:
+        partial.write_text(json.dumps(asdict(record)))
+
+
+def read_record(folder: Path) -> HostRecord | None:
+    """Return what runs on this host; None if nothing was started, or it has ended."""
+    with suppress(OSError, ValueError, TypeError):
+        data: dict[str, Any] = json.loads(_record_path(folder).read_text())
+        record = HostRecord(**data)
+        if is_ours(record.pid, folder):
+            return record
+    return None
+
+
+def remove_record(folder: Path) -> None:
+    """Forget what ran on this host."""
+    _record_path(folder).unlink(missing_ok=True)
+
+
+def is_ours(pid: int, folder: Path) -> bool:
+    """Return whether a process is the one that looks after this folder's cluster on this host."""
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"tuner.fleet.cluster_host" in arguments and os.fsencode(folder.resolve()) in arguments
+
+
+def default_address(folder: Path) -> str:
+    """Return the scheduler's address as this host's record has it.
+
+    Raises:
+        UsageError: nothing was started here.
+    """
+    record = read_record(folder)
+    if record is None:
+        raise UsageError(
+            f"no cluster runs on this host by {folder}",
+            "start one with `tune cluster start`, or name the --scheduler",
+        )
+    return record.address

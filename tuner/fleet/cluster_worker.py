@@ -1,0 +1,291 @@
+"""A Dask worker that stands for one GPU: it runs searchers on it, and passes their messages on.
+
+The messages are those of :mod:`tuner.protocol.searching`, encoded by this package and each behind the digest of its
+bytes. Dask carries them as bytes; nothing is unpickled for them. What a worker does is shown on Dask's dashboard by a
+task for each problem, which only waits for its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import queue
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from tuner import __version__, paths
+from tuner.compile.pool import default_jobs
+from tuner.errors import TunerError
+from tuner.fleet.cluster_files import security_of
+from tuner.fleet.cluster_host import REFUSED, WorkerSettings, decoded
+from tuner.fleet.links import ChildLink, Events, SearcherGone
+from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.processes import die_with_parent
+from tuner.protocol.searching import (
+    SEARCHING,
+    Compilers,
+    FromSearcher,
+    OpenDevice,
+    Task,
+    TaskDone,
+    TaskFailed,
+    TaskStopped,
+)
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+LEASE_S = 60.0
+"""A searcher of which the head has asked nothing for so long is ended: the head is gone, or the way to it."""
+WAIT_S = 0.5
+"""How long an answer waits for something to be said."""
+JOIN_S = 30.0
+"""How long the scheduler may take to answer."""
+DIGEST_BYTES = 16
+
+_UNDER_WAY: dict[str, threading.Event] = {}
+"""The tasks of this process, by searcher and key; set when they have ended."""
+
+
+def sealed(data: bytes) -> bytes:
+    """Return bytes behind their digest."""
+    return hashlib.sha256(data).digest()[:DIGEST_BYTES] + data
+
+
+def unsealed(data: bytes) -> bytes:
+    """Return what :func:`sealed` was given.
+
+    Raises:
+        ValueError: the digest does not fit.
+    """
+    content = bytes(data[DIGEST_BYTES:])
+    if sealed(content) != bytes(data):
+        raise ValueError("a message whose digest does not fit its content")
+    return content
+
+
+def hold(name: str) -> None:
+    """Wait until a task of this worker has ended: what Dask's dashboard shows of it."""
+    if event := _UNDER_WAY.get(name):
+        event.wait()
+
+
+def task_name(searcher: str, task: str) -> str:
+    """Return what a task is called on its worker, where several heads may have searchers."""
+    return f"{searcher} {task}"
+
+
+class Searcher:
+    """A searcher of this host, as the head speaks to it from afar."""
+
+    def __init__(self, key: str, opening: OpenDevice) -> None:
+        self._key = key
+        self._events: Events = queue.SimpleQueue()
+        self._link = ChildLink(self._events, opening)
+        self._task = ""
+        self.heard = time.monotonic()
+
+    def send(self, data: bytes) -> None:
+        """Pass a message on."""
+        message = SEARCHING.requests.decode(data)
+        if isinstance(message, Task):
+            self._task = task_name(self._key, message.key)
+            _UNDER_WAY[self._task] = threading.Event()
+            message = structs.replace(message, kernel=_here(message.kernel))
+        self._link.send(message)
+
+    def receive(self) -> tuple[list[bytes], str]:
+        """Return what was said, waiting for the first of it; and why no more will be, if so."""
+        self.heard = time.monotonic()
+        messages: list[bytes] = []
+        try:
+            event = self._events.get(timeout=WAIT_S)
+            while True:
+                if isinstance(event.what, SearcherGone):
+                    self._ended()
+                    return messages, event.what.reason or "it has ended"
+                messages.append(sealed(self._noted(event.what)))
+                event = self._events.get_nowait()
+        except queue.Empty:
+            return messages, ""
+
+    def _noted(self, message: FromSearcher) -> bytes:
+        if isinstance(message, TaskDone | TaskFailed | TaskStopped):
+            self._ended()
+        return SEARCHING.replies.encode(message)
+
+    def _ended(self) -> None:
+        if event := _UNDER_WAY.pop(self._task, None):
+            event.set()
+        self._task = ""
+
+    def end(self) -> None:
+        """Kill it, and wait until it has ended."""
+        self._link.kill()
+        self._link.close()
+        self._ended()
+
+
+def _here(kernel: Path) -> Path:
+    """Return a kernel's file on this host: a built-in one is this package's own."""
+    return (
+        load_kernel(kernel.stem).file if not kernel.is_file() and kernel.stem in builtin_kernels() else kernel
+    )
+
+
+class Relay:
+    """The searchers of a worker, and the calls by which the head reaches them.
+
+    Args:
+        settings: of the worker.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._searchers: dict[str, Searcher] = {}
+        self._threads = ThreadPoolExecutor(32, "relay")
+
+    @property
+    def handlers(self) -> dict[str, Any]:
+        """The calls, by name."""
+        return {
+            f"tune_{name}": getattr(self, name) for name in ("describe", "open", "send", "receive", "end")
+        }
+
+    async def describe(self) -> dict[str, Any]:
+        """Return what this worker is, and what it does."""
+        settings = self._settings
+        return {
+            "version": __version__,
+            "host": socket.gethostname(),
+            "device": settings.device,
+            "model": settings.model,
+            "uuid": settings.uuid,
+            "cc": settings.cc,
+            "pid": os.getpid(),
+            "searchers": len(self._searchers),
+        }
+
+    async def open(self, key: str, message: bytes) -> None:
+        """Start a searcher."""
+        opening = SEARCHING.requests.decode(unsealed(message))
+        assert isinstance(opening, OpenDevice)
+        total = default_jobs()
+        share = max(1, total // self._settings.neighbours)
+        own = structs.replace(
+            opening,
+            device=self._settings.device,
+            cache=None if opening.cache is None else paths.cubins(),
+            compilers=Compilers(total, share, self._settings.shared / "compilers"),
+        )
+        self._searchers[key] = await self._in_thread(partial(Searcher, key, own))
+
+    async def send(self, key: str, messages: Sequence[bytes]) -> None:
+        """Pass messages to a searcher, in order."""
+        for message in messages:
+            await self._in_thread(partial(self._searchers[key].send, unsealed(message)))
+
+    async def receive(self, key: str) -> tuple[list[bytes], str]:
+        """Return what a searcher has said, and why it says no more."""
+        searcher = self._searchers.get(key)
+        if searcher is None:
+            return [], "it was ended"
+        messages, gone = await self._in_thread(searcher.receive)
+        if gone:
+            self._searchers.pop(key, None)
+        return messages, gone
+
+    async def end(self, key: str) -> None:
+        """End a searcher; there may be none."""
+        if searcher := self._searchers.pop(key, None):
+            await self._in_thread(searcher.end)
+
+    async def tend(self) -> None:
+        """End searchers that the head has forgotten."""
+        while True:
+            await asyncio.sleep(LEASE_S / 10)
+            for key, searcher in [*self._searchers.items()]:
+                if time.monotonic() - searcher.heard > LEASE_S:
+                    await self.end(key)
+
+    async def close(self) -> None:
+        """End all searchers."""
+        for key in [*self._searchers]:
+            await self.end(key)
+
+    async def _in_thread(self, call: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+async def _leave(worker: Worker, relay: Relay) -> None:
+    """End the searchers, so that no task waits for them, and then the worker."""
+    await relay.close()
+    await worker.close(reason="stopped", executor_wait=False)
+
+
+async def serve(settings: WorkerSettings, folder: Path) -> None:
+    """Be a worker until the scheduler goes away, or SIGTERM.
+
+    Raises:
+        OSError: the scheduler cannot be reached, or does not want this worker.
+    """
+    from distributed import Worker
+
+    relay = Relay(settings)
+    worker = Worker(
+        settings.scheduler,
+        name=f"{socket.gethostname()} {settings.device}: {settings.model} {settings.uuid[:8]}",
+        nthreads=4,
+        resources={"GPU": 1, settings.model: 1, f"cc{settings.cc}": 1, settings.uuid: 1},
+        security=security_of(settings.folder, settings.scheduler),
+        host=settings.host or None,
+        local_directory=str(folder / "worker"),
+        memory_limit=0,
+        dashboard=False,
+    )
+    worker.handlers.update(relay.handlers)
+    await asyncio.wait_for(worker, JOIN_S)
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGTERM, lambda: asyncio.ensure_future(_leave(worker, relay))
+    )
+    forgotten = asyncio.ensure_future(relay.tend())
+    try:
+        await worker.finished()
+    finally:
+        forgotten.cancel()
+        await relay.close()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Join a cluster; return why it ended as an exit status."""
+    die_with_parent()
+    settings = decoded(arguments[0], WorkerSettings)
+    try:
+        with tempfile.TemporaryDirectory(prefix="kernel-tune-") as folder:
+            asyncio.run(serve(settings, Path(folder)))
+    except TunerError as error:
+        sys.stderr.write(f"{settings.device}: {error}\n")
+        return REFUSED
+    except (TimeoutError, OSError, RuntimeError) as error:
+        cause = error.__cause__ or error
+        sys.stderr.write(f"{settings.device}: cannot join {settings.scheduler}: {json.dumps(str(cause))}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.stdout.flush()
+    os._exit(main(sys.argv[1:]))
