@@ -9,7 +9,7 @@ from tuner.errors import TunerError
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Run, Value, value_text
-from tuner.tuning.state import State
+from tuner.space.space import SearchSpace
 from tuner.winners.current import kernel_of
 
 
@@ -46,11 +46,11 @@ class Texts:
         return cls({variant.name: variant.defaults for variant in kernel.variants.values()})
 
     @classmethod
-    def of_run(cls, state: State, *, full: bool = False) -> Texts:
-        """Return those of a run under way; another tool's file has no defaults."""
-        if full or state.run.foreign:
+    def of_space(cls, space: SearchSpace, *, full: bool = False) -> Texts:
+        """Return those of a search space; another tool's has no defaults, so that all parameters are named."""
+        if full:
             return cls()
-        return cls({v.name: {p.name: p.default for p in v.parameters} for v in state.space.variants})
+        return cls({v.name: {p.name: p.default for p in v.parameters} for v in space.variants})
 
     def cell(self, configuration: Configuration) -> str:
         """Return variant and values; what is not named is the default, which ``--config`` means, too."""

@@ -184,7 +184,10 @@ def panel_lines(state: State) -> list[str]:
     best = state.incumbent
     lines = ["  ".join(_how_far(state))]
     lines += (
-        [_how_fast(state, best), Texts.of_run(state)(best.configuration)]
+        [
+            _how_fast(state, best),
+            Texts.of_space(state.space, full=bool(state.run.foreign))(best.configuration),
+        ]
         if best
         else ["nothing verified yet"]
     )

@@ -26,15 +26,10 @@ from tuner.tuning.warm import WarmFinish
 
 
 def summary(result: Result, database: Path, *, full: bool = False) -> str:
-    """Return what won, by how much, and how sure that is, in lines that fit.
-
-    Args:
-        result: of the run.
-        database: where it is kept.
-        full: whether all parameters of a configuration are named.
-    """
+    """Return what won, by how much, and how sure that is, in lines that fit; with ``full`` all parameters are named."""
     state, finish = result.state, result.finish
-    run, texts = state.run, Texts.of_run(state, full=full)
+    run = state.run
+    texts = Texts.of_space(state.space, full=full or bool(run.foreign))
     pairs: list[tuple[str, object]]
     if finish is None:
         pairs = [("", f"no configuration {missing(result)}"), ("failed", _failures(state) or "none")]
@@ -69,7 +64,8 @@ def summary(result: Result, database: Path, *, full: bool = False) -> str:
 
 def best_so_far(state: State, *, full: bool = False) -> str:
     """Return the best trial of a run that was stopped; nothing was raced or confirmed."""
-    best, texts = state.incumbent, Texts.of_run(state, full=full)
+    best = state.incumbent
+    texts = Texts.of_space(state.space, full=full or bool(state.run.foreign))
     pairs: list[tuple[str, object]] = [("best yet", "none: no configuration was verified")]
     if best is not None and best.time_ns is not None:
         pairs = [
@@ -99,8 +95,8 @@ def _figures(state: State, time_ns: float) -> str:
 def _tied(finish: Finish) -> str:
     others = finish.tied - 1
     count = f"{others} other finalist{'s' if others > 1 else ''}"
-    same = f"tied with {count} within the noise"
-    tied = same if finish.race_verdict is Verdict.SAME else f"statistically tied with {count}"
+    same = finish.race_verdict is Verdict.SAME
+    tied = f"tied with {count} within the noise" if same else f"statistically tied with {count}"
     return tied if others else ""
 
 
