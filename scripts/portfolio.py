@@ -52,7 +52,7 @@ from tuner.winners.portfolios import TIMED, kind_of, measured, portfolio_rows  #
 from tuner.winners.timings import timings_of  # noqa: E402
 
 KERNEL = load_kernel("gemm")
-ROW = "m=1..8192,n=256..16384:64,k=256..16384:64,samples={count}"
+ROW = "m=1..8192,n=512..16384:64,k=512..16384:64,samples={count}"
 """As language models have them: any number of rows, and weights whose sides are multiples of 64."""
 LAYOUTS = ("nn", "nt")
 LIMIT_S = 900.0

@@ -37,7 +37,9 @@ COMPARE_ROUNDS, COMPARE_SAMPLES = 6, 8
 FILL_ROUNDS = 3
 """A screening tells what is 10 % slower, for a third of the time; six medians of eight are good to some 0.3 %."""
 MOST_COMPARED = 8
-PASSES = 3
+MARGINS = (0.05, 0.15)
+"""Octaves that a prediction counts more than a time, in the first choice and in the second; the third keeps only what
+was timed wherever it can run."""
 SEARCHED, TIMED_BY = 0.3, 0.7
 """Shares of a time limit at which searches, and comparisons of candidates, end."""
 
@@ -239,8 +241,8 @@ class _Building:
         keeping = Keeping(request.kernel, gpu, races, self._candidates, kinds, request.seed)
         kept = self._kept_before(kinds)
         if not kept:
-            for _ in range(PASSES):
-                kept = keeping.choose(request.bound, request.most_cubins)
+            for margin in (*MARGINS, None):
+                kept = keeping.choose(request.bound, request.most_cubins, margin)
                 missing = keeping.missing(kept)
                 self._time(missing)
                 if not missing or self._over(1.0):

@@ -18,8 +18,6 @@ from tuner.winners.timings import Floats, Timings
 
 CONTENDER = 1.10
 """What is slower everywhere is not kept."""
-UNCERTAIN = 0.05
-"""Octaves that a prediction counts more than a time: what is chosen by it is timed."""
 
 
 class Keeping:
@@ -53,11 +51,23 @@ class Keeping:
         }
         """The cubins of the defaults that a bundle has anyway."""
 
-    def choose(self, bound: float, most_cubins: int) -> list[list[Configuration]]:
-        """Return what to keep of each computation."""
+    def choose(self, bound: float, most_cubins: int, margin: float | None) -> list[list[Configuration]]:
+        """Return what to keep of each computation.
+
+        Args:
+            bound: the slowdown that is allowed.
+            most_cubins: that all may have.
+            margin: octaves that a prediction counts more than a time; None to keep only what was timed wherever it can
+                run.
+        """
         kinds = self._kinds
         pools = [self._pool(kind) for kind in kinds]
-        tables = [self._table(kind, pool) for kind, pool in zip(kinds, pools, strict=True)]
+        if margin is None:
+            pools = [
+                [one for one in pool if not self.missing_of(kind, one)] or pool
+                for kind, pool in zip(kinds, pools, strict=True)
+            ]
+        tables = [self._table(kind, pool, margin or 0.0) for kind, pool in zip(kinds, pools, strict=True)]
         given = [
             {pool.index(one) for one in self._defaults(kind) if one in pool}
             for kind, pool in zip(kinds, pools, strict=True)
@@ -74,12 +84,22 @@ class Keeping:
         missing: list[tuple[Problem, list[Configuration]]] = []
         for kind, ones in zip(self._kinds, kept, strict=True):
             timings = self._races.timings(kind)
+            where = {one: {problem.key for problem in self.missing_of(kind, one)} for one in ones}
             for problem in timings.problems:
-                timed, space = timings.of(problem), self._candidates.valid(problem)
-                absent = [one for one in ones if one not in timed and self._runs(space, one)]
-                if absent:
+                timed = timings.of(problem)
+                if absent := [one for one in ones if problem.key in where[one]]:
                     missing.append((problem, [min(timed, key=timed.__getitem__), *absent]))
         return missing
+
+    def missing_of(self, kind: Problem, configuration: Configuration) -> list[Problem]:
+        """Return the measured problems that a configuration can run, and was not timed at."""
+        timings = self._races.timings(kind)
+        column = timings.slowdowns[:, timings.configurations.index(configuration)]
+        return [
+            problem
+            for problem, slow in zip(timings.problems, column, strict=True)
+            if np.isnan(slow) and self._runs(self._candidates.valid(problem), configuration)
+        ]
 
     def _runs(self, space: ValidConfigurations, configuration: Configuration) -> bool:
         return configuration not in self._races.failed and space.runs(configuration)
@@ -109,7 +129,7 @@ class Keeping:
             one for one, contends in pairs if (contends or one in defaults) and one not in self._races.failed
         ]
 
-    def _table(self, kind: Problem, pool: Sequence[Configuration]) -> Floats:
+    def _table(self, kind: Problem, pool: Sequence[Configuration], margin: float) -> Floats:
         """Return slowdowns, predicted where they were not timed, infinite where a configuration cannot run.
 
         Below the measured problems are as many between them, predicted: what is kept has to run those, too.
@@ -126,7 +146,7 @@ class Keeping:
                 [
                     timed[one]
                     if one in timed
-                    else max(0.0, at[one] + level) + UNCERTAIN
+                    else max(0.0, at[one] + level) + margin
                     if self._runs(space, one)
                     else np.inf
                     for one in pool
@@ -138,7 +158,7 @@ class Keeping:
             can = [value if space.runs(one) else np.inf for one, value in zip(pool, expected, strict=True)]
             fastest = min((value for value in can if np.isfinite(value)), default=0.0)
             rows.append([value - fastest for value in can])
-        table: Floats = np.nan_to_num(np.asarray(rows), nan=UNCERTAIN, posinf=np.inf)
+        table: Floats = np.nan_to_num(np.asarray(rows), nan=margin, posinf=np.inf)
         return table
 
     def best_at(self, timings: Timings, configuration: Configuration) -> Problem:
