@@ -110,9 +110,7 @@ EXCEPTIONS = (
     ),
     Allowed("rungs?", r"""["'`]rung:""", why=f"contestants of a stored ladder; {STORED}"),
     Allowed("seeds|least|terms|worthwhile|places", files="tuner/kernel/toml/old_keys.py", why="old keys"),
-    Allowed(
-        "seeds|least|terms|worthwhile|places", r"`[^`]*`", files="docs/adding-a-kernel.md", why="old keys"
-    ),
+    Allowed("seeds|least|terms|worthwhile|places", r"`[^`]*`", files="docs/kernel-files.md", why="old keys"),
     Allowed("seeds|least|terms|worthwhile|places", files="tests/test_old_keys.py", why="old keys"),
     Allowed("seeds", files="tests/test_initial_file.py", why="old keys"),
     Allowed("rung|seeds", r"--rung|--seeds", why="old spellings of options, kept for a release"),

@@ -130,7 +130,7 @@ def test_only_functions_on_the_list_are_ever_looked_up() -> None:
 
 @pytest.mark.parametrize("library", FUNCTIONS)
 def test_the_page_lists_every_function(library: str) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "adding-a-kernel.md").read_text()
+    page = (Path(__file__).parent.parent / "docs" / "kernel-files.md").read_text()
     sentence = page.split(f"Of `{library}`: ")[1].split("`. ")[0]
     assert sorted(sentence.replace("`", "").replace(",", " ").split()) == sorted(FUNCTIONS[library])
 

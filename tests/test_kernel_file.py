@@ -432,7 +432,7 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("choose from: alpha, block_size, fast, n, partial, x, y",),
     ),
     "unknown key in a parameter": ("doc =", "docs =", ("parameters: block_size", "did you mean doc")),
-    "missing name": ('name = "scale"\n', "", ("kernel", "'name' is missing", "adding-a-kernel")),
+    "missing name": ('name = "scale"\n', "", ("kernel", "'name' is missing", "kernel-files")),
     "wrong type": ('name = "scale"', "name = 3", ("name = 3 is not text",)),
     "table expected": ("[work]\nbytes", "[work.bytes]\nx", ("bytes", "is not text")),
     "name that cannot be one": ("{ n = 1024 }", '{ "n-1" = 1024 }', ("'n-1' cannot be a name", "letters")),

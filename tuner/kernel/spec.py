@@ -1,6 +1,6 @@
 """A kernel as its TOML file describes it: the problem, and the variants that compute it.
 
-``tuner.kernel.load`` reads the file; ``docs/adding-a-kernel.md`` describes the language. Expressions stay unevaluated
+``tuner.kernel.load`` reads the file; ``docs/kernel-files.md`` describes the language. Expressions stay unevaluated
 here; ``tuner.kernel.plan`` evaluates them for one configuration.
 """
 

@@ -36,8 +36,8 @@ class Table:
         if key not in self.data:
             if default is ...:
                 for wrong in difflib.get_close_matches(key, self._unread, n=1):
-                    self.fail(f"unknown key {wrong!r}", f"did you mean {key}? see docs/adding-a-kernel.md")
-                self.fail(f"key {key!r} is missing", "see docs/adding-a-kernel.md")
+                    self.fail(f"unknown key {wrong!r}", f"did you mean {key}? see docs/kernel-files.md")
+                self.fail(f"key {key!r} is missing", "see docs/kernel-files.md")
             return default
         value = self.data[key]
         kinds = kind if isinstance(kind, tuple) else (kind,)
