@@ -15,6 +15,7 @@ import pytest
 from tests.faults.kernels import write_kernel
 from tests.fleets import sound
 from tuner.database.database import Database
+from tuner.errors import DatabaseError
 
 TRIALS = 6
 DRIVER = """
@@ -33,7 +34,9 @@ def kernel(tmp_path: Path) -> Path:
     return write_kernel(tmp_path, faults=("ok",), blocks=(32, 64, 96, 128), items=range(1, 5))
 
 
-def start(kernel: Path, folder: Path, *arguments: str, sleep_s: float = 0.0) -> subprocess.Popen[str]:
+def start(
+    kernel: Path, folder: Path, *arguments: str, sleep_s: float = 0.0, device: str = "cuda:all"
+) -> subprocess.Popen[str]:
     """Start a tuner of three problems on two fake GPUs, in a session of its own."""
     words = [
         "-k",
@@ -48,7 +51,7 @@ def start(kernel: Path, folder: Path, *arguments: str, sleep_s: float = 0.0) -> 
         "2",
     ]
     words += ["--problem", "n=1024", "--problem", "n=2048", "--problem", "n=4096"]
-    words += ["--device", "cuda:all", *arguments]
+    words += ["--device", device, *arguments]
     root = Path(__file__).parents[1]
     return subprocess.Popen(
         [sys.executable, "-c", DRIVER, "run", *words],
@@ -58,6 +61,7 @@ def start(kernel: Path, folder: Path, *arguments: str, sleep_s: float = 0.0) -> 
             "PYTHONPATH": str(root),
             "XDG_CACHE_HOME": str(folder / "cache"),
             "FAKE_SLEEP_S": str(sleep_s),
+            "FAKE_LOG": str(folder / "log"),
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -93,10 +97,23 @@ def gone(pids: set[int], within_s: float = 5.0) -> bool:
 
 
 def measured(folder: Path) -> int:
-    if not (folder / "tuning.db").is_file():
+    try:
+        with Database.open(folder / "tuning.db", write=False) as database:
+            return int(database.select("SELECT count(*) AS count FROM trials")[0]["count"])
+    except DatabaseError:  # it is being made
         return 0
-    with Database.open(folder / "tuning.db", write=False) as database:
-        return int(database.select("SELECT count(*) AS count FROM trials")[0]["count"])
+
+
+def test_a_gpu_is_calibrated_once_and_one_problem_at_a_time_is_searched(kernel: Path, tmp_path: Path) -> None:
+    tuner = start(kernel, tmp_path, device="cuda:0", sleep_s=0.05)
+    output, _ = tuner.communicate(timeout=60)
+    assert tuner.returncode == 0, output
+    lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    assert [words[1] for words in lines].count("calibrate") == 1
+    searching = {words[0] for words in lines if words[1] == "measure" and words[-1] == "False"}
+    assert len(searching) > 2  # two searchers' processes, and fresh ones that confirm
+    with Database.open(tmp_path / "tuning.db") as database:
+        sound(database, runs=3, trials=TRIALS)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -63,6 +63,8 @@ class Card:
     lanes: list[Lane] = field(default_factory=list)
     gpu: Gpu | None = None
     facts: GpuFacts | None = None
+    settled: bool = False
+    """Whether a problem was prepared on it, and it is calibrated."""
     failures: int = 0
     """Searchers in a row that have ended before they were ready."""
     left_out: str = ""
@@ -80,10 +82,10 @@ class Card:
 
     @property
     def wants_searcher(self) -> bool:
-        """Whether another searcher is to be started: the second one when the first has found out what the GPU is."""
+        """Whether another searcher is to be started: the second one when the first has calibrated the GPU, alone."""
         if self.left_out or self.of(Phase.STARTING) or time.monotonic() < self.resting_until:
             return False
-        return not self.lanes or (self.overlap and len(self.lanes) == 1)
+        return not self.lanes or (self.overlap and self.settled and len(self.lanes) == 1)
 
     @property
     def free(self) -> Lane | None:

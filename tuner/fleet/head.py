@@ -219,7 +219,7 @@ class Head:
             case DeviceFailed(error=error, remedy=remedy):
                 self._gone(card, lane, f"{error}; {remedy}" if remedy else error)
             case Prepared(calibration=calibration, lines=lines) if lane.job is not None:
-                lane.phase = Phase.READY
+                lane.phase, card.settled = Phase.READY, True
                 if calibration is not None and card.facts is not None:
                     card.facts = GpuFacts(card.facts.notes, calibration)
                 self.watcher.began(card, lane.job, lines)
