@@ -1,0 +1,106 @@
+"""Lists of problems on one GPU and on several, and one problem over several."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fleets import searchers
+from tuner.cli.fleet import visible_gpus
+from tuner.database.database import Database
+from tuner.devices.choose import has_gpu
+
+TRIALS = 20
+LIST = (
+    "--problem",
+    "m=512,n=512,k=512",
+    "--problem",
+    "m=1024,n=1024,k=1024",
+    "--problem",
+    "m=256,n=4096,k=1024",
+)
+
+
+def tune(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """Tune the list, check what is kept, and return the results."""
+    words = ["-k", "gemm", "-n", str(TRIALS), "--db", str(folder / "tuning.db"), "--json", *arguments]
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner", "run", *words],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    records: list[dict[str, Any]] = json.loads(done.stdout)
+    assert all(record["winner"]["exportable"] for record in records), done.stderr
+    assert not any("waiting for the GPU" in line for line in done.stderr.splitlines())
+    assert not any("another process has a context" in line for line in done.stderr.splitlines())
+    with Database.open(folder / "tuning.db") as database:
+        assert database.check().problems == []
+    return records
+
+
+def complete(database: Database, runs: int, trials: int) -> None:
+    """Check that so many runs are finished, each trial there once; a GPU that drifts has some timed again."""
+    assert database.check().problems == []
+    assert [row["state"] for row in database.select("SELECT state FROM runs")] == ["finished"] * runs
+    counts = database.select(
+        "SELECT count(*) AS rows, count(DISTINCT number) AS numbers FROM trials GROUP BY run_id"
+    )
+    assert all(row["rows"] == row["numbers"] >= trials for row in counts)
+
+
+@pytest.mark.parametrize("overlap", [(), ("--no-overlap",)])
+def test_a_list_on_one_gpu(tmp_path: Path, overlap: tuple[str, ...]) -> None:
+    records = tune(tmp_path, *LIST, "--device", "cuda:0", *overlap)
+    assert [record["problem"]["sizes"]["m"] for record in records] == [512, 1024, 256]
+    with Database.open(tmp_path / "tuning.db") as database:
+        complete(database, runs=3, trials=TRIALS)
+
+
+def test_a_killed_searcher_costs_its_trials_under_way(tmp_path: Path) -> None:
+    words = ["-k", "gemm", "-n", "60", "--db", "tuning.db", *LIST, "--device", "cuda:0"]
+    tuner = subprocess.Popen(
+        [sys.executable, "-m", "tuner", "run", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    time.sleep(8.0)
+    for pid in searchers(anyone=True)[:1]:
+        os.kill(pid, signal.SIGKILL)
+    output, _ = tuner.communicate(timeout=280)
+    assert tuner.returncode == 0, output
+    with Database.open(tmp_path / "tuning.db") as database:
+        complete(database, runs=3, trials=60)
+
+
+several = pytest.mark.skipif(
+    not has_gpu() or len(visible_gpus().names) < 2, reason="needs two GPUs of one model"
+)
+
+
+@several
+def test_a_list_on_all_gpus(tmp_path: Path) -> None:
+    records = tune(tmp_path, *LIST, "--device", "cuda:all")
+    assert len({record["device"] for record in records}) > 1
+
+
+@several
+def test_one_problem_over_all_gpus(tmp_path: Path) -> None:
+    tune(tmp_path, "-s", "m=1024,n=1024,k=1024", "--device", "cuda:all", "--spread")
+    with Database.open(tmp_path / "tuning.db") as database:
+        (run,) = database.run_ids()
+        tags = {tag for trial in database.trials(run) for tag in trial.tags}
+    assert "on cuda:1" in tags
