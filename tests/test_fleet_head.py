@@ -1,0 +1,142 @@
+"""How the head gives out problems, with searchers that only answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fleets import Seen, jobs
+from tuner.database.database import Database
+from tuner.fleet.cards import Card
+from tuner.fleet.head import Head
+from tuner.fleet.links import Event, Events
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.protocol.searching import (
+    BeginSearch,
+    DeviceReady,
+    GpuFacts,
+    Prepared,
+    Progress,
+    StopSearch,
+    Task,
+    TaskDone,
+    TaskStopped,
+    ToSearcher,
+)
+
+
+class Answering:
+    """A searcher that is ready at once, and searches until it is told that it has ended."""
+
+    def __init__(self, device: str, events: Events) -> None:
+        self.device, self.events = device, events
+        self.task, self.searching, self.killed = "", False, False
+
+    def open(self) -> None:
+        self.events.put(Event(self, DeviceReady(self.device, ARCHITECTURES[90])))
+
+    def send(self, message: ToSearcher) -> None:
+        match message:
+            case Task(key=key):
+                self.task = key
+                self.events.put(Event(self, Prepared(key, None, ())))
+            case BeginSearch():
+                self.searching = True
+            case StopSearch():
+                self.events.put(Event(self, TaskStopped(self.task, "stopped")))
+
+    def progress(self, trials: int, phase: str = "searching") -> None:
+        self.events.put(Event(self, Progress(self.task, trials, 8, None, phase, "")))
+
+    def end(self) -> None:
+        self.searching = False
+        self.events.put(Event(self, TaskDone(self.task, "", None, "", b"{}", "")))
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def close(self) -> None:
+        pass
+
+
+class Fleet:
+    """A head with such searchers."""
+
+    def __init__(self, database: Database, devices: int, problems: int) -> None:
+        self.links: list[Answering] = []
+        self.seen, self.ticks = Seen(), 0
+
+        def card(number: int) -> Card:
+            def start(events: Events, facts: GpuFacts | None) -> Answering:
+                self.links.append(Answering(f"cuda:{number}", events))
+                self.links[-1].open()
+                return self.links[-1]
+
+            return Card(f"cuda:{number}", start)
+
+        self.jobs = jobs(problems)
+        self.head = Head(database, self.jobs, [card(number) for number in range(devices)], self.seen)
+
+    def on(self, device: int) -> list[Answering]:
+        return [link for link in self.links if link.device == f"cuda:{device}" and not link.killed]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    with Database.open(tmp_path / "tuning.db") as database:
+        yield database
+
+
+def test_one_problem_is_searched_at_a_time_and_one_prepared(database: Database) -> None:
+    fleet = Fleet(database, 1, 4)
+    most_tasks = most_searching = 0
+
+    def tick(_: Head) -> None:
+        nonlocal most_tasks, most_searching
+        at_work = [link for link in fleet.on(0) if link.task]
+        searching = [link for link in at_work if link.searching]
+        most_tasks, most_searching = max(most_tasks, len(at_work)), max(most_searching, len(searching))
+        fleet.ticks += 1
+        if searching and fleet.ticks % 5 == 0:
+            searching[0].end()
+
+    fleet.seen.on_tick = tick
+    fleet.head.run()
+    assert (most_tasks, most_searching) == (2, 1)
+    assert len(fleet.seen.results) == 4
+    assert all(link.killed for link in fleet.links)
+
+
+def test_the_longest_begins_first(database: Database) -> None:
+    fleet = Fleet(database, 1, 3)
+    for job, estimate_s in zip(fleet.jobs, (1.0, 3.0, 2.0), strict=True):
+        job.estimate_s = estimate_s
+    fleet.head.waiting.sort(key=lambda job: -job.estimate_s)
+    fleet.seen.on_tick = lambda _: [link.end() for link in fleet.on(0) if link.searching]
+    fleet.head.run()
+    assert [number for what, number in fleet.seen.order if what == "began"] == [1, 2, 0]
+
+
+def test_an_idle_device_takes_what_only_waits_elsewhere(database: Database) -> None:
+    fleet = Fleet(database, 2, 3)
+    moved: list[str] = []
+
+    def tick(_: Head) -> None:
+        at_work = {link.task: link for link in fleet.links if link.searching}
+        moved.extend(task for task in at_work if task.endswith(".2"))
+        if moved:
+            for link in at_work.values():
+                link.end()
+        elif [link.task for link in fleet.on(0)] == ["0.1", "2.1"] and "1.1" in at_work:
+            fleet.on(0)[0].progress(1)
+            at_work["1.1"].end()  # cuda:1 has nothing to do, and the third problem waits for cuda:0
+
+    fleet.seen.on_tick = tick
+    fleet.head.run()
+    assert moved[0] == "2.2"
+    assert [device for device, job in fleet.seen.began_on if job == fleet.jobs[2].name] == [
+        "cuda:0",
+        "cuda:1",
+    ]
+    assert len(fleet.seen.results) == 3
