@@ -130,7 +130,7 @@ def kills(times: int, seed: int = 0) -> dict[str, Any]:
     """Kill searchers at random moments; return what became of the rows."""
     draw, killed = random.Random(seed), 0
     with tempfile.TemporaryDirectory() as name:
-        folder, count, trials = Path(name), max(6, times // 2), 24
+        folder, count, trials = Path(name), 3 * times, 24
         simulate(trial_s=0.1, offset=OFFSET, noise=NOISE)
         seen, at = Seen(), time.monotonic() + 3.0
 
@@ -139,7 +139,7 @@ def kills(times: int, seed: int = 0) -> dict[str, Any]:
             if killed < times and time.monotonic() > at and (alive := searchers()):
                 os.kill(draw.choice(alive), signal.SIGKILL)
                 killed += 1
-                at = time.monotonic() + draw.uniform(0.2, 2.0)
+                at = time.monotonic() + draw.uniform(0.2, 1.6)
 
         seen.on_tick = kill
         with Database.open(folder / "tuning.db") as database:
