@@ -20,6 +20,7 @@ pytest.importorskip("distributed")
 pytest.importorskip("cryptography")
 
 from click.testing import CliRunner
+from msgspec import structs
 
 from tests.fleets import OPENER, RECORDING, Seen, jobs, sound
 from tuner.cli import fleet
@@ -27,7 +28,7 @@ from tuner.cli.commands.cluster import cluster as command
 from tuner.database.database import Database
 from tuner.errors import NoGpuError, TunerError
 from tuner.fleet import cluster as cluster_module
-from tuner.fleet.cluster import Cluster, WorkersAsCards, cluster_opening, listed
+from tuner.fleet.cluster import Cluster, Described, WorkersAsCards, cluster_opening, listed
 from tuner.fleet.cluster_files import full_address, make_certificate, read_record
 from tuner.fleet.head import Head
 from tuner.protocol.gpus import GpuList
@@ -154,34 +155,22 @@ def test_a_list_is_tuned_by_the_commands_and_each_worker_shows_its_problem(
         }
 
 
-def test_what_a_killed_worker_had_goes_on_elsewhere_and_its_successor_takes_work(
-    host: Host, tmp_path: Path
-) -> None:
+def test_what_killed_processes_had_is_gone_on_with_and_no_row_is_missing(host: Host, tmp_path: Path) -> None:
+    """Both workers and the scheduler, one after the other: without those that are started again nothing would end."""
     seen, killed = Seen(), list[float]()
+    victims = [("cluster_worker", TWO.uuids[0]), ("cluster_worker", TWO.uuids[1]), ("--scheduler",)]
 
     def kill(head: Head) -> None:
-        if not killed and any(lane.progress for card in head.cards for lane in card.busy):
+        working = any(lane.progress for card in head.cards for lane in card.busy)
+        if len(killed) < len(victims) and working and time.monotonic() - sum(killed[-1:]) > 0.3:
+            host.kill(*victims[len(killed)])
             killed.append(time.monotonic())
-            host.kill("cluster_worker", TWO.uuids[1])
 
     seen.on_tick = kill
     said = tuned(host, tmp_path / "x.db", seen, 4, 40)
-    assert killed
+    assert len(killed) == 3
     assert any("has left the cluster" in line for line in said), said
     assert any("given out again" in line for line in seen.texts), seen.texts
-
-
-def test_a_scheduler_that_dies_is_started_again_and_no_row_is_missing(host: Host, tmp_path: Path) -> None:
-    seen, killed = Seen(), list[float]()
-
-    def kill(head: Head) -> None:
-        if not killed and any(lane.progress for card in head.cards for lane in card.busy):
-            killed.append(time.monotonic())
-            host.kill("--scheduler")
-
-    seen.on_tick = kill
-    tuned(host, tmp_path / "x.db", seen, 2, 40)
-    assert killed
 
 
 class Proxy:
@@ -295,6 +284,25 @@ def test_a_worker_of_another_version_is_left_out(
         Head(database, jobs(1, 4), [], seen, members=members).run()
     assert "no device is left" in seen.failures[0]
     assert sum("and this is 99.0" in line for line in said) == 2
+
+
+def test_gpus_of_two_models_are_not_pooled(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def described(cluster: Cluster, address: str) -> Described | str:
+        worker = ask(cluster, address)
+        assert isinstance(worker, Described)
+        return structs.replace(worker, model="NVIDIA H100") if worker.uuid == TWO.uuids[1] else worker
+
+    ask = Cluster.described
+    monkeypatch.setattr(Cluster, "described", described)
+    options = ("--folder", str(host.folder), "--kernel", "vector_add", "--db", str(tmp_path / "x.db"))
+    said = call("run", *options, code=2)
+    assert "NVIDIA H100 and NVIDIA H200" in said and "--gpu" in said
+    assert "there are: NVIDIA H100, NVIDIA H200" in call("run", *options, "--gpu", "a100", code=2)
+    call("run", *options, "--gpu", "h200", "--trials", "4", "--sampler", "random", "--problem", "n=1048576")
+    with Database.open(tmp_path / "x.db", write=False) as database:
+        sound(database, 1, 4)
 
 
 def test_a_second_start_and_a_second_stop_are_refused(host: Host, tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ class FleetSettings:
     """Whether results name all parameters of a configuration."""
     cluster: Cluster | None = None
     """Whose workers are the devices; then ``devices`` are the names that they have on their hosts."""
+    model: str = ""
+    """Of the workers that count; empty for that of the first."""
 
 
 def visible_gpus() -> GpuList:
@@ -135,9 +137,29 @@ def searched_on(
     return [f"cuda:{number or 0}"]
 
 
-def names_on(cluster: Cluster) -> list[str]:
-    """Return the names that the devices of a cluster have on their hosts, by which interrupted runs are found."""
-    return sorted({worker.device for _, worker, _ in listed(cluster) if isinstance(worker, Described)})
+def workers_of(cluster: Cluster, gpu: str) -> tuple[str, list[str]]:
+    """Return the model of GPU that a run on a cluster is for, and the names of such devices on their hosts.
+
+    The model is empty where there is no worker yet: the first to come settles it.
+
+    Args:
+        cluster: has the workers.
+        gpu: a part of the model's name, in any case; empty for the only one that there is.
+
+    Raises:
+        UsageError: no worker has such a GPU, or several models fit.
+    """
+    workers = [worker for _, worker, _ in listed(cluster) if isinstance(worker, Described)]
+    models = sorted({worker.model for worker in workers})
+    fitting = [model for model in models if gpu.lower() in model.lower()]
+    if len(fitting) > 1:
+        raise UsageError(
+            f"the cluster has {' and '.join(fitting)}, whose times are not pooled",
+            "name one with --gpu, and run once for each: what one finds guides the search on the other",
+        )
+    if models and not fitting:
+        raise UsageError(f"no worker has a GPU {gpu!r}", f"there are: {', '.join(models)}")
+    return "".join(fitting), sorted({worker.device for worker in workers if worker.model in fitting})
 
 
 def devices_of(device: str) -> list[str]:
@@ -233,7 +255,9 @@ def _members(settings: FleetSettings, kernel: str, announcer: Announcer) -> Work
     if settings.cluster is None:
         return None
     opening = cluster_opening(kernel, cache=settings.cache is not None, opener=OPENER)
-    return WorkersAsCards(settings.cluster, opening, announcer.note, overlap=settings.overlap)
+    return WorkersAsCards(
+        settings.cluster, opening, announcer.note, model=settings.model, overlap=settings.overlap
+    )
 
 
 def _cards(settings: FleetSettings, kernel: str, slots: Path) -> list[Card]:

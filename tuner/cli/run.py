@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuner import paths
 from tuner.cli import batch
-from tuner.cli.fleet import FleetSettings, names_on, open_spread, run_fleet, searched_on
+from tuner.cli.fleet import FleetSettings, open_spread, run_fleet, searched_on, workers_of
 from tuner.cli.shard import shard_of
 from tuner.cli.stopping import stopping
 from tuner.conditions import Mode, Regime
@@ -68,10 +68,11 @@ def run(
     quiet: bool,
     as_json: bool,
     cluster: Cluster | None = None,
+    gpu: str = "",
 ) -> None:
     """Tune every problem of the command line, and print what each run found; exit status 1 if one failed.
 
-    With a cluster its workers are the devices.
+    With a cluster its workers are the devices, those whose GPU's name contains ``gpu``.
     """
     rule_names = parse_rules(rules)
     tell = say_nothing if quiet else say
@@ -116,9 +117,9 @@ def run(
     )
     cache = None if no_cache else paths.cubins()
     failed = False
-    gpus: list[str] = []
+    model, gpus = "", list[str]()
     if cluster is not None:
-        gpus = names_on(cluster)
+        model, gpus = workers_of(cluster, gpu)
     elif foreign is None:
         gpus = searched_on(
             device_name, len(jobs_to_do), overlap=not no_overlap, spread=spread, max_error=max_error
@@ -129,7 +130,7 @@ def run(
                 for note in () if quiet else kernel.old_keys:
                     say(note)
                 settings = FleetSettings(
-                    gpus, jobs, cache, not no_overlap, quiet, as_json, total_time_s, full, cluster
+                    gpus, jobs, cache, not no_overlap, quiet, as_json, total_time_s, full, cluster, model
                 )
                 with Database.open(db) as database:
                     failed = run_fleet(jobs_to_do, request, database, stopped, settings, resume=resume)

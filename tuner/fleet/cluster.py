@@ -44,6 +44,7 @@ SHOWN_ON = " on "
 """Between a problem and its device in the name of the task that Dask shows."""
 
 
+LEFT = "it has left the cluster"
 TWICE = "the GPU {uuid} is in the cluster already"
 
 
@@ -260,16 +261,24 @@ class WorkersAsCards:
     Args:
         cluster: has them.
         opening: what a searcher is told first; its device and compilers are the worker's.
-        overlap: whether two searchers take turns on each.
         say: told of what joins, leaves or cannot be used.
+        model: the GPUs that count; empty for those of the first worker. Times of two models are never pooled.
+        overlap: whether two searchers take turns on each.
     """
 
     def __init__(
-        self, cluster: Cluster, opening: OpenDevice, say: Callable[[str], None], *, overlap: bool
+        self,
+        cluster: Cluster,
+        opening: OpenDevice,
+        say: Callable[[str], None],
+        *,
+        model: str = "",
+        overlap: bool,
     ) -> None:
+        self._model = model
         self._cluster, self._opening, self._say, self._overlap = cluster, opening, say, overlap
         self._cards: dict[str, Card] = {}
-        self._refused: dict[str, str] = {}
+        self._refused: set[str] = set()
         self._uuids: dict[str, str] = {}
         """Addresses by the GPU's uuid."""
         self._updated = self._usable = 0.0
@@ -298,12 +307,12 @@ class WorkersAsCards:
         workers = self._cluster.workers()
         for address in self._cards.keys() - workers.keys():
             card = self._cards.pop(address)
-            card.left_out = "it has left the cluster"
+            card.left_out = LEFT
             self._uuids = {uuid: at for uuid, at in self._uuids.items() if at != address}
+            self._refused.clear()  # what was in its way may have left
+            head.cards[:] = [other for other in head.cards if other.left_out in ("", LEFT) or other.lanes]
             self._say(f"{card.name} has left the cluster")
-        head.cards[:] = [
-            card for card in head.cards if not card.left_out or card.lanes or self._cards.get(card.name)
-        ]
+        head.cards[:] = [card for card in head.cards if card.left_out != LEFT or card.lanes]
         for address, name in workers.items():
             if address not in self._cards and address not in self._refused:
                 self._add(address, name, head)
@@ -314,10 +323,14 @@ class WorkersAsCards:
         worker = self._cluster.described(address)
         if isinstance(worker, Described) and worker.uuid in self._uuids:
             worker = TWICE.format(uuid=worker.uuid)
+        elif isinstance(worker, Described) and (self._model or worker.model) != worker.model:
+            worker = f"this run is for {self._model}: times of two models are not pooled"
         if isinstance(worker, str):
-            self._refused[address] = worker
+            self._refused.add(address)
+            head.cards.append(Card(name, _never, left_out=worker))
             self._say(f"{name}: left out: {worker}")
             return
+        self._model = worker.model
         label = f"{worker.host} {worker.device}"
         self._uuids[worker.uuid] = address
 
@@ -327,6 +340,11 @@ class WorkersAsCards:
 
         self._cards[address] = Card(label, start, self._overlap)
         head.cards.append(self._cards[address])
+
+
+def _never(events: Events, facts: GpuFacts | None) -> Link:  # noqa: ARG001 - a card's signature
+    """Stand for a worker that is left out."""
+    raise TunerError("a worker that is left out has no searcher")
 
 
 def cluster_opening(kernel: str, *, cache: bool, opener: str) -> OpenDevice:

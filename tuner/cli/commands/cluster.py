@@ -85,13 +85,14 @@ def start() -> None:
     params=[parameter for parameter in run_command.params if parameter.name not in NOT_HERE],
     short_help="Tune problems on the cluster.",
 )
+@click.option("--gpu", default="", metavar="TEXT", help="Only workers whose GPU's name contains this.")
 @scheduler_options
 @runs("tuner.cli.cluster:run")
 def run() -> None:
     """Tune problems on the GPUs of a cluster; the options are those of `tune run`.
 
-    Each problem is tuned on one GPU. The database stays here: this process alone writes it. Workers may come and go; a
-    problem whose worker is gone goes on elsewhere.
+    Each problem is tuned on one GPU, all on GPUs of one model. The database stays here: this process alone writes it.
+    Workers may come and go; a problem whose worker is gone goes on elsewhere.
 
     \b
     Examples:
