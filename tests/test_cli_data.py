@@ -608,7 +608,7 @@ def test_db_makes_no_database_for_what_is_refused(path: Path, arguments: tuple[s
 def test_export_writes_a_header(path: Path, tmp_path: Path) -> None:
     assert "wrote 1 configuration of 1 kernel" in call(export, "-o", "tuned.hpp").output
     text = (tmp_path / "tuned.hpp").read_text()
-    assert "::gemm {" in text
+    assert "namespace gemm {" in text
     assert "vector_add" not in text
     assert call(export, "-o", "-").stdout == text
     again = fails(export, "-o", "tuned.hpp", "--replayed")
