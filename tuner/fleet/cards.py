@@ -12,8 +12,8 @@ from tuner.fleet.links import Events, Link
 from tuner.model import Gpu
 from tuner.protocol.searching import GpuFacts, Progress
 
-START_FAILURES = 2
-"""Failed starts of a searcher in a row after which its device is left out."""
+REFUSALS, DEATHS = 2, 6
+"""How often in a row a device may refuse to be opened, or its searcher end while it starts; it is then left out."""
 REST_S = 60.0
 """How long a device is left alone that another program has."""
 
@@ -65,11 +65,18 @@ class Card:
     facts: GpuFacts | None = None
     settled: bool = False
     """Whether a problem was prepared on it, and it is calibrated."""
-    failures: int = 0
-    """Searchers in a row that have ended before they were ready."""
+    refusals: int = 0
+    """How often in a row it could not be opened."""
+    deaths: int = 0
+    """How often in a row a searcher has ended before it was ready."""
     left_out: str = ""
     """Why it is not used any more."""
     resting_until: float = 0.0
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether starting another searcher would fail, too."""
+        return self.refusals >= REFUSALS or self.deaths >= DEATHS
 
     @property
     def busy(self) -> list[Lane]:

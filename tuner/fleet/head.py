@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tuner.database.database import Database
 from tuner.errors import Interrupted
-from tuner.fleet.cards import REST_S, START_FAILURES, Card, Lane, Phase
+from tuner.fleet.cards import REST_S, Card, Lane, Phase
 from tuner.fleet.jobs import Job
 from tuner.fleet.ledger import Ledger
 from tuner.fleet.links import Event, Events, SearcherGone
@@ -211,12 +211,13 @@ class Head:
             case Query() as query:
                 lane.link.send(self.ledger.answer(query))
             case DeviceReady() as ready:
-                card.gpu, card.failures, lane.phase = ready.gpu, 0, Phase.IDLE
+                card.gpu, card.refusals, card.deaths, lane.phase = ready.gpu, 0, 0, Phase.IDLE
                 if card.facts is None:
                     card.facts = GpuFacts(ready.notes, ready.calibration)
                     for note in ready.notes:
                         self.watcher.said(card, note)
             case DeviceFailed(error=error, remedy=remedy):
+                card.refusals += 1
                 self._gone(card, lane, f"{error}; {remedy}" if remedy else error)
             case Prepared(calibration=calibration, lines=lines) if lane.job is not None:
                 lane.phase, card.settled = Phase.READY, True
@@ -268,21 +269,22 @@ class Head:
 
     def _gone(self, card: Card, lane: Lane, reason: str) -> None:
         """Go on without a searcher: its problem is given out again, and its device gets another one."""
-        starting, job = lane.phase is Phase.STARTING, lane.job
+        starting, waiting, job = lane.phase is Phase.STARTING, lane.phase is Phase.READY, lane.job
         before = job.trials if job is not None else 0
         self._take_back(card, lane, innocent=False)
         if job is not None:
-            job.failures = 1 if job.trials > before else job.failures + 1
+            # A searcher that only waited for its turn has not ended because of its problem.
+            job.failures = int(not waiting) if job.trials > before else job.failures + int(not waiting)
             if job.failures >= MAX_FAILURES:
                 self.waiting.remove(job)
                 self._fail(job, f"{reason} (tried {job.failures} times)")
             elif not self._stopping:
                 self.watcher.said(card, f"{job.name} is given out again: {reason}")
         if starting:
-            card.failures += 1
-            if card.failures >= START_FAILURES and card.lanes:
+            card.deaths += 1
+            if card.hopeless and card.lanes:
                 card.overlap = False  # one searcher is there, and there is no room for a second
-            elif card.failures >= START_FAILURES:
+            elif card.hopeless:
                 card.left_out = reason
                 self.watcher.said(card, f"left out: {reason}")
 
