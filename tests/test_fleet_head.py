@@ -21,6 +21,7 @@ from tuner.protocol.searching import (
     StopSearch,
     Task,
     TaskDone,
+    TaskFailed,
     TaskStopped,
     ToSearcher,
 )
@@ -50,8 +51,8 @@ class Answering:
         self.events.put(Event(self, Progress(self.task, trials, 8, None, phase, "")))
 
     def end(self) -> None:
-        self.searching = False
-        self.events.put(Event(self, TaskDone(self.task, "", None, "", b"{}", "")))
+        self.searching, task, self.task = False, self.task, ""
+        self.events.put(Event(self, TaskDone(task, "", None, "", b"{}", "")))
 
     def kill(self) -> None:
         self.killed = True
@@ -116,6 +117,30 @@ def test_the_longest_begins_first(database: Database) -> None:
     fleet.seen.on_tick = lambda _: [link.end() for link in fleet.on(0) if link.searching]
     fleet.head.run()
     assert [number for what, number in fleet.seen.order if what == "began"] == [1, 2, 0]
+
+
+def test_a_problem_that_failed_is_tried_again_alone(database: Database) -> None:
+    fleet = Fleet(database, 1, 3)
+    failed, beside = [], []
+
+    def tick(_: Head) -> None:
+        fleet.ticks += 1
+        at_work = [link for link in fleet.on(0) if link.task]
+        if not failed and [link.task for link in at_work] == ["0.1", "1.1"]:
+            failed.append(at_work[1])
+            error = TaskFailed("1.1", "this problem does not fit on the GPU", "", True, 1)
+            fleet.head.events.put(Event(at_work[1], error))
+        elif any(link.task == "1.2" and link.searching for link in at_work):
+            beside.extend(link.task for link in at_work if link.task != "1.2")
+        if failed and fleet.ticks % 5 == 0:
+            for link in at_work:
+                if link.searching:
+                    link.end()
+
+    fleet.seen.on_tick = tick
+    fleet.head.run()
+    assert len(fleet.seen.results) == 3 and not fleet.seen.failures
+    assert not beside
 
 
 def test_an_idle_device_takes_what_only_waits_elsewhere(database: Database) -> None:

@@ -151,12 +151,17 @@ class Head:
             coming = sum(len(other.of(Phase.STARTING)) for other in self.cards)
             if room and card.wants_searcher and len(self.waiting) > coming:
                 card.lanes.append(Lane(card.start(self.events, card.facts)))
-            if room and (lane := card.free) is not None:
+            if room and (lane := card.free) is not None and not self._must_be_alone(card):
                 self._assign(card, lane)
             if not card.of(Phase.SEARCHING) and (ready := card.of(Phase.READY)):
                 ready[0].phase = Phase.SEARCHING
                 ready[0].link.send(BeginSearch())
         self._steal()
+
+    def _must_be_alone(self, card: Card) -> bool:
+        """Return whether the next problem has to wait for an idle device: one has failed, perhaps for memory."""
+        beside = [lane.job for lane in card.busy if lane.job is not None]
+        return bool(beside) and any(job.failures for job in (*beside, self.waiting[0]))
 
     def _assign(self, card: Card, lane: Lane) -> None:
         job = self.waiting.pop(0)
@@ -261,6 +266,7 @@ class Head:
         text = f"{failure.error}; {failure.remedy}" if failure.remedy else failure.error
         if failure.of_device:
             self.watcher.said(card, f"{job.name}: {text}")
+            lane.phase = Phase.OPENING  # whatever it did, it failed at this problem
             self._gone(card, lane, text)
             return
         self.ledger.take_back(lane.key, innocent=True)
