@@ -35,9 +35,9 @@ class PlanChoice:
     variant: str
     parameters: Mapping[str, int | float | bool | str]
     match: Match
-    """How well it fits: exact, nearest, other GPU or default."""
+    """How well it fits: exact, portfolio, nearest, other GPU or default."""
     tuned_at: Mapping[str, int] | None
-    """The sizes at which it won; None for a default."""
+    """The sizes at which it won; None for a default, and for a portfolio."""
     expected_slowdown: float | None
     """Against the best for this problem; None if nothing is known of it."""
     workspace_bytes: int
