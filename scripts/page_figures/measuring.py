@@ -34,20 +34,12 @@ def spread() -> str:
     return table([head, *rows])
 
 
-def twins() -> str:
-    """Return the verdicts on equal kernels, and on kernels that do a little more work."""
-    verdicts = ("faster", "same", "ambiguous", "slower")
-    rows = [
-        [
-            row["case"],
-            f"{100 * row['share']:.1f} %" if row["share"] else "none",
-            *(str(row["verdicts"][word]) for word in verdicts),
-            f"{row['ratio']['median']:.4f}",
-            f"{row['seconds']:.2f}",
-        ]
-        for row in sorted(load("twins")["rows"], key=lambda row: (row["share"], row["case"]))
-    ]
-    return table([["pair", "more work", *verdicts, "median ratio", "seconds"], *rows])
+def twins(kind: str) -> str:
+    """Return the verdicts on pairs of kernels: ``equal`` ones, or ``slower`` ones that do a little more work."""
+    rows = [row["verdicts"] for row in load("twins")["rows"] if (row["share"] == 0) == (kind == "equal")]
+    counts = {word: sum(row[word] for row in rows) for word in ("faster", "same", "ambiguous", "slower")}
+    verdicts = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return f"{sum(counts.values())} comparisons: {verdicts}"
 
 
 def tools() -> str:
