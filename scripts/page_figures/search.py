@@ -18,10 +18,6 @@ OWN = {
     "reduce, 2^20": "reduce,n=1048576,",
     "vector_add, 2^20": "vector_add,n=1048576,",
 }
-STOPPED = {
-    **{name: part for name, part in OWN.items() if name.startswith("gemm")},
-    "reduce, 2^20, sum": OWN["reduce, 2^20"],
-}
 
 
 def _spaces(name: str, sampler: str = DEFAULT) -> dict[str, Any]:
@@ -55,17 +51,6 @@ def others() -> str:
     return table(rows)
 
 
-def chosen() -> str:
-    """Return the trials that the same spaces take when candidates are compiled ahead."""
-    shortlist, alone = _spaces("search-shortlist"), _spaces("search-others")
-    in_order = dict(re.findall(r"^(\S+) +([\d.]+) +[\d.]+ +\d+%", text("search-ahead.txt"), re.MULTILINE))
-    names = [name for name in alone if name != "all runs"]
-    rows = [
-        [name, f"{float(in_order[name]):g}", _median(shortlist[name]), _median(alone[name])] for name in names
-    ]
-    return table([["space", "in order", "chosen", "one by one"], *rows])
-
-
 def own() -> str:
     """Return the evaluations that our own recordings take, by sampler."""
     samplers = {"`gp-ei`": DEFAULT, "`tpe`": "tpe", "`random`": "random"}
@@ -85,7 +70,7 @@ def median(name: str, sampler: str = DEFAULT) -> str:
 
 
 def stopping(*patience: str) -> str:
-    """Return what stopping costs and saves over all problems, for some numbers of proposals in a row."""
+    """Return what stopping costs and saves, for some numbers of proposals in a row."""
     head = [
         "in a row",
         "saved",
@@ -98,17 +83,6 @@ def stopping(*patience: str) -> str:
     for count in patience:
         _, _, _, saved, same, beyond_noise, mean, _, worst = _stopped(count)["all runs"]
         rows.append([count, saved, same, beyond_noise, mean, worst])
-    return table(rows)
-
-
-def stopped(patience: str) -> str:
-    """Return the same for one number of proposals, problem by problem."""
-    head = ["noise floor 0.2 %", "stopped after, median", "saved", "same best", "mean loss", "worst loss"]
-    rows: Rows = [head]
-    for name, part in {**STOPPED, "all 16 problems": "all runs"}.items():
-        (found,) = (cells for space, cells in _stopped(patience).items() if part in space)
-        after, _, _, saved, same, _, mean, _, worst = found
-        rows.append([name, f"{float(after):g}", saved, same, mean, worst])
     return table(rows)
 
 
@@ -127,7 +101,7 @@ def _stopped(patience: str) -> dict[str, list[str]]:
 def from_initial() -> str:
     """Return what searches from scratch reach with the kernel's initial configurations, and without."""
     first_run = text("search-seeded.txt").split("The second run")[0]
-    steps = ["5", "20", "50", "100", "end"]
+    steps = ["5", "20", "end"]
     head = [
         "m x n x k",
         "initial",
@@ -144,5 +118,5 @@ def from_initial() -> str:
 
 
 def _shares(words: list[str]) -> list[str]:
-    _, _, at_5, _, at_20, at_50, at_100, at_200 = words
-    return [at_5, at_20, at_50, at_100, at_200]
+    _, _, at_5, _, at_20, _, _, at_200 = words
+    return [at_5, at_20, at_200]
