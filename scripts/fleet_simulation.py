@@ -8,6 +8,7 @@ slower than the others, with noise, stragglers and deaths. All else is real: hea
 - ``linear``: how much of the devices' time is spent in trials, from the moment in which all of them are ready;
 - ``kills``: ``kill -9`` of searchers at random moments; acknowledged rows that are missing, or are there twice;
 - ``heads``: the same of the head, with ``--resume`` after each;
+- ``overlap``: a list of problems on one device, with and without the next one prepared while one is raced;
 - ``table``: whether several devices choose the winners that one device chooses.
 
 Needs no GPU. Trials sleep, so that 64 devices fit on a few cores; their starts do not count.
@@ -43,6 +44,11 @@ EVIDENCE = ROOT / "results" / "evidence" / "fleet-simulation.json"
 TRIAL_S, OFFSET, NOISE, STRAGGLERS = 2.0, 0.03, 0.001, 0.01
 ROUNDS, SHORTEST, LONGEST = 5, 4, 44
 """Problems for each device, and trials of the shortest and the longest of them."""
+
+
+GEMM = {"trial_s": 0.055, "opening_s": 1.5, "finishing_s": 2.5}
+"""Seconds of a trial, of a problem's data and reference, and of race and confirmation, roughly as of gemm on an H200:
+four problems of 100 trials took 34.5 s there, at 15 to 19 trials a second."""
 
 
 class Noting(Ledger):
@@ -188,6 +194,19 @@ def serve(folder: Path, count: int, trials: int) -> None:
         noting(Head(database, listed, cards(4), Seen()), folder / "notes").run()
 
 
+def overlap(count: int = 8) -> dict[str, Any]:
+    """Tune a list on one device with the times of gemm on an H200; return the seconds with overlap and without."""
+    seconds = {}
+    simulate(**GEMM)
+    for name, together in (("with", True), ("without", False)):
+        with tempfile.TemporaryDirectory() as folder, Database.open(Path(folder) / "tuning.db") as database:
+            began = time.monotonic()
+            Head(database, jobs(count, 100), cards(1, overlap=together), Seen()).run()
+            seconds[name] = round(time.monotonic() - began, 1)
+    ratio = round(seconds["without"] / seconds["with"], 3)
+    return {"problems": count, "trials": 100, **GEMM, **seconds, "times_as_fast": ratio}
+
+
 def table(devices: int, count: int = 24) -> dict[str, Any]:
     """Tune the same problems on one device and on several; return how many winners agree."""
     simulate(trial_s=0.0, offset=OFFSET, noise=NOISE)
@@ -207,7 +226,7 @@ def table(devices: int, count: int = 24) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help="linear, kills, heads, table")
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help="linear, kills, heads, overlap, table")
     parser.add_argument("--devices", type=int, action="append", help="of linear; 8 and 64")
     parser.add_argument("--times", type=int, help="kills, instead of 100 of searchers and 20 of heads")
     parser.add_argument("--out", type=Path, default=EVIDENCE)
@@ -218,7 +237,7 @@ def main() -> None:
     if given.serve:
         serve(given.serve, given.problems, given.trials)
         return
-    wanted = given.sections or ["linear", "kills", "heads", "table"]
+    wanted = given.sections or ["linear", "kills", "heads", "overlap", "table"]
     found = json.loads(given.out.read_text()) if given.out.is_file() else {}
     found["command"], found["day"] = "scripts/fleet_simulation.py", time.strftime("%Y-%m-%d")
     found["settings"] = {"trial_s": TRIAL_S, "offset": OFFSET, "noise": NOISE, "stragglers": STRAGGLERS}
@@ -231,6 +250,8 @@ def main() -> None:
                 found["kills"] = kills(given.times or 100)
             case "heads":
                 found["heads"] = heads(given.times or 20)
+            case "overlap":
+                found["overlap"] = overlap()
             case "table":
                 found["table"] = table(8)
             case _:

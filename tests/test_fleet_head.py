@@ -10,20 +10,24 @@ from tests.fleets import Seen, jobs
 from tuner.database.database import Database
 from tuner.fleet.cards import Card
 from tuner.fleet.head import Head
-from tuner.fleet.links import Event, Events
+from tuner.fleet.links import Event, Events, SearcherGone
 from tuner.hardware.roofline import ARCHITECTURES
+from tuner.model import Run
 from tuner.protocol.searching import (
     BeginSearch,
     DeviceReady,
     GpuFacts,
     Prepared,
     Progress,
+    RunEnded,
+    RunStarted,
     StopSearch,
     Task,
     TaskDone,
     TaskFailed,
     TaskStopped,
     ToSearcher,
+    Writes,
 )
 
 
@@ -141,6 +145,25 @@ def test_a_problem_that_failed_is_tried_again_alone(database: Database) -> None:
     fleet.head.run()
     assert len(fleet.seen.results) == 3 and not fleet.seen.failures
     assert not beside
+
+
+def test_a_searcher_that_ends_after_its_run_has_ended_costs_nothing(database: Database) -> None:
+    fleet = Fleet(database, 1, 1)
+    run = "00000000-0000-0000-0000-000000000001"
+
+    def tick(_: Head) -> None:
+        for link in fleet.on(0):
+            if link.searching:
+                link.searching = False
+                begun = Run(run, fleet.jobs[0].task.problem, ARCHITECTURES[90], "cuda:0", 0, "random", 8, 1)
+                rows = (RunStarted(begun, {}), RunEnded(run, "finished", {}, forget_attempts=True))
+                fleet.head.events.put(Event(link, Writes(link.task, 1, rows)))
+                fleet.head.events.put(Event(link, SearcherGone("killed by SIGKILL")))
+
+    fleet.seen.on_tick = tick
+    fleet.head.run()
+    assert fleet.seen.results[0].run == run
+    assert len(database.run_ids()) == 1 and len(fleet.links) == 1
 
 
 def test_an_idle_device_takes_what_only_waits_elsewhere(database: Database) -> None:

@@ -101,6 +101,8 @@ def test_a_run_that_has_measured_nothing_begins_anew(ledger: Ledger) -> None:
 def test_a_run_that_has_ended_is_not_given_out_again(ledger: Ledger) -> None:
     write(ledger, 1, started())
     write(ledger, 2, trial(0), RunEnded(RUN, "finished", {}, forget_attempts=True))
+    result = ledger.finished("0.1")
+    assert result is not None and result.run == RUN and result.nothing
     assert ledger.take_back("0.1", innocent=False) is None
     assert ledger.database.run_state(RUN)["state"] == "finished"
 

@@ -14,6 +14,8 @@ def simulated(section: str) -> str:
     if section == "table":
         table = found["table"]
         return f"{table['the_same_winner']} of {table['problems']} winners are those of one device"
+    if section == "overlap":
+        return f"{found['overlap']['times_as_fast']:.2f} times as fast"
     if section == "linear":
         parts = [found[name] for name in sorted(found) if name.startswith("linear_")]
         parts.sort(key=lambda part: part["devices"])

@@ -238,10 +238,7 @@ class Head:
                     lane.awaited_since = time.monotonic()
                 self.watcher.said(card, f"waiting for the GPU: {what}")
             case TaskDone() as result if lane.job is not None:
-                self.ledger.take_back(lane.key, innocent=True)
-                self.ended.append(lane.job)
-                self.watcher.done(card, lane.job, result)
-                lane.job, lane.phase = None, Phase.IDLE
+                self._done(card, lane, result)
             case TaskFailed() as failure if lane.job is not None:
                 self._task_failed(card, lane, failure)
             case TaskStopped() if lane.job is not None:
@@ -257,6 +254,14 @@ class Head:
         lane.progress = progress
         if lane.phase is Phase.SEARCHING and progress.phase != "searching":
             lane.phase = Phase.FINISHING
+
+    def _done(self, card: Card, lane: Lane, result: TaskDone) -> None:
+        job = lane.job
+        assert job is not None
+        self.ledger.take_back(lane.key, innocent=True)
+        lane.job, lane.phase = None, Phase.IDLE
+        self.ended.append(job)
+        self.watcher.done(card, job, result)
 
     # -- what goes wrong
 
@@ -278,7 +283,7 @@ class Head:
         starting, waiting, job = lane.phase is Phase.STARTING, lane.phase is Phase.READY, lane.job
         before = job.trials if job is not None else 0
         self._take_back(card, lane, innocent=False)
-        if job is not None:
+        if job is not None and job not in self.ended:
             # A searcher that only waited for its turn has not ended because of its problem.
             job.failures = int(not waiting) if job.trials > before else job.failures + int(not waiting)
             if job.failures >= MAX_FAILURES:
@@ -298,6 +303,8 @@ class Head:
         """End a searcher, and put its problem in front of the others, with what was measured of it."""
         lane.link.kill()
         card.lanes.remove(lane)
+        if lane.job is not None and (result := self.ledger.finished(lane.key)) is not None:
+            self._done(card, lane, result)
         if lane.job is not None:
             run = self.ledger.take_back(lane.key, innocent=innocent)
             lane.job.going_on, lane.job.mark, lane.job.trials = run, None, 0

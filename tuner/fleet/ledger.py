@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tuner.database.database import Database
+from tuner.database.records import Filters
 from tuner.errors import DatabaseError
 from tuner.model import Run
 from tuner.processes import Codec
@@ -32,6 +34,7 @@ from tuner.protocol.searching import (
     RunEnded,
     RunResumed,
     RunStarted,
+    TaskDone,
     TrialEnded,
     Unstable,
     WhatIsLeft,
@@ -83,6 +86,30 @@ class Ledger:
             devices: names of those that its run was on, this one last.
         """
         self._given_out[task] = _GivenOut(tuple(devices))
+
+    def finished(self, task: str) -> TaskDone | None:
+        """Return the result of a task whose run has ended, for a searcher that could not say it any more."""
+        given = self._given_out.get(task)
+        if given is None or given.run is None or given.state != "finished":
+            return None
+        run = self.database.run(given.run)
+        record: dict[str, Any] = {"run": run.id, "problem": run.problem.to_json(), "gpu": run.gpu.name}
+        record |= {"device": run.device, "replayed": run.replayed, "winner": None}
+        for stored in self.database.winners(Filters(run=run.id)).rows:
+            winner = stored.winner
+            record["winner"] = {
+                "trial": winner.trial_id,
+                "variant": winner.configuration.variant,
+                "configuration": winner.configuration.values,
+                "time_ns": winner.time_ns,
+                "exportable": winner.exportable,
+                "reason": winner.reason,
+            }
+            found = f"trial {winner.trial_id}: {winner.configuration}"
+            text = f"{run.problem} on {run.gpu.name}\n  winner     {found}; its searcher ended before it said more"
+            return TaskDone(task, run.id, stored.id, text, json.dumps(record).encode(), "")
+        nothing = f"{run.problem}: no winner; tune query --run {run.id[:8]} shows its trials"
+        return TaskDone(task, run.id, None, nothing, json.dumps(record).encode(), nothing)
 
     def take_back(self, task: str, *, innocent: bool) -> Run | None:
         """Refuse all further messages of a task; return the run to go on with, or None where nothing was measured.
