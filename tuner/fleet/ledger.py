@@ -105,8 +105,8 @@ class Ledger:
                 "exportable": winner.exportable,
                 "reason": winner.reason,
             }
-            found = f"trial {winner.trial_id}: {winner.configuration}"
-            text = f"{run.problem} on {run.gpu.name}\n  winner     {found}; its searcher ended before it said more"
+            named = f"trial {winner.trial_id}: {winner.configuration}"
+            text = f"{run.problem} on {run.gpu.name}\n  winner     {named}; its searcher ended before it said more"
             return TaskDone(task, run.id, stored.id, text, json.dumps(record).encode(), "")
         nothing = f"{run.problem}: no winner; tune query --run {run.id[:8]} shows its trials"
         return TaskDone(task, run.id, None, nothing, json.dumps(record).encode(), nothing)
