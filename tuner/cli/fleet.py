@@ -304,7 +304,7 @@ def _job(
     )
     # What is worth most to a program begins first, as its file has it; else what takes longest.
     estimate_s = -float(number) if job.worth else tuning_seconds(kernel, problem, request.trials)
-    return Job(number, task, estimate_s, run, mark)
+    return Job(number, task, estimate_s, run, mark, worth=str(job.worth or ""))
 
 
 def _share_time(head: Head, jobs: Sequence[TuningJob], settings: FleetSettings) -> None:

@@ -33,6 +33,8 @@ class Job:
     trials: int = 0
     """Trials that its run had when it was given out last."""
 
+    worth: str = ""
+    """What it is worth to a program, where that is known."""
     time_s: Callable[[], float | None] | None = None
     """Returns how long it may be searched if it begins now; None leaves that to the task."""
 

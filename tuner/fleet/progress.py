@@ -57,7 +57,8 @@ class Announcer:
 
     def began(self, card: Card, job: Job, lines: Sequence[str]) -> None:
         """Print what is tuned where."""
-        del job
+        if job.worth:
+            self._print(f"{card.name}: {job.name}: {job.worth}")
         for line in lines[:1] if self._panel is not None else lines:
             self._print(f"{card.name}: {line}")
 
