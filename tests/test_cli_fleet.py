@@ -100,3 +100,10 @@ def test_a_problem_that_fails_leaves_the_others(tune: Tune, tmp_path: Path) -> N
     assert result.exit_code == 1
     assert "vector_add n=1048576 bfloat16: cuda" in result.stderr.replace("replay:", "")
     assert result.stdout.count("winner     trial") == 3
+
+
+def test_a_time_that_is_over_leaves_problems_out(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate(monkeypatch, trial_s=0.2, opening_s=0.5)
+    result = tune("--device", "cuda:0", *THREE, "--total-time", "0.4")
+    assert result.exit_code == 0  # as asked
+    assert "left out, the time is over; go on with --resume" in result.stderr

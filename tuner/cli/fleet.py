@@ -25,7 +25,7 @@ from tuner.devices.spread import SpreadDevice
 from tuner.errors import NoGpuError, TunerError, UsageError
 from tuner.fleet.cards import Card
 from tuner.fleet.cluster import Cluster, Described, WorkersAsCards, cluster_opening, listed
-from tuner.fleet.head import Head
+from tuner.fleet.head import OUT_OF_TIME, Head
 from tuner.fleet.jobs import Job
 from tuner.fleet.links import ChildLink, Events, Link
 from tuner.fleet.progress import Announcer
@@ -231,7 +231,7 @@ def run_fleet(
             click.echo(result.summary)
 
     def fail(job: Job, error: str) -> None:
-        failed.append(error)
+        failed.extend([error] if error != OUT_OF_TIME else [])
         to_do[job.number][0].skip(job.task.problem, error)
 
     with (

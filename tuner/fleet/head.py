@@ -32,6 +32,7 @@ from tuner.protocol.searching import (
 from tuner.signals import uninterrupted
 
 POLL_S = 0.1
+OUT_OF_TIME = "left out, the time is over; go on with --resume"
 MAX_FAILURES = 3
 """Searchers or devices that may fail with one problem; it is then reported as failed."""
 AWAITED_S = 15.0
@@ -166,7 +167,7 @@ class Head:
     def _assign(self, card: Card, lane: Lane) -> None:
         job = self.waiting.pop(0)
         if not job.has_time:
-            self._fail(job, "left out, the time is over; go on with --resume")
+            self._fail(job, OUT_OF_TIME)
             return
         if job.going_on is not None and card.gpu is not None and job.going_on.gpu.name != card.gpu.name:
             job.going_on = job.mark = None  # times of another GPU cannot be gone on with
