@@ -25,8 +25,9 @@ def _found(path: tuple[str, ...]) -> tuple[click.Command, click.Context]:
 def _paragraphs(command: click.Command) -> tuple[list[str], list[str]]:
     """Return what a command does, paragraph by paragraph, and its examples, line by line."""
     whole = "\n\n".join(inspect.cleandoc(part) for part in (command.help or "", command.epilog or ""))
-    text, _, examples = whole.partition("\b\nExamples:\n")
-    said = [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
+    before, _, rest = whole.partition("\b\nExamples:\n")
+    examples, _, after = rest.partition("\n\n")
+    said = [" ".join(part.split()) for part in f"{before}\n\n{after}".split("\n\n") if part.strip()]
     return said, [line.strip() for line in examples.splitlines() if line.strip()]
 
 
@@ -43,15 +44,26 @@ def _row(option: click.Option, context: click.Context) -> list[str]:
     return [cell.replace("|", "\\|") for cell in (shown, meaning.replace("[]", "").strip())]
 
 
+def _options(command: click.Command) -> list[click.Option]:
+    return [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+
+
 def reference(*path: str) -> str:
-    """Return a command's text, its examples and its options, as Markdown."""
+    """Return a command's text, its examples and its options, as Markdown; those of ``tune run`` stand there alone."""
     command, context = _found(path)
     said, examples = _paragraphs(command)
-    options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
-    parts = list(said)
+    arguments = [p.make_metavar(context) for p in command.params if isinstance(p, click.Argument)]
+    options, of_run = _options(command), _options(_found(("run",))[0])
+    shared = [option for option in of_run if option in options and command.name != path[0]]
+    own = [option for option in options if option not in shared]
+    parts = [f"`{' '.join([context.command_path, *arguments])} [OPTIONS]`"] if arguments else []
+    parts += said
     if examples:
         parts.append("\n".join(["```sh", *examples, "```"]))
-    parts.append(table([["option", "meaning"], *(_row(option, context) for option in options)]))
+    parts.append(table([["option", "meaning"], *(_row(option, context) for option in own)]))
+    if shared:
+        others = ", ".join(f"`{option.opts[-1]}`" for option in of_run if option not in shared)
+        parts.append(f"And the options of [`tune run`](#tune-run), without {others}.")
     return "\n\n".join(parts)
 
 

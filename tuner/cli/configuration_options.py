@@ -30,7 +30,10 @@ OPTIONS: Option = all_of(
 
 named_gpu_options: Option = all_of(
     click.option(
-        "--gpu", "gpu_text", metavar="TEXT", help="A GPU whose name contains this: a stored or typical one."
+        "--gpu",
+        "gpu_text",
+        metavar="TEXT",
+        help="A GPU by a part of its name: one of the database, or a typical one.",
     ),
     click.option("--cc", type=int, help="The typical GPU of a compute capability, times ten."),
     click.option("--device", "device_name", metavar="DEVICE", help="A GPU of this machine: cuda or cuda:N."),

@@ -61,10 +61,10 @@ json_option: Option = click.option("--json", "as_json", is_flag=True, help="Prin
 full_option: Option = click.option(
     "--full",
     is_flag=True,
-    help="Name all parameters of a configuration, not only those that differ from the default.",
+    help="Show all parameters of a configuration, not only those that differ from the default.",
 )
 result_options: Option = all_of(
-    click.option("-q", "--quiet", is_flag=True, help="Print the result only."), json_option
+    click.option("-q", "--quiet", is_flag=True, help="Print only the result."), json_option
 )
 
 
@@ -83,15 +83,23 @@ def options_option(help_: str = "The kernel's options.") -> Option:
     return click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help=help_)
 
 
-preset_option: Option = click.option("--preset", help="A named problem of the kernel.")
+preset_option: Option = click.option("--preset", metavar="NAME", help="A named problem of the kernel.")
 problem_options: Option = all_of(sizes_option(), dtypes_option(), options_option(), preset_option)
 """Of one problem."""
 
 presets_option: Option = click.option(
-    "--preset", "presets", multiple=True, help="A named problem of the kernel; repeat for several."
+    "--preset",
+    "presets",
+    multiple=True,
+    metavar="NAME",
+    help="A named problem of the kernel; repeat for several.",
 )
 problems_option: Option = click.option(
-    "--problem", "problem_texts", multiple=True, metavar="NAME=N,...", help="One of several problems; repeat."
+    "--problem",
+    "problem_texts",
+    multiple=True,
+    metavar="NAME=N,...",
+    help="A problem, by its sizes; repeat for several.",
 )
 
 timed_options: Option = all_of(
@@ -109,36 +117,41 @@ timed_options: Option = all_of(
         default="rested",
         show_default=True,
         type=REGIMES,
-        help="With pauses that keep the card off its power limit, or without.",
+        help="rested: pauses keep the card below its power limit; sustained: no pauses.",
     ),
     click.option(
         "--device",
         "device_name",
         default="auto",
         show_default=True,
-        help="auto, cuda, cuda:N, cuda:all, replay or replay:FILE; also a T4 or Kernel Tuner cache file.",
+        metavar="DEVICE",
+        help="auto, cuda, cuda:N, cuda:all, replay, replay:FILE, or a T4 or Kernel Tuner cache file.",
     ),
 )
 """How and where ``tune run`` and ``tune ladder`` time."""
 gpu_option: Option = click.option(
-    "--device", "device_name", default="cuda", show_default=True, help="cuda or cuda:N."
+    "--device", "device_name", default="cuda", show_default=True, metavar="DEVICE", help="cuda or cuda:N."
 )
 
 
-regime_as_tuned: Option = click.option("--regime", type=REGIMES, help="As it was tuned, if not given.")
+regime_as_tuned: Option = click.option("--regime", type=REGIMES, help="By default as it was tuned.")
 as_tuned_options: Option = all_of(
-    click.option("--mode", type=MODES, help="As it was tuned, if not given."), regime_as_tuned
+    click.option("--mode", type=MODES, help="By default as it was tuned."), regime_as_tuned
 )
 modes_option: Option = click.option(
     "--mode",
     "modes",
     multiple=True,
     type=click.Choice(["auto", *MODES.choices]),
-    help="auto: as it was tuned, like without; repeat for several.",
+    help="auto, the default: as it was tuned; repeat for several.",
 )
 
 rounds_option: Option = click.option(
-    "--rounds", default=20, show_default=True, type=click.IntRange(6, 1000), help="Groups of each contestant."
+    "--rounds",
+    default=20,
+    show_default=True,
+    type=click.IntRange(6, 1000),
+    help="Rounds in which contestants take turns.",
 )
 
 
@@ -159,17 +172,20 @@ jobs_option: Option = click.option(
 
 
 def seed_option(of: str) -> Option:
-    """Return ``--seed``, with what it is the seed of."""
-    return click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0, max=MOST), help=of)
+    """Return ``--seed``, with what it is the seed of, such as ``the inputs``."""
+    return click.option(
+        "--seed", default=0, show_default=True, type=click.IntRange(min=0, max=MOST), help=f"Seed of {of}."
+    )
 
 
 def timed_filter_options(regime: str | None = None) -> Option:
     """Return ``--mode`` and ``--regime`` as filters of stored times, the latter with a default."""
     shown = regime is not None
-    help_ = "Only times of this regime: with pauses for the GPU, or without."
     return all_of(
-        click.option("--mode", type=MODES, help="Only times of this mode: what the caches held."),
-        click.option("--regime", type=REGIMES, default=regime, show_default=shown, help=help_),
+        click.option("--mode", type=MODES, help="Only times of this mode."),
+        click.option(
+            "--regime", type=REGIMES, default=regime, show_default=shown, help="Only times of this regime."
+        ),
     )
 
 
@@ -180,12 +196,14 @@ kind_filter_options: Option = all_of(
 )
 filter_options: Option = all_of(
     kind_filter_options,
-    click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Only this size; may be repeated."),
+    click.option(
+        "--size", "sizes", multiple=True, metavar="NAME=N", help="Only this size; repeat for several."
+    ),
     click.option("--variant", default="", metavar="NAME", help="Only this variant."),
     timed_filter_options(),
-    click.option("--since", default="", metavar="WHEN", help="Not older than this: 2d, 3h, 2026-11-01."),
+    click.option("--since", default="", metavar="WHEN", help="Not older than this: 2d, 3h or 2026-11-01."),
     click.option(
-        "--run", "run_id", default="", metavar="ID", help="Only this run; the start of its id will do."
+        "--run", "run_id", default="", metavar="ID", help="Only this run, by its id or the start of it."
     ),
     json_option,
     click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),

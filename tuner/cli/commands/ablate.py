@@ -36,7 +36,7 @@ Examples:
 @as_tuned_options
 @rounds_option
 @gpu_option
-@seed_option("Of the inputs and the order.")
+@seed_option("the inputs and the order")
 @jobs_option
 @full_option
 @result_options
@@ -44,7 +44,7 @@ Examples:
 def ablate() -> None:
     """Show what each choice of a configuration is worth: one parameter at a time takes its other values.
 
-    Each is verified and timed in turn with the configuration itself. Without --config and --trial that is the winner
+    Each is verified, and timed in turn with the configuration itself. Without --config and --trial, this is the winner
     for this problem on this GPU, or the default configuration where nothing was tuned.
 
     Needs an NVIDIA GPU.

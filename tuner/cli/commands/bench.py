@@ -24,7 +24,7 @@ from tuner.cli.options import (
 
 
 @click.command(cls=Once)
-@click.option("-k", "--kernel", "kernel_name", default="", help="Built-in kernel, or a .toml file.")
+@click.option("-k", "--kernel", "kernel_name", default="", metavar="NAME|FILE", help="Only this kernel.")
 @sizes_option()
 @dtypes_option("Only this dtype.")
 @options_option("Only this option.")
@@ -34,7 +34,7 @@ from tuner.cli.options import (
     "--against",
     multiple=True,
     metavar="WHAT",
-    help="default, torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat.",
+    help="default, torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
 )
 @modes_option
 @regime_as_tuned
@@ -42,25 +42,28 @@ from tuner.cli.options import (
 @click.option(
     "--check", "checking", is_flag=True, help="Exit status 1 if a stored best is slower than it was."
 )
-@click.option("--plot", "plot", type=FILE, metavar="FILE", help="Draw it: a .png or .svg file.")
+@click.option("--plot", "plot", type=FILE, metavar="FILE", help="Draw the times as .png or .svg.")
 @click.option("--history", is_flag=True, help="Print earlier benches; measure nothing.")
 @click.option(
     "--limit",
     default=50,
     show_default=True,
     type=click.IntRange(min=0),
-    help="Rows of --history at most; 0 for all.",
+    help="Most rows of --history; 0 for all.",
 )
 @gpu_option
-@seed_option("Of the inputs and the order.")
+@seed_option("the inputs and the order")
 @database_option
 @full_option
 @result_options
 @runs("tuner.cli.bench:bench")
 def bench() -> None:
-    """Time stored winners again, beside the default configuration and what else computes the same.
+    """Time stored winners again, beside the default configuration, libraries and your own code.
 
-    Without sizes every problem is timed for which the database holds a confirmed winner on this GPU.
+    All are verified and timed in turn, on the same data. Without sizes, every problem is timed that has a confirmed
+    winner on this GPU; a problem that was not tuned gets the configuration of the nearest size.
+
+    Needs an NVIDIA GPU, except for --history.
 
     \b
     Examples:
@@ -69,6 +72,4 @@ def bench() -> None:
       tune bench --check --against none
       tune bench --kernel gemm --against torch --mode auto --mode warm
       tune bench --kernel gemm --history
-
-    Needs an NVIDIA GPU, but for --history.
     """

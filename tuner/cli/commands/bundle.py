@@ -12,7 +12,7 @@ from tuner.cli.options import database_option, jobs_option, result_options, time
 
 @click.command(cls=Once)
 @database_option
-@click.option("-k", "--kernel", required=True, metavar="NAME|FILE", help="The kernel: a bundle holds one.")
+@click.option("-k", "--kernel", required=True, metavar="NAME|FILE", help="The kernel.")
 @click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this.")
 @click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype.")
 @timed_filter_options("rested")
@@ -26,18 +26,18 @@ from tuner.cli.options import database_option, jobs_option, result_options, time
     help="A new folder.",
 )
 @click.option("--force", is_flag=True, help="Replace the bundle DIR if it is there.")
-@click.option("--replayed", is_flag=True, help="Also winners that come from a recording.")
-@click.option("--few", is_flag=True, help="Of a computation with a portfolio only winners that it keeps.")
+@click.option("--replayed", is_flag=True, help="Include winners of replays.")
+@click.option("--few", is_flag=True, help="Where there is a portfolio, only winners that it keeps.")
 @jobs_option
-@click.option("--no-cache", is_flag=True, help="Compile everything anew.")
+@click.option("--no-cache", is_flag=True, help="Compile everything again.")
 @result_options
 @runs("tuner.cli.bundle:bundle")
 def bundle() -> None:
-    """Write the best configurations of a kernel as a folder with which programs call them, without a compiler.
+    """Write the best configurations of a kernel as a folder that programs call, without a compiler.
 
-    It holds cubins for all GPUs that the kernel was tuned on, and launchers for C++ and Python. No GPU is needed.
-    Where a problem was tuned in several modes, the one tuned last counts, unless --mode names one. A portfolio that the
-    database holds for the kernel as it is now (`tune portfolio`) goes along, for sizes that were not tuned.
+    The folder has cubins for all GPUs on which the kernel was tuned, and launchers for C++ and Python. No GPU is
+    needed. Where a problem was tuned in several modes, the mode tuned last counts, unless --mode names one. A portfolio
+    of the kernel (`tune portfolio`), if there is one, serves sizes that were not tuned.
 
     \b
     Examples:

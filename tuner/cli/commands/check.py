@@ -23,24 +23,24 @@ Examples:
     multiple=True,
     type=int,
     default=(80, 90),
-    help="Compute capability, times ten, to compile for; repeat for several; 80 and 90 by default.",
+    help="Compute capability to compile for, times ten; repeat for several. 80 and 90 by default.",
 )
 @click.option(
     "--configurations",
     default="20",
     show_default=True,
     metavar="N|all",
-    help="How many configurations of each variant are compiled; 0 for a look at the file alone.",
+    help="Configurations of each variant that are compiled; 0: check only the file.",
 )
 @click.option("--cpu/--no-cpu", default=True, help="Run plain kernels on the CPU and compare their results.")
 @jobs_option
-@seed_option("the sample.")
+@seed_option("the sample")
 @json_option
 @runs("tuner.cli.check:check")
 def check() -> None:
     """Look for mistakes in a kernel's file, its templates and its reference, without a GPU.
 
-    Prints a line for each, with file and line. A sample of configurations is compiled; arguments are compared with what
-    the kernels take; and plain kernels run on the CPU at small sizes, compared with the reference. Exit status 1 if
-    something is found.
+    Prints `file:line: what is wrong; what to do` for each. Compiles a sample of configurations, compares arguments with
+    what the kernels take, and runs plain CUDA C++ on the CPU at small sizes, compared with the reference. Exit status 1
+    on any finding.
     """

@@ -18,7 +18,7 @@ def db() -> None:
 @database_option
 @runs("tuner.cli.db:check")
 def check() -> None:
-    """Check the file's structure and the digest of every row."""
+    """Check the file's structure and the digest of every row. Exit status 1 if something is damaged."""
 
 
 @db.command(cls=Once, short_help="Add the runs of other files, and compare their cards.")
@@ -30,14 +30,15 @@ def check() -> None:
     type=FILE,
     default=paths.DATABASE,
     show_default=True,
-    help="Database file that they are added to.",
+    help="Database file to which they are added.",
 )
 @runs("tuner.cli.db:merge")
 def merge() -> None:
     """Add the runs and benchmarks of the database files OTHER; what is there already is not added twice.
 
-    Then the cards are compared by the reference kernel that each calibration times, and by the default configurations
-    of the problems that they share. Other drivers, compilers and texts of a kernel are named.
+    Damaged rows are named and left out. Then the cards are compared, by the reference kernel of their calibrations and
+    by the default configurations of the problems that they share. Differences in driver, compiler or the text of a
+    kernel are named.
     """
 
 
@@ -55,4 +56,7 @@ def backup() -> None:
 @database_option
 @runs("tuner.cli.db:delete")
 def delete() -> None:
-    """Delete a run with its trials and winner; RUN is its id or the start of it."""
+    """Delete a run with its trials and winner; RUN is its id, or at least the first four characters of it.
+
+    tune query --json names the runs.
+    """

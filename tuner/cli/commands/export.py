@@ -20,7 +20,13 @@ def _body(arguments: dict[str, Any]) -> str:
 @database_option
 @kind_filter_options
 @timed_filter_options("rested")
-@click.option("--run", "run_id", default="", metavar="ID", help="Only this run; not for a header.")
+@click.option(
+    "--run",
+    "run_id",
+    default="",
+    metavar="ID",
+    help="Only this run, by its id or the start of it; not for a header.",
+)
 @click.option("--variant", default="", metavar="NAME", help="Only this variant; not for a header.")
 @click.option(
     "--format",
@@ -28,7 +34,7 @@ def _body(arguments: dict[str, Any]) -> str:
     type=click.Choice(["header", "t4", "kernel-tuner-cache", "t1", "optuna"]),
     default="header",
     show_default=True,
-    help="The best as a header; or all trials of a problem, its space, or a study.",
+    help="header: the best; t4, kernel-tuner-cache: all trials of a problem; t1: its space; optuna: a study.",
 )
 @click.option(
     "-o",
@@ -37,22 +43,22 @@ def _body(arguments: dict[str, Any]) -> str:
     type=click.Path(path_type=Path, allow_dash=True),
     required=True,
     metavar="FILE",
-    help="- for standard output.",
+    help="The file; - for standard output.",
 )
 @click.option(
     "--namespace",
     default="kernel_tune",
     show_default=True,
     metavar="NAME",
-    help="C++ namespace; two headers of one kernel in one file need their own.",
+    help="C++ namespace; needed where one source file includes two headers of a kernel.",
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
-@click.option("--replayed", is_flag=True, help="Also winners that come from a recording; they are marked.")
+@click.option("--replayed", is_flag=True, help="Include winners of replays; they are marked.")
 @runs(_body)
 def export() -> None:
     """Write the best configurations as a C++17 header, or one problem's trials for other tools.
 
-    Where a problem was tuned in several modes, the one tuned last counts, unless --mode names one.
+    Where a problem was tuned in several modes, the mode tuned last counts, unless --mode names one.
 
     \b
     Examples:

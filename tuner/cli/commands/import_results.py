@@ -11,10 +11,10 @@ from tuner.cli.options import FILE, database_option, json_option
 @click.command("import", cls=Once)
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
 @database_option
-@click.option("--kernel", default="", metavar="NAME", help="The kernel's name, if the file's is not right.")
-@click.option("--gpu", default="", metavar="NAME", help="The GPU's name, if the file's is not right.")
+@click.option("--kernel", default="", metavar="NAME", help="The kernel's name, if the file's is wrong.")
+@click.option("--gpu", default="", metavar="NAME", help="The GPU's name, if the file's is wrong.")
 @click.option(
-    "--size", "sizes", multiple=True, metavar="NAME=N", help="The problem's size, if the file's is not right."
+    "--size", "sizes", multiple=True, metavar="NAME=N", help="The problem's size, if the file's is wrong."
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @json_option
@@ -22,8 +22,8 @@ from tuner.cli.options import FILE, database_option, json_option
 def import_results() -> None:
     """Add the results in T4 files and Kernel Tuner cache files to the database.
 
-    They are marked as replayed and foreign: tune query shows them, tune best only with --replayed, and nothing ranks
-    them with times of our own.
+    They are marked as replayed and foreign: tune query shows them, tune best only with --replayed. They are never
+    ranked together with own times.
 
     \b
     Examples:

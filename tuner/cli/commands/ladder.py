@@ -37,9 +37,9 @@ Examples:
     "sweeps",
     multiple=True,
     metavar="NAME=A..B",
-    help="Sizes: n=2**10..2**28, n=2**10..2**28:4, n=1000,2000 or m=n=k=256..8192; several move together.",
+    help="Sizes: n=2**10..2**28, n=2**10..2**28:4, n=1000,2000 or m=n=k=256..8192; several sweeps advance together.",
 )
-@sizes_option("Sizes that stay.")
+@sizes_option("Sizes that stay the same.")
 @dtypes_option("The dtype, where a step has none of its own.")
 @options_option()
 @preset_option
@@ -57,7 +57,7 @@ Examples:
     default=24,
     show_default=True,
     type=click.IntRange(min=1, max=MOST),
-    help="Configurations to try for a step at a size; all if there are fewer.",
+    help="Configurations to try for each step and size.",
 )
 @click.option(
     "--time",
@@ -66,20 +66,20 @@ Examples:
     show_default=True,
     type=Amount(min=0.1),
     metavar="SECONDS",
-    help="Try nothing new for a step at a size after this time.",
+    help="Start no new configuration of a step and size after this time.",
 )
 @click.option(
     "--against",
     multiple=True,
     metavar="WHAT",
-    help="torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat.",
+    help="torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
 )
 @rounds_option
 @timed_options
-@seed_option("Of the searches, the inputs and the order.")
+@seed_option("the searches, the inputs and the order")
 @database_option
 @jobs_option
-@click.option("--from-scratch", is_flag=True, help="Search every step, whatever the database has.")
+@click.option("--from-scratch", is_flag=True, help="Search every step again.")
 @click.option(
     "--plot",
     "plots",
@@ -94,6 +94,6 @@ Examples:
 def ladder() -> None:
     """Show what each step of a kernel's optimisation is worth, over a sweep of sizes.
 
-    Finds the best configuration of every step of the kernel's ladder at every size, then times all of them in turn,
-    beside the libraries that are installed and NumPy on the CPU. A step that was searched before is not searched again.
+    Searches the best configuration of every step of the kernel's ladder at every size, then times all of them in turn,
+    beside the installed libraries and NumPy on the CPU. A step that was searched before is not searched again.
     """

@@ -37,7 +37,7 @@ Examples:
     "kernel_name",
     required=True,
     metavar="NAME|FILE",
-    help="The kernel: a portfolio is of one.",
+    help="The kernel.",
 )
 @sizes_option("Sizes that all problems share.")
 @dtypes_option()
@@ -49,21 +49,21 @@ Examples:
     "problem_file",
     type=FILE,
     metavar="FILE.csv",
-    help="Problems, one a row; values may be choices (64|128) and, with samples, ranges (16..8192:8).",
+    help="Problems, one a row; a value may be a choice (64|128) and, with samples, a range (16..8192:8).",
 )
 @click.option(
     "--bound",
     default=1.02,
     show_default=True,
     type=Amount(min=1, max=10),
-    help="No more is kept once every size is within this factor of its best.",
+    help="Keep no more once every size is within this factor of its best.",
 )
 @click.option(
     "--cubins",
     default=32,
     show_default=True,
     type=click.IntRange(1, 1000),
-    help="Most cubins, with the defaults'.",
+    help="Most cubins, those of the defaults included.",
 )
 @click.option(
     "--search",
@@ -71,7 +71,7 @@ Examples:
     default=8,
     show_default=True,
     type=click.IntRange(0, MOST),
-    help="Sizes that are searched first, far apart, for configurations beyond those that rules name.",
+    help="Sizes, far apart, that are searched first, for configurations that no rule names.",
 )
 @click.option(
     "-n",
@@ -79,10 +79,14 @@ Examples:
     default=48,
     show_default=True,
     type=click.IntRange(1, MOST),
-    help="Of each of these searches.",
+    help="Configurations that each of these searches tries.",
 )
 @click.option(
-    "--time", "time_s", type=Amount(min=1), metavar="SECONDS", help="Measure nothing new after this time."
+    "--time",
+    "time_s",
+    type=Amount(min=1),
+    metavar="SECONDS",
+    help="Start no new measurement after this time.",
 )
 @click.option(
     "--mode",
@@ -98,10 +102,10 @@ Examples:
     default="rested",
     show_default=True,
     type=REGIMES,
-    help="With pauses that keep the card off its power limit, or without.",
+    help="rested: pauses keep the card below its power limit; sustained: no pauses.",
 )
 @gpu_option
-@seed_option("Of searches, inputs and order.")
+@seed_option("the searches, the inputs and the order")
 @database_option
 @jobs_option
 @result_options
@@ -109,9 +113,9 @@ Examples:
 def portfolio() -> None:
     """Choose few configurations that together run all sizes of a kernel, and learn which of them runs which size.
 
-    Times candidates across the sizes, keeps few within a bound of each size's best, and records them with what they
-    took: `tune bundle`, `tune export` and `tuner.load` choose by that for sizes that were not tuned, and say the
-    expected slowdown. The same command goes on where it was interrupted.
+    Times candidates at many sizes, and keeps a few that are within a bound of each size's best. For sizes that were not
+    tuned, `tune bundle`, `tune export` and `tuner.load` choose among them, and give the expected slowdown. After an
+    interruption, the same command goes on.
 
     Needs an NVIDIA GPU.
     """

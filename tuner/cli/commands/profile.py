@@ -22,33 +22,34 @@ Examples:
     "--mode",
     "mode_name",
     type=click.Choice(["cold", "warm"]),
-    help="What the caches hold; as it was tuned, if not given, else cold.",
+    help="What the caches hold; by default as it was tuned, else cold.",
 )
 @click.option(
     "-o",
     "--output",
     type=FILE,
     metavar="FILE",
-    help="The report, for Nsight Compute's window.",
+    help="The report, for Nsight Compute's GUI.",
 )
-@click.option("--ncu", "ncu_path", type=FILE, metavar="PATH", help="Nsight Compute's ncu.")
+@click.option("--ncu", "ncu_path", type=FILE, metavar="PATH", help="Where Nsight Compute's ncu is.")
 @click.option(
     "--deadline",
     "deadline_s",
     default=600,
     show_default=True,
     type=Amount(min=1),
-    help="Seconds that it may take.",
+    metavar="SECONDS",
+    help="Time that it may take.",
 )
 @gpu_option
-@seed_option("Of the inputs.")
+@seed_option("the inputs")
 @json_option
 @runs("tuner.cli.profile:profile")
 def profile() -> None:
     """Show what holds one configuration back, by Nsight Compute's counters, and keep its report.
 
-    Without --config and --trial it is the winner for this problem on this GPU, or the default configuration where
-    nothing was tuned.
+    Prints the figures that matter, why its warps wait, and what helps. Without --config and --trial, it is the winner
+    for this problem on this GPU, or the default configuration where nothing was tuned.
 
     Needs an NVIDIA GPU.
     """

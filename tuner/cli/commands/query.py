@@ -12,12 +12,12 @@ from tuner.cli.options import MOST, database_option, filter_options, full_option
 @database_option
 @filter_options
 @click.option(
-    "--status", "statuses", multiple=True, metavar="STATUS", help="Only this status; may be repeated."
+    "--status", "statuses", multiple=True, metavar="STATUS", help="Only this status; repeat for several."
 )
 @click.option(
     "--sort",
     default="-id",
-    show_default="the newest first",
+    show_default="newest first",
     metavar="KEY",
     help="time, number, id, created, kernel, variant, status, tflops, bandwidth, speed, registers; -time and so on.",
 )
@@ -26,20 +26,18 @@ from tuner.cli.options import MOST, database_option, filter_options, full_option
     type=click.IntRange(min=0, max=MOST),
     default=50,
     show_default=True,
-    help="Rows at most; 0 for all.",
+    help="Most rows; 0 for all.",
 )
-@click.option(
-    "--sql", "text", metavar="TEXT", help="One SELECT statement instead of filters; it can only read."
-)
+@click.option("--sql", "text", metavar="TEXT", help="One SELECT statement in place of filters.")
 @click.option(
     "--columns",
     default="",
     metavar="NAME,...",
-    help="Of the table or CSV: trial, problem, configuration, time, interval, ..., any of --csv, any parameter.",
+    help="Columns of table or CSV: trial, problem, configuration, time, interval, ..., any of --csv, any parameter.",
 )
 @full_option
 @click.option(
-    "--replayed/--measured", "replayed", default=None, help="Only trials of recordings, or none of them."
+    "--replayed/--measured", "replayed", default=None, help="Only replayed trials, or only measured ones."
 )
 @runs("tuner.cli.query:query")
 def query() -> None:

@@ -24,16 +24,19 @@ Examples:
     "--no-line",
     "exact",
     is_flag=True,
-    help="No #line directives, and no comment before the only launch: exactly what is compiled.",
+    help="Without #line directives, and of one launch without comments: exactly what is compiled.",
 )
-@click.option("-o", "--output", type=FILE, metavar="FOLDER", help="Write one .cu a launch into this folder.")
-@click.option("--force", is_flag=True, help="Replace files that tune render did not write.")
+@click.option(
+    "-o", "--output", type=FILE, metavar="FOLDER", help="Write a .cu file for each launch into this folder."
+)
+@click.option("--force", is_flag=True, help="Also replace files that tune render did not write.")
 @json_option
 @runs("tuner.cli.render:render")
 def render() -> None:
     """Print what a configuration becomes: the source of each launch, its grid, block, shared memory and arguments.
 
-    No GPU is needed. The directives make a compiler name the template's lines. Without --config and --trial it is the
-    winner for this problem, or the default configuration where nothing was tuned. Without --gpu, --cc and --device the
-    GPU is that of this machine, else the winner's or trial's, else a typical H200.
+    Needs no GPU. #line directives make a compiler name the template's file and line, also of includes and macros.
+    Without --config and --trial, it is the winner for this problem, or the default configuration where nothing was
+    tuned. Without --gpu, --cc and --device, the GPU is that of this machine, else the winner's or trial's, else a
+    typical H200.
     """

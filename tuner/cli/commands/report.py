@@ -12,7 +12,7 @@ from tuner.cli.options import database_option, kind_filter_options
 
 @click.command(cls=Once)
 @database_option
-@click.option("--run", "run_id", default="", metavar="ID", help="This run; the start of its id will do.")
+@click.option("--run", "run_id", default="", metavar="ID", help="This run, by its id or the start of it.")
 @kind_filter_options
 @click.option("--all", "everything", is_flag=True, help="Every problem and GPU of the database.")
 @click.option(
@@ -22,15 +22,15 @@ from tuner.cli.options import database_option, kind_filter_options
     type=click.Path(path_type=Path, allow_dash=True),
     required=True,
     metavar="FILE.html",
-    help="- for standard output.",
+    help="The file; - for standard output.",
 )
 @click.option("--force", is_flag=True, help="Replace FILE.html if it is there.")
 @runs("tuner.cli.report:report")
 def report() -> None:
-    """Write what runs have found as one HTML file: figures and tables that need nothing beside it, and no network.
+    """Write a report of runs as one HTML file, with figures and tables; it needs no other file and no network.
 
-    Without --run, --all and filters it is about the latest run. A filter means every problem that fits, each with its
-    newest run.
+    Without --run, --all and filters, it shows the latest run. With a filter it shows every problem that fits, each by
+    its newest run.
 
     \b
     Examples:

@@ -37,6 +37,7 @@ Examples:
     "-k",
     "--kernel",
     "kernel_name",
+    metavar="NAME|FILE",
     help="Built-in kernel (`tune list`), or the path of your own .toml file.",
 )
 @click.option(
@@ -59,29 +60,29 @@ Examples:
     "time_s",
     type=Amount(min=0.1),
     metavar="SECONDS",
-    help="Try nothing new after this time.",
+    help="Start no new configuration after this time.",
 )
 @click.option(
     "--total-time",
     "total_time_s",
     type=Amount(min=0.1),
     metavar="SECONDS",
-    help="Share this time among all problems, by what each is worth.",
+    help="Time for all problems together, shared by what each is worth.",
 )
 @click.option(
     "--stop",
     default="never",
     show_default=True,
     type=click.Choice(["never", "auto"]),
-    help="auto: try nothing new once no gain beyond the noise floor is expected.",
+    help="auto: stop when no gain beyond the noise floor is expected.",
 )
 @sizes_option("Problem sizes, such as m=4096,k=2**12.")
-@dtypes_option("float32, float16, bfloat16, ...; several, with commas, under --max-error.")
+@dtypes_option("Such as float16; with --max-error several, separated by commas.")
 @click.option(
     "--max-error",
     type=Amount(min=0, min_open=True),
     metavar="ERROR",
-    help="Choose the dtype, too: the fastest result this close to the true one.",
+    help="Choose the dtype, too: the fastest whose relative error is at most this.",
 )
 @options_option("The kernel's options, such as layout=nt.")
 @presets_option
@@ -91,14 +92,20 @@ Examples:
     "problem_file",
     type=FILE,
     metavar="FILE.csv",
-    help="Problems, one a row; the first row names the sizes. With calls: the heaviest first.",
+    help="Problems, one a row; the first row names the sizes. With a column calls, the heaviest first.",
 )
 @click.option(
     "--shard",
     metavar="I/N",
-    help="Of several problems only the I-th of N parts, for a host of its own; join the databases with tune db merge.",
+    help="Only part I of N of the problems, for one of several hosts; join the databases with tune db merge.",
 )
-@click.option("--variant", "variants", multiple=True, help="Search only this variant; repeat for several.")
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME",
+    help="Search only this variant; repeat for several.",
+)
 @click.option(
     "--fix", "fixes", multiple=True, metavar="NAME=V[,V...]", help="Allow only these values of a parameter."
 )
@@ -113,9 +120,10 @@ Examples:
     "--sampler",
     default="gp-ei",
     show_default=True,
+    metavar="NAME",
     help="gp-ei, tpe, random, brute-force, an Optuna sampler by name, or your own as module:Class.",
 )
-@seed_option("Of the search and the inputs.")
+@seed_option("the search and the inputs")
 @click.option(
     "--initial",
     "--seeds",
@@ -123,25 +131,25 @@ Examples:
     default="auto",
     show_default=True,
     type=click.Choice(["auto", "none", "kernel", "heuristics", "all"]),
-    help="What is tried first: what the kernel's file names, what matmul heuristics propose.",
+    help="Configurations to try first: those of the kernel's file, those of matmul heuristics, or all.",
 )
 @database_option
 @jobs_option
 @click.option(
     "--study-storage",
     metavar="URL",
-    help="Keep the run as an Optuna study there, too, such as sqlite:///study.db; optuna-dashboard shows it.",
+    help="Keep the run as an Optuna study, too, such as sqlite:///study.db; optuna-dashboard shows it.",
 )
 @click.option(
     "--no-overlap",
     "no_overlap",
     is_flag=True,
-    help="Of several problems prepare none before the last has ended.",
+    help="Prepare a problem only when the one before it has ended.",
 )
 @click.option("--spread", is_flag=True, help="Measure each problem's candidates on all GPUs of --device.")
 @click.option("--resume", is_flag=True, help="Go on with the last interrupted run of this problem.")
 @click.option("--from-scratch", is_flag=True, help="Ignore what earlier runs of this problem found.")
-@click.option("--no-cache", is_flag=True, help="Compile everything anew.")
+@click.option("--no-cache", is_flag=True, help="Compile everything again.")
 @click.option(
     "--plot",
     type=FILE,
@@ -149,12 +157,12 @@ Examples:
     help="Draw the search and the race as .png or .svg; with --max-error, time against error.",
 )
 @full_option
-@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @runs("tuner.cli.run:run")
 def run() -> None:
     """Tune a kernel for a problem on the GPU in front of you.
 
-    Tries configurations, keeps each in the database, races the best against the default, and confirms the winner in
-    a fresh process. Without a GPU the recorded answers of another machine's GPU are replayed, and marked as such.
+    Tries configurations, keeps each in the database, races the best against the default, and confirms the winner in a
+    fresh process. Without a GPU it replays a recording of another machine's GPU, and marks the results as replayed.
     """

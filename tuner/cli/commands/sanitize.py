@@ -24,29 +24,33 @@ Examples:
     "--sample",
     type=click.IntRange(min=1),
     metavar="N",
-    help="A sample of N random configurations instead of one.",
+    help="N random configurations in place of one.",
 )
 @click.option(
-    "--variant", "variants", multiple=True, help="With --sample: only of this variant; repeat for several."
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME",
+    help="With --sample: only of this variant; repeat for several.",
 )
 @click.option(
     "--winners",
     is_flag=True,
-    help="Every stored winner of the kernel on GPUs of this name; --dtype and --option choose among them.",
+    help="Every stored winner of the kernel on GPUs of this name; narrowed by --dtype and --option.",
 )
 @click.option(
     "--tool",
     "tools",
     multiple=True,
     metavar="NAME[,...]",
-    help="Of memcheck, racecheck, synccheck, initcheck; the first three, if not given.",
+    help="memcheck, racecheck, synccheck, initcheck; by default the first three.",
 )
 @click.option(
     "--at",
     "size_texts",
     multiple=True,
     metavar="NAME=N[,...]",
-    help="Run at these sizes, not at small edge-case sizes; repeat for several.",
+    help="Run at these sizes, in place of edge cases; repeat for several.",
 )
 @click.option(
     "--edges",
@@ -54,26 +58,26 @@ Examples:
     default=3,
     show_default=True,
     type=click.IntRange(min=1, max=48),
-    help="Edge-case sizes of each configuration.",
+    help="Edge-case sizes for each configuration.",
 )
 @click.option(
     "-o",
     "--output",
     type=FILE,
     metavar="FOLDER",
-    help="Where the logs go; a new folder.",
+    help="A new folder for the logs.",
 )
 @click.option(
     "--compute-sanitizer",
     "sanitizer_path",
     type=FILE,
     metavar="PATH",
-    help="NVIDIA's compute-sanitizer.",
+    help="Where compute-sanitizer is.",
 )
 @click.option(
     "--self-check/--no-self-check",
     default=True,
-    help="Require that each tool finds a fault that was planted for it.",
+    help="Check first that each tool finds a planted fault.",
 )
 @click.option(
     "--deadline",
@@ -84,14 +88,15 @@ Examples:
     help="Seconds for one configuration at one size.",
 )
 @gpu_option
-@seed_option("Of inputs, sample and sizes.")
+@seed_option("the inputs, the sample and the sizes")
 @result_options
 @runs("tuner.cli.sanitize:sanitize")
 def sanitize() -> None:
     """Look for wrong memory accesses, races and misused barriers. Exit status 1 on any finding.
 
-    Without --config, --trial and --sample it is the winner for this problem on this GPU, or the default configuration
-    where nothing was tuned. The tools are slow, so it runs at small sizes around its tile.
+    Runs NVIDIA's compute-sanitizer over configurations, and compares their results with the reference. The tools are
+    slow, so sizes are small: edge cases around the tile. Without --config, --trial and --sample, it is the winner for
+    this problem on this GPU, or the default configuration where nothing was tuned.
 
     Needs an NVIDIA GPU.
     """

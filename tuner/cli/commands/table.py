@@ -13,14 +13,14 @@ from tuner.cli.options import database_option, filter_options, full_option
 @filter_options
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown table.")
 @full_option
-@click.option("--replayed", is_flag=True, help="Also winners that come from a recording.")
+@click.option("--replayed", is_flag=True, help="Include winners of replays.")
 @runs("tuner.cli.table:table")
 def table() -> None:
     """Write the table of winners, and how reproducible each is.
 
-    Of a problem that several runs tuned, with other seeds or on other cards of a model, the table has the choice of
-    most cards and runs, unless another one is surely faster; how many agree; how far its times are apart; and how far
-    it was behind the other runs' winners where they raced.
+    Several runs, with other seeds or on other cards of a model, may have tuned the same problem. The table then shows
+    the configuration that most cards and runs chose, unless another one is surely faster; how many chose it; how far
+    its times are apart; and how far it was behind the other winners where they raced.
 
     \b
     Examples:

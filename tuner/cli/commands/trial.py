@@ -14,13 +14,13 @@ from tuner.cli.options import MOST, database_option
 @click.argument("number", type=click.IntRange(min=1, max=MOST), metavar="N")
 @database_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with sources and samples.")
-@click.option("--source", "only_source", is_flag=True, help="Print only the rendered source, to compile.")
+@click.option("--source", "only_source", is_flag=True, help="Print only the rendered source.")
 @click.option(
     "--launch",
     "launch",
     type=click.IntRange(min=1, max=MOST),
     metavar="I",
-    help="With --source: that of launch I, of several.",
+    help="With --source: only of launch I.",
 )
 @click.option(
     "--source-dir",
@@ -29,13 +29,18 @@ from tuner.cli.options import MOST, database_option
     help="Write the rendered source of each launch to a file in DIR, a new folder.",
 )
 @click.option("--log", "only_log", is_flag=True, help="Print only the compiler's log.")
-@click.option("--again", is_flag=True, help="Run it alone on the GPU, and compare.")
+@click.option("--again", is_flag=True, help="Run it again, alone, and compare.")
 @click.option(
-    "--device", default="", metavar="DEVICE", help="Where --again runs it; cuda:0, or the trial's recording."
+    "--device",
+    default="",
+    metavar="DEVICE",
+    help="Where --again runs it; by default cuda:0, or the trial's recording.",
 )
 @runs("tuner.cli.trial:trial")
 def trial() -> None:
-    """Show everything about trial N; tune query lists their numbers.
+    """Show everything about trial N; tune query lists the numbers.
+
+    Grid, block and shared memory come from the kernel's file. Where that is gone or has changed, this is said.
 
     \b
     Examples:
