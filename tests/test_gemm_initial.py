@@ -88,7 +88,7 @@ def test_what_holds_is_valid(cc: int) -> None:
             if one.configuration is None:
                 allowed = (
                     "holds when",
-                    f"{one.spec.variant} requires",
+                    f"{one.spec.variant} needs",
                     "the same as one before it",
                     "beyond the first",
                     f"does not meet '{WASTE}",
