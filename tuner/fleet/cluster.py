@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
@@ -30,6 +31,7 @@ from tuner.protocol.searching import SEARCHING, GpuFacts, OpenDevice, Task, ToSe
 
 if TYPE_CHECKING:
     from distributed import Client
+    from distributed.core import ConnectionPool
 
 ANSWER_S = 20.0
 """How long a worker may take to answer a call; what it waits for itself is half a second."""
@@ -113,7 +115,7 @@ class WorkerLink:
                 self._shown = [self._cluster.show(name, message, self._address, self._label)]
 
     async def _serve(self) -> None:
-        reason = "it was ended"
+        reason, cut = "it was ended", False
         try:
             await asyncio.wrap_future(self._opened)
             while not self._ending:
@@ -124,11 +126,11 @@ class WorkerLink:
                     reason = answer[1]
                     break
         except Exception as error:  # noqa: BLE001 - of Dask, of the network, of a message: the searcher cannot be used
-            reason = f"the connection to {self._label} has failed ({type(error).__name__})"
+            reason, cut = f"the connection to {self._label} has failed ({type(error).__name__})", True
             self._cluster.run(self._end())
         finally:
             self._shown.clear()
-            self._events.put(Event(self, SearcherGone(reason)))
+            self._events.put(Event(self, SearcherGone(reason, innocent=cut)))
 
     async def _end(self) -> None:
         with contextlib.suppress(Exception):  # it ends itself when no head asks any more
@@ -151,6 +153,10 @@ class Cluster:
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is wrong is said in one line
         self.scheduler, self._folder = scheduler, folder
         self._client = self._connected()
+        # Calls to workers go on without the scheduler, and whatever becomes of Dask's client: on a loop of our own.
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True, name="cluster").start()
+        self._pool = self.run(self._new_pool()).result(timeout=CONNECT_S)
 
     def _connected(self) -> Client:
         from distributed import Client
@@ -162,6 +168,15 @@ class Cluster:
             )
         except Exception as error:  # noqa: BLE001 - Dask, TLS and the network have many
             raise _unreachable(self.scheduler, error) from None
+
+    async def _new_pool(self) -> ConnectionPool:
+        from distributed.core import ConnectionPool
+
+        security = security_of(self._folder, self.scheduler)
+        arguments = security.get_connection_args("client") if security else {}
+        pool = ConnectionPool(limit=1024, connection_args=arguments, timeout=CONNECT_S)
+        await pool.start()
+        return pool
 
     def reconnect(self) -> bool:
         """Return whether there is a connection, after trying to have one."""
@@ -179,10 +194,13 @@ class Cluster:
         """Leave the cluster as it is."""
         with contextlib.suppress(Exception):
             self._client.close(timeout=5)
+        with contextlib.suppress(Exception):
+            self.run(self._pool.close()).result(timeout=5)
+        self._loop.call_soon_threadsafe(self._loop.stop)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
         """Have the connections' own thread run a coroutine."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._client.loop.asyncio_loop)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     async def call(self, address: str, name: str, **arguments: Any) -> Any:
         """Return what a worker answers.
@@ -191,12 +209,8 @@ class Cluster:
             OSError: it does not, or cannot be reached.
             AttributeError: it was not started by this tool.
         """
-        worker = self._client.rpc(address)
-        try:
-            call = getattr(worker, f"tune_{name}")(**arguments)
-            return await asyncio.wait_for(call, ANSWER_S)
-        finally:
-            await worker.close_rpc()
+        call = getattr(self._pool(address), f"tune_{name}")(**arguments)
+        return await asyncio.wait_for(call, ANSWER_S)
 
     def workers(self) -> dict[str, str]:
         """Return the names of the workers that there are, by address."""
@@ -304,7 +318,10 @@ class WorkersAsCards:
         if not self._connected:
             self._say("the scheduler is there again")
         self._connected = True
-        workers = self._cluster.workers()
+        try:
+            workers = self._cluster.workers()
+        except Exception:  # noqa: BLE001 - the scheduler has just gone: the next update says so
+            return
         for address in self._cards.keys() - workers.keys():
             card = self._cards.pop(address)
             card.left_out = LEFT

@@ -35,6 +35,8 @@ POLL_S = 0.1
 OUT_OF_TIME = "left out, the time is over; go on with --resume"
 MAX_FAILURES = 3
 """Searchers or devices that may fail with one problem; it is then reported as failed."""
+MAX_CUTS = 10
+"""Connections that may be cut in a row with one problem before the first trial: it may be what takes the hosts down."""
 AWAITED_S = 15.0
 """How long another program may have a device before its problem goes to another device."""
 STEAL_BELOW = 0.7
@@ -245,8 +247,8 @@ class Head:
             case TaskStopped() if lane.job is not None:
                 self.ledger.take_back(lane.key, innocent=True)
                 lane.job, lane.phase = None, Phase.IDLE
-            case SearcherGone(reason=reason):
-                self._gone(card, lane, reason)
+            case SearcherGone(reason=reason, innocent=innocent):
+                self._gone(card, lane, reason, innocent=innocent)
 
     def _progressed(self, lane: Lane, progress: Progress) -> None:
         assert lane.job is not None
@@ -279,17 +281,20 @@ class Head:
         lane.job, lane.phase = None, Phase.IDLE
         self._fail(job, text)
 
-    def _gone(self, card: Card, lane: Lane, reason: str) -> None:
+    def _gone(self, card: Card, lane: Lane, reason: str, *, innocent: bool = False) -> None:
         """Go on without a searcher: its problem is given out again, and its device gets another one."""
         starting, waiting, job = lane.phase is Phase.STARTING, lane.phase is Phase.READY, lane.job
         before = job.trials if job is not None else 0
-        self._take_back(card, lane, innocent=False)
+        self._take_back(card, lane, innocent=innocent)
         if job is not None and job not in self.ended:
+            if job.trials > before:
+                job.failures = job.cuts = 0
             # A searcher that only waited for its turn has not ended because of its problem.
-            job.failures = int(not waiting) if job.trials > before else job.failures + int(not waiting)
-            if job.failures >= MAX_FAILURES:
+            job.failures += not (waiting or innocent)
+            job.cuts += innocent
+            if job.failures >= MAX_FAILURES or job.cuts >= MAX_CUTS:
                 self.waiting.remove(job)
-                self._fail(job, f"{reason} (tried {job.failures} times)")
+                self._fail(job, f"{reason} (tried {job.failures + job.cuts} times)")
             elif not self._stopping:
                 self.watcher.said(card, f"{job.name} is given out again: {reason}")
         if starting:

@@ -30,6 +30,8 @@ class Job:
     """Where it was given out, in order."""
     failures: int = 0
     """How often a searcher ended with it, or its device failed."""
+    cuts: int = 0
+    """How often the way to its searcher was cut, since there was a new trial."""
     trials: int = 0
     """Trials that its run had when it was given out last."""
 

@@ -29,6 +29,8 @@ class SearcherGone:
     """A searcher that will say no more."""
 
     reason: str
+    innocent: bool = False
+    """Whether what it worked on has nothing to do with it: the way to it was cut."""
 
 
 @dataclass(frozen=True)
