@@ -175,7 +175,7 @@ class Head:
             job.going_on = job.mark = None  # times of another GPU cannot be gone on with
         task = job.give_out(card.name)
         lane.job, lane.key, lane.phase, lane.progress = job, task.key, Phase.OPENING, None
-        self.ledger.give_out(task.key, job.devices)
+        self.ledger.give_out(task.key, job.devices, job.going_on)
         lane.link.send(task)
 
     def _steal(self) -> None:

@@ -78,14 +78,17 @@ class Ledger:
         self.store = DatabaseStore(database)
         self._given_out: dict[str, _GivenOut] = {}
 
-    def give_out(self, task: str, devices: Sequence[str]) -> None:
+    def give_out(self, task: str, devices: Sequence[str], going_on: Run | None = None) -> None:
         """Expect messages of a task.
 
         Args:
             task: its key.
             devices: names of those that its run was on, this one last.
+            going_on: the interrupted run that it goes on with; its searcher may end before it says so.
         """
-        self._given_out[task] = _GivenOut(tuple(devices))
+        given = self._given_out[task] = _GivenOut(tuple(devices))
+        if going_on is not None:
+            given.run, given.state = going_on.id, "interrupted"
 
     def finished(self, task: str) -> TaskDone | None:
         """Return the result of a task whose run has ended, for a searcher that could not say it any more."""
