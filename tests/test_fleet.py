@@ -11,7 +11,9 @@ import pytest
 from tests.fleets import Seen, cards, jobs, searchers, simulate, sound
 from tuner.database.database import Database
 from tuner.errors import Interrupted
+from tuner.fleet.cards import Phase
 from tuner.fleet.head import Head
+from tuner.fleet.links import ChildLink
 
 
 @pytest.fixture
@@ -57,8 +59,10 @@ def test_what_a_killed_searcher_has_measured_is_kept_and_goes_on_elsewhere(
 
     def kill(head: Head) -> None:
         measured = database.select("SELECT count(*) AS count FROM trials")[0]["count"]
-        if len(killed) < 3 and measured >= 4 * (len(killed) + 1) and (alive := searchers()):
-            killed.append(alive[len(killed) % len(alive)])
+        searching = [lane.link for card in head.cards for lane in card.of(Phase.SEARCHING)]
+        if len(killed) < 3 and measured >= 4 * (len(killed) + 1) and searching:
+            assert isinstance(searching[0], ChildLink) and searching[0]._child is not None
+            killed.append(searching[0]._child.pid)
             os.kill(killed[-1], signal.SIGKILL)
 
     seen.on_tick = kill

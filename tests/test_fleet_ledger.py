@@ -92,7 +92,7 @@ def test_a_task_that_was_taken_back_writes_no_more(ledger: Ledger) -> None:
     assert ledger.database.latest_unfinished(run.problem, "cuda:0") == run
 
 
-def test_a_run_is_not_lost_with_a_searcher_that_had_not_begun_to_go_on(ledger: Ledger) -> None:
+def test_a_run_outlives_a_searcher_that_had_not_begun_to_go_on(ledger: Ledger) -> None:
     write(ledger, 1, started())
     write(ledger, 2, trial(0))
     run = ledger.take_back("0.1", innocent=True)
