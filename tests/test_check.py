@@ -243,7 +243,7 @@ def test_faults_of_variants(on_cpu: bool, tmp_path: Path, capsys: pytest.Capture
     faults = ON_CPU if on_cpu else OF_VARIANTS
     kernel = with_variants(tmp_path, faults)
     more = [] if on_cpu else ["--no-cpu"]
-    code, lines = findings(capsys, str(kernel), "--configurations", "2", "--cc", "80", *more)
+    code, lines = findings(capsys, str(kernel), "--configurations", "1", "--cc", "80", "-j", "1", *more)
     assert code == 1
     missed = []
     for fault in faults:
@@ -259,7 +259,7 @@ def test_faults_of_variants(on_cpu: bool, tmp_path: Path, capsys: pytest.Capture
 def test_faults_of_references(fault: Fault, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = [] if fault.name == "differ" else ["--no-cpu"]
     kernel = planted(tmp_path, fault)
-    code, lines = findings(capsys, str(kernel), "--configurations", "1", "--cc", "80", "-j", "2", *more)
+    code, lines = findings(capsys, str(kernel), "--configurations", "1", "--cc", "80", *more)
     assert code == 1
     assert finds(lines, tmp_path / (fault.found_in or fault.file), fault), lines
 
@@ -269,7 +269,9 @@ def test_what_does_not_compile_or_fit_is_said_once(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (fault,) = (fault for fault in OF_VARIANTS if fault.name == name)
-    said = said_by(capsys, "check", str(planted(tmp_path, fault)), "--configurations", "1", "--cc", "80")
+    said = said_by(
+        capsys, "check", str(planted(tmp_path, fault)), "--configurations", "1", "--cc", "80", "-j", "1"
+    )
     (line,) = said.out.splitlines()
     assert re.search(fault.says, line)
     assert "emulator" not in said.err
@@ -277,7 +279,9 @@ def test_what_does_not_compile_or_fit_is_said_once(
 
 def test_a_reference_that_fails_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (fault,) = (fault for fault in OF_THE_FILE if fault.name == "not a number")
-    _, lines = findings(capsys, str(planted(tmp_path, fault)), "--configurations", "1", "--cc", "80")
+    _, lines = findings(
+        capsys, str(planted(tmp_path, fault)), "--configurations", "1", "--cc", "80", "-j", "1"
+    )
     assert len(lines) == 1
 
 
@@ -286,14 +290,14 @@ def test_a_variant_that_no_small_problem_suits_is_said_with_the_reason(
 ) -> None:
     right, wrong = '"ceil_div(columns, width)"', '"rows * columns // 2097152"'
     file = planted(tmp_path, Fault("grid", TOML, right, wrong, "", ""))
-    said = said_by(capsys, "check", str(file), "--configurations", "1", "--cc", "80")
+    said = said_by(capsys, "check", str(file), "--configurations", "1", "--cc", "80", "-j", "1")
     (note,) = [line for line in said.err.splitlines() if "was not run" in line]
     assert "rows * columns // 2097152 = 0" in note
 
 
 def test_the_right_kernel_has_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines = findings(
-        capsys, str(planted(tmp_path)), "--configurations", "all", "--cc", "80", "--cc", "90"
+        capsys, str(planted(tmp_path)), "--configurations", "4", "--cc", "80", "--cc", "90"
     )
     assert (code, lines) == (0, [])
 
@@ -310,7 +314,7 @@ def test_a_right_kernel_has_no_finding(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    assert findings(capsys, name, "--configurations", "1", "--cc", "80") == (0, [])
+    assert findings(capsys, name, "--configurations", "1", "--cc", "80", "-j", "1") == (0, [])
 
 
 def test_errors_of_independent_parts_are_all_found(

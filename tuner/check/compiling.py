@@ -16,7 +16,7 @@ from tuner import paths
 from tuner.check.findings import Report
 from tuner.check.signatures import PlannedCall, check_signatures
 from tuner.check.subjects import Sampling, Subject, alternatives
-from tuner.compile.pool import CompilePool
+from tuner.compile.pool import CompilePool, default_jobs
 from tuner.errors import TunerError
 from tuner.kernel.plan import reference_launch
 from tuner.kernel.spec import KernelSpec
@@ -70,9 +70,9 @@ def check_compiling(
     tasks = [*_reference_tasks(kernel, sampling), *(task for one in chosen for task in _tasks(kernel, one))]
     if not tasks:
         return set()
-    with closing(CompilePool(jobs, paths.cubins())) as pool:
+    workers = min(jobs or default_jobs(), len(tasks))
+    with closing(CompilePool(workers, paths.cubins())) as pool:
         compilations = _compile(pool, tasks)
-        workers = pool.jobs
     failures: dict[tuple[Path, int, str], list[_Task]] = defaultdict(list)
     for task, compilation in zip(tasks, compilations, strict=True):
         if compilation.status in (Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.COMPILE_OOM):

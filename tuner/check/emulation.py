@@ -161,25 +161,74 @@ class _Outcome:
     note: str = ""
 
 
+class _Children:
+    """Children that are given one run after another, for starting one takes longer than most runs."""
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._idle: list[HostChild] = []
+        self._all: set[HostChild] = set()
+        self._wrong: dict[tuple[str | int, ...], int] = {}
+
+    def is_known_wrong(self, run: _Run, number: int) -> bool:
+        """Return whether an earlier run of the same variant has failed: of those the first is reported."""
+        return self._wrong.get(run.key, number) < number
+
+    def note_wrong(self, run: _Run, number: int) -> None:
+        """Remember that a run has failed."""
+        self._wrong[run.key] = min(self._wrong.get(run.key, number), number)
+
+    def take(self) -> HostChild:
+        """Return an idle child, or start one."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            child: HostChild = Child("tuner.check.host_worker", HOST_RUNS, [str(self._jobs)])
+            self._all.add(child)
+            return child
+
+    def give_back(self, child: HostChild, sound: bool) -> None:
+        """Keep a child for the next run, but not where one has failed: it may have left anything in the memory."""
+        if sound:
+            self._idle.append(child)
+        else:
+            self._all.discard(child)
+            child.kill()
+
+    def stop(self) -> None:
+        """Kill those that run something; any thread may call this."""
+        for child in list(self._all):
+            child.stop()
+
+    def end(self) -> None:
+        """Kill the idle ones."""
+        for child in self._idle:
+            child.kill()
+
+
 def _ask_all(runs: Sequence[_Run], jobs: int) -> list[_Outcome]:
-    """Ask a child for each run, some at a time; whatever ends this, such as Ctrl-C, ends them."""
-    children: set[HostChild] = set()
+    """Ask children about each run, some at a time; whatever ends this, such as Ctrl-C, ends them."""
+    children = _Children(jobs)
     with ThreadPoolExecutor(jobs) as threads:
-        submitted = [threads.submit(_ask, run, jobs, children) for run in runs]
+        submitted = [threads.submit(_ask, run, number, children) for number, run in enumerate(runs)]
         try:
             return [one.result() for one in submitted]
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
-            for child in list(children):
-                child.stop()
+            children.stop()
             raise
+        finally:
+            threads.shutdown()
+            children.end()
 
 
-def _ask(run: _Run, jobs: int, children: set[HostChild]) -> _Outcome:
+def _ask(run: _Run, number: int, children: _Children) -> _Outcome:
     """Ask a child, and return what it says until it stops or is stopped."""
     outcome = _Outcome()
-    child = Child("tuner.check.host_worker", HOST_RUNS, [str(jobs)])
-    children.add(child)
+    if children.is_known_wrong(run, number):
+        return outcome
+    child = children.take()
+    sound = False
     try:
         child.send(run.request)
         for problem in run.request.problems:
@@ -196,6 +245,8 @@ def _ask(run: _Run, jobs: int, children: set[HostChild]) -> _Outcome:
                     break
             else:
                 outcome.count += 1
+        else:
+            sound = not outcome.faults
     except ChildDied as death:
         late = "SIGXCPU" in death.reason
         how = "does not end" if late else f"died ({death.reason})"
@@ -205,8 +256,9 @@ def _ask(run: _Run, jobs: int, children: set[HostChild]) -> _Outcome:
     except UnsendableError as error:
         outcome.note = str(error)
     finally:
-        children.discard(child)
-        child.kill()
+        children.give_back(child, sound)
+    if outcome.faults:
+        children.note_wrong(run, number)
     return outcome
 
 

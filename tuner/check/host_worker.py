@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -183,15 +184,19 @@ def _sizes(problem: Problem) -> str:
 
 
 def main() -> None:
-    """Answer one request. Argument: the number of such children at a time."""
+    """Answer requests, each up to its first fault. Argument: the number of such children at a time."""
     pipe = ParentPipe(HOST_RUNS)
     limit = max(LEAST_BYTES, memory_limit(int(sys.argv[1])))
     limit_memory(limit)
-    request = pipe.receive()
-    if request is None:
-        return
+    kernels: dict[Path, KernelSpec] = {}
+    while (request := pipe.receive()) is not None:
+        if request.kernel_file not in kernels:
+            kernels[request.kernel_file] = read_kernel(request.kernel_file)
+        _answer(pipe, request, _Runner(kernels[request.kernel_file], request))
+
+
+def _answer(pipe: ParentPipe[HostRequest, HostResult], request: HostRequest, runner: _Runner) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    runner = _Runner(read_kernel(request.kernel_file), request)
     for problem in request.problems:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime) + CPU_S, hard))

@@ -21,6 +21,8 @@ from tuner.runtime.launches import Launch
 
 DEADLINE_S = 120.0
 """For the share of one child."""
+SHARE = 8
+"""Kernels that are worth a child: it starts in a quarter of a second, and looks at one in 0.04 s."""
 TENSOR_MAP_BYTES = 128
 FLOATS = ("float64", "float32")
 
@@ -47,10 +49,11 @@ def check_signatures(kernel: KernelSpec, calls: Sequence[PlannedCall], jobs: int
     Args:
         kernel: whose launches they are.
         calls: of all configurations; one of each kind is looked at.
-        jobs: number of processes.
+        jobs: number of processes, at most.
         report: gets the findings.
     """
     chosen = list({(call.key, call.passed): call for call in calls}.values())
+    jobs = min(jobs, -(-len(chosen) // SHARE))
     shares = [share for number in range(jobs) if (share := chosen[number::jobs])]
     with ThreadPoolExecutor(max(1, len(shares))) as threads:
         answers = threads.map(lambda share: _ask(kernel, share, len(shares)), shares)

@@ -38,7 +38,7 @@ FILES = ("cuda.hpp", "intrinsics.hpp", "machine.cpp", "include")
 COMPILER = shutil.which("g++")
 STALE_S = 86400.0
 FLAGS = (
-    *("-std=c++17", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique"),
+    *("-std=c++17", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-U_FORTIFY_SOURCE"),
     *("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"),
 )
 

@@ -91,7 +91,8 @@ struct Block {
 
 struct Thread {
     static constexpr std::size_t STACK = 256 << 10;
-    ucontext_t context;
+    jmp_buf goes_on_at;
+    bool started = false;
     std::unique_ptr<char[]> stack;
     Block* block;
     unsigned int number;
@@ -106,7 +107,7 @@ static std::vector<std::unique_ptr<Block>> running;
 static std::vector<std::unique_ptr<char[]>> spare_stacks;
 static Block* loaded;  // whose shared variables are in the section
 static Thread* current;
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static void (*body)(void** arguments);
 static void** body_arguments;
 static Meeting cluster;
@@ -128,7 +129,14 @@ static void on_signal(int number) {
 }
 
 static bool toss() { return random_bits() % 2; }
-static void give_way() { swapcontext(&current->context, &scheduler); }
+
+// Fibers change by jumps: swapcontext would ask the kernel for the signal mask, twice each time. A context is for the
+// beginning of a fiber alone.
+static void give_way() {
+    if (_setjmp(current->goes_on_at) == 0) {
+        _longjmp(scheduler, 1);
+    }
+}
 
 static void open(Meeting& meeting) {
     meeting.waiting = 0;
@@ -259,11 +267,6 @@ static void begin_block(unsigned int number, std::size_t dynamic_bytes) {
         thread->stack = std::move(spare_stacks.back());
         spare_stacks.pop_back();
         ++block->warps[i / 32].alive;
-        getcontext(&thread->context);
-        thread->context.uc_stack.ss_sp = thread->stack.get();
-        thread->context.uc_stack.ss_size = Thread::STACK;
-        thread->context.uc_link = nullptr;
-        makecontext(&thread->context, start_fiber, 0);
         block->threads.push_back(std::move(thread));
     }
     running.push_back(std::move(block));
@@ -281,6 +284,23 @@ static void end_block(std::size_t number, std::size_t dynamic_bytes) {
     }
     loaded = loaded == &block ? nullptr : loaded;
     running.erase(running.begin() + static_cast<long>(number));
+}
+
+static void go_on(Thread* thread) {
+    if (_setjmp(scheduler) != 0) {
+        return;
+    }
+    if (thread->started) {
+        _longjmp(thread->goes_on_at, 1);
+    }
+    thread->started = true;
+    static ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = thread->stack.get();
+    context.uc_stack.ss_size = Thread::STACK;
+    context.uc_link = nullptr;
+    makecontext(&context, start_fiber, 0);
+    setcontext(&context);
 }
 
 static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_bytes, std::size_t resident) {
@@ -310,7 +330,7 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_byte
             for (Thread* thread : turn) {
                 current = thread;
                 threadIdx = thread->index;
-                swapcontext(&scheduler, &thread->context);
+                go_on(thread);
             }
             go_on_copying(block);
         }
