@@ -37,8 +37,9 @@ def test_proposes_valid_configurations_once(make):
 
 def test_stops_when_all_are_tried():
     space, seen = union(), []
-    run(space, RandomOrderSampler(space), len(space), seen=seen)
+    study = run(space, RandomOrderSampler(space), len(space) + 10, seen=seen)
     assert set(seen) == set(space.configurations())
+    assert len(study.trials) == len(space)
 
 
 def test_may_be_asked_from_several_threads():

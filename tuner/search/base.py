@@ -117,8 +117,7 @@ class SpaceSampler(BaseSampler):
         if location is not None:
             self._running[trial.number] = location
         elif fixed is None:
-            with contextlib.suppress(RuntimeError):  # not within optimize()
-                study.stop()
+            _stop(study)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
         """Return the parameters of all variants."""
@@ -146,6 +145,8 @@ class SpaceSampler(BaseSampler):
         """Learn the result of a trial."""
         with _LOCK:
             self._learn_trial(study, trial, state, values)
+        if self.exhausted and not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            _stop(study)  # one more trial would have a random configuration, valid or not
 
     # -- for implementations
 
@@ -222,6 +223,12 @@ class SpaceSampler(BaseSampler):
             self._told(location, objective_of(value))
         elif (configuration := configuration_of(self.space, trial.params)) is not None:
             self.add(configuration, value)
+
+
+def _stop(study: Study) -> None:
+    """End ``optimize()``; without it there is nothing to end."""
+    with contextlib.suppress(RuntimeError):
+        study.stop()
 
 
 def objective_of(time_ns: float | None) -> float | None:
