@@ -1,7 +1,7 @@
 """List private words where the field has one, and two rules of structure that no linter checks.
 
     scripts/run python scripts/words.py                  # everything; exits 1 if anything is left
-    scripts/run python scripts/words.py tuner/ladder docs/search.md
+    scripts/run python scripts/words.py tuner/ladder docs/searching.md
     scripts/run python scripts/words.py --count          # a line for each word and room
 
 A word is looked for in names (whole, or split at underscores and capitals), in text (comments, docstrings, messages,

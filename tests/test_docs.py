@@ -142,6 +142,7 @@ def test_every_page_is_in_the_sites_contents() -> None:
     pages = {page.relative_to(ROOT / "docs") for page in PAGES if page.is_relative_to(ROOT / "docs")}
     on_the_site = {str(page.with_suffix("")) for page in pages if page.parts[0] != "examples"}
     assert on_the_site - {"index"} <= lines
+    assert not on_the_site & {"genindex", "modindex", "search"}, "Sphinx writes a page of its own there"
 
 
 # -- architecture

@@ -51,7 +51,7 @@ def test_search_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tried.append(configuration)
         return 1.0
 
-    run_code_of("search.md", {"space": space, "time_ns": 1000.0, "seconds_of": seconds_of})
+    run_code_of("searching.md", {"space": space, "time_ns": 1000.0, "seconds_of": seconds_of})
     assert len(set(tried)) == len(tried) == sum(map(len, space.variants)) > 3
     (study,) = optuna.get_all_study_summaries("sqlite:///study.db")
     assert study.n_trials == len(tried)

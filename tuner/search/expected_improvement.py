@@ -28,7 +28,7 @@ from tuner.space.space import SearchSpace
 class GPEISettings:
     """Constants of the sampler, the same for all kernels.
 
-    The defaults were chosen on recorded spaces; see docs/search.md.
+    The defaults were chosen on recorded spaces; see docs/searching.md.
     """
 
     startup: int = 2

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tuner.search.base import objective_of
 
 PATIENCE = 30
-"""Proposals in a row; see docs/search.md for what others cost."""
+"""Proposals in a row; see docs/searching.md for what others cost."""
 
 
 @dataclass(frozen=True)
