@@ -20,7 +20,7 @@ scheduler_options = all_of(
     click.option(
         "--scheduler",
         metavar="HOST:PORT",
-        help="As `tune cluster start` has said it; without it the one of this host.",
+        help="Address of the scheduler, as `tune cluster start` prints it; by default that of this host.",
     ),
     folder_option,
 )
@@ -47,7 +47,7 @@ def cluster() -> None:
     default=8786,
     show_default=True,
     type=click.IntRange(1, 65535),
-    help="The scheduler's.",
+    help="Port of the scheduler.",
 )
 @click.option(
     "--dashboard",
@@ -56,7 +56,7 @@ def cluster() -> None:
     type=click.IntRange(-1, 65535),
     help="Port of the scheduler's web page; -1 for none.",
 )
-@click.option("--join", metavar="HOST:PORT", help="Only workers, for the scheduler of another host.")
+@click.option("--join", metavar="HOST:PORT", help="Start only workers, for the scheduler of another host.")
 @click.option(
     "--device",
     "device_name",
@@ -69,8 +69,8 @@ def cluster() -> None:
 def start() -> None:
     """Start a scheduler and a worker for each GPU of this host, in the background.
 
-    On other hosts, with a copy of the cluster's folder, `--join` adds their GPUs. Connections are encrypted. What has
-    the folder's key is trusted: Dask runs what it is sent.
+    On other hosts, with a copy of the cluster's folder, `--join` adds their GPUs. Connections are encrypted. Anything
+    that has the folder's key is trusted: Dask runs what it is sent.
 
     \b
     Examples:
@@ -113,4 +113,4 @@ def status() -> None:
 @folder_option
 @runs("tuner.cli.cluster:stop")
 def stop() -> None:
-    """End the scheduler and the workers of this host; those of other hosts are ended there."""
+    """End the scheduler and the workers of this host; run it on other hosts to end theirs."""
