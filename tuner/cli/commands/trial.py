@@ -40,7 +40,8 @@ from tuner.cli.options import MOST, database_option
 def trial() -> None:
     """Show everything about trial N; tune query lists the numbers.
 
-    Grid, block and shared memory come from the kernel's file. Where the file is gone or has changed, the output says so.
+    Grid, block and shared memory come from the kernel's file. Where the file is gone or has changed, the output says
+    so.
 
     \b
     Examples:
