@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 def test_ctrl_c_once(tmp_path: Path, kind: signal.Signals) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
     database = tmp_path / "results" / "tuning.db"
-    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "60")
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "24", sleep_s=0.15)
     fake.wait_for_trials(database, 3)
     began = time.monotonic()
     fake.process.send_signal(kind)
@@ -36,11 +36,11 @@ def test_ctrl_c_once(tmp_path: Path, kind: signal.Signals) -> None:
     assert "stopped after" in last
     assert_no_process_left(fake.mark)
     kept = trials_in(database)
-    assert f"stopped after {kept} of 60" in last
+    assert f"stopped after {kept} of 24" in last
     with sqlite3.connect(database) as connection:
         assert connection.execute("SELECT state FROM runs").fetchall() == [("interrupted",)]
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    again = Fake(tmp_path, "--kernel", str(kernel), "--trials", "60", "--resume", sleep_s=0.0)
+    again = Fake(tmp_path, "--kernel", str(kernel), "--trials", "24", "--resume", sleep_s=0.0)
     said = again.ends()
     assert said.code == 0, said.err
     assert f"resuming after {kept} trials" in said.err
@@ -48,7 +48,7 @@ def test_ctrl_c_once(tmp_path: Path, kind: signal.Signals) -> None:
         found = connection.execute(
             "SELECT count(*), count(DISTINCT configuration), count(DISTINCT run_id) FROM trials"
         )
-        assert found.fetchone() == (60, 60, 1)
+        assert found.fetchone() == (24, 24, 1)
     assert_no_process_left(again.mark)
 
 

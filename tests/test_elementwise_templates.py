@@ -27,7 +27,6 @@ THREADS_PER_SM = {75: 1024, 80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 1
 SHARED_KIB = {75: 64, 80: 163, 90: 227, 100: 227}
 """Most that a block may have; 99 on the others."""
 OPERATIONS = ("x + 0.5 * (20 - x)", "x * y + z", "where(x > z, exp(x), tanh(y))")
-SAMPLES = 1
 """Configurations of each kernel, variant, dtype and architecture, beside the default one."""
 
 LDG, STG, LDGSTS, UBLKCP = (0x381, 0x981), (0x386, 0x986), (0xFAE,), (0x3BA,)
@@ -99,8 +98,10 @@ def test_sample_compiles_and_moves_whole_vectors(name: str, cc: int) -> None:
     tried, spilled = 0, []
     for turn, dtype in enumerate(DTYPES):
         problem = problem_of(kernel, dtype, OPERATIONS[(turn + cc) % 3])
-        for variant in kernel.usable_variants(problem, device)[0]:
-            chosen = sample(kernel, variant, problem, device, rng, SAMPLES)
+        for number, variant in enumerate(kernel.usable_variants(problem, device)[0]):
+            # A dtype for each variant and architecture, another one for the next.
+            sampled = (number + turn + cc) % 3 == 0
+            chosen = sample(kernel, variant, problem, device, rng, 1) if sampled else []
             names = {**kernel.environment(problem, device), **variant.defaults}
             if turn == 0 and all(c.evaluate(names) for _, c in variant.constraints_before):
                 chosen.append(variant.defaults)
@@ -122,7 +123,7 @@ def test_sample_compiles_and_moves_whole_vectors(name: str, cc: int) -> None:
                 threads *= max(int(parameters.get("min_blocks", 1)), 1)
                 assert 0 < resources.registers * max(threads, 32) <= device.registers_per_sm, where
                 _check_moves(variant.name, parameters, inputs_of(kernel, problem), dtype, result.cubin, where)
-    assert len(spilled) <= tried / 20, spilled
+    assert len(spilled) <= max(1, tried / 20), spilled
 
 
 def _check_moves(

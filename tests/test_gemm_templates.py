@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Iterator
@@ -102,17 +103,17 @@ def widest_load(text: str) -> int:
 
 
 def default_cases() -> Iterator[Any]:
-    # Every architecture with one dtype, and every dtype and layout with one architecture.
+    # Every architecture, and every dtype with every layout.
     for name in EVERYWHERE:
-        most = "float16" if name.startswith("mma_sync") else "float32"
-        for cc in ARCHITECTURES:
-            yield pytest.param(name, most, "nn", cc, id=f"{name}-{most}-nn-{cc}")
-        for dtype in DTYPES:
-            for layout in LAYOUTS:
-                if (dtype, layout) != (most, "nn") and usable(
-                    GEMM.variants[name], dtype, layout, ARCHITECTURES[90]
-                ):
-                    yield pytest.param(name, dtype, layout, 90, id=f"{name}-{dtype}-{layout}-90")
+        kinds = list(itertools.product(DTYPES, LAYOUTS))
+        left = [kind for kind in kinds if usable(GEMM.variants[name], *kind, ARCHITECTURES[90])]
+        unseen = [90, *(cc for cc in ARCHITECTURES if cc != 90)]
+        for number in range(max(len(left), len(unseen))):
+            dtype, layout = left[number % len(left)]
+            fitting = [cc for cc in unseen if usable(GEMM.variants[name], dtype, layout, ARCHITECTURES[cc])]
+            cc = (fitting or [90])[-1]
+            unseen = [other for other in unseen if other != cc]
+            yield pytest.param(name, dtype, layout, cc, id=f"{name}-{dtype}-{layout}-{cc}")
 
 
 @pytest.mark.parametrize(("name", "dtype", "layout", "cc"), list(default_cases()))

@@ -54,8 +54,10 @@ def test_sample_compiles_and_loads_whole_vectors(cc: int) -> None:
     spilled = []
     for number, (dtype, op) in enumerate(zip(DTYPES, OPERATIONS, strict=True)):
         problem = problem_of(100_003, dtype, op)
-        for variant in KERNEL.usable_variants(problem, device)[0]:
-            chosen = sample(KERNEL, variant, problem, device, rng, 1)
+        for turn, variant in enumerate(KERNEL.usable_variants(problem, device)[0]):
+            # A dtype for each variant and architecture, another one for the next.
+            sampled = (turn + number + cc) % 3 == 0
+            chosen = sample(KERNEL, variant, problem, device, rng, 1) if sampled else []
             for parameters in chosen if number else [variant.defaults, *chosen]:
                 configuration = Configuration.of(variant.name, parameters)
                 make_plan(KERNEL, problem, device, configuration)

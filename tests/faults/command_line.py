@@ -19,7 +19,7 @@ from tests.faults.killing import MARK, marked
 from tests.faults.processes import alive
 
 ROOT = Path(__file__).resolve().parents[2]
-ALWAYS = ("-j", "2", "--sampler", "random")
+ALWAYS = ("-j", "1", "--sampler", "random")
 
 
 class Fake:

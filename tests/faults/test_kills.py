@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.killing import kill_tuner, kill_worker
 
-KILLS = 4
+KILLS = 2
 
 
 @pytest.mark.timeout(60 + 30 * KILLS)
