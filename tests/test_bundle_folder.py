@@ -112,6 +112,9 @@ def test_a_moved_bundle_is_found_by_python_cmake_and_pkg_config(
     done = run(sys.executable, "-c", code, cwd=moved.parent)
     assert done.splitlines()[0].startswith("<tuned smooth")
     assert done.splitlines()[1] == "[]"
+    code = "import sys; sys.modules['cuda'] = None\n"
+    code += "try: import smooth_bundle\nexcept ImportError as error: print(error)"
+    assert "pip install cuda-bindings" in run(sys.executable, "-c", code, cwd=moved.parent)
     if importlib.util.find_spec("torch"):
         code = "import sys, smooth_bundle; print(smooth_bundle.load().torch(), 'tuner' in sys.modules)"
         operator = run(sys.executable, "-c", code, cwd=moved.parent)

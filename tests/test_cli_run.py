@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import resource
 import shlex
 import signal
@@ -386,6 +387,28 @@ def test_bad_argument_is_one_clear_line(
     tune: Tune, arguments: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     assert_refused(tune("run", *arguments), *words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tabel",), ("tabel", "did you mean table?")),
+        (("vector_add",), ("vector_add", "tune --kernel vector_add")),
+        (("run", "vector_add"), ("vector_add", "--kernel")),
+        (("show", "--kernel", "vector_add"), ("without --kernel",)),
+    ],
+)
+def test_a_kernel_in_the_wrong_place_is_told_the_right_one(
+    tune: Tune, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    assert_refused(tune(*arguments), *words)
+
+
+def test_a_space_that_is_used_up_is_named(tune: Tune) -> None:
+    said = tune(*SMALL[:-1], "200", "--variant", "grid_stride", "--fix", "block_size=64,128")
+    assert said.code == 0, said.err
+    assert re.search(r"all \d+ valid configurations were tried", said.out)
+    assert "were tried" not in tune(*SMALL, "--from-scratch").out
 
 
 @pytest.mark.parametrize("arguments", [("--variant", "nope"), ("--fix", "nope=1"), ("--sampler", "nope")])

@@ -11,7 +11,7 @@ import click
 
 from tuner import paths
 from tuner.cli.loader import Command
-from tuner.cli.options import MOST, Option, all_of, database_option, problem_options
+from tuner.cli.options import Count, Option, all_of, database_option, problem_options
 
 OPTIONS: Option = all_of(
     click.argument("kernel_name", metavar="[KERNEL]", required=False, default=""),
@@ -21,9 +21,7 @@ OPTIONS: Option = all_of(
         metavar="TEXT",
         help='A configuration as tables print it: "mma_sync block_m=128 stages=3"; or default.',
     ),
-    click.option(
-        "--trial", type=click.IntRange(min=1, max=MOST), metavar="N", help="The configuration of trial N."
-    ),
+    click.option("--trial", type=Count(min=1), metavar="N", help="The configuration of trial N."),
     database_option,
 )
 """What :func:`configuration_options` adds, in the order of the help page."""

@@ -119,16 +119,22 @@ timed_options: Option = all_of(
         type=REGIMES,
         help="rested: pauses keep the card below its power limit; sustained: no pauses.",
     ),
-    click.option(
+)
+"""How ``tune run`` and ``tune ladder`` time."""
+
+
+def device_option(gpus: str) -> Option:
+    """Return ``--device`` of commands that measure or replay, with how it names GPUs, such as ``cuda, cuda:N``."""
+    return click.option(
         "--device",
         "device_name",
         default="auto",
         show_default=True,
         metavar="DEVICE",
-        help="auto, cuda, cuda:N, cuda:all, replay, replay:FILE, or a T4 or Kernel Tuner cache file.",
-    ),
-)
-"""How and where ``tune run`` and ``tune ladder`` time."""
+        help=f"auto, {gpus}, replay, replay:FILE, or a T4 or Kernel Tuner cache file.",
+    )
+
+
 gpu_option: Option = click.option(
     "--device", "device_name", default="cuda", show_default=True, metavar="DEVICE", help="cuda or cuda:N."
 )
@@ -155,6 +161,17 @@ rounds_option: Option = click.option(
 )
 
 
+class Count(click.IntRange):
+    """A number of rows, trials or the like, of at most :data:`MOST`; help shows the smallest alone."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number that a text means."""
+        number = int(super().convert(value, param, ctx))
+        if number > MOST:
+            self.fail(f"{number} is more than {MOST}", param, ctx)
+        return number
+
+
 class Jobs(click.IntRange):
     """A number of processes that this machine can be meant to run."""
 
@@ -173,9 +190,7 @@ jobs_option: Option = click.option(
 
 def seed_option(of: str) -> Option:
     """Return ``--seed``, with what it is the seed of, such as ``the inputs``."""
-    return click.option(
-        "--seed", default=0, show_default=True, type=click.IntRange(min=0, max=MOST), help=f"Seed of {of}."
-    )
+    return click.option("--seed", default=0, show_default=True, type=Count(min=0), help=f"Seed of {of}.")
 
 
 def timed_filter_options(regime: str | None = None) -> Option:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CERTIFICATE, KEY = "cluster.pem", "cluster-key.pem"
 VALID_DAYS = 365
-NEEDED = "install the extra: pip install 'kernel-tune[fleet]'"
+NEEDED = "in the checkout: pip install '.[fleet]'"
 
 
 @dataclass(frozen=True)

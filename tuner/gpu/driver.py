@@ -44,7 +44,9 @@ class Context:
             check(cu.cuInit(0))
             count = check(cu.cuDeviceGetCount())
         except (DriverFailure, RuntimeError, ImportError) as error:
-            raise DeviceError(f"no CUDA GPU can be used: {error}", "run `tune doctor`") from None
+            raise DeviceError(
+                f"no CUDA GPU can be used: {str(error).rstrip('.')}", "run `tune doctor`"
+            ) from None
         if not 0 <= index < count:
             raise DeviceError(
                 f"there is no GPU number {index}", f"this machine has {count}: 0 to {count - 1}"

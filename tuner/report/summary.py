@@ -147,9 +147,11 @@ def _chosen(result: Result) -> str:
 
 
 def _stopped(state: State) -> str:
-    """Return why trials are left; empty if none are, or time or space ended."""
+    """Return why trials are left; empty if none are, or time ended."""
     if state.stopped is None:
-        return ""
+        tried = {trial.configuration for trial in state.trials}
+        all_tried = len(state.trials) < state.budget and len(tried) + state.known_before >= len(state.space)
+        return f"all {len(state.space)} valid configurations were tried" if all_tried else ""
     floor = f"{100 * state.stopped.noise_floor:.2g} %"
     return (
         f"stopped after {len(state.trials)} of {state.budget} trials: "

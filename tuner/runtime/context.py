@@ -55,7 +55,9 @@ class PrimaryContext:
             self._handle = int(check(cu.cuDevicePrimaryCtxRetain(self._device)))
             calls = library()
         except (DriverFailure, RuntimeError, ImportError) as error:
-            raise NoGpuError(f"no CUDA GPU can be used: {error}", "install NVIDIA's driver") from None
+            raise NoGpuError(
+                f"no CUDA GPU can be used: {str(error).rstrip('.')}", "install NVIDIA's driver"
+            ) from None
         self._current, self._push, self._pop = (
             calls.cuCtxGetCurrent,
             calls.cuCtxPushCurrent_v2,

@@ -7,9 +7,10 @@ import click
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
-    MOST,
     Amount,
+    Count,
     database_option,
+    device_option,
     dtypes_option,
     full_option,
     jobs_option,
@@ -56,7 +57,7 @@ Examples:
     "--trials",
     default=24,
     show_default=True,
-    type=click.IntRange(min=1, max=MOST),
+    type=Count(min=1),
     help="Configurations to try for each step and size.",
 )
 @click.option(
@@ -76,6 +77,7 @@ Examples:
 )
 @rounds_option
 @timed_options
+@device_option("cuda, cuda:N")
 @seed_option("the searches, the inputs and the order")
 @database_option
 @jobs_option

@@ -7,9 +7,9 @@ import click
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
-    MOST,
     REGIMES,
     Amount,
+    Count,
     database_option,
     dtypes_option,
     gpu_option,
@@ -70,7 +70,7 @@ Examples:
     "searched",
     default=8,
     show_default=True,
-    type=click.IntRange(0, MOST),
+    type=Count(min=0),
     help="Sizes, far apart, that are searched first, for configurations that no rule names.",
 )
 @click.option(
@@ -78,7 +78,7 @@ Examples:
     "--trials",
     default=48,
     show_default=True,
-    type=click.IntRange(1, MOST),
+    type=Count(min=1),
     help="Configurations that each of these searches tries.",
 )
 @click.option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli.loader import Once, runs
-from tuner.cli.options import MOST, database_option, filter_options, full_option
+from tuner.cli.options import Count, database_option, filter_options, full_option
 
 
 @click.command(cls=Once)
@@ -23,7 +23,7 @@ from tuner.cli.options import MOST, database_option, filter_options, full_option
 )
 @click.option(
     "--limit",
-    type=click.IntRange(min=0, max=MOST),
+    type=Count(min=0),
     default=50,
     show_default=True,
     help="Most rows; 0 for all.",

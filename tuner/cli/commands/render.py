@@ -6,7 +6,7 @@ import click
 
 from tuner.cli.configuration_options import configuration_options, named_gpu_options
 from tuner.cli.loader import runs
-from tuner.cli.options import FILE, MOST, json_option
+from tuner.cli.options import FILE, Count, json_option
 
 EPILOG = """\b
 Examples:
@@ -19,7 +19,7 @@ Examples:
 @click.command(epilog=EPILOG)
 @configuration_options
 @named_gpu_options
-@click.option("--launch", "number", type=click.IntRange(min=1, max=MOST), metavar="I", help="Only launch I.")
+@click.option("--launch", "number", type=Count(min=1), metavar="I", help="Only launch I.")
 @click.option(
     "--no-line",
     "exact",

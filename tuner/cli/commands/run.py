@@ -7,9 +7,10 @@ import click
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
-    MOST,
     Amount,
+    Count,
     database_option,
+    device_option,
     dtypes_option,
     full_option,
     jobs_option,
@@ -52,7 +53,7 @@ Examples:
     "--trials",
     default=200,
     show_default=True,
-    type=click.IntRange(min=1, max=MOST),
+    type=Count(min=1),
     help="Configurations to try.",
 )
 @click.option(
@@ -116,6 +117,7 @@ Examples:
     help="Narrow the space by rules of thumb: warp_multiple, occupancy, divides_sm, registers, all.",
 )
 @timed_options
+@device_option("cuda, cuda:N, cuda:all")
 @click.option(
     "--sampler",
     default="gp-ei",

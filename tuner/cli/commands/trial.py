@@ -7,18 +7,18 @@ from pathlib import Path
 import click
 
 from tuner.cli.loader import Once, runs
-from tuner.cli.options import MOST, database_option
+from tuner.cli.options import Count, database_option
 
 
 @click.command(cls=Once)
-@click.argument("number", type=click.IntRange(min=1, max=MOST), metavar="N")
+@click.argument("number", type=Count(min=1), metavar="N")
 @database_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with sources and samples.")
 @click.option("--source", "only_source", is_flag=True, help="Print only the rendered source.")
 @click.option(
     "--launch",
     "launch",
-    type=click.IntRange(min=1, max=MOST),
+    type=Count(min=1),
     metavar="I",
     help="With --source: only of launch I.",
 )
