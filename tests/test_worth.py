@@ -79,6 +79,7 @@ def test_one_that_fails_does_not_end_the_others(tune: Tune) -> None:
         ("n,calls\n1000,none\n", "problems.csv line 2: calls=none; give a number above 0"),
         ("n,calls\n1000,-1\n", "calls=-1"),
         ("n,calls,time_us\n1000,1,inf\n", "time_us=inf"),
+        ("n,calls,time_us\n1000,1e308,1e308\n", "calls=1e308"),
     ],
 )
 def test_a_wrong_worth_is_named(tune: Tune, text: str, word: str) -> None:

@@ -24,9 +24,11 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
         replace: whether the target may exist.
 
     Raises:
-        OSError: the target exists, also where another process was faster, or it cannot be written.
+        OSError: the target exists, also where another process was faster, or must not be replaced: it is a database, a
+            folder or a device; or it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_to_replace(path)
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         remove_unlocked(left)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
@@ -44,6 +46,47 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
         if locked >= 0:
             os.close(locked)
+
+
+def _refuse_to_replace(path: Path) -> None:
+    """Refuse what holds more than a file that is written again: as root, even a device could be replaced."""
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
+        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+    try:
+        begins = read_beginning(path, len(_DATABASE)) if path.is_file() else b""
+    except OSError:  # what cannot be read, this user could still remove
+        return
+    if begins == _DATABASE:
+        raise FileExistsError(errno.EEXIST, "it is a database, and is not replaced", str(path))
+
+
+_DATABASE = b"SQLite format 3\0"
+
+
+def read_beginning(path: Path, size_bytes: int) -> bytes:
+    """Return so many bytes of a file, or all if it has fewer.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(size_bytes)
+
+
+def read_at_most(path: Path, most_bytes: int) -> bytes:
+    """Return what a file holds; of a pipe or a device, too, never more than so much.
+
+    Raises:
+        OSError: it cannot be read, or is larger.
+    """
+    data = read_beginning(path, most_bytes + 1)
+    if len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes >> 20} MiB", str(path))
+    return data
 
 
 @contextmanager

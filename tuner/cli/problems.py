@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,10 +16,16 @@ from tuner.cli.sampling import expanded
 from tuner.cli.worth import COLUMNS, ProblemWorth, amounts, worths
 from tuner.errors import TunerError, UsageError, suggestion
 from tuner.expressions.arithmetic import parse
+from tuner.files import read_at_most
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem, Value, value_text
 from tuner.report.tables import say
 from tuner.tuning.accuracy import dtypes_to_try
+
+MOST_PROBLEMS = 65_536
+"""Of one command line: at a minute each they take six weeks, and to read them takes seconds."""
+MOST_BYTES = 16 << 20
+"""Of a file of problems."""
 
 
 def whole_number(name: str, text: str) -> int:
@@ -193,6 +201,10 @@ def _named(
         common = _Named(common_sizes, dtypes, common_options, where=where)
         with _located(where):
             named += [_of_row(kernel, one, common) for one in expanded(kernel, row, whole_number)]
+            if len(named) > MOST_PROBLEMS:
+                raise UsageError(
+                    f"these are more than {MOST_PROBLEMS} problems", "give fewer rows, choices or samples"
+                )
     return named
 
 
@@ -255,12 +267,15 @@ def named_dtypes(text: str) -> list[tuple[str, str]]:
 def _rows(file: Path) -> list[tuple[str, Mapping[str, str]]]:
     """Return the rows of a file, each with the line that it ends in."""
     try:
-        with file.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
-            names = [name.strip() for name in reader.fieldnames or () if name.strip()]
-            if twice := [name for name, times in Counter(names).items() if times > 1]:
-                raise UsageError(f"{file} line 1 gives {twice[0]} twice", "leave one of the columns out")
-            rows = [(f"{file} line {reader.line_num}", _row(file, reader.line_num, row)) for row in reader]
+        stream = io.StringIO(read_at_most(file, MOST_BYTES).decode("utf-8-sig"), newline="")
+        reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
+        names = [name.strip() for name in reader.fieldnames or () if name.strip()]
+        if twice := [name for name, times in Counter(names).items() if times > 1]:
+            raise UsageError(f"{file} line 1 gives {twice[0]} twice", "leave one of the columns out")
+        rows = [
+            (f"{file} line {reader.line_num}", _row(file, reader.line_num, row))
+            for row in itertools.islice(reader, MOST_PROBLEMS + 1)
+        ]
     except (OSError, UnicodeDecodeError, csv.Error, AttributeError) as error:
         raise UsageError(
             f"cannot read {file}: {_reason(error)}", "give a CSV file whose first line names the sizes"

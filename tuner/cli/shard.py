@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Sequence
 
@@ -39,10 +40,10 @@ def shard_of(jobs: Sequence[TuningJob], kernel: KernelSpec, text: str, trials: i
     costs = [sum(tuning_seconds(kernel, problem, trials) for problem in job.choices) for job in jobs]
     # By the problem where costs are equal: the same rows in another order give the same shards.
     longest_first = sorted(range(len(jobs)), key=lambda i: (-costs[i], jobs[i].choices[0].key))
-    loads, own = [0.0] * count, set()
+    loads, own = [(0.0, shard) for shard in range(1, count + 1)], set()
     for i in longest_first:
-        emptiest = loads.index(min(loads))
-        loads[emptiest] += costs[i]
-        if emptiest == number - 1:
+        load, emptiest = loads[0]
+        heapq.heapreplace(loads, (load + costs[i], emptiest))
+        if emptiest == number:
             own.add(i)
     return [job for i, job in enumerate(jobs) if i in own]

@@ -13,6 +13,8 @@ from tuner.model import Problem
 
 COLUMNS = ("calls", "time_us")
 """Columns of a file of problems that say how often a problem is called, and what one call takes now."""
+MOST = 1e18
+"""Of either: products and sums of them stay numbers."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,10 @@ def amounts(row: Mapping[str, str], names: Iterable[str]) -> dict[str, float]:
             value = float(row[column])
         except ValueError:
             value = math.nan
-        if not 0 < value < math.inf:
-            raise UsageError(f"{column}={row[column]}", "give a number above 0, or leave the column out")
+        if not 0 < value <= MOST:
+            raise UsageError(
+                f"{column}={row[column]}", f"give a number above 0, at most {MOST:g}, or leave the column out"
+            )
         given[column] = value
     return given
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import TunerError, UsageError
+from tuner.files import whole_file
 from tuner.report.tables import duration
 from tuner.report.terminal import printable
 
@@ -309,4 +310,7 @@ def sheet(
         kind = path.suffix.lower().removeprefix(".")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a glyph that the font lacks is drawn as a box
-            figure.savefig(path, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+            with whole_file(path, replace=True) as partial:
+                figure.savefig(
+                    partial, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None
+                )
