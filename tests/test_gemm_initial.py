@@ -28,7 +28,9 @@ OTHERS = [
     (2048, 24, 40), (13752, 272, 2720), (19648, 64, 14592), (17344, 192, 192), (17344, 191, 193), (20, 4097, 4095),
     (16, 2048, 8192), (33, 1024, 1024), (48, 4096, 4096), (64, 512, 8192),
 ]  # fmt: skip
-SHAPES = [*SQUARES, *FEW_ROWS, *OTHERS]
+FEW_COLUMNS = [(18, 1, 693), (8192, 1, 8192), (1000, 3, 777)]
+SMALL_K = [(582, 731, 1), (594, 5752, 25), (4096, 4096, 8)]
+SHAPES = [*SQUARES, *FEW_ROWS, *OTHERS, *FEW_COLUMNS, *SMALL_K]
 COMPILED = [
     (90, "bfloat16", (4104, 4104, 4104)),
     (90, "float16", (512, 512, 65536)),
@@ -47,6 +49,8 @@ def problems(gpu: Gpu) -> Iterator[Problem]:
         for dtype in dtypes:
             for layout in ("nn", "nt"):
                 yield problem(shape, dtype, layout)
+        for shape in FEW_COLUMNS:
+            yield problem(shape, dtype, "tn")
 
 
 def problem(shape: tuple[int, int, int], dtype: str, layout: str = "nn") -> Problem:

@@ -22,7 +22,7 @@ from tuner.space.space import SearchSpace
 GEMM = load_kernel("gemm")
 DTYPES = ("float16", "bfloat16", "float32")
 LAYOUTS = ("nn", "nt", "tn", "tt")
-ELSEWHERE = ("wgmma", "gemv", "mma_sync_padded")
+ELSEWHERE = ("wgmma", "gemv", "mma_sync_padded", "small_k")
 EVERYWHERE = [name for name in GEMM.variants if not name.startswith(ELSEWHERE)]
 """Variants of every architecture and size. The others have tests of their own, as in test_wgmma.py and test_gemv.py."""
 SAMPLES = 2
@@ -206,6 +206,6 @@ def test_every_variant_leaves_a_space_worth_searching() -> None:
         default = SearchSpace.from_kernel(GEMM, problem(dtype), ARCHITECTURES[90]).default
         assert default == Configuration.of(variant, GEMM.variants[variant].defaults)
     counts = dict.fromkeys(GEMM.variants, 0) | {variant.name: len(variant) for variant in space.variants}
-    few = [name for name in counts if name == "wgmma_skinny_m" or name.startswith("gemv") or "padded" in name]
+    few = [name for name in counts if name.startswith(("wgmma_skinny_m", "gemv", "small_k")) or "padded" in name]
     assert all(100 <= count <= 150_000 for name, count in counts.items() if name not in few), counts
-    assert not any(counts[name] for name in few)  # 4096 rows are not few, and begin at multiples of 16 bytes
+    assert not any(counts[name] for name in few)  # 4096 is not few, and rows begin at multiples of 16 bytes

@@ -1,0 +1,176 @@
+"""gemm of few columns or a small k: compiled for every architecture, and run on the host in several orders, without a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.compile.nvrtc import compile_source
+from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, KernelFault, Schedule
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import make_plan
+from tuner.kernel.render import render
+from tuner.model import Configuration, Problem
+from tuner.space.space import SearchSpace
+
+GEMM = load_kernel("gemm")
+LAYOUTS = {
+    "gemv_columns_swap_ab": ("tn", "tt"),
+    "gemv_dots_swap_ab": ("nn", "nt"),
+    "small_k": ("nn", "nt", "tn", "tt"),
+}
+FEW_COLUMNS = {name for name in LAYOUTS if name != "small_k"}
+DTYPES = ("float16", "bfloat16", "float32")
+ORDERS = (Schedule(1), Schedule(2, shuffled=True), Schedule(3, resident=2, shuffled=True))
+needs_gpp = pytest.mark.skipif(COMPILER is None, reason="no g++")
+
+
+def problem(dtype: str, layout: str, m: int, n: int, k: int) -> Problem:
+    return GEMM.problem({"m": m, "n": n, "k": k}, {"": dtype}, {"layout": layout})
+
+
+def samples() -> Iterator[Any]:
+    """Each variant with each architecture in turn, each time with another dtype and layout."""
+    for name, layouts in LAYOUTS.items():
+        for i, cc in enumerate(ARCHITECTURES):
+            layout = layouts[i % len(layouts)]
+            yield pytest.param(name, DTYPES[i % 3], layout, cc, id=f"{name}-{DTYPES[i % 3]}-{layout}-{cc}")
+
+
+@pytest.mark.parametrize(("name", "dtype", "layout", "cc"), list(samples()))
+def test_compiles_everywhere_and_the_default_without_spills(
+    name: str, dtype: str, layout: str, cc: int
+) -> None:
+    gpu, rng = ARCHITECTURES[cc], random.Random(f"{name} {cc}")
+    n = rng.choice((1, 3, 8))
+    of = problem(dtype, layout, 4096, *((n, 4096) if name in FEW_COLUMNS else (4097, 25)))
+    space = SearchSpace.from_kernel(GEMM, of, gpu, [name])
+    [variant] = space.variants
+    for configuration in (space.default, variant.configuration(rng.randrange(len(variant)))):
+        [(source, entry)] = render(GEMM, of, gpu, configuration)
+        result = compile_source(source, entry, gpu.arch)
+        assert "warning" not in result.log, result.log
+        assert result.resources.spill_bytes <= (0 if configuration == space.default else 64), configuration
+        [launch] = make_plan(GEMM, of, gpu, configuration).launches
+        assert launch.programmatic == (cc >= 90)
+        assert result.resources.registers * launch.threads <= gpu.registers_per_sm
+
+
+def test_each_is_for_its_problems_only() -> None:
+    for layout in ("nn", "nt", "tn", "tt"):
+        for n, k in ((1, 64), (8, 33), (9, 32), (8, 1), (64, 64)):
+            of = problem("float32", layout, 64, n, k)
+            names = {variant.name for variant in GEMM.usable_variants(of, ARCHITECTURES[75])[0]}
+            few = {name for name in FEW_COLUMNS if layout in LAYOUTS[name] and n <= 8}
+            assert names & set(LAYOUTS) == few | ({"small_k"} if k <= 32 else set())
+
+
+# -- on the host
+
+
+def on_host(
+    folder: Path,
+    name: str,
+    dtype: str,
+    layout: str,
+    parameters: Mapping[str, Any],
+    edit: Callable[[str], str] = str,
+) -> HostConfiguration:
+    gpu = dataclasses.replace(ARCHITECTURES[75], sm_count=3)
+    configuration = Configuration.of(name, {**GEMM.variants[name].defaults, **parameters})
+    n = int(parameters.get("block_n", 9))
+    return HostConfiguration(GEMM, problem(dtype, layout, 64, n, 8), gpu, configuration, folder, edit)
+
+
+def check(host: HostConfiguration, m: int, n: int, k: int, schedules: tuple[Schedule, ...] = ORDERS) -> None:
+    """Compute A B of small whole numbers, of which every order of adding gives the same sum; behind C nothing is written."""
+    rng, dtype, sizes = (
+        np.random.default_rng(m * n + k),
+        host.problem.dtypes["input"],
+        {"m": m, "n": n, "k": k},
+    )
+    a = rng.integers(-2, 3, (m, k)).astype(np.float32)
+    b = rng.integers(-2, 3, (k, n)).astype(np.float32)
+    alignment = host.plan(sizes).launches[0].alignment
+    of_a, of_b = str(host.problem.options["layout"])
+    memory, expected = host.scratch(sizes), a @ b
+    for schedule in schedules:  # the same scratch: a run leaves it usable
+        arrays = {}
+        for tensor, numbers in (("a", a if of_a == "n" else a.T), ("b", b if of_b == "n" else b.T)):
+            arrays[tensor] = HostArray(numbers.size, dtype, alignment)
+            arrays[tensor].fill(np.ascontiguousarray(numbers).reshape(-1))
+        arrays["c"] = HostArray(m * n, dtype, alignment)
+        host.run(sizes, {**memory, **arrays}, schedule)
+        found = arrays["c"].numbers.astype(np.float32).reshape(m, n)
+        allowed = np.abs(expected) / 256 if dtype == "bfloat16" else 0.0
+        assert np.all(np.abs(found - expected) <= allowed), (m, n, k)
+
+
+CASES = [
+    ("gemv_columns_swap_ab", "float16", "tn", {"vector_width": 2, "warps": 4, "lanes_m": 16, "unroll": 16, "split_k": 1},
+     [(18, 1, 693), (2, 1, 1), (70, 1, 96)]),
+    ("gemv_columns_swap_ab", "bfloat16", "tt", {"block_n": 3, "vector_width": 4, "warps": 4, "unroll": 4, "split_k": 4},
+     [(68, 3, 257), (4, 3, 3)]),
+    ("gemv_columns_swap_ab", "float32", "tn", {"block_n": 8, "vector_width": 1, "lanes_m": 32, "warps": 8, "split_k": 2},
+     [(41, 8, 131), (1, 8, 77)]),
+    ("gemv_dots_swap_ab", "float16", "nn", {"block_n": 3, "vector_width": 8, "unroll": 2}, [(50, 3, 1304), (3, 3, 8)]),
+    ("gemv_dots_swap_ab", "bfloat16", "nn", {"block_n": 4, "vector_width": 2, "rows": 2, "split_k": 2}, [(17, 4, 1030)]),
+    ("gemv_dots_swap_ab", "float32", "nt",
+     {"block_n": 5, "vector_width": 2, "warps": 8, "warps_k": 4, "rows": 2, "unroll": 2, "split_k": 2},
+     [(17, 5, 1030), (4, 5, 2)]),
+    ("gemv_dots_swap_ab", "float16", "nt", {"block_n": 1, "vector_width": 1, "rows": 1, "unroll": 8}, [(7, 1, 333)]),
+    ("small_k", "float16", "tn", {}, [(19, 731, 1), (1, 1, 1), (8, 264, 2)]),
+    ("small_k", "float16", "nt", {"rows": 4, "loads": 8, "unroll": 4}, [(33, 257, 25), (40, 7, 32), (3, 520, 9)]),
+    ("small_k", "bfloat16", "nn", {"warps": 16, "rows": 1, "loads": 2}, [(23, 255, 16), (17, 9, 3)]),
+    ("small_k", "float32", "tt", {"warps": 4, "rows": 8, "vectors": 2, "unroll": 1}, [(37, 259, 5), (5, 3, 31)]),
+]  # fmt: skip
+
+
+@needs_gpp
+@pytest.mark.parametrize(("name", "dtype", "layout", "parameters", "shapes"), CASES)
+def test_every_element_is_right_and_nothing_beside(
+    name: str,
+    dtype: str,
+    layout: str,
+    parameters: dict[str, Any],
+    shapes: list[tuple[int, int, int]],
+    tmp_path: Path,
+) -> None:
+    host = on_host(tmp_path, name, dtype, layout, parameters)
+    for shape in shapes:
+        check(host, *shape)
+
+
+@needs_gpp
+@pytest.mark.parametrize(
+    ("name", "layout", "right", "wrong", "shape"),
+    [
+        ("gemv_columns_swap_ab", "tn", "unit * 32 + 32 <= k", "true", (41, 1, 397)),
+        ("gemv_dots_swap_ab", "nn", "static_cast<long long>(x) * m + r", "static_cast<long long>(r) * n + x", (41, 1, 397)),
+        ("small_k", "nn", "column + V <= n", "true", (17, 37, 3)),
+        ("small_k", "nt", "warp % V * (n % V) % V", "0", (17, 37, 3)),
+        ("small_k", "tn", "x >= 0 && x < count", "x >= 0", (17, 37, 3)),
+    ],
+)  # fmt: skip
+def test_faults_are_found(
+    name: str, layout: str, right: str, wrong: str, shape: tuple[int, int, int], tmp_path: Path
+) -> None:
+    """What the test above rests on: a kernel with one known fault does not pass."""
+
+    def edit(source: str) -> str:
+        assert right in source
+        return source.replace(right, wrong)
+
+    narrow = {"vector_width": 1, "warps": 4, "split_k": 1}
+    parameters = {"block_n": 2 if "dots" in name else 1, **narrow} if name in FEW_COLUMNS else {}
+    host = on_host(tmp_path, name, "float32", layout, parameters, edit)
+    m, n, k = shape
+    with pytest.raises((AssertionError, KernelFault)):
+        check(host, m, int(parameters.get("block_n", n)), k, ORDERS[:1])
