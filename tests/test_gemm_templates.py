@@ -206,6 +206,8 @@ def test_every_variant_leaves_a_space_worth_searching() -> None:
         default = SearchSpace.from_kernel(GEMM, problem(dtype), ARCHITECTURES[90]).default
         assert default == Configuration.of(variant, GEMM.variants[variant].defaults)
     counts = dict.fromkeys(GEMM.variants, 0) | {variant.name: len(variant) for variant in space.variants}
-    few = [name for name in counts if name.startswith(("wgmma_skinny_m", "gemv", "small_k")) or "padded" in name]
+    few = [
+        name for name in counts if name.startswith(("wgmma_skinny_m", "gemv", "small_k")) or "padded" in name
+    ]
     assert all(100 <= count <= 150_000 for name, count in counts.items() if name not in few), counts
     assert not any(counts[name] for name in few)  # 4096 is not few, and rows begin at multiples of 16 bytes

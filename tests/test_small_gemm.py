@@ -1,4 +1,4 @@
-"""gemm of few columns or a small k: compiled for every architecture, and run on the host in several orders, without a GPU."""
+"""gemm of few columns or a small k: compiled for every architecture, and run on the host in several orders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAYOUTS = {
 }
 FEW_COLUMNS = {name for name in LAYOUTS if name != "small_k"}
 DTYPES = ("float16", "bfloat16", "float32")
-ORDERS = (Schedule(1), Schedule(2, shuffled=True), Schedule(3, resident=2, shuffled=True))
+ORDERS = (Schedule(1), Schedule(3, resident=2, shuffled=True))
 needs_gpp = pytest.mark.skipif(COMPILER is None, reason="no g++")
 
 
@@ -90,12 +90,8 @@ def on_host(
 
 
 def check(host: HostConfiguration, m: int, n: int, k: int, schedules: tuple[Schedule, ...] = ORDERS) -> None:
-    """Compute A B of small whole numbers, of which every order of adding gives the same sum; behind C nothing is written."""
-    rng, dtype, sizes = (
-        np.random.default_rng(m * n + k),
-        host.problem.dtypes["input"],
-        {"m": m, "n": n, "k": k},
-    )
+    """Compute A B of small whole numbers: every order of adding gives the same sum. Nothing is written beside C."""
+    rng, dtype, sizes = np.random.default_rng(7), host.problem.dtypes["input"], {"m": m, "n": n, "k": k}
     a = rng.integers(-2, 3, (m, k)).astype(np.float32)
     b = rng.integers(-2, 3, (k, n)).astype(np.float32)
     alignment = host.plan(sizes).launches[0].alignment
@@ -113,23 +109,19 @@ def check(host: HostConfiguration, m: int, n: int, k: int, schedules: tuple[Sche
         assert np.all(np.abs(found - expected) <= allowed), (m, n, k)
 
 
+COLUMNS, DOTS, SMALL_K = LAYOUTS
 CASES = [
-    ("gemv_columns_swap_ab", "float16", "tn", {"vector_width": 2, "warps": 4, "lanes_m": 16, "unroll": 16, "split_k": 1},
-     [(18, 1, 693), (2, 1, 1), (70, 1, 96)]),
-    ("gemv_columns_swap_ab", "bfloat16", "tt", {"block_n": 3, "vector_width": 4, "warps": 4, "unroll": 4, "split_k": 4},
-     [(68, 3, 257), (4, 3, 3)]),
-    ("gemv_columns_swap_ab", "float32", "tn", {"block_n": 8, "vector_width": 1, "lanes_m": 32, "warps": 8, "split_k": 2},
-     [(41, 8, 131), (1, 8, 77)]),
-    ("gemv_dots_swap_ab", "float16", "nn", {"block_n": 3, "vector_width": 8, "unroll": 2}, [(50, 3, 1304), (3, 3, 8)]),
-    ("gemv_dots_swap_ab", "bfloat16", "nn", {"block_n": 4, "vector_width": 2, "rows": 2, "split_k": 2}, [(17, 4, 1030)]),
-    ("gemv_dots_swap_ab", "float32", "nt",
-     {"block_n": 5, "vector_width": 2, "warps": 8, "warps_k": 4, "rows": 2, "unroll": 2, "split_k": 2},
-     [(17, 5, 1030), (4, 5, 2)]),
-    ("gemv_dots_swap_ab", "float16", "nt", {"block_n": 1, "vector_width": 1, "rows": 1, "unroll": 8}, [(7, 1, 333)]),
-    ("small_k", "float16", "tn", {}, [(19, 731, 1), (1, 1, 1), (8, 264, 2)]),
-    ("small_k", "float16", "nt", {"rows": 4, "loads": 8, "unroll": 4}, [(33, 257, 25), (40, 7, 32), (3, 520, 9)]),
-    ("small_k", "bfloat16", "nn", {"warps": 16, "rows": 1, "loads": 2}, [(23, 255, 16), (17, 9, 3)]),
-    ("small_k", "float32", "tt", {"warps": 4, "rows": 8, "vectors": 2, "unroll": 1}, [(37, 259, 5), (5, 3, 31)]),
+    (COLUMNS, "float16", "tn", {"vector_width": 2, "lanes_m": 16, "unroll": 16, "split_k": 1}, [(18, 1, 693)]),
+    (COLUMNS, "bfloat16", "tt", {"block_n": 3, "vector_width": 4, "warps": 4, "unroll": 4}, [(68, 3, 257), (4, 3, 3)]),
+    (COLUMNS, "float32", "tn", {"block_n": 8, "vector_width": 1, "warps": 4, "split_k": 2}, [(41, 8, 131), (1, 8, 7)]),
+    (DOTS, "float16", "nn", {"block_n": 3, "vector_width": 8, "unroll": 2}, [(50, 3, 1304), (3, 3, 8)]),
+    (DOTS, "bfloat16", "nn", {"block_n": 4, "vector_width": 2, "rows": 2, "split_k": 2}, [(17, 4, 514)]),
+    (DOTS, "float32", "nt", {"block_n": 5, "vector_width": 2, "warps_k": 2, "unroll": 2}, [(17, 5, 518), (4, 5, 2)]),
+    (DOTS, "float16", "nt", {"block_n": 1, "vector_width": 1, "rows": 1, "unroll": 8}, [(7, 1, 333)]),
+    (SMALL_K, "float16", "tn", {}, [(19, 731, 1), (1, 1, 1), (8, 264, 2)]),
+    (SMALL_K, "float16", "nt", {"rows": 4, "loads": 8, "unroll": 4}, [(33, 257, 25), (40, 7, 32), (3, 520, 9)]),
+    (SMALL_K, "bfloat16", "nn", {"warps": 16, "rows": 1, "loads": 2}, [(23, 255, 16), (17, 9, 3)]),
+    (SMALL_K, "float32", "tt", {"warps": 4, "rows": 8, "vectors": 2, "unroll": 1}, [(37, 259, 5), (5, 3, 31)]),
 ]  # fmt: skip
 
 
@@ -152,13 +144,13 @@ def test_every_element_is_right_and_nothing_beside(
 @pytest.mark.parametrize(
     ("name", "layout", "right", "wrong", "shape"),
     [
-        ("gemv_columns_swap_ab", "tn", "unit * 32 + 32 <= k", "true", (41, 1, 397)),
-        ("gemv_dots_swap_ab", "nn", "static_cast<long long>(x) * m + r", "static_cast<long long>(r) * n + x", (41, 1, 397)),
-        ("small_k", "nn", "column + V <= n", "true", (17, 37, 3)),
-        ("small_k", "nt", "warp % V * (n % V) % V", "0", (17, 37, 3)),
-        ("small_k", "tn", "x >= 0 && x < count", "x >= 0", (17, 37, 3)),
+        (COLUMNS, "tn", "unit * 32 + 32 <= k", "true", (41, 1, 397)),
+        (DOTS, "nn", "(x) * m + r", "(r) * n + x", (41, 2, 397)),
+        (SMALL_K, "nn", "column + V <= n", "true", (17, 37, 3)),
+        (SMALL_K, "nt", "warp % V * (n % V) % V", "0", (17, 37, 3)),
+        (SMALL_K, "tn", "x >= 0 && x < count", "x >= 0", (17, 37, 3)),
     ],
-)  # fmt: skip
+)
 def test_faults_are_found(
     name: str, layout: str, right: str, wrong: str, shape: tuple[int, int, int], tmp_path: Path
 ) -> None:
@@ -168,9 +160,7 @@ def test_faults_are_found(
         assert right in source
         return source.replace(right, wrong)
 
-    narrow = {"vector_width": 1, "warps": 4, "split_k": 1}
-    parameters = {"block_n": 2 if "dots" in name else 1, **narrow} if name in FEW_COLUMNS else {}
-    host = on_host(tmp_path, name, "float32", layout, parameters, edit)
-    m, n, k = shape
+    narrow = {"block_n": shape[1], "vector_width": 1, "warps": 4, "split_k": 1}
+    host = on_host(tmp_path, name, "float32", layout, narrow if name in FEW_COLUMNS else {}, edit)
     with pytest.raises((AssertionError, KernelFault)):
-        check(host, m, int(parameters.get("block_n", n)), k, ORDERS[:1])
+        check(host, *shape, ORDERS[:1])
