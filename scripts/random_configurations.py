@@ -5,8 +5,8 @@
 
 Kernels, variants, dtypes and options come in turn; sizes and parameters are drawn. Sizes share no factor with any tile,
 or, in every second pair of problems, are eight times such a number, so that variants which want whole vectors are not
-left out; nor are those that want few rows. Each configuration is rendered, compiled, run on poisoned outputs, compared
-element by element with the reference, and timed once: what a search does with a hopeless one.
+left out; nor are those that want few rows or columns. Each configuration is rendered, compiled, run on poisoned
+outputs, compared element by element with the reference, and timed once: what a search does with a hopeless one.
 
 A configuration that the compiler's report rules out is refused, as in a search. Any other outcome than a right result
 is a failure: it is printed with all that is needed to repeat it, and the exit status is 1.
@@ -165,8 +165,8 @@ def draw_problem(kernel: KernelSpec, gpu: Gpu, rng: random.Random, turn: int) ->
         if len(kernel.sizes) > 1:
             ends = (FEW, 4096)  # what their product may be is seen below
         each = {name: edge_case_size(rng, *ends, factor) for name in kernel.sizes}
-        if len(kernel.sizes) > 1 and turn % 5 in (1, 4):  # few rows
-            each[next(iter(kernel.sizes))] = rng.randint(1, 8)
+        if len(kernel.sizes) > 1 and turn % 5 in (1, 2, 4):  # few rows, or few of what the second size counts
+            each[list(kernel.sizes)[turn % 5 == 2]] = rng.randint(1, 8)
         problem = kernel.problem(each, dtypes, options)
         largest = max(tensor.count for tensor in tensors_of(kernel, problem, gpu))
         if largest <= (LARGE if large else SMALL) and roof_of(kernel, problem, gpu).flops <= MOST_FLOPS:
