@@ -275,8 +275,6 @@ using hopper::here;
 
 // -- TMA
 
-inline void trigger_programmatic_launch() {}
-inline void grid_dependency_synchronize() {}
 template <typename TensorMap>
 void fetch_map(const TensorMap*) {}
 inline unsigned long long keep_last_out() { return 1; }

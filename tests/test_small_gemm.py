@@ -83,7 +83,7 @@ def on_host(
     parameters: Mapping[str, Any],
     edit: Callable[[str], str] = str,
 ) -> HostConfiguration:
-    gpu = dataclasses.replace(ARCHITECTURES[75], sm_count=3)
+    gpu = dataclasses.replace(ARCHITECTURES[90], sm_count=3)
     configuration = Configuration.of(name, {**GEMM.variants[name].defaults, **parameters})
     n = int(parameters.get("block_n", 9))
     return HostConfiguration(GEMM, problem(dtype, layout, 64, n, 8), gpu, configuration, folder, edit)

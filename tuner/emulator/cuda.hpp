@@ -256,4 +256,9 @@ void multiply_16x8x16(float (&sums)[4], const unsigned int (&a)[4], const unsign
     multiply_16x8x16(sums, numbers_a, numbers_b);
 }
 
+// -- common/programmatic: a launch begins when the one before it has ended
+
+inline void trigger_programmatic_launch() {}
+inline void grid_dependency_synchronize() {}
+
 }  // namespace ptx
