@@ -431,19 +431,6 @@ def test_programs_do_what_they_did(times: dict[str, tuple[float, float]], progra
         torch.testing.assert_close(program(x), wanted, rtol=1e-2, atol=1e-4)
 
 
-def test_replacements_are_removed_in_order() -> None:
-    first, second = tuner.replace(FakeGemm()), tuner.replace(FakeGemm())
-    first.install()
-    second.install()
-    with pytest.raises(CallError, match="remove it first"):
-        first.remove()
-    with pytest.raises(CallError, match="installed already"):
-        second.install()
-    second.remove()
-    first.remove()
-    first.remove()
-
-
 class Planned(FakeGemm):
     """A tuned operation that says what it would run, as those of ``tuner.load`` do."""
 

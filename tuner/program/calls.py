@@ -19,6 +19,7 @@ from tuner.program.graphs import watched_graphs
 from tuner.program.interception import Function, Interception, default_device
 from tuner.program.kinds import PRODUCTS, REDUCTIONS, CallKind, CallMode, kind_of
 from tuner.program.timing import times_in_turn
+from tuner.report.terminal import printable
 from tuner.stats import median
 
 
@@ -142,6 +143,7 @@ class Calls:
 def as_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return rows as text with a column for each of the head's names; numbers are to the right."""
     shown = [column for column, name in enumerate(head) if any(row[column] for row in rows)]
+    rows = [[printable(cell) for cell in row] for row in rows]  # decisions come from a file
     rights = {c: all(row[c][:1].isdigit() or not row[c] for row in rows) for c in shown}
     widths = {c: max(len(line[c]) for line in (head, *rows)) for c in shown}
     lines = [
@@ -188,7 +190,8 @@ def record(device: str = "") -> Iterator[Calls]:
         capturing.append(_of_graph[graph])
 
     def ends(_graph: Any) -> None:
-        capturing.pop()
+        if capturing:  # otherwise it began before the record
+            capturing.pop()
 
     def replays(graph: Any) -> None:
         captured: Mapping[CallKind, int] | None = _of_graph.get(graph)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from tuner.errors import UsageError
-from tuner.files import whole_file
+from tuner.files import read_at_most, whole_file
 
 PROBLEM = 2
 """Where a decision's key has the problem."""
 FORMAT, VERSION = "kernel-tune decisions", 1
+MOST_BYTES = 64 << 20
+"""Of a file; a decision takes some 700."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +88,18 @@ class Decisions:
             partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
+class _Kept(msgspec.Struct):
+    format: str
+    version: int
+    decisions: msgspec.Raw = msgspec.Raw()
+
+
 def _read(path: Path) -> list[Decision]:
     remedy = "name another file, or remove it: what it holds is measured again"
     try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
+        kept = msgspec.json.decode(read_at_most(path, MOST_BYTES), type=_Kept)
+        if (kept.format, kept.version) != (FORMAT, VERSION):
             raise UsageError(f"{path} does not hold decisions of version {VERSION}", remedy)
-        return msgspec.convert(data["decisions"], list[Decision])
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"{path} cannot be read: {str(error) or type(error).__name__}", remedy) from None
+        return msgspec.json.decode(kept.decisions, type=list[Decision])
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", remedy) from None

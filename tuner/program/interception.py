@@ -7,6 +7,7 @@ is called eagerly, by autograd or by compiled code (``extern_kernels.mm``), and 
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -27,7 +28,8 @@ def default_device() -> str:
 class Interception:
     """Puts functions in the place of torch's own while it is installed, for all threads of the process.
 
-    Several may be installed at once; the last must be removed first.
+    Several may be installed at once, and removed in any order: one that a later one calls torch by way of passes calls
+    on until that one is removed, too.
 
     Args:
         names: overloads of ``aten``; those that the device does not have are left out.
@@ -39,6 +41,7 @@ class Interception:
     """
 
     _installed: list[Interception] = []  # noqa: RUF012 - of the process
+    _lock = threading.RLock()
 
     def __init__(self, names: Iterable[str], make: Callable[[str, Function], Function], device: str) -> None:
         if not hasattr(torch.library, "get_kernel"):
@@ -47,6 +50,7 @@ class Interception:
             raise CallError(f"no device {device!r}", f"choose from: {', '.join(KEYS)}")
         self._names, self._make, self._key = tuple(names), make, KEYS[device]
         self._library: Any = None
+        self._active = False
 
     def install(self) -> None:
         """Take the places.
@@ -54,8 +58,15 @@ class Interception:
         Raises:
             CallError: it has them already.
         """
-        if self._library is not None:
-            raise CallError("this is installed already", "remove it first")
+        with self._lock:
+            if self._active:
+                raise CallError("this is installed already", "remove it first")
+            if self._library is None:
+                self._take()
+                self._installed.append(self)
+            self._active = True
+
+    def _take(self) -> None:
         keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, self._key))
         functions = {}
         for name in self._names:
@@ -63,27 +74,29 @@ class Interception:
                 own = torch.library.get_kernel(f"aten::{name}", self._key)
             except RuntimeError:  # not on this device, or not in this version
                 continue
-            functions[name] = self._make(name, _bound(own, keys))
+            functions[name] = self._while_active(name, _bound(own, keys))
         self._library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a function of torch is replaced: it is meant
             for name, function in functions.items():
                 self._library.impl(name, function, self._key, allow_override=True)
-        self._installed.append(self)
+
+    def _while_active(self, name: str, own: Function) -> Function:
+        made = self._make(name, own)
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            return (made if self._active else own)(*args, **kwargs)
+
+        return function
 
     def remove(self) -> None:
-        """Return the places to torch.
-
-        Raises:
-            CallError: another one was installed later, and calls torch by way of this one.
-        """
-        if self._library is None:
-            return
-        if self._installed[-1] is not self:
-            raise CallError("what was installed later is still there", "remove it first")
-        self._installed.pop()
-        self._library._destroy()
-        self._library = None
+        """Return the places to torch, or to those that were installed before."""
+        with self._lock:
+            self._active = False
+            while self._installed and not self._installed[-1]._active:
+                last = self._installed.pop()
+                last._library._destroy()
+                last._library = None
 
     def __enter__(self) -> Interception:
         self.install()

@@ -69,9 +69,12 @@ def kind_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKi
 
 
 def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
-    """Return the kind of a product; None of an empty one."""
+    """Return the kind of a product; None of an empty one, and of shapes that torch will refuse."""
     call = name.partition(".")[0]
     a, b = args[1:3] if _adds(call) else args[:2]
+    dims = 3 if "bmm" in call else 2
+    if not a.dim() == b.dim() == dims or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+        return None
     batch = math.prod(a.shape[:-2])
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if not batch * m * n * k:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +101,15 @@ def measured(
         around: two contexts: in the first ``torch.mm`` is torch's own, in the second the tuned one.
 
     Raises:
-        TunerError: the tuned one cannot be called.
+        TunerError: the tuned one cannot be called, or returns no product.
     """
     where = (gpu_name(product.device), torch.__version__, kind.problem, str(mode), configuration)
     torch_error, tuned_error = errors(kind, (torch.mm, product), product.device)
     allowed = max(ERROR_TIMES * torch_error, 2**-24 * dict(kind.sizes)["k"] ** 0.5)
     if not tuned_error <= allowed:
         reason = f"its error is {tuned_error:.2g}, torch's {torch_error:.2g}"
-        return Decision(*where, False, reason, torch_error=torch_error, tuned_error=tuned_error)
+        known = tuned_error if math.isfinite(tuned_error) else None
+        return Decision(*where, False, reason, torch_error=torch_error, tuned_error=known)
     own, tuned = times_in_turn(kind, (torch.mm, torch.mm), around, mode, product.device)
     ratio = paired_ratio(tuned, own, seed=0)
     faster = verdict(ratio, NOISE_FLOOR)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from tuner.errors import DeviceError, TunerError
 from tuner.program.kinds import DTYPES, CallKind, CallMode
 from tuner.stats import median
 
@@ -210,6 +211,9 @@ def errors(kind: CallKind, ways: Sequence[Way], device: str) -> list[float]:
     """Return each way's error: the norm of its difference from the true product over that one's norm.
 
     The true product is summed up in float64 for float32, else in float32, where products of shorter numbers are exact.
+
+    Raises:
+        TunerError: a way fails, or returns something else.
     """
     made = operands(kind, device, copies=1)
     with torch.no_grad():
@@ -222,4 +226,24 @@ def errors(kind: CallKind, ways: Sequence[Way], device: str) -> list[float]:
 
         true = some(a) @ b.to(wide)
         norm = float(torch.linalg.vector_norm(true)) or 1.0
-        return [float(torch.linalg.vector_norm(some(way(a, b)) - true)) / norm for way in ways]
+        return [float(torch.linalg.vector_norm(some(_product(way, a, b)) - true)) / norm for way in ways]
+
+
+def _product(way: Way, a: Any, b: Any) -> Any:
+    """Return a product of the first call; whatever is wrong with it is a reason not to use it.
+
+    Raises:
+        TunerError: it fails, or returns something else.
+    """
+    try:
+        result = way(a, b)
+    except (TunerError, torch.OutOfMemoryError, torch.AcceleratorError):  # the last ends all work on the GPU
+        raise
+    except Exception as error:
+        raise DeviceError(f"it raises {type(error).__name__}: {' '.join(str(error).split())}") from error
+    wanted = (a.shape[0], b.shape[1])
+    if not isinstance(result, torch.Tensor):
+        raise DeviceError(f"it returns {type(result).__name__}")
+    if (tuple(result.shape), result.dtype, result.device) != (wanted, a.dtype, a.device):
+        raise DeviceError(f"it returns {tuple(result.shape)} {result.dtype} on {result.device}")
+    return result
