@@ -108,8 +108,8 @@ def measured(
     allowed = max(ERROR_TIMES * torch_error, 2**-24 * dict(kind.sizes)["k"] ** 0.5)
     if not tuned_error <= allowed:
         reason = f"its error is {tuned_error:.2g}, torch's {torch_error:.2g}"
-        known = tuned_error if math.isfinite(tuned_error) else None
-        return Decision(*where, False, reason, torch_error=torch_error, tuned_error=known)
+        finite = tuned_error if math.isfinite(tuned_error) else None
+        return Decision(*where, False, reason, torch_error=torch_error, tuned_error=finite)
     own, tuned = times_in_turn(kind, (torch.mm, torch.mm), around, mode, product.device)
     ratio = paired_ratio(tuned, own, seed=0)
     faster = verdict(ratio, NOISE_FLOOR)
