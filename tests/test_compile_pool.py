@@ -126,9 +126,17 @@ def test_endless_template_stops_at_the_limit(tmp_path: Path) -> None:
         pool.close()
 
 
+LARGE_BOMB = BOMB.replace("x", "{{ j ~ 5000 * 'x' }}")
+"""Fills the memory sooner."""
+
+
 @pytest.mark.parametrize(
     "source",
-    [f"{{% set text %}}{BOMB}{{% endset %}}", f"{{% macro m() %}}{BOMB}{{% endmacro %}}{{{{ m() }}}}"],
+    [
+        f"{{% set text %}}{LARGE_BOMB}{{% endset %}}",
+        f"{{% macro m() %}}{LARGE_BOMB}{{% endmacro %}}{{{{ m() }}}}",
+    ],
+    ids=["set", "macro"],
 )
 def test_endless_text_that_jinja_collects_costs_one_compilation(tmp_path: Path, source: str) -> None:
     pool = CompilePool(jobs=1, memory_limit_bytes=1 << 30)
