@@ -172,6 +172,10 @@ class Child(Generic[Request, Reply]):
         """Process id."""
         return self._process.pid
 
+    def is_alive(self) -> bool:
+        """Return whether it has not ended; only for the thread that uses the child."""
+        return self._process.poll() is None
+
     def send(self, message: Request) -> None:
         """Write one message.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.check.compiling import check_compiling
 from tuner.check.conditions import check_conditions, check_plans, check_values
-from tuner.check.emulation import check_on_host, check_references
+from tuner.check.emulation import HostChildren, check_on_host, check_references
 from tuner.check.findings import Report
 from tuner.check.loading import load
 from tuner.check.references import check_reference
@@ -15,6 +16,7 @@ from tuner.check.subjects import Sampling, check_problems, subjects
 from tuner.check.uses import check_uses
 from tuner.compile.nvrtc import nvrtc_version
 from tuner.errors import CompileError
+from tuner.kernel.spec import KernelSpec
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,17 @@ def check_kernel(file: Path, checks: Checks) -> Report:
     if kernel is None:
         report.note("nothing was compiled: correct the file first")
         return report
+    with closing(HostChildren(checks.jobs)) as children:
+        _check(kernel, checks, children, report)
+    return report
+
+
+def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: Report) -> None:
     sampling = checks.sampling
     check_values(kernel, sampling, report)
     check_reference(kernel, sampling.gpus[0], report)
     before = len(report.findings)
-    check_references(kernel, sampling.gpus[0], report)
+    check_references(kernel, sampling.gpus[0], children, report)
     comparable = len(report.findings) == before
     check_uses(kernel, report)
     chosen = subjects(kernel, sampling, report)
@@ -64,5 +72,4 @@ def check_kernel(file: Path, checks: Checks) -> Report:
         broken = check_compiling(kernel, chosen, sampling, checks.jobs, report)
     if checks.on_host and comparable:
         sound = [subject for subject in chosen if subject.variant.name not in broken]
-        check_on_host(kernel, sound, sampling.gpus[0], checks.jobs, report)
-    return report
+        check_on_host(kernel, sound, sampling.gpus[0], children, report)

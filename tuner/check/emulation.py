@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -48,7 +49,7 @@ class _Run:
     request: HostRequest
 
 
-def check_references(kernel: KernelSpec, gpu: Gpu, report: Report) -> None:
+def check_references(kernel: KernelSpec, gpu: Gpu, children: HostChildren, report: Report) -> None:
     """Report a NumPy or Python reference that has no value, for each dtype and option."""
     if not kernel.reference.numpy and kernel.reference.python is None:
         return
@@ -61,12 +62,11 @@ def check_references(kernel: KernelSpec, gpu: Gpu, report: Report) -> None:
     )
     table = "numpy" if kernel.reference.numpy else "python"
     run = _Run(("reference", table), "the reference", request)
-    [outcome] = _ask_all([run], 1)
-    _report(run, outcome, report, set())
+    _report(run, _ask(run, 0, children), report, set())
 
 
 def check_on_host(
-    kernel: KernelSpec, chosen: Sequence[Subject], gpu: Gpu, jobs: int | None, report: Report
+    kernel: KernelSpec, chosen: Sequence[Subject], gpu: Gpu, children: HostChildren, report: Report
 ) -> None:
     """Report what goes wrong where kernels run on the CPU: wrong results, accesses beside arrays, endless waits."""
     if COMPILER is None:
@@ -81,7 +81,7 @@ def check_on_host(
             if subject.configurations and not own:
                 report.note(f"{subject.variant.name} was not run on the CPU: {_no_run(kernel, subject)}")
             runs += own
-        outcomes = _ask_all(runs, jobs or len(os.sched_getaffinity(0)))
+        outcomes = _ask_all(runs, children)
     reported: set[tuple[str | int, ...]] = set()
     for run, outcome in zip(runs, outcomes, strict=True):
         _report(run, outcome, report, reported)
@@ -161,11 +161,15 @@ class _Outcome:
     note: str = ""
 
 
-class _Children:
-    """Children that are given one run after another, for starting one takes longer than most runs."""
+class HostChildren:
+    """Children that are given one run after another, for starting one takes longer than most runs.
 
-    def __init__(self, jobs: int) -> None:
-        self._jobs = jobs
+    Args:
+        jobs: how many there are at a time; None for one a core.
+    """
+
+    def __init__(self, jobs: int | None) -> None:
+        self.jobs = jobs or len(os.sched_getaffinity(0))
         self._idle: list[HostChild] = []
         self._all: set[HostChild] = set()
         self._wrong: dict[tuple[str | int, ...], int] = {}
@@ -179,13 +183,16 @@ class _Children:
         self._wrong[run.key] = min(self._wrong.get(run.key, number), number)
 
     def take(self) -> HostChild:
-        """Return an idle child, or start one."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            child: HostChild = Child("tuner.check.host_worker", HOST_RUNS, [str(self._jobs)])
-            self._all.add(child)
-            return child
+        """Return an idle child that is still alive, or start one."""
+        while self._idle:
+            with contextlib.suppress(IndexError):  # another thread was faster
+                child = self._idle.pop()
+                if child.is_alive():
+                    return child
+                self.give_back(child, sound=False)
+        child = Child("tuner.check.host_worker", HOST_RUNS, [str(self.jobs)])
+        self._all.add(child)
+        return child
 
     def give_back(self, child: HostChild, sound: bool) -> None:
         """Keep a child for the next run, but not where one has failed: it may have left anything in the memory."""
@@ -200,16 +207,15 @@ class _Children:
         for child in list(self._all):
             child.stop()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Kill the idle ones."""
         for child in self._idle:
             child.kill()
 
 
-def _ask_all(runs: Sequence[_Run], jobs: int) -> list[_Outcome]:
+def _ask_all(runs: Sequence[_Run], children: HostChildren) -> list[_Outcome]:
     """Ask children about each run, some at a time; whatever ends this, such as Ctrl-C, ends them."""
-    children = _Children(jobs)
-    with ThreadPoolExecutor(jobs) as threads:
+    with ThreadPoolExecutor(children.jobs) as threads:
         submitted = [threads.submit(_ask, run, number, children) for number, run in enumerate(runs)]
         try:
             return [one.result() for one in submitted]
@@ -217,12 +223,9 @@ def _ask_all(runs: Sequence[_Run], jobs: int) -> list[_Outcome]:
             threads.shutdown(wait=False, cancel_futures=True)
             children.stop()
             raise
-        finally:
-            threads.shutdown()
-            children.end()
 
 
-def _ask(run: _Run, number: int, children: _Children) -> _Outcome:
+def _ask(run: _Run, number: int, children: HostChildren) -> _Outcome:
     """Ask a child, and return what it says until it stops or is stopped."""
     outcome = _Outcome()
     if children.is_known_wrong(run, number):
