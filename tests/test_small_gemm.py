@@ -37,10 +37,10 @@ def problem(dtype: str, layout: str, m: int, n: int, k: int) -> Problem:
 
 
 def samples() -> Iterator[Any]:
-    """Each variant with each architecture in turn, each time with another dtype and layout."""
-    for name, layouts in LAYOUTS.items():
-        for i, cc in enumerate(ARCHITECTURES):
-            layout = layouts[i % len(layouts)]
+    """Every architecture, with a variant, dtype and layout in turn; the oldest and the newest with all variants."""
+    for i, cc in enumerate(ARCHITECTURES):
+        for name in LAYOUTS if cc in (75, 120) else [list(LAYOUTS)[i % 3]]:
+            layout = LAYOUTS[name][i % len(LAYOUTS[name])]
             yield pytest.param(name, DTYPES[i % 3], layout, cc, id=f"{name}-{DTYPES[i % 3]}-{layout}-{cc}")
 
 
@@ -53,7 +53,8 @@ def test_compiles_everywhere_and_the_default_without_spills(
     of = problem(dtype, layout, 4096, *((n, 4096) if name in FEW_COLUMNS else (4097, 25)))
     space = SearchSpace.from_kernel(GEMM, of, gpu, [name])
     [variant] = space.variants
-    for configuration in (space.default, variant.configuration(rng.randrange(len(variant)))):
+    drawn = [variant.configuration(rng.randrange(len(variant)))] if name == "small_k" else []
+    for configuration in (space.default, *drawn):
         [(source, entry)] = render(GEMM, of, gpu, configuration)
         result = compile_source(source, entry, gpu.arch)
         assert "warning" not in result.log, result.log
@@ -95,7 +96,7 @@ def check(host: HostConfiguration, m: int, n: int, k: int, schedules: tuple[Sche
     a = rng.integers(-2, 3, (m, k)).astype(np.float32)
     b = rng.integers(-2, 3, (k, n)).astype(np.float32)
     alignment = host.plan(sizes).launches[0].alignment
-    of_a, of_b = str(host.problem.options["layout"])
+    of_a, of_b = list(str(host.problem.options["layout"]))
     memory, expected = host.scratch(sizes), a @ b
     for schedule in schedules:  # the same scratch: a run leaves it usable
         arrays = {}
