@@ -16,6 +16,7 @@ from tests.faults.fake_worker import GPU, REFERENCE_NS, STATUSES
 from tests.faults.held import hold_compilers
 from tests.faults.kernels import SOURCE, configuration, scale_kernel
 from tests.faults.processes import gone
+from tuner.compile.pool import CompilePool
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices import guard as guard_module
 from tuner.devices.base import Contestant, Outcome
@@ -443,9 +444,23 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_SLEEP_S", "0.1")
 
 
+class LastingPool(CompilePool):
+    """Compilers that a device does not end with itself: starting them takes longer than most tests."""
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CompilePool]:
+    pool = LastingPool(2, tmp_path_factory.mktemp("cache") / "cubins")
+    yield pool
+    CompilePool.close(pool)
+
+
 @pytest.fixture
-def device(tmp_path: Path) -> Iterator[LocalDevice]:
-    device = LocalDevice(0, jobs=2, cache=tmp_path / "cache", worker=WORKER)
+def device(tmp_path: Path, pool: CompilePool) -> Iterator[LocalDevice]:
+    device = LocalDevice(0, cache=tmp_path / "cache", worker=WORKER, pool=pool)
     yield device
     device.close()
 
