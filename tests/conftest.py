@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
+from tuner.compile import pool
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
@@ -24,6 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile the package once: where Python writes no bytecode, each of some thousand children would, for 0.2 s."""
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(__file__).parent.parent / "tuner", quiet=2)
+
+
+@pytest.fixture(autouse=True)
+def one_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands start one compiler where nothing else is said: the tests themselves keep all cores busy."""
+    monkeypatch.setattr(pool, "default_jobs", lambda: 1)
 
 
 @pytest.fixture(scope="module")
