@@ -118,10 +118,15 @@ class VariantSpec:
     requirements: tuple[tuple[str, Expression], ...] = ()
     """Pairs of reason and condition, which :attr:`requires` joins; none where the file gives no reasons."""
 
+    def is_usable(self, names: Mapping[str, Any]) -> bool:
+        """Return whether a problem and a GPU have what the variant requires."""
+        return self.requires is None or bool(self.requires.evaluate(names))
+
     def refused(self, names: Mapping[str, Any]) -> str:
         """Return what a problem and a GPU lack for the variant, in words where the file has them; empty if nothing."""
-        if self.requires is None or self.requires.evaluate(names):
+        if self.is_usable(names):
             return ""
+        assert self.requires is not None
         unmet = [reason for reason, condition in self.requirements if not condition.holds(names)]
         return f"needs {' and '.join(unmet)}" if unmet else f"requires {self.requires.written}"
 

@@ -18,7 +18,7 @@ def default_configuration(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Con
         The variant's defaults, or the valid configuration nearest to them; None where no variant has any.
     """
     names = kernel.environment(problem, gpu)
-    for variant in kernel.usable_variants(problem, gpu)[0]:
+    for variant in [one for one in kernel.variants.values() if one.is_usable(names)]:
         values = variant.defaults
         if variant.listed is None and all(
             condition.holds({**names, **values}) for _, condition in variant.search_conditions
@@ -41,15 +41,15 @@ def default_configurations(
     vectors divide, and in magnitude, around the problem itself first and then around the kernel's default sizes.
     """
     defaults: dict[Configuration, Problem] = {}
-    for own in (problem.sizes, kernel.problem().sizes):
-        for sizes in _sizes_around(own):
-            other = replace(problem, sizes=sizes)
-            try:
-                default = default_configuration(kernel, other, gpu)
-            except TunerError:  # an expression without a value
-                continue
-            if default is not None:
-                defaults.setdefault(default, other)
+    around = [sizes for own in (problem.sizes, kernel.problem().sizes) for sizes in _sizes_around(own)]
+    for sizes in {tuple(sizes.items()): sizes for sizes in around}.values():
+        other = replace(problem, sizes=sizes)
+        try:
+            default = default_configuration(kernel, other, gpu)
+        except TunerError:  # an expression without a value
+            continue
+        if default is not None:
+            defaults.setdefault(default, other)
     ordered = sorted(defaults, key=lambda default: preference(kernel, default))
     return [(defaults[default], default) for default in ordered]
 
