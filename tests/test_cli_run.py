@@ -229,6 +229,18 @@ def test_one_problem_that_fails_does_not_end_the_others(tune: Tune) -> None:
     assert "does not hold" in line
 
 
+def test_what_a_recording_holds_is_said_once(tune: Tune) -> None:
+    said = tune(*SEVERAL, "--problem", "n=78", "--trials", "5", "-q")
+    first, second = said.err.splitlines()
+    assert "it holds" in first
+    assert second.startswith("tune: vector_add n=78") and "it holds" not in second
+
+
+def test_a_kernel_file_in_this_folder_is_suggested(tune: Tune, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").touch()
+    assert_refused(tune("run", "--kernel", "mine"), "./mine.toml")
+
+
 def test_json_of_what_is_finished_when_stopped(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     from tuner.tuning import session
 

@@ -14,6 +14,7 @@ from tuner.errors import Interrupted
 from tuner.fleet.cards import Phase
 from tuner.fleet.head import Head
 from tuner.fleet.links import ChildLink
+from tuner.fleet.progress import Announcer
 
 
 @pytest.fixture
@@ -89,6 +90,15 @@ def test_without_a_device_each_problem_says_why(database: Database, monkeypatch:
     Head(database, jobs(2), cards(1), seen).run()
     assert set(seen.failures) == {0, 1}
     assert all("there is no GPU number 0" in error for error in seen.failures.values())
+
+
+def test_a_cluster_without_a_worker_says_what_it_waits_for(
+    database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tuner.fleet.progress.PLAIN_EVERY_S", 0.0)
+    announcer = Announcer(lambda *_: None, lambda *_: None, quiet=False)
+    announcer.tick(Head(database, jobs(1), [], announcer))
+    assert "waiting for a worker" in capsys.readouterr().err
 
 
 def test_a_device_that_another_program_has_gives_its_problem_to_the_others(

@@ -237,7 +237,7 @@ def test_the_choice_keeps_within_cubins_and_bound() -> None:
 
 
 def invoke(path: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> Result:
-    monkeypatch.setattr("tuner.cli.portfolio.open_device", lambda *_: SimulatedGpu())
+    monkeypatch.setattr("tuner.cli.portfolio.open_gpu", lambda *_: SimulatedGpu())
     return CliRunner().invoke(command, ["-k", "gemm", "--db", str(path), "--search", "0", *arguments])
 
 
@@ -264,7 +264,7 @@ def test_the_command(made: tuple[Path, Built], monkeypatch: pytest.MonkeyPatch) 
         (("--problem", "m=64..16,samples=2"), "holds no size"),
         (("--problem", "m=1|,samples=2"), "empty choice"),
         (("--problem", "m=1|2,samples=0"), "draw from 1"),
-        (("--problem", "m=1|2", "--device", "replay"), "is measured"),
+        (("--problem", "m=1|2", "--device", "replay"), "needs a GPU"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(

@@ -149,7 +149,7 @@ def stop(folder: Path) -> None:
     record = read_record(folder)
     if record is None:
         remove_record(folder)
-        raise UsageError(f"no cluster runs on this host by {folder}", "name its --folder")
+        raise UsageError(f"no cluster of the folder {folder} runs on this host", "name its --folder")
     _end(record.pid, folder)
     click.echo(f"ended {record.address} and {record.gpus} workers on this host")
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from tuner import paths
+from tuner.cli.gpu import open_gpu, refuse_device
 from tuner.cli.problems import make_problems
 from tuner.cli.stopping import stopping
 from tuner.conditions import Mode, Regime
 from tuner.database.database import Database
 from tuner.devices.base import say_nothing
-from tuner.devices.choose import open_device
 from tuner.errors import UsageError
 from tuner.kernel.load import load_kernel
 from tuner.portfolio.building import PortfolioRequest, build
@@ -72,12 +71,11 @@ def portfolio(
         Regime(regime_name),
         seed,
     )
-    if device_name.partition(":")[0] != "cuda":
-        raise UsageError(f"--device {device_name}: a portfolio is measured", "use cuda or cuda:N")
+    refuse_device(device_name)
     tell = say_nothing if quiet else say
     progress = PortfolioProgress(quiet=quiet)
     with (
-        closing(open_device(device_name, kernel.name, jobs, paths.cubins(), tell)) as device,
+        closing(open_gpu(device_name, kernel.name, jobs, tell)) as device,
         Database.open(db) as database,
         stopping() as stop,
         closing(progress),

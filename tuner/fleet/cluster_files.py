@@ -191,7 +191,7 @@ def default_address(folder: Path) -> str:
     record = read_record(folder)
     if record is None:
         raise UsageError(
-            f"no cluster runs on this host by {folder}",
+            f"no cluster of the folder {folder} runs on this host",
             "start one with `tune cluster start`, or name the --scheduler",
         )
     return record.address

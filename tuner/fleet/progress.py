@@ -85,6 +85,8 @@ class Announcer:
         """Return how far everything is, and how long the rest may take."""
         done, total = _trials(head)
         parts = [f"{len(head.ended)} of {len(head.jobs)} problems", f"{done} of {total} trials"]
+        if all(card.left_out for card in head.cards):
+            parts.append("waiting for a worker (tune cluster status)")
         elapsed_s = time.monotonic() - self._started
         if done - head.trials_before > 0 and done < total:
             parts.append(f"ETA {elapsed_s * (total - done) / (done - head.trials_before):.0f} s")

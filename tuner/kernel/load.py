@@ -80,6 +80,8 @@ def find_kernel(name_or_file: str) -> Path:
         path = paths.search_spaces() / f"{name_or_file}.toml"
         if name_or_file not in builtin_kernels():
             remedy = suggestion(name_or_file, builtin_kernels()) + ", or give the path of a .toml file"
+            if Path(f"{name_or_file}.toml").is_file():
+                remedy = f"did you mean ./{name_or_file}.toml?"
             raise UsageError(f"no kernel named {name_or_file!r}", remedy)
     return path.resolve()
 
