@@ -86,7 +86,9 @@ def check_on_host(
     for run, outcome in zip(runs, outcomes, strict=True):
         _report(run, outcome, report, reported)
     sizes = [outcome.count for outcome in outcomes if outcome.count]
-    report.done.append(f"{len(sizes)} configurations run on the CPU at {sum(sizes)} sizes in all")
+    report.done.append(
+        f"{len(sizes)} run{'' if len(sizes) == 1 else 's'} on the CPU at {sum(sizes)} sizes in all"
+    )
 
 
 def _reference_runs(kernel: KernelSpec, gpu: Gpu, folder: Path) -> Iterator[_Run]:

@@ -161,7 +161,7 @@ def _in_words(rows: Sequence[AgreedWinner]) -> str:
     if not several:
         return f"{count}, each tuned once: tune again with another --seed to see how reproducible they are"
     same = sum(not row.others for row in several)
-    text = f"{count}; of {len(several)} tuned by several runs {same} ({same / len(several):.0%}) have one winner in all"
+    text = f"{count}; all runs agree on {same} of {len(several)} tuned more than once ({same / len(several):.0%})"
     if texts := sum(row.other_texts for row in rows):
         text += f"; {texts} run{'' if texts == 1 else 's'} of another text of the kernel left out"
     return text

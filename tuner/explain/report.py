@@ -289,7 +289,9 @@ _WORDS: Mapping[Kind, str] = {
 
 def _accesses(explanation: Iterable[Access]) -> str:
     return ", ".join(
-        f"{a.count} {_WORDS[a.kind]}{f' of {a.width} B' if a.width else ''}" for a in explanation if a.count
+        f"{_number(a.count, _WORDS[a.kind])}{f' of {a.width} B' if a.width else ''}"
+        for a in explanation
+        if a.count
     )
 
 
