@@ -138,3 +138,14 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
         calls.State(tmp_path),
     )
     assert again.modes_left(case) == ["warm"]
+
+
+def test_what_is_slower_is_timed_once_more() -> None:
+    def row(verdict: str) -> dict[str, Any]:
+        return {"asked": "own", "ratios": {"Python": {"verdict": verdict}}}
+
+    rows = [row("slower"), row("same"), {"asked": "warm", "error": "hung"}]
+    settled = list(calls.settled(rows, lambda mode: [row("ambiguous")] if mode == "own" else []))
+    assert [one.get("ratios") for one in settled] == [row("ambiguous")["ratios"], row("same")["ratios"], None]
+    assert settled[0]["first"] == row("slower")["ratios"]
+    assert "first" not in settled[1]
