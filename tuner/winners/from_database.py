@@ -85,7 +85,7 @@ def stored_contents(kernel: str, db: Path, gpu: str) -> Contents:
         choice = choose_winners(database, filters, kernels, with_files=True)
         portfolios = portfolios_of(database, filters, kernels, choice.winners, named)
     if not choice.winners and not portfolios:
-        remedy = f"find one with: tune --kernel {kernel}"
+        remedy = f"find one with: tune --kernel {kernel}; a replay does not count"
         reasons = [f"{where}: {state}" for where, state in choice.left_out.items()]
         if not reasons and named is None and kernel not in builtin_kernels():
             remedy = "name a built-in kernel, or the path of a .toml file"
