@@ -52,12 +52,27 @@ def template(folder: Path, run: Callable[..., int]) -> Path:
 
     with Database.open(path) as database:
         database.record_benchmark([make_benchmark(), make_benchmark("torch"), make_benchmark("default")])
+        _add_portfolio(database)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(
             "UPDATE runs SET state = 'interrupted', ended_at = NULL WHERE seed = 1 AND kernel = 'vector_add'"
         )
         connection.execute("PRAGMA journal_mode = DELETE")
     return path
+
+
+def _add_portfolio(database: Any) -> None:
+    """Add one of few sizes, as a simulated GPU times them."""
+    from tests.simulated_gpu import SimulatedGpu
+    from tuner.cli.problems import make_problems
+    from tuner.kernel.load import load_kernel
+    from tuner.portfolio.building import PortfolioRequest, build
+    from tuner.portfolio.report import PortfolioProgress
+
+    kernel = load_kernel("gemm")
+    problems = make_problems(kernel, [], ["bfloat16"], [], [], ["m=64|4096,n=2048,k=1024"], None)
+    request = PortfolioRequest(kernel, tuple(problems), searched=0)
+    build(request, SimulatedGpu(), database, PortfolioProgress(quiet=True))
 
 
 def write(folder: Path, start: Path, seed: str, number: int) -> str:

@@ -10,6 +10,7 @@ from hostile_input.databases import NAME
 from hostile_input.runner import SQL_S, Command
 
 DB = ("--db", NAME)
+BUNDLE = ("-o", "out")
 STATEMENTS = (
     "SELECT * FROM trials",
     "SELECT * FROM runs",
@@ -107,6 +108,8 @@ COMMANDS: tuple[Command | Callable[[random.Random], Command], ...] = (
     lambda rng: _reading("best", "best", *_filters(rng)),
     _reading("best --json", "best", "--json", "--replayed"),
     _reading("best --csv", "best", "--csv", "--replayed"),
+    lambda rng: _reading("table", "table", *_filters(rng), *_form(rng), "--replayed"),
+    lambda rng: _reading("query --columns", *_query(rng), "--columns", "trial,problem,configuration,time,interval"),
     lambda rng: _reading("query", *_query(rng)),
     lambda rng: _reading("query --json", *_query(rng), "--json"),
     lambda rng: _reading("query --csv", *_query(rng), "--csv"),
@@ -116,6 +119,8 @@ COMMANDS: tuple[Command | Callable[[random.Random], Command], ...] = (
     lambda rng: _reading("trial --json", "trial", _trial(rng), "--json"),
     lambda rng: _reading("trial --source", "trial", _trial(rng), rng.choice(["--source", "--log"])),
     lambda rng: _reading("trial --again", "trial", _trial(rng), "--again"),
+    _reading("bundle", "bundle", "--kernel", "gemm", "--replayed", *BUNDLE, makes=("out",), compiles=True),
+    _reading("bundle --few", "bundle", "--kernel", "gemm", "--few", *BUNDLE, makes=("out",), compiles=True),
     _reading("db check", "db", "check"),
     _reading("db backup", "db", "backup", "out", makes=("out",)),
     Command("db merge", ("db", "merge", NAME, "--db", "out"), ("out",)),
@@ -135,6 +140,10 @@ COMMANDS: tuple[Command | Callable[[random.Random], Command], ...] = (
     lambda rng: _run("run --resume", "--resume", rng),
     lambda rng: _run("run", "-q", rng),
 )  # fmt: skip
+
+
+def _form(rng: random.Random) -> tuple[str, ...]:
+    return rng.choice([(), ("--json",), ("--csv",), ("--markdown",), ("--full",)])
 
 
 def _subjects(rng: random.Random) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ finished portfolio a row :data:`MEMBER` for each configuration that it keeps. Th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,6 +32,10 @@ MEMBER = "portfolio member"
 """Names of contestants."""
 BOUND = "bound="
 """Begins the tag that says which slowdown was allowed."""
+MOST_BOUND = 10.0
+"""That `tune portfolio` allows."""
+MOST_SIZE, SHORTEST_NS, LONGEST_NS = 2**62, 1e-3, 1e15
+"""Of what can be meant: a time of eleven days."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +71,21 @@ def portfolio_rows(database: Database, kernel: KernelSpec, filters: Filters | No
     rows = [
         row
         for row in database.benchmarks(filters).rows
-        if row.kernel_digest == text and row.contestant in (TIMED, MEMBER)
+        if row.kernel_digest == text and row.contestant in (TIMED, MEMBER) and _sound(row, kernel)
     ]
     return sorted(rows, key=lambda row: row.id or 0)
+
+
+def _sound(row: Benchmark, kernel: KernelSpec) -> bool:
+    """Return whether a row can be meant: others may have written it."""
+    sizes = row.problem.sizes
+    return (
+        row.configuration is not None
+        and row.configuration.variant in kernel.variants
+        and sizes.keys() == set(kernel.sizes)
+        and all(1 <= size <= MOST_SIZE for size in sizes.values())
+        and (row.contestant == MEMBER or SHORTEST_NS <= (row.time_ns or 0.0) <= LONGEST_NS)
+    )
 
 
 def stored_portfolios(
@@ -88,9 +105,11 @@ def stored_portfolios(
     for rows in groups.values():
         kept = [row for row in rows if row.contestant == MEMBER]
         kept = [row for row in kept if row.bench == kept[-1].bench]
-        if kept:
-            members = [(row.configuration, row.problem) for row in kept if row.configuration is not None]
-            timings = timings_of(row for row in rows if row.contestant == TIMED)
+        timings = timings_of(row for row in rows if row.contestant == TIMED)
+        members = [
+            (row.configuration, row.problem) for row in kept if row.configuration in timings.configurations
+        ]
+        if members:
             portfolios.append(make_portfolio(kernel, rows[-1].gpu, bound_of(kept[0]), members, timings))
     return portfolios
 
@@ -123,7 +142,11 @@ def portfolios_of(
 
 def bound_of(row: Benchmark) -> float:
     """Return the slowdown that was allowed, from a member's tags."""
-    return next((float(tag.removeprefix(BOUND)) for tag in row.tags if tag.startswith(BOUND)), 1.0)
+    said = next((tag.removeprefix(BOUND) for tag in row.tags if tag.startswith(BOUND)), "")
+    with suppress(ValueError):
+        if 1.0 <= (bound := float(said)) <= MOST_BOUND:
+            return bound
+    return 1.0
 
 
 def make_portfolio(
