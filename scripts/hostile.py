@@ -176,7 +176,10 @@ def _case(
         }
         for name in command.makes:
             if name not in (databases.NAME, "t.db"):
-                (folder / name).unlink(missing_ok=True)
+                if (folder / name).is_dir():
+                    shutil.rmtree(folder / name)
+                else:
+                    (folder / name).unlink(missing_ok=True)
 
 
 def report(records: list[Record], given: argparse.Namespace, took_s: float) -> int:
