@@ -307,4 +307,4 @@ def test_gpus_of_two_models_are_not_pooled(
 
 def test_a_second_start_and_a_second_stop_are_refused(host: Host, tmp_path: Path) -> None:
     assert "runs on this host already" in call("start", "--folder", str(host.folder), code=2)
-    assert "no cluster runs on this host" in call("stop", "--folder", str(tmp_path), code=2)
+    assert f"no cluster of the folder {tmp_path} runs" in call("stop", "--folder", str(tmp_path), code=2)
