@@ -119,6 +119,7 @@ COMMANDS: tuple[Command | Callable[[random.Random], Command], ...] = (
     lambda rng: _reading("trial --json", "trial", _trial(rng), "--json"),
     lambda rng: _reading("trial --source", "trial", _trial(rng), rng.choice(["--source", "--log"])),
     lambda rng: _reading("trial --again", "trial", _trial(rng), "--again"),
+    _reading("table --json", "table", "--json", "--replayed", "--full"),
     _reading("bundle", "bundle", "--kernel", "gemm", "--replayed", *BUNDLE, makes=("out",), compiles=True),
     _reading("bundle --few", "bundle", "--kernel", "gemm", "--few", *BUNDLE, makes=("out",), compiles=True),
     _reading("db check", "db", "check"),
