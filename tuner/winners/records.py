@@ -54,7 +54,13 @@ class BundledConfiguration:
 
     @property
     def launches(self) -> dict[int, LaunchSpec]:
-        """The variant's launches by number, without those that no problem of these dtypes and options has."""
+        """The variant's launches by number, without those that no problem of these dtypes and options has.
+
+        Raises:
+            KernelError: a stored configuration names a variant that the kernel does not have.
+        """
+        if self.configuration.variant not in self.kernel.variants:
+            raise KernelError(f"{self.kernel.name} has no variant {self.configuration.variant!r}")
         every = self.kernel.variants[self.configuration.variant].launches
         return {
             number: launch
