@@ -77,6 +77,12 @@ def test_dtypes_are_compared_on_one_gpu(tune: Tune) -> None:
     assert "name one GPU" in str(result.exception)
 
 
+def test_a_figure_is_of_a_run_on_one_gpu(tune: Tune, tmp_path: Path) -> None:
+    result = tune("--device", "cuda:all", "--plot", "run.svg")
+    assert "name one GPU" in str(result.exception)
+    assert not (tmp_path / "t.db").exists()
+
+
 def test_interrupted_problems_go_on_on_any_of_the_gpus(
     tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

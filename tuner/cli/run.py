@@ -124,6 +124,8 @@ def run(
         gpus = searched_on(
             device_name, len(jobs_to_do), overlap=not no_overlap, spread=spread, max_error=max_error
         )
+    if plot is not None and (gpus or cluster is not None):
+        raise UsageError("--plot draws a run that this process tunes", "name one GPU, or use tune report")
     try:
         with stopping() as stopped:
             if gpus or cluster is not None:
