@@ -30,7 +30,7 @@ from tests.stored import (
     make_winner,
 )
 from tuner.conditions import Conditions
-from tuner.database import cells, owners, schema, sql
+from tuner.database import cells, inspection, owners, schema, sql
 from tuner.database.database import Database
 from tuner.database.records import Filters, Metrics
 from tuner.errors import DatabaseError, UsageError
@@ -711,3 +711,20 @@ def test_sql_reads_with_functions(path: Path) -> None:
             "SELECT t.number AS n, j.value FROM trials t, json_each(t.tags) j ORDER BY 1 LIMIT 1"
         )
     assert (columns, values) == (["n", "value"], [(0, "noisy")])
+
+
+def test_a_journal_that_is_gone_when_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process ends its transaction between the look for the file and the look into it."""
+    path = tmp_path / "t.db"
+    Database.open(path).close()
+    journal = tmp_path / "t.db-journal"
+    journal.write_bytes(b"\0" * 28)
+    read = inspection._ending
+
+    def too_late(beside: Path, length: int) -> bytes:
+        journal.unlink()
+        return read(beside, length)
+
+    monkeypatch.setattr(inspection, "_ending", too_late)
+    Database.open(path).close()
+    assert not journal.exists()

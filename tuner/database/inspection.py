@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import stat
 from collections import Counter
@@ -39,10 +40,16 @@ def refuse_neighbours(path: Path, remedy: str) -> None:
             continue
         if not stat.S_ISREG(mode):
             raise DatabaseError(f"{beside} is not a file", remedy)
-        if ending == "-journal" and _ending(beside, len(_MAGIC)) == _MAGIC:
-            raise DatabaseError(f"{beside} is not of kernel-tune: it names another file to delete", remedy)
-        if ending == "-journal" and path.exists() and _length_before(beside) > LONGER * path.stat().st_size:
-            raise DatabaseError(f"{beside} belongs to another file, a longer one", remedy)
+        if ending == "-journal":
+            with contextlib.suppress(FileNotFoundError):  # a writer has ended its transaction meanwhile
+                _refuse_journal(beside, path, remedy)
+
+
+def _refuse_journal(journal: Path, path: Path, remedy: str) -> None:
+    if _ending(journal, len(_MAGIC)) == _MAGIC:
+        raise DatabaseError(f"{journal} is not of kernel-tune: it names another file to delete", remedy)
+    if path.exists() and _length_before(journal) > LONGER * path.stat().st_size:
+        raise DatabaseError(f"{journal} belongs to another file, a longer one", remedy)
 
 
 def _length_before(journal: Path) -> int:
