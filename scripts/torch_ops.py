@@ -29,10 +29,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
+from calling.host import host_us
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -53,8 +53,6 @@ SHAPES = {
 }
 HOST = {case.name: case for case in cases(4096, (256, 256, 256), (16, 16, 64))}
 """So small that the GPU keeps up with the host."""
-BATCHES, CALLS = 40, 100
-"""Calls of a batch: less than the thousand launches that a stream takes before the host has to wait."""
 Make = Callable[[OperatorCase, str], Any]
 
 
@@ -162,25 +160,8 @@ class Study:
         if case.kernel == "saxpy":
             calls["op.torch().in_place"] = lambda: operator.in_place(*plain)
             calls["torch, in place"] = lambda: torch.add(plain[1], plain[0], alpha=2.5, out=plain[1])
-        return {"us": host_us(calls, self._device)}
-
-
-def host_us(calls: Mapping[str, Callable[[], object]], device: str) -> dict[str, float]:
-    """Return the host's microseconds of each call: medians of batches, in turn."""
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for batch in range(BATCHES + 1):
-        for name, call in calls.items():
-            call()
-            wait()
-            began = time.perf_counter()
-            for _ in range(CALLS):
-                call()
-            taken = 1e6 * (time.perf_counter() - began) / CALLS
-            wait()
-            if batch:
-                times[name].append(taken)
-    return {name: round(median(values), 3) for name, values in times.items()}
+        wait = torch.cuda.synchronize if self._device == "cuda" else lambda: None
+        return {"us": host_us(calls, wait)}
 
 
 def faults(data: Mapping[str, Any]) -> list[str]:

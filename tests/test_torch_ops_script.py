@@ -24,8 +24,8 @@ def test_steps_are_done_once_and_faults_said(tmp_path: Path, monkeypatch: pytest
     chosen = [case for case in small if case.name in ("gemm nt", "linear", "saxpy", "reduce max")]
     monkeypatch.setattr(script, "SHAPES", {"small": chosen})
     monkeypatch.setattr(script, "HOST", {case.name: case for case in chosen})
-    monkeypatch.setattr(script, "BATCHES", 2)
-    monkeypatch.setattr(script, "CALLS", 3)
+    monkeypatch.setattr("calling.host.BATCHES", 2)
+    monkeypatch.setattr("calling.host.CALLS", 3)
     operations: dict[str, Any] = {}
 
     def make(case: OperatorCase, dtype: str) -> Any:

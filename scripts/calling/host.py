@@ -6,13 +6,14 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES, CALLS = 60, 100
+"""Calls of a batch: less than the thousand launches that a stream takes before the host has to wait."""
 
 
 def with_torch(torch: Any, op: Any, m: int, n: int, k: int, layout: str) -> dict[str, Callable[[], object]]:
@@ -42,6 +43,28 @@ def with_dlpack(op: Any, m: int, n: int, k: int, layout: str) -> dict[str, Calla
     return {"Python, DLPack": lambda: op(a, b, out=out)}
 
 
+def host_us(calls: Mapping[str, Callable[[], object]], wait: Callable[[], object]) -> dict[str, float]:
+    """Return the host's microseconds of each call: medians of batches, in turn.
+
+    Args:
+        calls: by name.
+        wait: waits for the GPU, between batches.
+    """
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for batch in range(BATCHES + 1):
+        for name, call in calls.items():
+            call()
+            wait()
+            began = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            us = 1e6 * (time.perf_counter() - began) / CALLS
+            wait()
+            if batch:
+                times[name].append(us)
+    return {name: median(values) for name, values in times.items()}
+
+
 def main() -> None:
     bundle, (sizes, dtypes, options) = Path(sys.argv[1]), json.loads(sys.argv[2])
     sys.path.insert(0, str(bundle.parent))
@@ -55,19 +78,7 @@ def main() -> None:
     calls = with_torch(torch, op, **sizes, **options) if there else {}
     wait = torch.cuda.synchronize if there else (lambda: None)
     calls |= with_dlpack(op, **sizes, **options)
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for batch in range(BATCHES + 1):
-        for name, call in calls.items():
-            call()
-            wait()
-            began = time.perf_counter()
-            for _ in range(CALLS):
-                call()
-            us = 1e6 * (time.perf_counter() - began) / CALLS
-            wait()
-            if batch:
-                times[name].append(us)
-    print(json.dumps({name: median(values) for name, values in times.items()}))
+    print(json.dumps(host_us(calls, wait)))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Bundle the part of Apache ECharts that `tune report` uses into tuner/html_report/assets/echarts.min.js, with the
-# licences of what is in it. Needs node 20 and npm. package-lock.json names the exact packages: run it again only to
-# change the version (in package.json) or the charts (in echarts.js).
+# licences of what is in it. Needs node 20 and npm. package.json names exact versions, and so do these packages of what they
+# need: run it again only to change the version or the charts (in echarts.js).
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 assets="$here/../../tuner/html_report/assets"
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
-cp "$here"/package.json "$here"/package-lock.json "$here"/echarts.js "$work"
+cp "$here"/package.json "$here"/echarts.js "$work"
 cd "$work"
-npm ci --no-audit --no-fund --ignore-scripts --silent
+npm install --no-package-lock --no-audit --no-fund --ignore-scripts --silent
 echarts=$(node -p 'require("echarts/package.json").version')
 zrender=$(node -p 'require("zrender/package.json").version')
 

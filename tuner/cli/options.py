@@ -120,7 +120,7 @@ timed_options: Option = all_of(
         help="rested: pauses keep the card below its power limit; sustained: no pauses.",
     ),
 )
-"""How ``tune run`` and ``tune ladder`` time."""
+"""How commands that search time."""
 
 
 def device_option(gpus: str) -> Option:

@@ -7,7 +7,6 @@ import click
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
-    REGIMES,
     Amount,
     Count,
     database_option,
@@ -20,6 +19,7 @@ from tuner.cli.options import (
     result_options,
     seed_option,
     sizes_option,
+    timed_options,
 )
 
 EPILOG = """\b
@@ -88,22 +88,7 @@ Examples:
     metavar="SECONDS",
     help="Start no new measurement after this time.",
 )
-@click.option(
-    "--mode",
-    "mode_name",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", "cold", "rotating", "warm"]),
-    help="What the caches hold when a timed kernel starts.",
-)
-@click.option(
-    "--regime",
-    "regime_name",
-    default="rested",
-    show_default=True,
-    type=REGIMES,
-    help="rested: pauses keep the card below its power limit; sustained: no pauses.",
-)
+@timed_options
 @gpu_option
 @seed_option("the searches, the inputs and the order")
 @database_option
