@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, islice, product
 
 from tuner.model import Configuration, Problem
@@ -85,7 +85,7 @@ def intermediate_problems(problem: Problem) -> list[Problem]:
             sizes[name] = min(size, steps * step + draw.choice((-off, off))) if steps else size
         if sizes != problem.sizes:
             candidates.append(sizes)
-    cases = _distinct(problem, candidates, MAX_ELEMENTS_BETWEEN)[:MAX_BETWEEN_PROBLEMS]
+    cases = islice(_distinct(problem, candidates, MAX_ELEMENTS_BETWEEN), MAX_BETWEEN_PROBLEMS)
     return sorted(cases, key=lambda case: -math.prod(case.sizes.values()))
 
 
@@ -102,7 +102,7 @@ def near_problems(problem: Problem) -> list[Problem]:
         }
         if min(sizes.values()) >= 1:
             candidates.append(sizes)
-    return _distinct(problem, candidates)
+    return list(_distinct(problem, candidates))
 
 
 def _numbers(configuration: Configuration) -> list[int]:
@@ -112,39 +112,46 @@ def _numbers(configuration: Configuration) -> list[int]:
 
 
 def _distinct(
-    problem: Problem, candidates: Iterable[dict[str, int]], max_elements: float = math.inf
-) -> list[Problem]:
-    """Return a problem for each of the candidates' sizes, each once, up to a number of elements."""
-    cases: list[Problem] = []
+    problem: Problem, candidates: Iterable[Mapping[str, int]], max_elements: float = math.inf
+) -> Iterator[Problem]:
+    """Yield a problem for each of the candidates' sizes, each once, up to a number of elements."""
+    seen: set[tuple[int, ...]] = set()
     for sizes in candidates:
-        case = Problem(problem.kernel, sizes, problem.dtypes, problem.options)
-        if math.prod(sizes.values()) <= max_elements and case not in cases:
-            cases.append(case)
-    return cases
+        lengths = tuple(sizes.values())
+        if lengths not in seen and math.prod(lengths) <= max_elements:
+            seen.add(lengths)
+            yield Problem(problem.kernel, dict(sizes), problem.dtypes, problem.options)
 
 
 def _unaligned_and_aligned(problem: Problem, lengths: Sequence[int], seed: int, most: int) -> list[Problem]:
     """Return problems off the lengths by one, and then as many off by a vector."""
-    unaligned, aligned = (_around(problem, lengths or [32], seed, off, most) for off in (1, ALIGNED))
-    return unaligned + [case for case in aligned if case not in unaligned]
+    cases = [
+        case.sizes
+        for off in (1, ALIGNED)
+        for case in islice(
+            _distinct(problem, _around(problem, lengths or [32], seed, off, 8 * most), MAX_ELEMENTS), most
+        )
+    ]
+    return list(_distinct(problem, cases))
 
 
-def _around(problem: Problem, lengths: Sequence[int], seed: int, off: int, most: int) -> list[Problem]:
-    """Return at most so many problems whose sizes are so far off the lengths."""
+def _around(
+    problem: Problem, lengths: Sequence[int], seed: int, off: int, draws: int
+) -> Iterator[dict[str, int]]:
+    """Yield sizes that are so far off the lengths: the smallest first, then as many as are drawn."""
     around = sorted(
         {n for length in lengths for n in (length - off, length + off, 2 * length + 3 * off) if n >= 1}
     )
     names = list(problem.sizes)
     draw = random.Random(seed)
-    cases: list[tuple[int, ...]] = [(off,) * len(names)]
+    yield dict.fromkeys(names, off)
     if len(names) == 1:
-        cases += [(n,) for n in around]
-    else:
-        smallest = min(lengths) + off
-        mixed = [choice for choice in product((off, smallest), repeat=len(names)) if len(set(choice)) > 1]
-        cases += mixed[:3]
-        own = {name: [size, size + off, max(off, size - off)] for name, size in problem.sizes.items()}
-        for turn in range(8 * most):
-            # Every second case has small sizes only, so that both kinds are among the first.
-            cases.append(tuple(draw.choice(around + (own[name] if turn % 2 else [])) for name in names))
-    return _distinct(problem, (dict(zip(names, case, strict=True)) for case in cases), MAX_ELEMENTS)[:most]
+        yield from ({names[0]: n} for n in around)
+        return
+    smallest = min(lengths) + off
+    mixed = (choice for choice in product((off, smallest), repeat=len(names)) if len(set(choice)) > 1)
+    yield from (dict(zip(names, choice, strict=True)) for choice in islice(mixed, 3))
+    own = {name: [size, size + off, max(off, size - off)] for name, size in problem.sizes.items()}
+    for turn in range(draws):
+        # Every second case has small sizes only, so that both kinds are among the first.
+        yield {name: draw.choice(around + (own[name] if turn % 2 else [])) for name in names}
