@@ -10,19 +10,21 @@ from __future__ import annotations
 import ast
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tuner.errors import DivisionByZeroError, ExpressionError, suggestion
-from tuner.expressions.evaluation import BINARY, COMPARE, FUNCTION_NAMES, Vectorized, evaluate
+from tuner.expressions.evaluation import BINARY, COMPARE, FUNCTION_NAMES, Evaluator, Vectorized, evaluator
 from tuner.expressions.parsing import parse_tree
 
 MAX_LENGTH = 2000
 OPERATORS = "write and, or, not, ==, !=, <=, //, %, and A if condition else B"
 _ELEMENT_FUNCTIONS = ("uses", "operations")
 """Functions whose first argument is the name of an option that is an element expression."""
+_ElementQuery = tuple[str, str | None]
 
 
 class Expression:
@@ -43,12 +45,10 @@ class Expression:
         self.text = text.strip()
         self.written = written or self.text
         self.where = " ".join(where.split())
-        self._body = parse_tree(text, remedy=OPERATORS)
-        names: set[str] = set()
-        _check(self._body, names, self.text)
-        self.names: frozenset[str] = frozenset(names)
+        self._checked = _checked(self.text)
+        self.names = self._checked.names
         """The names that need a value."""
-        self.element_queries: tuple[tuple[str, str | None], ...] = tuple(_element_queries(self._body))
+        self.element_queries = self._checked.element_queries
         """Each use of an option that must be an element expression, with the name that ``uses`` looks for, or None."""
 
     def __repr__(self) -> str:
@@ -57,12 +57,12 @@ class Expression:
     @property
     def tree(self) -> ast.expr:
         """The checked syntax tree."""
-        return self._body
+        return self._checked.tree
 
     @property
     def canonical(self) -> str:
         """The text without what does not count: white space, and parentheses that change nothing."""
-        return ast.unparse(self._body)
+        return ast.unparse(self.tree)
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         """Return the value for one set of names.
@@ -112,7 +112,7 @@ class Expression:
                 f"known here: {', '.join(sorted(names))}",
             )
         try:
-            return evaluate(self._body, names, many)
+            return self._checked.evaluate(names, many)
         except ExpressionError as error:
             raise ExpressionError(self._no_value(error.problem), error.remedy) from None
         except ZeroDivisionError as error:
@@ -141,7 +141,26 @@ def parse(text: str, where: str = "", written: str = "") -> Expression:
     return Expression(text, where, written)
 
 
-def _check(node: ast.AST, names: set[str], text: str) -> None:
+@dataclass(frozen=True)
+class _Checked:
+    tree: ast.expr
+    names: frozenset[str]
+    element_queries: tuple[_ElementQuery, ...]
+
+    @functools.cached_property
+    def evaluate(self) -> Evaluator:
+        return evaluator(self.tree)
+
+
+@functools.lru_cache(maxsize=4096)
+def _checked(text: str) -> _Checked:
+    """Return what is known of a text: the same one stands in many places, such as in variants that are alike."""
+    tree, names, queries = parse_tree(text, remedy=OPERATORS), set[str](), list[_ElementQuery]()
+    _check(tree, names, queries, text)
+    return _Checked(tree, frozenset(names), tuple(queries))
+
+
+def _check(node: ast.AST, names: set[str], queries: list[_ElementQuery], text: str) -> None:
     match node:
         case ast.Constant(value=bool() | int() | float() | str()):
             return
@@ -163,10 +182,11 @@ def _check(node: ast.AST, names: set[str], text: str) -> None:
         case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[ast.List() | ast.Tuple() as choices]):
             children = [node.left, *choices.elts]
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _ELEMENT_FUNCTIONS:
-            if _element_call(node) is None:
+            if (query := _element_call(node)) is None:
                 raise ExpressionError(
                     f"{ast.unparse(node)!r} in {text!r}", "write uses(option, 'tensor') or operations(option)"
                 )
+            queries.append(query)
             children = list(node.args)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in FUNCTION_NAMES and node.args:
             children = list(node.args)
@@ -180,19 +200,13 @@ def _check(node: ast.AST, names: set[str], text: str) -> None:
                 f"use arithmetic, comparisons, and/or/not, if-else and {', '.join(sorted(FUNCTION_NAMES))}",
             )
     for child in children:
-        _check(child, names, text)
+        _check(child, names, queries, text)
 
 
-def _element_call(node: ast.Call) -> tuple[str, str | None] | None:
+def _element_call(node: ast.Call) -> _ElementQuery | None:
     match node.func, node.args:
         case ast.Name(id="uses"), [ast.Name(id=option), ast.Constant(value=str() as name)]:
             return option, name
         case ast.Name(id="operations"), [ast.Name(id=option)]:
             return option, None
     return None
-
-
-def _element_queries(body: ast.AST) -> Iterator[tuple[str, str | None]]:
-    for node in ast.walk(body):
-        if isinstance(node, ast.Call) and (query := _element_call(node)) is not None:
-            yield query

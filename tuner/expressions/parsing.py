@@ -35,6 +35,8 @@ def parse_tree(text: str, what: str = "", remedy: str = "") -> ast.expr:
         raise ExpressionError(
             f"cannot parse {kind}{shown(text)}: {getattr(error, 'msg', error)}", remedy
         ) from None
+    if len(text) <= MAX_DEPTH:  # a level takes a character at least
+        return body
     level: list[ast.AST] = [body]
     for _ in range(MAX_DEPTH + 1):
         level = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import keyword
 import math
 import re
@@ -227,12 +228,18 @@ def _parsed(table: Table, key: str, text: str, definitions: Mapping[str, str]) -
     where = f"{table.where}: {key}"
     try:
         parsed = parse(text, where)
-        if parsed.names & definitions.keys():  # replaced as trees, so that they need no parentheses
-            tree = _Replaced(definitions).visit(parse_tree(parsed.text))
-            parsed = parse(unparse(tree), where, " ".join(text.split()))
+        if used := parsed.names & definitions.keys():
+            whole = _with_definitions(parsed.text, tuple((name, definitions[name]) for name in sorted(used)))
+            parsed = parse(whole, where, " ".join(text.split()))
     except ExpressionError as error:
         table.fail(f"{key}: {error}")
     return parsed
+
+
+@functools.lru_cache(maxsize=4096)
+def _with_definitions(text: str, definitions: tuple[tuple[str, str], ...]) -> str:
+    """Return an expression with the texts of definitions in it: put in as trees, so that they need no parentheses."""
+    return unparse(_Replaced(dict(definitions)).visit(parse_tree(text)))
 
 
 class _Replaced(ast.NodeTransformer):
@@ -241,7 +248,7 @@ class _Replaced(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         text = self._definitions.get(node.id)
-        return node if text is None else parse_tree(text)
+        return node if text is None else parse(text).tree
 
 
 def exists(path: Path) -> bool:
