@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,8 @@ from tuner.cli import problems
 from tuner.cli.batch import TuningJob
 from tuner.cli.problems import make_problems
 from tuner.cli.shard import shard_of
-from tuner.errors import UsageError
-from tuner.files import whole_file
+from tuner.errors import TunerError, UsageError
+from tuner.files import temporary_folder, whole_file
 from tuner.kernel.load import load_kernel
 from tuner.report.plots import sheet
 
@@ -87,3 +89,27 @@ def test_many_problems_are_dealt_out_to_many_shards_at_once() -> None:
         for problem in make_problems(KERNEL, [], [], [], [], ["n=1..2**20,samples=4096"], None)
     ]
     assert len(shard_of(jobs, KERNEL, "1/100000", 10)) == 1
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "kernel-tune-0").mkdir()  # this name is something else's
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        with temporary_folder() as folder:
+            (folder / "sub").mkdir()
+            os.write(write, os.fsencode(folder))
+            signal.pause()
+    left = Path(os.fsdecode(os.read(read, 4096)))
+    with temporary_folder() as mine:
+        assert left.is_dir() and mine.parent == tmp_path
+    assert not mine.exists()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with temporary_folder() as mine:
+        assert sorted(tmp_path.iterdir()) == [tmp_path / "kernel-tune-0", mine]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(TunerError, match="TMPDIR"), temporary_folder():
+        pass

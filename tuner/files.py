@@ -10,9 +10,12 @@ import os
 import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from tuner.errors import TunerError
 
 
 @contextmanager
@@ -87,6 +90,45 @@ def read_at_most(path: Path, most_bytes: int) -> bytes:
     if len(data) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes >> 20} MiB", str(path))
     return data
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Return a new folder, removed at the end of the block; folders that killed processes left are removed first.
+
+    Raises:
+        TunerError: it cannot be made.
+    """
+    try:
+        for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+            _remove_unlocked_folder(left)
+        folder, locked = _locked_folder()
+    except OSError as error:
+        where = error.filename or "no temporary folder"
+        raise TunerError(f"{where}: {error.strerror}", "set TMPDIR to a folder that can be written") from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(locked)
+
+
+TEMPORARY = "kernel-tune-of-"
+"""Begins the name of a temporary folder, and of nothing else in the same place."""
+
+
+def _locked_folder() -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+        with suppress(
+            FileNotFoundError
+        ):  # before it was locked, another process took it for one that was left
+            locked = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with suppress(OSError):  # as in open_locked
+                fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if folder.exists():
+                return folder, locked
+            os.close(locked)
 
 
 @contextmanager

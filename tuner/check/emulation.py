@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from tuner.check.findings import Report
 from tuner.check.subjects import Subject, alternatives
 from tuner.emulator.host import COMPILER, machine
 from tuner.errors import TunerError
+from tuner.files import temporary_folder
 from tuner.kernel.plan import make_plan, tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
@@ -72,8 +72,7 @@ def check_on_host(
     if COMPILER is None:
         report.note("nothing was run on the CPU: there is no g++")
         return
-    with tempfile.TemporaryDirectory(prefix="kernel-tune-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         machine()  # or each child would build it
         runs = [*_reference_runs(kernel, gpu, folder)]
         for subject in chosen:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -23,6 +22,7 @@ from tuner.database.records import Mark
 from tuner.devices.choose import has_gpu
 from tuner.devices.spread import SpreadDevice
 from tuner.errors import NoGpuError, TunerError, UsageError
+from tuner.files import temporary_folder
 from tuner.fleet.cards import Card
 from tuner.fleet.cluster import Cluster, Described, WorkersAsCards, cluster_opening, listed
 from tuner.fleet.head import OUT_OF_TIME, Head
@@ -235,10 +235,10 @@ def run_fleet(
         to_do[job.number][0].skip(job.task.problem, error)
 
     with (
-        tempfile.TemporaryDirectory(prefix="kernel-tune-") as folder,
+        temporary_folder() as folder,
         closing(Announcer(done, fail, quiet=settings.quiet)) as announcer,
     ):
-        cards = _cards(settings, request.kernel.name, Path(folder) / "compilers")
+        cards = _cards(settings, request.kernel.name, folder / "compilers")
         members = _members(settings, request.kernel.name, announcer)
         head = Head(database, jobs_of_head, cards, announcer, stop, members)
         _share_time(head, [job for job, _, _ in to_do], settings)

@@ -11,7 +11,6 @@ import json
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import structs
 
+from tuner.files import temporary_folder
 from tuner.fleet.cluster_files import security_of
 from tuner.processes import die_with_parent
 from tuner.protocol.record import Record
@@ -163,13 +163,13 @@ def main(arguments: Sequence[str]) -> None:
         asyncio.run(serve(arguments[1], Path(arguments[2]), int(arguments[3])))
         return
     folder, settings = Path(arguments[0]), decoded(arguments[1], HostSettings)
-    with tempfile.TemporaryDirectory(prefix="kernel-tune-") as shared:
+    with temporary_folder() as shared:
         processes = []
         if settings.serves:
             own = ("--scheduler", settings.scheduler, str(folder), str(settings.dashboard))
             processes.append(Process("tuner.fleet.cluster_host", *own))
         for worker in settings.workers:
-            own_settings = structs.replace(worker, shared=Path(shared))
+            own_settings = structs.replace(worker, shared=shared)
             processes.append(Process("tuner.fleet.cluster_worker", encoded(own_settings)))
         tend(processes)
 

@@ -15,7 +15,6 @@ import queue
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from msgspec import structs
 from tuner import __version__, paths
 from tuner.compile.pool import default_jobs
 from tuner.errors import TunerError
+from tuner.files import temporary_folder
 from tuner.fleet.cluster_files import security_of
 from tuner.fleet.cluster_host import REFUSED, WorkerSettings, decoded
 from tuner.fleet.links import ChildLink, Events, SearcherGone
@@ -274,8 +274,8 @@ def main(arguments: Sequence[str]) -> int:
     die_with_parent()
     settings = decoded(arguments[0], WorkerSettings)
     try:
-        with tempfile.TemporaryDirectory(prefix="kernel-tune-") as folder:
-            asyncio.run(serve(settings, Path(folder)))
+        with temporary_folder() as folder:
+            asyncio.run(serve(settings, folder))
     except TunerError as error:
         sys.stderr.write(f"{settings.device}: {error}\n")
         return REFUSED
