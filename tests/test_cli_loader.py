@@ -20,6 +20,7 @@ from tuner.cli.commands.query import query
 from tuner.cli.commands.run import run
 from tuner.conditions import Mode, Regime
 from tuner.database.records import SORTS
+from tuner.errors import TunerError
 from tuner.export.cpp import NAMESPACE
 from tuner.search import initial
 
@@ -54,7 +55,8 @@ def test_body_takes_what_the_options_give(words: tuple[str, ...], monkeypatch: p
 
     monkeypatch.setattr("tuner.cli.loader.importlib.import_module", Recorded)
     assert command.callback is not None
-    command.callback(**{str(parameter.name): parameter.name for parameter in command.params})
+    given = [str(parameter.name) for parameter in command.params if parameter.expose_value]
+    command.callback(**{name: name for name in given})
     ((body, arguments),) = calls
     inspect.signature(body).bind(**arguments)
 
@@ -110,3 +112,43 @@ def test_old_spelling_is_an_alias(words: tuple[str, ...], old: str, new: str) ->
     assert new in option.opts
     shown = CliRunner().invoke(cli, [*words, "--help"])
     assert new in shown.output
+
+
+NEEDED = {("bundle",): ("-o", "x"), ("report",): ("-o", "x"), ("export",): ("-o", "x")}
+"""What a command asks for besides a kernel."""
+WITH_A_KERNEL = {
+    words: command
+    for words, command in COMMANDS.items()
+    if {"kernel", "kernel_name"} & {parameter.name for parameter in command.params}
+    and words != ("import",)  # its arguments are files
+}
+
+
+@pytest.mark.parametrize("words", WITH_A_KERNEL, ids=" ".join)
+def test_kernel_is_named_with_and_without_its_option(words: tuple[str, ...]) -> None:
+    command = WITH_A_KERNEL[words]
+
+    def given(*arguments: str) -> dict[str, object]:
+        return command.make_context("tune", [*arguments, *NEEDED.get(words, ())]).params
+
+    assert given("saxpy") == given("--kernel", "saxpy") == given("-k", "saxpy") == given("--kernel=saxpy")
+    assert "saxpy" in given("saxpy").values()
+    for twice in (("saxpy", "gemm"), ("saxpy", "--kernel", "gemm"), ("-k", "saxpy", "--kernel", "gemm")):
+        with pytest.raises((TunerError, click.UsageError)):
+            given(*twice)
+    usage, _, rest = CliRunner().invoke(cli, [*words, "--help"]).output.partition("\n")
+    assert ("KERNEL" in usage) != ("--kernel NAME|FILE" in rest)
+
+
+def test_commands_with_a_kernel_are_all_there() -> None:
+    of_kernels = (
+        "portfolio bench ladder ablate explain render profile sanitize best table query report export bundle"
+    )
+    assert {*of_kernels.split(), "run", "show", "check", "cluster run"} == {*map(" ".join, WITH_A_KERNEL)}
+
+
+@pytest.mark.parametrize("kernel", ["saxpy", "./nothing_there.toml"])
+def test_kernel_in_place_of_a_command_is_tuned(kernel: str) -> None:
+    short = CliRunner().invoke(cli, [kernel, "--device", "nowhere"]).exception
+    long = CliRunner().invoke(cli, ["run", "--kernel", kernel, "--device", "nowhere"]).exception
+    assert isinstance(short, TunerError) and str(short) == str(long)

@@ -52,7 +52,12 @@ def reference(*path: str) -> str:
     """Return a command's text, its examples and its options, as Markdown; those of ``tune run`` stand there alone."""
     command, context = _found(path)
     said, examples = _paragraphs(command)
-    arguments = [p.make_metavar(context) for p in command.params if isinstance(p, click.Argument)]
+    arguments = [
+        piece
+        for parameter in command.params
+        if isinstance(parameter, click.Argument)
+        for piece in parameter.get_usage_pieces(context)
+    ]
     options, of_run = _options(command), _options(_found(("run",))[0])
     shared = [option for option in of_run if option in options and command.name != path[0]]
     own = [option for option in options if option not in shared]

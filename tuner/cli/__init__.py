@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from tuner import __version__, signals
+from tuner import __version__, paths, signals
 from tuner.errors import TunerError, UsageError
 from tuner.report.layout import message_lines
 from tuner.report.terminal import escaped_output
@@ -102,10 +102,14 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS:
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            guess = f"did you mean {close[0]}?" if close else f"to tune a kernel: tune --kernel {args[0]};"
-            raise UsageError(f"no command {args[0]!r}", f"{guess} see tune --help")
+        word = args[0]
+        if word not in COMMANDS:
+            kernels = [path.stem for path in paths.search_spaces().glob("*.toml")]
+            if not (word in kernels or word.endswith(".toml") or "/" in word):
+                close = difflib.get_close_matches(word, [*COMMANDS, *kernels], n=1)
+                guess = f"did you mean {close[0]}? " if close else ""
+                raise UsageError(f"{word!r} is neither a command nor a kernel", f"{guess}see tune --help")
+            args = ["run", *args]
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -144,21 +148,7 @@ _OUTPUT = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 def _one_line(error: click.ClickException) -> str:
     text = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
-    return (
-        text
-        if context is None
-        else f"{text}; {_about_kernel(error, context)}see {context.command_path} --help"
-    )
-
-
-def _about_kernel(error: click.ClickException, context: click.Context) -> str:
-    """Return how this command names a kernel, where that is what the error is about."""
-    if isinstance(error, click.NoSuchOption):
-        by_position = any(parameter.name == "kernel_name" for parameter in context.command.params)
-        return "name the kernel without --kernel; " if error.option_name == "--kernel" and by_position else ""
-    extra = "unexpected extra argument" in error.format_message()
-    by_option = any("--kernel" in parameter.opts for parameter in context.command.params)
-    return "name a kernel with --kernel; " if extra and by_option else ""
+    return text if context is None else f"{text}; see {context.command_path} --help"
 
 
 def _give_up_output() -> None:

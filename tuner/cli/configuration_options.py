@@ -10,11 +10,12 @@ from typing import Any
 import click
 
 from tuner import paths
-from tuner.cli.loader import Command
-from tuner.cli.options import Count, Option, all_of, database_option, problem_options
+from tuner.cli.kernel_name import kernel_argument
+from tuner.cli.loader import Command, Option
+from tuner.cli.options import Count, all_of, database_option, problem_options
 
 OPTIONS: Option = all_of(
-    click.argument("kernel_name", metavar="[KERNEL]", required=False, default=""),
+    kernel_argument(required=False),
     problem_options,
     click.option(
         "--config",

@@ -13,6 +13,8 @@ import click
 from tuner.errors import UsageError
 
 Command = Callable[..., Any]
+Option = Callable[[Command], Command]
+"""Adds an option, or several, to a command."""
 
 
 def runs(body: str | Callable[[dict[str, Any]], str]) -> Callable[[Command], Command]:

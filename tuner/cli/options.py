@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tuner import paths
-from tuner.cli.loader import Command
+from tuner.cli.kernel_name import kernel_option
+from tuner.cli.loader import Option
 
 MOST = 2**31 - 1
 """The largest count or number that an option takes: more than any use needs, and SQLite's integers hold it."""
@@ -30,9 +30,6 @@ class Amount(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return number
-
-
-Option = Callable[[Command], Command]
 
 
 class _File(click.Path):
@@ -205,7 +202,7 @@ def timed_filter_options(regime: str | None = None) -> Option:
 
 
 kind_filter_options: Option = all_of(
-    click.option("--kernel", default="", metavar="NAME|FILE", help="Only this kernel."),
+    kernel_option(),
     click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this."),
     click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype."),
 )

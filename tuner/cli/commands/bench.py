@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tuner.cli.kernel_name import kernel_option
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
@@ -24,7 +25,7 @@ from tuner.cli.options import (
 
 
 @click.command(cls=Once)
-@click.option("-k", "--kernel", "kernel_name", default="", metavar="NAME|FILE", help="Only this kernel.")
+@kernel_option("kernel_name")
 @sizes_option()
 @dtypes_option("Only this dtype.")
 @options_option("Only this option.")

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from tuner.cli.kernel_name import kernel_option
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import database_option, jobs_option, result_options, timed_filter_options
 
 
 @click.command(cls=Once)
 @database_option
-@click.option("-k", "--kernel", required=True, metavar="NAME|FILE", help="The kernel.")
+@kernel_option(required=True, help_="The kernel.")
 @click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this.")
 @click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype.")
 @timed_filter_options("rested")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.loader import runs
+from tuner.cli.kernel_name import kernel_argument
+from tuner.cli.loader import Once, runs
 from tuner.cli.options import jobs_option, json_option, seed_option
 
 EPILOG = """\b
@@ -15,8 +16,8 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
-@click.argument("kernel_name", metavar="KERNEL")
+@click.command(cls=Once, epilog=EPILOG)
+@kernel_argument(required=True)
 @click.option(
     "--cc",
     "ccs",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tuner.cli.kernel_name import kernel_argument
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
@@ -32,7 +33,7 @@ Examples:
 
 
 @click.command(cls=Once, epilog=EPILOG)
-@click.argument("kernel_name", metavar="KERNEL")
+@kernel_argument(required=True)
 @click.option(
     "--sweep",
     "sweeps",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tuner.cli.kernel_name import kernel_option
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
@@ -31,14 +32,7 @@ Examples:
 
 
 @click.command(cls=Once, epilog=EPILOG)
-@click.option(
-    "-k",
-    "--kernel",
-    "kernel_name",
-    required=True,
-    metavar="NAME|FILE",
-    help="The kernel.",
-)
+@kernel_option("kernel_name", required=True, help_="The kernel.")
 @sizes_option("Sizes that all problems share.")
 @dtypes_option()
 @options_option()

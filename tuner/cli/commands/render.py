@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli.configuration_options import configuration_options, named_gpu_options
-from tuner.cli.loader import runs
+from tuner.cli.loader import Once, runs
 from tuner.cli.options import FILE, Count, json_option
 
 EPILOG = """\b
@@ -16,7 +16,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Once, epilog=EPILOG)
 @configuration_options
 @named_gpu_options
 @click.option("--launch", "number", type=Count(min=1), metavar="I", help="Only launch I.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tuner.cli.kernel_name import kernel_option
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
@@ -34,12 +35,8 @@ Examples:
 
 
 @click.command(cls=Once, epilog=EPILOG)
-@click.option(
-    "-k",
-    "--kernel",
-    "kernel_name",
-    metavar="NAME|FILE",
-    help="Built-in kernel (`tune list`), or the path of your own .toml file.",
+@kernel_option(
+    "kernel_name", default=None, help_="Built-in kernel (`tune list`), or the path of your own .toml file."
 )
 @click.option(
     "--space",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from tuner.cli.kernel_name import kernel_argument
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import problem_options
 
 
 @click.command(cls=Once)
-@click.argument("kernel_name", metavar="KERNEL")
+@kernel_argument(required=True)
 @problem_options
 @click.option(
     "--cc",
