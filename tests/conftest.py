@@ -11,6 +11,7 @@ import pytest
 
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tuner.compile import pool
+from tuner.database import schema
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
@@ -19,6 +20,10 @@ if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # a shell starts what it puts into the background like this
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+SYNCHRONOUS, schema.SYNCHRONOUS = schema.SYNCHRONOUS, ("OFF", "OFF")
+"""A test that ends with a killed process needs no disk that outlives a power failure: 3 ms for each transaction."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,6 +36,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def one_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands start one compiler where nothing else is said: the tests themselves keep all cores busy."""
     monkeypatch.setattr(pool, "default_jobs", lambda: 1)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database waits for the disk, as users' databases do."""
+    monkeypatch.setattr(schema, "SYNCHRONOUS", SYNCHRONOUS)
 
 
 @pytest.fixture(scope="module")

@@ -153,7 +153,12 @@ def test_tables_are_strict_and_the_file_says_whose_it_is(path: Path) -> None:
 
 @pytest.mark.parametrize(("safe_from", "journal", "synchronous"), [((99,), "persist", 2), ((3, 0), "wal", 2)])
 def test_the_journal_suits_the_version(
-    path: Path, monkeypatch: pytest.MonkeyPatch, safe_from: tuple[int, ...], journal: str, synchronous: int
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    synced: None,
+    safe_from: tuple[int, ...],
+    journal: str,
+    synchronous: int,
 ) -> None:
     for first in ((99,), (3, 0)):  # also coming from the other one
         monkeypatch.setattr(schema, "SAFE_WAL_VERSION", first)

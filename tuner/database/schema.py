@@ -36,6 +36,8 @@ UNOPENED = f"restore a backup, or {OTHER}"
 WRITABLE = f"make the file and its folder writable, or {OTHER}"
 SAFE_WAL_VERSION = (3, 51, 3)
 """Older versions can corrupt a file in WAL mode when two connections write at once (the WAL-reset bug)."""
+SYNCHRONOUS = ("EXTRA", "FULL")
+"""How far SQLite waits for the disk, while a schema is made and after: what is committed outlives a power failure."""
 NETWORK_FILESYSTEMS = frozenset(
     (
         "nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "gpfs", "beegfs",
@@ -151,7 +153,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Take every step that is missing in one transaction; another process may have done it meanwhile."""
-    connection.execute("PRAGMA synchronous = EXTRA")
+    connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[0]}")
     with immediate(connection):
         for step in MIGRATIONS[_version(connection, path) :]:
             step(connection)
@@ -202,7 +204,7 @@ def _settle_journal(connection: sqlite3.Connection) -> None:
     A journal that persists ends a transaction by overwriting its header, and syncs that: as durable as deleting it with
     ``synchronous=EXTRA``, but without a change to the directory or to a file's size, which are slow on many disks.
     """
-    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[1]}")
     wanted = "wal" if sqlite3.sqlite_version_info >= SAFE_WAL_VERSION else "persist"
     deadline = time.monotonic() + PatientConnection.patience_s
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != wanted:
