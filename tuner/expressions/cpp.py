@@ -14,6 +14,7 @@ from typing import Any
 from tuner.errors import ExpressionError
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.evaluation import COMPARE_SIGNS, FUNCTION_NAMES, evaluate
+from tuner.expressions.parsing import names_in
 
 _CALLS: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -144,8 +145,7 @@ class _Writer:
 
     def _value(self, node: ast.AST) -> Any:
         """Return the value of what needs nothing that has no value; None for anything else."""
-        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-        if not names - FUNCTION_NAMES <= self._constants.keys():
+        if not names_in(node) - FUNCTION_NAMES <= self._constants.keys():
             return None
         try:
             return evaluate(node, self._constants, None)

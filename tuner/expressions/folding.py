@@ -13,6 +13,7 @@ from typing import Any
 from tuner.errors import ExpressionError, KernelError
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.evaluation import COMPARE, COMPARE_SIGNS, FUNCTION_NAMES, evaluate
+from tuner.expressions.parsing import names_in
 
 Folded = int | float | bool | str | list[Any]
 """JSON: a number, a truth value, a name, or ``[operator, operand, ...]``."""
@@ -72,8 +73,7 @@ _Part = _Constant | str | list[Any]
 
 
 def _folded(node: ast.expr, constants: Mapping[str, Any]) -> _Part:
-    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-    if names - FUNCTION_NAMES <= constants.keys():
+    if names_in(node) - FUNCTION_NAMES <= constants.keys():
         return _value(node, constants)
 
     def run(child: ast.expr) -> _Part:
