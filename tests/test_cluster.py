@@ -28,6 +28,7 @@ from tuner.cli.commands.cluster import cluster as command
 from tuner.database.database import Database
 from tuner.errors import NoGpuError, TunerError
 from tuner.fleet import cluster as cluster_module
+from tuner.fleet import heartbeat
 from tuner.fleet.cluster import Cluster, Described, WorkersAsCards, cluster_opening, listed
 from tuner.fleet.cluster_files import full_address, make_certificate, read_record
 from tuner.fleet.head import Head
@@ -171,6 +172,23 @@ def test_what_killed_processes_had_is_gone_on_with_and_no_row_is_missing(host: H
     assert len(killed) == 3
     assert any("has left the cluster" in line for line in said), said
     assert any("given out again" in line for line in seen.texts), seen.texts
+
+
+def test_a_searcher_that_is_stopped_is_killed_and_its_problem_goes_on(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "SILENT_S", 4.0)
+    seen, stopped = Seen(), list[int]()
+
+    def stop(head: Head) -> None:
+        if not stopped and any(lane.progress for card in head.cards for lane in card.busy):
+            stopped.extend(host.processes("tuner.fleet.searcher"))
+            os.kill(stopped[0], signal.SIGSTOP)
+
+    seen.on_tick = stop
+    tuned(host, tmp_path / "x.db", seen, 1, 40)
+    assert any("has not said for 4 s that it lives" in line for line in seen.texts), seen.texts
+    assert command_of(stopped[0]) == ""
 
 
 class Proxy:

@@ -126,3 +126,25 @@ def test_stopped_it_keeps_what_was_measured_and_goes_on_later(
     assert not database.select("SELECT * FROM attempts")
     states = {row["state"] for row in database.select("SELECT state FROM runs")}
     assert states == {"interrupted"}
+
+
+def test_a_searcher_that_is_stopped_is_killed_and_its_problem_goes_on(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(monkeypatch, trial_s=0.05)
+    monkeypatch.setattr("tuner.fleet.heartbeat.SILENT_S", 2.5)  # they say every two seconds that they live
+    seen, stopped = Seen(), []
+
+    def stop(head: Head) -> None:
+        measured = database.select("SELECT count(*) AS count FROM trials")[0]["count"]
+        searching = [lane.link for card in head.cards for lane in card.of(Phase.SEARCHING)]
+        if not stopped and measured >= 4 and searching:
+            assert isinstance(searching[0], ChildLink) and searching[0]._child is not None
+            stopped.append(searching[0]._child.pid)
+            os.kill(stopped[0], signal.SIGSTOP)
+
+    seen.on_tick = stop
+    Head(database, jobs(2, trials=10), cards(2), seen).run()
+    assert stopped and not searchers()
+    sound(database, runs=2, trials=10)
+    assert any("has not said for 2.5 s that it lives" in text for text in seen.texts)

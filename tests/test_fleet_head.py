@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.fleets import Seen, jobs
 from tuner.database.database import Database
+from tuner.errors import Interrupted
+from tuner.fleet import heartbeat
 from tuner.fleet.cards import Card
 from tuner.fleet.head import Head
 from tuner.fleet.links import Event, Events, SearcherGone
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.model import Run
 from tuner.protocol.searching import (
+    Alive,
     BeginSearch,
     DeviceReady,
     GpuFacts,
@@ -188,3 +192,81 @@ def test_an_idle_device_takes_what_only_waits_elsewhere(database: Database) -> N
         "cuda:1",
     ]
     assert len(fleet.seen.results) == 3
+
+
+@pytest.mark.parametrize("lives", [False, True])
+def test_a_problem_whose_searcher_stands_still_goes_on_elsewhere(
+    database: Database, monkeypatch: pytest.MonkeyPatch, lives: bool
+) -> None:
+    """Its process is stopped; or it lives, and its search hangs. One that compiles for long is left alone."""
+    monkeypatch.setattr(heartbeat, "SEARCHING_S" if lives else "SILENT_S", 0.5)
+    fleet = Fleet(database, 2, 2)
+    began = time.monotonic()
+
+    def tick(_: Head) -> None:
+        for link in fleet.links:
+            first = link is fleet.links[0]
+            if not link.killed and (lives or not first):
+                fleet.head.events.put(Event(link, Alive()))
+            if link.searching and not first:
+                link.progress(1)
+                if link.task.startswith("0") or time.monotonic() > began + 1.0:
+                    link.end()
+
+    fleet.seen.on_tick = tick
+    fleet.head.run()
+    assert [device for device, job in fleet.seen.began_on if job == fleet.jobs[0].name] == [
+        "cuda:0",
+        "cuda:1",
+    ]
+    assert [link.device for link in fleet.links].count("cuda:0") == 1  # it rests
+    (text,) = fleet.seen.texts
+    assert "given out again" in text and "0.5 s" in text
+    assert len(fleet.seen.results) == 2
+
+
+def test_a_device_whose_searchers_stand_still_is_left_out(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "SILENT_S", 0.3)
+    fleet = Fleet(database, 1, 2)
+    fleet.head.run()
+    assert set(fleet.seen.failures) == {0, 1} and len(fleet.links) <= 4
+    assert any("left out" in text for text in fleet.seen.texts)
+
+
+def test_a_head_that_was_stopped_has_missed_nothing(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "SILENT_S", 0.3)
+    monkeypatch.setattr(heartbeat, "PAUSE_S", 0.25)
+    fleet = Fleet(database, 1, 1)
+
+    def tick(_: Head) -> None:
+        fleet.ticks += 1
+        if fleet.ticks == 4:
+            time.sleep(0.6)
+        elif fleet.ticks == 5:
+            fleet.links[0].end()
+
+    fleet.seen.on_tick = tick
+    fleet.head.run()
+    assert len(fleet.links) == 1 and len(fleet.seen.results) == 1
+
+
+def test_a_stop_does_not_wait_for_a_searcher_that_stands_still(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.fleet.head.STOP_S", 0.2)
+    answer = Answering.send
+
+    def send(link: Answering, message: ToSearcher) -> None:
+        if not isinstance(message, StopSearch):
+            answer(link, message)
+
+    monkeypatch.setattr(Answering, "send", send)
+    fleet = Fleet(database, 1, 1)
+    fleet.head.stop = lambda: any(link.searching for link in fleet.links)
+    with pytest.raises(Interrupted):
+        fleet.head.run()
+    assert all(link.killed for link in fleet.links)

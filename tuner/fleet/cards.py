@@ -12,8 +12,9 @@ from tuner.fleet.links import Events, Link
 from tuner.model import Gpu
 from tuner.protocol.searching import GpuFacts, Progress
 
-REFUSALS, DEATHS = 2, 6
-"""How often in a row a device may refuse to be opened, or its searcher end while it starts; it is then left out."""
+REFUSALS, DEATHS, STALLS = 2, 6, 3
+"""How often in a row a device may refuse to be opened, its searcher end while it starts, or its searchers stand still
+without a problem that is tuned; it is then left out."""
 REST_S = 60.0
 """How long a device is left alone that another program has."""
 
@@ -44,6 +45,12 @@ class Lane:
     progress: Progress | None = None
     awaited_since: float | None = None
     """Since when another program has had the device."""
+    heard: float = field(default_factory=time.monotonic)
+    """When the searcher last said something."""
+    silent: bool = True
+    """Whether it has never said anything."""
+    moved: float = field(default_factory=time.monotonic)
+    """When it last said more than that it lives."""
 
 
 @dataclass(eq=False)
@@ -69,6 +76,8 @@ class Card:
     """How often in a row it could not be opened."""
     deaths: int = 0
     """How often in a row a searcher has ended before it was ready."""
+    stalls: int = 0
+    """How often one has stood still since a problem was tuned here."""
     left_out: str = ""
     """Why it is not used any more."""
     resting_until: float = 0.0
@@ -76,7 +85,7 @@ class Card:
     @property
     def hopeless(self) -> bool:
         """Whether starting another searcher would fail, too."""
-        return self.refusals >= REFUSALS or self.deaths >= DEATHS
+        return self.refusals >= REFUSALS or self.deaths >= DEATHS or self.stalls >= STALLS
 
     @property
     def busy(self) -> list[Lane]:

@@ -23,7 +23,7 @@ from tuner import __version__, paths
 from tuner.errors import TunerError
 from tuner.fleet.cards import Card
 from tuner.fleet.cluster_files import require_dask, security_of
-from tuner.fleet.cluster_worker import hold, sealed, task_name, unsealed
+from tuner.fleet.cluster_worker import FORGOTTEN, hold, sealed, task_name, unsealed
 from tuner.fleet.head import Head
 from tuner.fleet.links import Event, Events, Link, SearcherGone
 from tuner.protocol.record import Record
@@ -123,7 +123,7 @@ class WorkerLink:
                 for data in answer[0]:
                     self._events.put(Event(self, SEARCHING.replies.decode(unsealed(data))))
                 if answer[1]:
-                    reason = answer[1]
+                    reason, cut = answer[1], answer[1] == FORGOTTEN
                     break
         except Exception as error:  # noqa: BLE001 - of Dask, of the network, of a message: the searcher cannot be used
             reason, cut = f"the connection to {self._label} has failed ({type(error).__name__})", True

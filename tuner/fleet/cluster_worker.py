@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 LEASE_S = 60.0
 """A searcher of which the head has asked nothing for so long is ended: the head is gone, or the way to it."""
+FORGOTTEN = "the worker has ended it, because nothing was asked of it for a while"
 WAIT_S = 0.5
 """How long an answer waits for something to be said."""
 JOIN_S = 30.0
@@ -202,7 +203,7 @@ class Relay:
         """Return what a searcher has said, and why it says no more."""
         searcher = self._searchers.get(key)
         if searcher is None:
-            return [], "it was ended"
+            return [], FORGOTTEN
         messages, gone = await self._in_thread(searcher.receive)
         if gone:
             self._searchers.pop(key, None)

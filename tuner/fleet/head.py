@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Protocol
 from tuner.database.database import Database
 from tuner.errors import Interrupted
 from tuner.fleet.cards import REST_S, Card, Lane, Phase
+from tuner.fleet.heartbeat import Heartbeats
 from tuner.fleet.jobs import Job
 from tuner.fleet.ledger import Ledger
 from tuner.fleet.links import Event, Events, SearcherGone
@@ -32,6 +34,8 @@ from tuner.protocol.searching import (
 from tuner.signals import uninterrupted
 
 POLL_S = 0.1
+STOP_S = 10.0
+"""After Ctrl-C, how long searchers may take to end in order: a search waits 2.5 s for the measurement under way."""
 OUT_OF_TIME = "left out, the time is over; go on with --resume"
 MAX_FAILURES = 3
 """Searchers or devices that may fail with one problem; it is then reported as failed."""
@@ -104,6 +108,9 @@ class Head:
         self.trials_before = sum(job.trials for job in jobs)
         """Trials that there were before this began."""
         self._stopping = False
+        self._stopped_until = math.inf
+        """When a stop does not wait for searchers any more."""
+        self._heartbeats = Heartbeats()
 
     def run(self) -> None:
         """Tune every problem.
@@ -116,13 +123,15 @@ class Head:
             while len(self.ended) < len(self.jobs):
                 if self.stop() and not self._stopping:
                     self._begin_to_stop()
-                if self._stopping and not any(card.busy for card in self.cards):
+                if self._stopping and not self._waits_for_searchers:
                     break
                 if self.members is not None:
                     self.members.update(self)
                 if not self._stopping:
                     self._give_out()
                 self._handle(self._next_events())
+                for card, lane, reason in self._heartbeats.standing(self.cards):
+                    self._stands_still(card, lane, reason)
                 for card in self.cards:
                     self._leave_alone(card)
                 self.watcher.tick(self)
@@ -215,6 +224,7 @@ class Head:
                 self._note(*lanes[id(event.link)], event)
 
     def _note(self, card: Card, lane: Lane, event: Event) -> None:
+        self._heartbeats.note(lane, event.what)
         match event.what:
             case Query() as query:
                 lane.link.send(self.ledger.answer(query))
@@ -262,7 +272,7 @@ class Head:
         job = lane.job
         assert job is not None
         self.ledger.take_back(lane.key, innocent=True)
-        lane.job, lane.phase = None, Phase.IDLE
+        lane.job, lane.phase, card.stalls = None, Phase.IDLE, 0
         self.ended.append(job)
         self.watcher.done(card, job, result)
 
@@ -297,13 +307,22 @@ class Head:
                 self._fail(job, f"{reason} (tried {job.failures + job.cuts} times)")
             elif not self._stopping:
                 self.watcher.said(card, f"{job.name} is given out again: {reason}")
-        if starting:
-            card.deaths += 1
+        card.deaths += starting
+        if starting or card.stalls:
             if card.hopeless and card.lanes:
                 card.overlap = False  # one searcher is there, and there is no room for a second
             elif card.hopeless:
                 card.left_out = reason
                 self.watcher.said(card, f"left out: {reason}")
+
+    def _stands_still(self, card: Card, lane: Lane, reason: str) -> None:
+        """Kill a searcher that stands still; its device rests while others can go on with the problem."""
+        card.stalls += 1
+        if any(other is not card and not other.left_out for other in self.cards):
+            card.resting_until = time.monotonic() + REST_S
+        if lane.job is None:
+            self.watcher.said(card, reason)
+        self._gone(card, lane, reason)
 
     def _take_back(self, card: Card, lane: Lane, *, innocent: bool) -> None:
         """End a searcher, and put its problem in front of the others, with what was measured of it."""
@@ -340,7 +359,7 @@ class Head:
 
     def _begin_to_stop(self) -> None:
         """Let the measurements under way end; what has not begun to measure ends at once."""
-        self._stopping = True
+        self._stopping, self._stopped_until = True, time.monotonic() + STOP_S
         self.ledger.store.hurry()
         for card in self.cards:
             for lane in [*card.lanes]:
@@ -348,6 +367,10 @@ class Head:
                     lane.link.send(StopSearch())
                 else:
                     self._take_back(card, lane, innocent=True)
+
+    @property
+    def _waits_for_searchers(self) -> bool:
+        return time.monotonic() < self._stopped_until and any(card.busy for card in self.cards)
 
     def _end(self) -> None:
         """End every searcher, and write down that what they worked on was interrupted."""

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner.processes import Child, ChildDied
+from tuner.processes import Child, ChildDied, UnsendableError
 from tuner.protocol.searching import SEARCHING, FromSearcher, ToSearcher
 
 
@@ -55,8 +55,8 @@ class ChildLink:
     def __init__(self, events: Events, opening: ToSearcher) -> None:
         self._events = events
         self._child: Child[ToSearcher, FromSearcher] | None = None
-        self._started = threading.Event()
-        self._opening = opening
+        self._unsent: queue.SimpleQueue[ToSearcher | None] = queue.SimpleQueue()
+        self._unsent.put(opening)
         self._killed = False
         # Linux ends a child with the thread that started it: this one reads from it as long as it lives.
         self._thread = threading.Thread(target=self._serve, daemon=True, name="searcher")
@@ -64,12 +64,7 @@ class ChildLink:
 
     def send(self, message: ToSearcher) -> None:
         """Send a message."""
-        self._started.wait()
-        if self._child is not None:
-            try:
-                self._child.send(message)
-            except (ChildDied, OSError):  # the reading thread says so
-                self._child.stop()
+        self._unsent.put(message)
 
     def kill(self) -> None:
         """Kill the process; its children die with it."""
@@ -85,20 +80,27 @@ class ChildLink:
         try:
             self._child = child = Child("tuner.fleet.searcher", SEARCHING)
         except OSError as error:
-            self._started.set()
             self._events.put(Event(self, SearcherGone(f"no process can be started: {error}")))
             return
         reason = "it was ended"
         try:
             if self._killed:
                 child.stop()
-            child.send(self._opening)
-            self._started.set()
+            threading.Thread(target=self._write, args=(child,), daemon=True, name="to searcher").start()
             while (message := child.receive(None)) is not None:
                 self._events.put(Event(self, message))
         except ChildDied as death:
             reason = death.reason
         finally:
-            self._started.set()
+            self._unsent.put(None)
             child.kill()
             self._events.put(Event(self, SearcherGone(reason)))
+
+    def _write(self, child: Child[ToSearcher, FromSearcher]) -> None:
+        """Pass messages on; a searcher that does not read keeps this thread waiting, and not the head."""
+        while (message := self._unsent.get()) is not None:
+            try:
+                child.send(message)
+            except (ChildDied, OSError, UnsendableError):
+                child.stop()  # the reading thread says so
+                return

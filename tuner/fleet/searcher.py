@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +21,7 @@ import msgspec
 
 from tuner.devices.base import Device
 from tuner.errors import DatabaseError, DeviceError, Interrupted, RecordingError, TunerError
+from tuner.fleet import heartbeat
 from tuner.fleet.opening import open_for_searcher
 from tuner.fleet.remote import RemoteStore
 from tuner.kernel.identity import KernelIdentity
@@ -30,6 +31,7 @@ from tuner.model import Configuration, Trial
 from tuner.processes import ParentPipe
 from tuner.protocol.searching import (
     SEARCHING,
+    Alive,
     Answered,
     BeginSearch,
     DatabaseRefused,
@@ -88,7 +90,9 @@ class Conversation:
         """The device to open, then tasks; None when nothing more will come."""
         self.stopped = threading.Event()
         self.search = threading.Event()
+        self._ended = threading.Event()
         threading.Thread(target=self._listen, daemon=True, name="listen").start()
+        threading.Thread(target=self._beat, daemon=True, name="beat").start()
 
     def say(self, message: FromSearcher) -> None:
         """Send a message."""
@@ -107,6 +111,11 @@ class Conversation:
                 return answer
         raise DatabaseError("the process that has the database is gone")
 
+    def _beat(self) -> None:
+        with suppress(OSError, ValueError):  # the head is gone: the listening thread ends this process
+            while not self._ended.wait(heartbeat.BEAT_S):
+                self.say(Alive())
+
     def _listen(self) -> None:
         while (message := self._wire.receive()) is not None:
             match message:
@@ -121,6 +130,7 @@ class Conversation:
                     self.work.put(message)
         self.stopped.set()
         self.search.set()
+        self._ended.set()
         self._answers.put(_GONE)
         self.work.put(None)
         self._on_end()

@@ -7,7 +7,7 @@ Within a task the searcher says :class:`Prepared` before its first measurement a
 Whatever it reads from the database or writes there is a :class:`Query` or :class:`Writes`, which the head answers by
 :class:`Answered` or :class:`DatabaseRefused` with the same task and key, in order. :class:`Writes` that were answered
 are on the disk; the same again are the same rows. What belongs to a task that was given to another searcher meanwhile
-is refused.
+is refused. A searcher that does not even say :class:`Alive` any more is killed.
 """
 
 from __future__ import annotations
@@ -380,6 +380,10 @@ class TaskStopped(Message, frozen=True):
     text: str
 
 
+class Alive(Message, frozen=True):
+    """The searcher's process runs; said every few seconds, by a thread of its own."""
+
+
 FromSearcher = (
     DeviceReady
     | DeviceFailed
@@ -392,6 +396,7 @@ FromSearcher = (
     | TaskDone
     | TaskFailed
     | TaskStopped
+    | Alive
 )
 
 SEARCHING: Channel[ToSearcher, FromSearcher] = Channel(ToSearcher, FromSearcher)

@@ -1,0 +1,62 @@
+"""Which searchers stand still: the process is stopped, its disk or its GPU does not answer, or its loop hangs.
+
+Each searcher says every :data:`BEAT_S` that it lives, from a thread of its own. A search also says five times a second
+how far it is, while other processes compile and measure: so neither takes it for dead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from tuner.fleet.cards import Card, Lane, Phase
+from tuner.fleet.links import SearcherGone
+from tuner.protocol.searching import Alive, FromSearcher
+
+BEAT_S = 2.0
+SILENT_S = 60.0
+"""How long a searcher may say nothing: a host that swaps may starve a thread for seconds."""
+STARTING_S = 300.0
+"""How long it may take to its first word: Python's modules may come from a cold disk, over the network."""
+SEARCHING_S = 300.0
+"""How long a search may take for a step: a user's own sampler may need a minute for a suggestion."""
+STEP_S = 3600.0
+"""How long anything else may take, such as a setup: the measuring process has 600 s for one, and it may be repeated."""
+PAUSE_S = 2.0
+"""If the head itself was away for longer, as after Ctrl-Z, it has heard nothing for that reason."""
+
+
+class Heartbeats:
+    """Notes when searchers were heard."""
+
+    def __init__(self) -> None:
+        self._looked = time.monotonic()
+
+    def note(self, lane: Lane, message: FromSearcher | SearcherGone) -> None:
+        """Note that a searcher has said something."""
+        lane.heard, lane.silent = time.monotonic(), False
+        if not isinstance(message, Alive):
+            lane.moved = lane.heard
+
+    def standing(self, cards: Sequence[Card]) -> Iterator[tuple[Card, Lane, str]]:
+        """Return the searchers that stand still, each with how that is known."""
+        now = time.monotonic()
+        away_s, self._looked = now - self._looked, now
+        for card in cards:
+            for lane in [*card.lanes]:
+                if away_s > PAUSE_S:
+                    lane.heard, lane.moved = lane.heard + away_s, lane.moved + away_s
+                if reason := _reason(lane, now):
+                    yield card, lane, reason
+
+
+def _reason(lane: Lane, now: float) -> str:
+    most_s = STARTING_S if lane.silent else SILENT_S
+    if now - lane.heard > most_s:
+        return f"the searcher has not said for {most_s:g} s that it lives, and was killed"
+    if lane.phase in (Phase.READY, Phase.IDLE):  # it waits for the head
+        return ""
+    most_s = SEARCHING_S if lane.phase is Phase.SEARCHING else STEP_S
+    if now - lane.moved > most_s:
+        return f"the searcher has stood still for {most_s:g} s, and was killed"
+    return ""
