@@ -16,6 +16,7 @@ from tuner.fleet.head import Head
 from tuner.fleet.links import Event, Events, SearcherGone
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.model import Run
+from tuner.protocol.run_rows import RunEnded, RunStarted
 from tuner.protocol.searching import (
     Alive,
     BeginSearch,
@@ -23,8 +24,6 @@ from tuner.protocol.searching import (
     GpuFacts,
     Prepared,
     Progress,
-    RunEnded,
-    RunStarted,
     StopSearch,
     Task,
     TaskDone,

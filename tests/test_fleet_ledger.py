@@ -13,18 +13,8 @@ from tuner.database.records import Metrics
 from tuner.fleet.ledger import Ledger
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.model import Configuration, Run, Status, Trial
-from tuner.protocol.searching import (
-    Answered,
-    Attempted,
-    DatabaseRefused,
-    Query,
-    Row,
-    RowNumbers,
-    RunEnded,
-    RunStarted,
-    TrialEnded,
-    Writes,
-)
+from tuner.protocol.run_rows import Attempted, Row, RowNumbers, RunEnded, RunStarted, TrialEnded
+from tuner.protocol.searching import Answered, DatabaseRefused, Query, Writes
 
 RUN = "00000000-0000-0000-0000-000000000001"
 FIRST = Configuration.of("plain", {"block_size": 64})

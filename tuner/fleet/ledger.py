@@ -14,18 +14,15 @@ from tuner.database.records import Filters
 from tuner.errors import DatabaseError
 from tuner.model import Run
 from tuner.processes import Codec
-from tuner.protocol.searching import (
+from tuner.protocol.run_rows import (
     ANSWERS,
-    Answered,
     Attempted,
     BestKnown,
-    DatabaseRefused,
     EarlierTrials,
     IntactTrials,
     KeptRows,
     KnownWinners,
     PresentMark,
-    Query,
     Question,
     RelatedTrials,
     Retagged,
@@ -34,13 +31,12 @@ from tuner.protocol.searching import (
     RunEnded,
     RunResumed,
     RunStarted,
-    TaskDone,
     TrialEnded,
     Unstable,
     WhatIsLeft,
     WinnerFound,
-    Writes,
 )
+from tuner.protocol.searching import Answered, DatabaseRefused, Query, TaskDone, Writes
 from tuner.tuning.store import DatabaseStore
 
 _CODECS: dict[type, Codec[Any]] = {question: Codec(answer) for question, answer in ANSWERS.items()}

@@ -13,19 +13,16 @@ from tuner.errors import DatabaseError
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Run, Trial
 from tuner.processes import Codec
-from tuner.protocol.searching import (
+from tuner.protocol.run_rows import (
     ANSWERS,
-    Answered,
     Attempted,
     BestKnown,
-    DatabaseRefused,
     EarlierTrials,
     IntactTrials,
     KeptRows,
     KnownWinners,
     LeftBehind,
     PresentMark,
-    Query,
     Question,
     RelatedTrials,
     Retagged,
@@ -34,13 +31,12 @@ from tuner.protocol.searching import (
     RunEnded,
     RunResumed,
     RunStarted,
-    Task,
     TrialEnded,
     Unstable,
     WhatIsLeft,
     WinnerFound,
-    Writes,
 )
+from tuner.protocol.searching import Answered, DatabaseRefused, Query, Task, Writes
 from tuner.tuning.request import Request
 
 Ask = Callable[[Query | Writes], Answered | DatabaseRefused]

@@ -12,7 +12,7 @@ from tuner.database.records import SUSPECT
 from tuner.devices.base import Device, Outcome
 from tuner.errors import Interrupted, SpaceError
 from tuner.model import Configuration, Status, Trial
-from tuner.protocol.searching import LeftBehind
+from tuner.protocol.run_rows import LeftBehind
 from tuner.search.protocols import Nominating
 from tuner.search.stopping import Stopped
 from tuner.search.study import Search

@@ -15,7 +15,7 @@ from tuner.database.records import KnownTrial, Mark, Metrics, Winner
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Run, Trial
-from tuner.protocol.searching import LeftBehind
+from tuner.protocol.run_rows import LeftBehind
 from tuner.tuning.request import Request
 from tuner.tuning.runs import interrupted_run
 
