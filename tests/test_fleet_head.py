@@ -194,7 +194,7 @@ def test_an_idle_device_takes_what_only_waits_elsewhere(database: Database) -> N
 
 
 @pytest.mark.parametrize("lives", [False, True])
-def test_a_problem_whose_searcher_stands_still_goes_on_elsewhere(
+def test_a_problem_whose_searcher_stalls_goes_on_elsewhere(
     database: Database, monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
     """Its process is stopped; or it lives, and its search hangs. One that compiles for long is left alone."""
@@ -224,7 +224,7 @@ def test_a_problem_whose_searcher_stands_still_goes_on_elsewhere(
     assert len(fleet.seen.results) == 2
 
 
-def test_a_device_whose_searchers_stand_still_is_left_out(
+def test_a_device_whose_searchers_stall_is_left_out(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat, "SILENT_S", 0.3)
@@ -253,7 +253,7 @@ def test_a_head_that_was_stopped_has_missed_nothing(
     assert len(fleet.links) == 1 and len(fleet.seen.results) == 1
 
 
-def test_a_stop_does_not_wait_for_a_searcher_that_stands_still(
+def test_a_stop_does_not_wait_for_a_searcher_that_stalls(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.fleet.head.STOP_S", 0.2)

@@ -130,8 +130,8 @@ class Head:
                 if not self._stopping:
                     self._give_out()
                 self._handle(self._next_events())
-                for card, lane, reason in self._heartbeats.standing(self.cards):
-                    self._stands_still(card, lane, reason)
+                for card, lane, reason in self._heartbeats.stalled(self.cards):
+                    self._stalls(card, lane, reason)
                 for card in self.cards:
                     self._leave_alone(card)
                 self.watcher.tick(self)
@@ -315,7 +315,7 @@ class Head:
                 card.left_out = reason
                 self.watcher.said(card, f"left out: {reason}")
 
-    def _stands_still(self, card: Card, lane: Lane, reason: str) -> None:
+    def _stalls(self, card: Card, lane: Lane, reason: str) -> None:
         """Kill a searcher that stands still; its device rests while others can go on with the problem."""
         card.stalls += 1
         if any(other is not card and not other.left_out for other in self.cards):

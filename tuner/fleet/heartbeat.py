@@ -38,7 +38,7 @@ class Heartbeats:
         if not isinstance(message, Alive):
             lane.moved = lane.heard
 
-    def standing(self, cards: Sequence[Card]) -> Iterator[tuple[Card, Lane, str]]:
+    def stalled(self, cards: Sequence[Card]) -> Iterator[tuple[Card, Lane, str]]:
         """Return the searchers that stand still, each with how that is known."""
         now = time.monotonic()
         away_s, self._looked = now - self._looked, now
