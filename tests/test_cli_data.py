@@ -201,6 +201,7 @@ def test_query_that_finds_nothing_says_so(path: Path) -> None:
         (("--kernel", "gemm", "--variant", "nope"), "no variant 'nope' in {}; choose from: tiled"),
         (("--run", "zzzz"), "no run 'zzzz' in {}; the newest of 2: bbbbbbbb, aaaaaaaa"),
         (("--dtype", "flaot32"), "no dtype 'flaot32'; did you mean float32?"),
+        (("--dtype", "float8"), "no dtype 'float8'; choose from: "),
         (("--status", "okay"), "'okay'"),
         (("--size", "m=1", "--size", "m=2"), "gives m twice"),
         (("--kernel", "gemm", "--kernel", "reduce"), "--kernel is given 2 times"),

@@ -326,6 +326,19 @@ def test_import_once_and_again(tune: Tune, tmp_path: Path) -> None:
         assert (trial.compile_s, trial.measure_s) == (0.1, 0.005)
 
 
+def test_tables_name_an_imported_configuration_by_what_it_has(tune: Tune, tmp_path: Path) -> None:
+    data = cache()
+    for row in data["cache"].values():
+        row["fast"] = "none"  # of another variant
+    data["cache"] = {f"{row['bx']},{row['by']},none": row for row in data["cache"].values()}
+    data["tune_params"]["fast"] = ["none"]
+    tune("import", written(tmp_path / "a.json", data), "-q")
+    for command in (("table", "--replayed"), ("best", "--replayed"), ("query", "--status", "ok")):
+        said = tune(*command)[1]
+        assert "bx=64 by=2 " in said and "none" not in said and "kernel bx" not in said
+        assert "replayed (Kernel Tuner cache)" in said
+
+
 def test_import_makes_no_database_for_a_file_that_is_not_there(tune: Tune, tmp_path: Path) -> None:
     path = written(tmp_path / "a.json", cache())
     for files in (("nope.json",), (path, "nope.json")):

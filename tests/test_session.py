@@ -198,6 +198,7 @@ def test_results_of_another_kernel_text_are_no_results_but_transfer(
     changed.write_text(changed.read_text().replace("= ", "= 0 + ", 1))
     state = run(kernel, database, StubDevice(), from_scratch=False).state
     assert (state.known_before, bool(state.transferred)) == (0, True)
+    assert state.transferred_from == {"an earlier text of the kernel"}
 
 
 def test_other_sizes_and_gpus_transfer(database: Database, kernel: KernelSpec) -> None:
@@ -213,6 +214,7 @@ def test_other_sizes_and_gpus_transfer(database: Database, kernel: KernelSpec) -
     assert first.state.transferred == 0
     second = at(1 << 21, trials=5)
     assert (second.state.transferred, second.state.known_before) == (30, 0)
+    assert second.state.transferred_from == {"other problems"}
     good = set(sorted(sequence(database, first.state.run.id), key=time_of)[:10])
     assert good & set(sequence(database, second.state.run.id)[1:])
     assert at(1 << 22, trials=2).state.transferred == 35

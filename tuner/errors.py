@@ -72,14 +72,14 @@ class NotRecordedError(RecordingError):
     """A recording does not hold a problem.
 
     Args:
-        problem: which.
-        held: the problems that it holds, as text.
-        remedy: as in all errors.
+        recording: its name.
+        problem: which it lacks.
+        nearest: options that name the most similar problem that it holds.
     """
 
-    def __init__(self, problem: str, held: str, remedy: str) -> None:
-        super().__init__(problem, remedy)
-        self.held = held
+    def __init__(self, recording: str, problem: str, nearest: str) -> None:
+        super().__init__(f"{recording} does not hold {problem}", f"take the nearest: {nearest}")
+        self.nearest = nearest
 
 
 class BundleError(TunerError):
@@ -103,6 +103,13 @@ class Interrupted(TunerError):  # noqa: N818 - an event, not an error
 def suggestion(wrong: str, choices: Iterable[str]) -> str:
     """Return a remedy for a wrong name: the choice that was probably meant, and all choices."""
     choices = list(choices)
-    close = difflib.get_close_matches(wrong, choices, n=1)
+    number = _digits(wrong)  # float8 is no mistyped float32
+    close = difflib.get_close_matches(
+        wrong, [c for c in choices if _digits(c) in ("", number) or not number], n=1
+    )
     guess = f"did you mean {close[0]}? " if close else ""
     return f"{guess}choose from: {', '.join(choices) or 'none'}"
+
+
+def _digits(text: str) -> str:
+    return "".join(filter(str.isdigit, text))

@@ -291,6 +291,8 @@ class Trial:
     """Row number in the database; None if not stored yet."""
 
 
+ABSENT = "none"
+"""Value of a parameter that a configuration does not have, in formats where each has all parameters."""
 FOREIGN = "format"
 """Key in a run's versions: the format of another tool's file that the times come from."""
 

@@ -16,7 +16,7 @@ from tuner.conditions import Mode
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.replay import ReplayDevice
-from tuner.errors import Interrupted, NotRecordedError, TooInaccurateError, TunerError, UsageError
+from tuner.errors import Interrupted, TooInaccurateError, TunerError, UsageError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem, Status
@@ -237,7 +237,7 @@ def run_jobs(
         TunerError: there was only one problem, and it failed.
     """
     alone = sum(len(job.to_do) for job in jobs) == 1
-    failed = not_recorded = False
+    failed = False
     shown = {device.note, *device.note.split("; ")}
     shares = [job.worth.share if job.worth else 1 / len(jobs) for job in jobs]
     budget = Budget(total_s, [share if job.to_do else 0.0 for share, job in zip(shares, jobs, strict=True)])
@@ -271,9 +271,7 @@ def run_jobs(
                 if alone:
                     raise
                 failed = True
-                is_known = isinstance(error, NotRecordedError) and not_recorded
-                job.skip(problem, "not recorded either" if is_known else str(error))
-                not_recorded |= isinstance(error, NotRecordedError)
+                job.skip(problem, str(error))
                 continue
             job.results.append(result)
             if result.state.run.calibration:

@@ -85,7 +85,7 @@ def _row(winner: BestWinner, texts: StoredTexts) -> tuple[object, ...]:
         tables.warm_text(stored.winner.warm),
         _confirmation(stored.winner, stored.run.replayed, winner.state),
         stored.winner.trial_id,
-        origin(stored.run.replayed),
+        origin(stored.run),
     )
 
 

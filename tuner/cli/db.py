@@ -30,9 +30,11 @@ def check(db: Path) -> None:
 
 def merge(others: tuple[Path, ...], db: Path) -> None:
     """Add the runs and benchmarks of other database files, and say what about the cards does not fit together."""
-    for other in others:
+    for other in others:  # before DB is made: a mistyped OTHER must leave no empty database
+        if not other.is_file():
+            raise UsageError(f"there is no database {other}", "name the files whose runs are to be added")
         with Database.open(other, write=False):
-            pass  # refused before DB is made: a mistyped OTHER must leave no empty database
+            pass
     refused = 0
     with Database.open(db) as database:
         for other in others:

@@ -14,6 +14,7 @@ from tuner.errors import UsageError, suggestion
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
+from tuner.model import Run
 from tuner.report import tables
 from tuner.report.flat import flat, flat_names, nested_names
 from tuner.runtime.dtypes import ITEMSIZE
@@ -161,6 +162,8 @@ def print_records(options: dict[str, Any], records: Iterable[dict[str, Any]], co
     tables.show_csv(names, ([record.get(name) for name in names] for record in map(flat, records)))
 
 
-def origin(replayed: bool) -> str:
-    """Return the word for where a time comes from."""
-    return "replayed" if replayed else "measured"
+def origin(run: Run) -> str:
+    """Return where a time comes from, with the format of another tool's file."""
+    if not run.replayed:
+        return "measured"
+    return f"replayed ({run.foreign})" if run.foreign else "replayed"

@@ -38,7 +38,7 @@ COLUMNS: dict[str, tuple[str, Cell]] = {
     "rate": ("rate", lambda stored, _: tables.throughput(stored.metrics)),
     "peak": ("of peak", lambda stored, _: tables.percent(stored.metrics.speed_of_light)),
     "timed": ("timed", lambda stored, _: stored.run.conditions),
-    "source": ("source", lambda stored, _: origin(stored.run.replayed)),
+    "source": ("source", lambda stored, _: origin(stored.run)),
 }
 """What a table shows unless --columns says otherwise, in this order."""
 HELD = 1000

@@ -107,7 +107,7 @@ def _cells(row: AgreedWinner, texts: StoredTexts) -> tuple[object, ...]:
         *(_of(*pair) for pair in _counts(row)),
         _share(chosen.spread),
         _share(None if chosen.raced_behind is None else chosen.raced_behind - 1),
-        origin(stored.run.replayed),
+        origin(stored.run),
     )
 
 

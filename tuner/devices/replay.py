@@ -110,11 +110,9 @@ class ReplayDevice(Device):
                 self._kernel, self._recorded = kernel, recorded
                 self._rows = {_key(configuration): row for configuration, row in recorded.rows.items()}
                 return
-        held = "; ".join(str(recorded.problem) for recorded in self.recording.problems)
-        remedy = f"it holds: {held}"
-        if (nearest := self.nearest(problem)) is not None:
-            remedy += f"; the nearest: {_as_options(kernel, problem, nearest)}"
-        raise NotRecordedError(f"{self.name} does not hold {problem}", held, remedy)
+        nearest = self.nearest(problem)
+        options = "none" if nearest is None else _as_options(kernel, problem, nearest)
+        raise NotRecordedError(self.name, str(problem), options)
 
     def nearest(self, problem: Problem) -> Problem | None:
         """Return the recorded problem that is most like one: itself, if it was recorded."""

@@ -1,7 +1,7 @@
 """The trials for another tool's file: those of one kernel, problem, GPU and conditions, as a flat table.
 
 Other formats have one list of parameters. The variant becomes one of them, and a parameter that a variant does not
-have is :data:`NONE`; of a kernel with one variant only that variant's name is lost.
+have is :data:`ABSENT`; of a kernel with one variant only that variant's name is lost.
 
 The database is read twice: for what a file says about all trials, and for each of them when it is written. So a million
 trials need no more than 24 bytes each.
@@ -19,10 +19,9 @@ import numpy as np
 from tuner.database.database import Database
 from tuner.database.records import SUSPECT, Filters, StoredTrial
 from tuner.errors import DatabaseError
-from tuner.model import Run, Value, digest
+from tuner.model import ABSENT, Run, Value, digest
 
 VARIANT = "variant"
-NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Results:
     def parameters(self) -> dict[str, list[Value]]:
         """The names of the flat table, each with the values that occur; numbers in order."""
         return {
-            name: _ordered([*values, NONE] if name in self.lacking and NONE not in values else values)
+            name: _ordered([*values, ABSENT] if name in self.lacking and ABSENT not in values else values)
             for name, values in self.occurring.items()
         }
 
@@ -79,7 +78,7 @@ class Results:
         values = dict(configuration.values)
         if len(self.variants) > 1:
             values = {VARIANT: configuration.variant, **values}
-        return {name: values.get(name, NONE) for name in self.parameters} if pad else values
+        return {name: values.get(name, ABSENT) for name in self.parameters} if pad else values
 
 
 def _ordered(values: Sequence[Value]) -> list[Value]:

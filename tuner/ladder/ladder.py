@@ -180,7 +180,7 @@ class Absence:
     failed: bool = True
     """Whether something went wrong; else the step does not exist for this problem on this GPU."""
     recorded: str = ""
-    """What the recording holds instead of the step's problem; empty where that is not the reason."""
+    """Options for the nearest problem that the recording holds; empty where that is not the reason."""
 
 
 STOPPED = Absence("not timed: stopped", failed=False)

@@ -220,9 +220,10 @@ def _listed(names: Sequence[str]) -> str:
 
 def show_summary(ladder: Ladder) -> None:
     """Print the times of every step and baseline over all sizes, and the shares of the speed of light."""
-    if missing := [sizes_text(level.sizes) for level in ladder.levels if not_recorded(ladder, level)]:
-        held = {one.recorded for level in ladder.levels for one in level.absent.values() if one.recorded}
-        show_text(f"{ladder.device} does not hold {', '.join(missing)}; it holds: {'; '.join(sorted(held))}")
+    if missing := [level for level in ladder.levels if not_recorded(ladder, level)]:
+        sizes = ", ".join(sizes_text(level.sizes) for level in missing)
+        nearest = next(iter(missing[-1].absent.values())).recorded
+        show_text(f"{ladder.device} does not hold {sizes}; take the nearest: {nearest}")
     levels = [level for level in ladder.levels if level.comparisons]
     if len(levels) < 2:
         return

@@ -91,7 +91,7 @@ def best_of_step(
         whose = "" if step.variant == step.name else f"variant {step.variant} "
         return Absence(f"{whose}{refused}" if refused else error.problem, failed=False)
     except NotRecordedError as error:
-        return Absence(str(error), recorded=error.held)
+        return Absence(str(error), recorded=error.nearest)
     except TunerError as error:
         return Absence(str(error))
 

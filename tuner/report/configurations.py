@@ -8,7 +8,7 @@ from contextlib import suppress
 from tuner.errors import TunerError
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Run, Value, value_text
+from tuner.model import ABSENT, Configuration, Run, Value, value_text
 from tuner.space.space import SearchSpace
 from tuner.winners.current import kernel_of
 
@@ -46,10 +46,10 @@ class Texts:
         return cls({variant.name: variant.defaults for variant in kernel.variants.values()})
 
     @classmethod
-    def of_space(cls, space: SearchSpace, *, full: bool = False) -> Texts:
-        """Return those of a search space; another tool's has no defaults, so that all parameters are named."""
-        if full:
-            return cls()
+    def of_space(cls, space: SearchSpace, *, full: bool = False, foreign: bool = False) -> Texts:
+        """Return those of a search space; another tool's (``foreign``) has no defaults, so all parameters are named."""
+        if full or foreign:
+            return _ForeignTexts() if foreign else cls()
         return cls({v.name: {p.name: p.default for p in v.parameters} for v in space.variants})
 
     def cell(self, configuration: Configuration) -> str:
@@ -73,6 +73,17 @@ def builtin(name: str) -> KernelSpec | None:
     return load_kernel(name) if name in builtin_kernels() else None
 
 
+class _ForeignTexts(Texts):
+    """The texts of another tool's configurations: all parameters that each has; variants and defaults are unknown."""
+
+    def __call__(self, configuration: Configuration) -> str:
+        return self.cell(configuration)
+
+    def cell(self, configuration: Configuration) -> str:
+        values = configuration.values.items()
+        return " ".join(f"{name}={value_text(value)}" for name, value in values if value != ABSENT)
+
+
 class StoredTexts:
     """The texts of configurations of stored runs; of a kernel whose file is gone they name all parameters.
 
@@ -89,8 +100,8 @@ class StoredTexts:
         key = run.problem.kernel, run.kernel_file, run.foreign
         if key not in self._texts:
             kernel: KernelSpec | None = None
-            if not self._full:
+            if not (self._full or run.foreign):
                 with suppress(TunerError):
                     kernel = kernel_of(run)
-            self._texts[key] = Texts.of_kernel(kernel)
+            self._texts[key] = _ForeignTexts() if run.foreign else Texts.of_kernel(kernel)
         return self._texts[key]

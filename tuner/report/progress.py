@@ -165,7 +165,8 @@ def heading(state: State, shown: Collection[str] = ()) -> list[str]:
     if state.known_before:
         lines.append(f"{state.known_before} configurations are known from earlier runs and not tried again")
     if state.transferred:
-        lines.append(f"{state.transferred} results at other sizes or on other GPUs are transferred")
+        sources = " and ".join(sorted(state.transferred_from))
+        lines.append(f"{state.transferred} results of {sources} are transferred")
     if state.trials:
         lines.append(f"resuming after {len(state.trials)} trials")
     return lines
@@ -186,7 +187,7 @@ def panel_lines(state: State) -> list[str]:
     lines += (
         [
             _how_fast(state, best),
-            Texts.of_space(state.space, full=bool(state.run.foreign))(best.configuration),
+            Texts.of_space(state.space, foreign=bool(state.run.foreign))(best.configuration),
         ]
         if best
         else ["nothing verified yet"]

@@ -29,7 +29,7 @@ def summary(result: Result, database: Path, *, full: bool = False) -> str:
     """Return what won, by how much, and how sure that is, in lines that fit; with ``full`` all parameters are named."""
     state, finish = result.state, result.finish
     run = state.run
-    texts = Texts.of_space(state.space, full=full or bool(run.foreign))
+    texts = Texts.of_space(state.space, full=full, foreign=bool(run.foreign))
     pairs: list[tuple[str, object]]
     if finish is None:
         pairs = [("", f"no configuration {missing(result)}"), ("failed", _failures(state) or "none")]
@@ -65,7 +65,7 @@ def summary(result: Result, database: Path, *, full: bool = False) -> str:
 def best_so_far(state: State, *, full: bool = False) -> str:
     """Return the best trial of a run that was stopped; nothing was raced or confirmed."""
     best = state.incumbent
-    texts = Texts.of_space(state.space, full=full or bool(state.run.foreign))
+    texts = Texts.of_space(state.space, full=full, foreign=bool(state.run.foreign))
     pairs: list[tuple[str, object]] = [("best yet", "none: no configuration was verified")]
     if best is not None and best.time_ns is not None:
         pairs = [

@@ -82,6 +82,15 @@ def teach_other_tasks(search: Search, store: Store, state: State) -> None:
         results = [(trial.configuration, _told_time(trial)) for trial in trials]
         search.learn(results, distance(state.run, other))
         state.transferred += len(results)
+        state.transferred_from |= {
+            where
+            for where, differs in (
+                ("other problems", other.problem != state.run.problem),
+                ("other GPUs", other.gpu.name != state.run.gpu.name),
+                ("an earlier text of the kernel", other.kernel_digest != state.run.kernel_digest),
+            )
+            if differs
+        }
 
 
 def _under_bound(trial: KnownTrial, max_error: float | None) -> KnownTrial:

@@ -37,7 +37,9 @@ class State:
     known_before: int = 0
     """Trials of earlier runs that the search was taught."""
     transferred: int = 0
-    """Trials of other problems, or on other GPUs, that the search was taught."""
+    """Trials of :attr:`transferred_from` that the search was taught."""
+    transferred_from: set[str] = field(default_factory=set)
+    """How what they measured differs, in words: other problems, other GPUs, an earlier text of the kernel."""
     search_began: float = 0.0
     search_ended: float = 0.0
     device: Device | None = None
