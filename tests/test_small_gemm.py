@@ -111,6 +111,7 @@ def check(host: HostConfiguration, m: int, n: int, k: int, schedules: tuple[Sche
 
 
 COLUMNS, DOTS, SMALL_K = LAYOUTS
+CUDA_CORES = {"tensor_cores": False}
 CASES = [
     (COLUMNS, "float16", "tn", {"vector_width": 2, "lanes_m": 16, "unroll": 16, "split_k": 1}, [(18, 1, 693)]),
     (COLUMNS, "bfloat16", "tt", {"block_n": 3, "vector_width": 4, "warps": 4, "unroll": 4}, [(68, 3, 257), (4, 3, 3)]),
@@ -119,10 +120,12 @@ CASES = [
     (DOTS, "bfloat16", "nn", {"block_n": 4, "vector_width": 2, "rows": 2, "split_k": 2}, [(17, 4, 514)]),
     (DOTS, "float32", "nt", {"block_n": 5, "vector_width": 2, "warps_k": 2, "unroll": 2}, [(17, 5, 518), (4, 5, 2)]),
     (DOTS, "float16", "nt", {"block_n": 1, "vector_width": 1, "rows": 1, "unroll": 8}, [(7, 1, 333)]),
-    (SMALL_K, "float16", "tn", {}, [(19, 731, 1), (1, 1, 1), (8, 264, 2)]),
-    (SMALL_K, "float16", "nt", {"rows": 4, "loads": 8, "unroll": 4}, [(33, 257, 25), (40, 7, 32), (3, 520, 9)]),
-    (SMALL_K, "bfloat16", "nn", {"warps": 16, "rows": 1, "loads": 2}, [(23, 255, 16), (17, 9, 3)]),
-    (SMALL_K, "float32", "tt", {"warps": 4, "rows": 8, "vectors": 2, "unroll": 1}, [(37, 259, 5), (5, 3, 31)]),
+    (SMALL_K, "float16", "tn", {}, [(19, 731, 1), (1, 1, 1), (8, 264, 2), (131, 33, 32)]),
+    (SMALL_K, "float16", "nt", {"warps": 16, "rows": 4}, [(33, 257, 25), (515, 7, 32), (3, 520, 9)]),
+    (SMALL_K, "bfloat16", "nn", {"vectors": 2, "loads": 2}, [(129, 255, 16), (17, 9, 3), (5, 67, 31)]),
+    (SMALL_K, "float16", "nt", CUDA_CORES | {"lanes_n": 32, "rows": 4, "unroll": 4}, [(33, 257, 25), (3, 520, 9)]),
+    (SMALL_K, "bfloat16", "nn", CUDA_CORES | {"warps": 16, "rows": 1, "loads": 2}, [(70, 65, 16), (17, 9, 3)]),
+    (SMALL_K, "float32", "tt", CUDA_CORES | {"warps": 4, "rows": 8, "vectors": 2}, [(37, 259, 5), (5, 3, 31)]),
 ]  # fmt: skip
 
 
@@ -148,8 +151,9 @@ def test_every_element_is_right_and_nothing_beside(
         (COLUMNS, "tn", "unit * 32 + 32 <= k", "true", (41, 1, 397)),
         (DOTS, "nn", "(x) * m + r", "(r) * n + x", (41, 2, 397)),
         (SMALL_K, "nn", "column + V <= n", "true", (17, 37, 3)),
-        (SMALL_K, "nt", "warp % V * (n % V) % V", "0", (17, 37, 3)),
-        (SMALL_K, "tn", "x >= 0 && x < count", "x >= 0", (17, 37, 3)),
+        (SMALL_K, "nt", "warp * static_cast<unsigned int>(n) % ALIGNED", "0", (17, 37, 3)),
+        (SMALL_K, "tn", "from <= ", "true || from <= ", (17, 37, 3)),
+        (SMALL_K, "tt", "0 <= i && i < EXTENT", "false", (17, 37, 3)),
     ],
 )
 def test_faults_are_found(
@@ -162,6 +166,6 @@ def test_faults_are_found(
         return source.replace(right, wrong)
 
     narrow = {"block_n": shape[1], "vector_width": 1, "warps": 4, "split_k": 1}
-    host = on_host(tmp_path, name, "float32", layout, narrow if name in FEW_COLUMNS else {}, edit)
+    host = on_host(tmp_path, name, "float32", layout, narrow if name in FEW_COLUMNS else CUDA_CORES, edit)
     with pytest.raises((AssertionError, KernelFault)):
         check(host, *shape, ORDERS[:1])
