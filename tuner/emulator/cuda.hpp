@@ -64,7 +64,14 @@ void __syncwarp(unsigned int mask = ~0u);
 void __nanosleep(unsigned int);
 inline void __threadfence() {}
 
+// A library's shared variables lie in one section, whose ends the linker knows.
+extern unsigned char __start_shared_memory[] __attribute__((visibility("hidden")));
+extern unsigned char __stop_shared_memory[] __attribute__((visibility("hidden")));
+
 namespace emulator {
+
+static unsigned char* const shared_ends[] = {__start_shared_memory, __stop_shared_memory};
+__shared__ unsigned char something __attribute__((used));  // the section must exist
 
 template <typename To, typename From>
 To bits_as(From from) {

@@ -6,7 +6,7 @@
 // barrier that nobody serves show as wrong results or as a standstill. Shared memory starts as NaNs, and a signal from
 // memory that may not be touched, or from an address that is no multiple of the access, ends the run.
 //
-// A kernel's shared variables lie in one section of the program, which is exchanged whenever another block goes on. The
+// A kernel's shared variables lie in one section of its library, which is exchanged whenever another block goes on. The
 // whole grid is one cluster.
 #include "cuda.hpp"
 
@@ -24,8 +24,6 @@
 #include <vector>
 
 dim3 threadIdx, blockIdx, gridDim, blockDim;
-extern unsigned char __start_shared_memory[], __stop_shared_memory[];
-__attribute__((section("shared_memory"), used)) static unsigned char something = 0;  // the section must exist
 
 namespace emulator {
 
@@ -105,6 +103,7 @@ struct Thread {
 
 static std::vector<std::unique_ptr<Block>> running;
 static std::vector<std::unique_ptr<char[]>> spare_stacks;
+static unsigned char* const* section;  // where the kernel's shared variables lie: from the first address to the second
 static Block* loaded;  // whose shared variables are in the section
 static Thread* current;
 static jmp_buf scheduler;
@@ -233,16 +232,16 @@ static void check_multiple(const void* address, std::size_t of) {
     }
 }
 
-static std::size_t static_bytes() { return __stop_shared_memory - __start_shared_memory; }
+static std::size_t static_bytes() { return section[1] - section[0]; }
 
 static void load(Block* block) {
     if (loaded == block) {
         return;
     }
     if (loaded != nullptr) {
-        std::memcpy(loaded->shared.data(), __start_shared_memory, static_bytes());
+        std::memcpy(loaded->shared.data(), section[0], static_bytes());
     }
-    std::memcpy(__start_shared_memory, block->shared.data(), static_bytes());
+    std::memcpy(section[0], block->shared.data(), static_bytes());
     loaded = block;
 }
 
@@ -344,8 +343,9 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_byte
 
 // Runs a kernel; gives what was wrong, or a null pointer. `resident` blocks are there at once; the others start in the
 // order of their numbers, or, with `shuffled`, in any.
-extern "C" const char* launch(void (*kernel)(void**), void** arguments, const dim3* grid, const dim3* block,
-                              unsigned int dynamic_bytes, unsigned int resident, int shuffled, unsigned int seed) {
+extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned char* const* shared_variables,
+                              const dim3* grid, const dim3* block, unsigned int dynamic_bytes, unsigned int resident,
+                              int shuffled, unsigned int seed) {
     using namespace emulator;
     random_bits.seed(seed);
     gridDim = *grid;
@@ -353,6 +353,7 @@ extern "C" const char* launch(void (*kernel)(void**), void** arguments, const di
     const unsigned int blocks = grid->x * grid->y * grid->z;
     body = kernel;
     body_arguments = arguments;
+    section = shared_variables;
     cluster = {static_cast<int>(blocks * block->x * block->y * block->z)};
     fault = nullptr;
     std::vector<unsigned int> order(blocks);
@@ -373,7 +374,7 @@ extern "C" const char* launch(void (*kernel)(void**), void** arguments, const di
         sigaction(numbers[i], &earlier[i], nullptr);
     }
     running.clear();
-    spare_stacks.clear();  // another kernel is another library, with stacks of its own
+    spare_stacks.clear();
     loaded = nullptr;
     return fault;
 }
@@ -527,12 +528,12 @@ void wait_for_cluster() {
 void send_to_first_block(float number, float* place, const void* barrier) {
     const auto first =
         std::find_if(running.begin(), running.end(), [](const auto& block) { return block->number == 0; });
-    const std::size_t offset = reinterpret_cast<unsigned char*>(place) - __start_shared_memory;
+    const std::size_t offset = reinterpret_cast<unsigned char*>(place) - section[0];
     if (first == running.end() || offset >= static_bytes()) {
         fail("sent to a block that is not there, or beside its shared memory");
     }
     Block* to = first->get();
-    unsigned char* memory = to == loaded ? __start_shared_memory : to->shared.data();
+    unsigned char* memory = to == loaded ? section[0] : to->shared.data();
     std::memcpy(memory + offset, &number, sizeof(number));
     count(barrier_at(to, barrier), 0, -static_cast<long long>(sizeof(number)));
 }
