@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,14 @@ import pytest
 import tuner
 from tests.winners import H200, store_winners
 from tuner.compile.cache import CubinCache
+from tuner.database.database import Database
+from tuner.database.records import Filters
 from tuner.errors import CallError, CompileError, DatabaseError
 from tuner.kernel.load import load_kernel
+from tuner.model import Configuration
 from tuner.space.space import SearchSpace
+from tuner.winners.chosen import choose_winners
+from tuner.winners.current import Kernels
 from tuner.winners.from_database import CompiledOnUse, stored_contents
 
 ROOT = Path(__file__).parent.parent
@@ -92,6 +98,34 @@ def test_load_gives_an_operation_without_a_gpu(stored: Path) -> None:
     assert "vector_add" in repr(operation)
 
 
+def test_winners_that_are_not_the_kernels_are_left_out_and_named(tmp_path: Path) -> None:
+    kernel = load_kernel("vector_add")
+    problem = kernel.problem({"n": 2**20})
+    default = SearchSpace.from_kernel(kernel, problem, H200).default
+    wrong = {
+        "no variant 'none'": (problem, replace(default, variant="none")),
+        "its parameters are none": (problem, Configuration.of(default.variant, {})),
+        "block_size is 'x'": (
+            problem,
+            Configuration.of(default.variant, {**default.values, "block_size": "x"}),
+        ),
+        "its sizes are m": (replace(problem, sizes={"m": 5}), default),
+        "its sizes are none": (replace(problem, sizes={}), default),
+        "its size n is -5": (replace(problem, sizes={"n": -5}), default),
+        "its dtypes are none": (replace(problem, dtypes={}), default),
+        "no dtype float8": (replace(problem, dtypes=dict.fromkeys(problem.dtypes, "float8")), default),
+        "its options are a": (replace(problem, options={"a": 1}), default),
+    }
+    store_winners(tmp_path / "w.db", kernel, [(kernel.problem({"n": 2**21}), default), *wrong.values()])
+    with Database.open(tmp_path / "w.db") as database:
+        chosen = choose_winners(database, Filters(kernel="vector_add", exportable=True), Kernels())
+    assert [stored.run.problem.sizes for stored in chosen.winners] == [{"n": 2**21}]
+    assert len(chosen.damaged) == len(wrong) and not chosen.left_out
+    for reason in wrong:
+        assert any(reason in line for line in chosen.damaged), reason
+    assert len(stored_contents("vector_add", tmp_path / "w.db", "").winners) == 1
+
+
 def test_what_cannot_be_loaded_is_refused(stored: Path, tmp_path: Path) -> None:
     for arguments, error, words in (
         ({"db": stored, "gpu": "B200"}, DatabaseError, "tune --kernel vector_add"),
@@ -99,9 +133,14 @@ def test_what_cannot_be_loaded_is_refused(stored: Path, tmp_path: Path) -> None:
         ({"db": stored, "bundle": tmp_path}, CallError, "a bundle, or a database"),
         ({}, CallError, "a bundle, or a database"),
         ({"db": stored, "policy": "fast"}, CallError, "no policy"),
+        ({"db": 5}, CallError, "db cannot be 5"),
+        ({"db": stored, "dtypes": "float16"}, CallError, "dtypes cannot be 'float16'"),
     ):
         with pytest.raises(error, match=words):
             tuner.load("vector_add", **arguments)
+    for kernel in (5, ""):
+        with pytest.raises(CallError, match="kernel cannot be"):
+            tuner.load(kernel, db=stored)  # type: ignore[arg-type]
     (tmp_path / "damaged.db").write_bytes(b"SQLite format 3\0" + os.urandom(5000))
     with pytest.raises(DatabaseError):
         tuner.load("vector_add", db=tmp_path / "damaged.db")

@@ -166,6 +166,11 @@ def test_damaged_decisions_are_refused(text: str, tmp_path: Path) -> None:
     assert file.read_text() == text
 
 
+def test_decisions_that_cannot_be_written_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"d\.json cannot be written"):
+        tuner.replace(product, decisions=tmp_path / "missing" / "d.json")
+
+
 def test_decisions_end_somewhere_and_hold_no_control_characters(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="more than 64 MiB"):
         tuner.replace(product, decisions="/dev/zero")

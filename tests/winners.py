@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.conditions import Conditions
 from tuner.database.database import Database
 from tuner.database.records import Winner
+from tuner.errors import TunerError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import render
@@ -21,7 +23,7 @@ H200 = ARCHITECTURES[90]
 def store_winners(
     path: Path, kernel: KernelSpec, winners: Iterable[tuple[Problem, Configuration]], gpu: Gpu = H200
 ) -> None:
-    """Add a finished run with a confirmed winner for each problem."""
+    """Add a finished run with a confirmed winner for each problem; one that cannot be rendered has no source."""
     identity = KernelIdentity(kernel)
     with Database.open(path) as database:
         for problem, configuration in winners:
@@ -31,11 +33,14 @@ def store_winners(
                 kernel_digest=identity.text, kernel_file=str(kernel.file), conditions=Conditions(),
                 computation=identity.computation,
             )  # fmt: skip
-            sources = tuple(source for source, _ in render(kernel, problem, gpu, configuration))
+            sources, implementation = tuple[str, ...](), ""
+            with suppress(TunerError, KeyError):
+                sources = tuple(source for source, _ in render(kernel, problem, gpu, configuration))
+                implementation = identity.implementation(configuration.variant, sources)
             trial = Trial(
                 0, configuration, Status.OK, 1000.0 + number, 999.0, 2000.0, (1000.0 + number,),
                 Resources(registers=64, active_blocks=8), sources=sources,
-                implementation=identity.implementation(configuration.variant, sources),
+                implementation=implementation,
             )  # fmt: skip
             database.start_run(run)
             row = database.record(run.id, trial)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tuner.files import read_at_most, whole_file
 PROBLEM = 2
 """Where a decision's key has the problem."""
 FORMAT, VERSION = "kernel-tune decisions", 1
+WRITABLE = "name a file in a folder that exists and can be written"
 MOST_BYTES = 64 << 20
 """Of a file; a decision takes some 700."""
 
@@ -55,7 +57,7 @@ class Decisions:
         path: of the file, which need not exist; None to keep nothing.
 
     Raises:
-        UsageError: the file is not one of these.
+        UsageError: the file is not one of these, or cannot be written.
     """
 
     def __init__(self, path: str | Path | None) -> None:
@@ -63,6 +65,8 @@ class Decisions:
         self._of: dict[tuple[str, ...], Decision] = {}
         if self._path is not None and self._path.exists():
             self._of = {decision.key: decision for decision in _read(self._path)}
+        if self._path is not None and not os.access(self._path.parent, os.W_OK):
+            raise UsageError(f"{self._path} cannot be written", WRITABLE)
 
     def has(self, problem: str) -> bool:
         """Return whether anything was decided for a problem, on any GPU."""
@@ -73,7 +77,11 @@ class Decisions:
         return self._of.get(key)
 
     def add(self, decision: Decision) -> None:
-        """Keep a decision, in the file as well."""
+        """Keep a decision, in the file as well.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
         self._of[decision.key] = decision
         if self._path is None:
             return
@@ -84,8 +92,11 @@ class Decisions:
             "version": VERSION,
             "decisions": [asdict(self._of[key]) for key in sorted(self._of)],
         }
-        with whole_file(self._path, replace=True) as partial:
-            partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        try:
+            with whole_file(self._path, replace=True) as partial:
+                partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{self._path} cannot be written: {error.strerror}", WRITABLE) from None
 
 
 class _Kept(msgspec.Struct):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredWinner
 from tuner.winners.current import Kernels, KernelState, refuse_namesakes
+from tuner.winners.sound import misfit
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Chosen:
         winners: the chosen.
         several: for how many of them there was another mode.
         left_out: why, by problem and GPU, a winner is left out: what has become of its kernel.
-        damaged: a line for each row that cannot be read.
+        damaged: a line for each row that cannot be read, or names what its kernel does not have.
     """
 
     winners: list[StoredWinner]
@@ -45,12 +46,22 @@ def choose_winners(
     # Another tool's recording has no kernel of ours that a program could launch.
     states = [(stored, kernels.state(stored)) for stored in selection.rows if not stored.run.foreign]
     refused = (KernelState.CHANGED, KernelState.GONE) if with_files else (KernelState.CHANGED,)
-    kept = [stored for stored, state in states if state not in refused]
+    kept, damaged = [], list(selection.damaged)
+    for stored, state in states:
+        reason = ""
+        if state is KernelState.CURRENT:
+            reason = misfit(kernels.kernel(stored.run), stored.run.problem, stored.winner.configuration)
+        if reason:
+            damaged.append(f"{_where(stored)}, trial {stored.winner.trial_id}: {reason}")
+        elif state not in refused:
+            kept.append(stored)
     refuse_namesakes(kept, kernels)
     chosen, several = latest_mode(kept)
     there = {_where(stored) for stored in kept}
-    missing = {_where(stored): state for stored, state in states if _where(stored) not in there}
-    return Chosen(chosen, several, missing, selection.damaged)
+    missing = {
+        _where(stored): state for stored, state in states if state in refused and _where(stored) not in there
+    }
+    return Chosen(chosen, several, missing, damaged)
 
 
 def latest_mode(winners: Sequence[StoredWinner]) -> tuple[list[StoredWinner], int]:

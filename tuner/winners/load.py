@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from tuner.errors import CallError
@@ -14,7 +16,7 @@ from tuner.runtime.operation import Operation
 
 
 def load(
-    kernel: str,
+    kernel: str | Path,
     *,
     bundle: str | Path | None = None,
     db: str | Path | None = None,
@@ -38,8 +40,19 @@ def load(
     Raises:
         BundleError: there is no bundle, it is damaged, of a newer version, or of another kernel.
         DatabaseError: the database cannot be read, or has no confirmed winner of this kernel.
-        CallError: there is no such policy, dtype or option, or it is neither one bundle nor one database.
+        CallError: there is no such policy, dtype or option, it is not one bundle or one database, or an argument has
+            a wrong type.
     """
+    texts = {"kernel": kernel or None, "bundle": bundle or "", "db": db or "", "gpu": gpu}
+    wrong = [what for what, value in texts.items() if not isinstance(value, (str, os.PathLike))]
+    tables = {"dtypes": dtypes, "options": options}
+    wrong += [what for what, value in tables.items() if not isinstance(value, (Mapping, NoneType))]
+    if wrong:
+        given = {**texts, **tables}[wrong[0]]
+        raise CallError(
+            f"{wrong[0]} cannot be {given!r}", 'for example tuner.load("gemm", bundle="gemm_bundle")'
+        )
+    kernel = os.fspath(kernel)
     if db is not None and bundle is None:
         heavy = importlib.import_module("tuner.winners.from_database")
         operation: Operation = heavy.load_from_database(

@@ -25,6 +25,7 @@ from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.portfolio import cost_of
 from tuner.winners.current import Kernels
 from tuner.winners.fitting import Fit, Ints, fit
+from tuner.winners.sound import misfit
 from tuner.winners.timings import Floats, Timings, timings_of
 
 TIMED = "portfolio"
@@ -34,7 +35,7 @@ BOUND = "bound="
 """Begins the tag that says which slowdown was allowed."""
 MOST_BOUND = 10.0
 """That `tune portfolio` allows."""
-MOST_SIZE, SHORTEST_NS, LONGEST_NS = 2**62, 1e-3, 1e15
+SHORTEST_NS, LONGEST_NS = 1e-3, 1e15
 """Of what can be meant: a time of eleven days."""
 
 
@@ -78,12 +79,9 @@ def portfolio_rows(database: Database, kernel: KernelSpec, filters: Filters | No
 
 def _sound(row: Benchmark, kernel: KernelSpec) -> bool:
     """Return whether a row can be meant: others may have written it."""
-    sizes = row.problem.sizes
     return (
         row.configuration is not None
-        and row.configuration.variant in kernel.variants
-        and sizes.keys() == set(kernel.sizes)
-        and all(1 <= size <= MOST_SIZE for size in sizes.values())
+        and not misfit(kernel, row.problem, row.configuration)
         and (row.contestant == MEMBER or SHORTEST_NS <= (row.time_ns or 0.0) <= LONGEST_NS)
     )
 

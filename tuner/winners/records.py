@@ -142,10 +142,10 @@ def configuration_record(
 def _requirements(bundled: BundledConfiguration, resources: Resources | None) -> list[Record]:
     """Return the conditions that do not hold for all sizes and limits."""
     variant = bundled.kernel.variants[bundled.configuration.variant]
-    conditions = []
-    if variant.requires is not None:
-        reason = f"{variant.name} requires {variant.requires.written}"
-        conditions.append((reason, bundled.fold(variant.requires)))
+    needed = [(f"{variant.name} needs {reason}", item) for reason, item in variant.requirements]
+    if variant.requires is not None and not needed:  # the file has no words for it
+        needed = [(f"{variant.name} requires {variant.requires.written}", variant.requires)]
+    conditions = [(reason, bundled.fold(item)) for reason, item in needed]
     conditions += [(reason, bundled.fold(item)) for reason, item in variant.constraints_before]
     if resources is not None:
         constants = {**bundled.constants, **asdict(resources)}
