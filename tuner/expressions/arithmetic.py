@@ -62,7 +62,7 @@ class Expression:
     @property
     def canonical(self) -> str:
         """The text without what does not count: white space, and parentheses that change nothing."""
-        return ast.unparse(self.tree)
+        return self._checked.canonical
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         """Return the value for one set of names.
@@ -146,6 +146,10 @@ class _Checked:
     tree: ast.expr
     names: frozenset[str]
     element_queries: tuple[_ElementQuery, ...]
+
+    @functools.cached_property
+    def canonical(self) -> str:
+        return ast.unparse(self.tree)
 
     @functools.cached_property
     def evaluate(self) -> Evaluator:

@@ -6,11 +6,11 @@ that the files lie in. So an edit of the wording orphans no result, and a copy o
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class KernelIdentity:
     def __init__(self, kernel: KernelSpec) -> None:
         self.kernel = kernel
 
-    @cached_property
+    @functools.cached_property
     def parts(self) -> Mapping[str, str]:
         """The digest of each part of what is computed: ``problem``, ``tensors``, ``reference`` and ``work``.
 
@@ -60,12 +60,12 @@ class KernelIdentity:
         }
         return {name: digest(json.dumps(_canonical(part), sort_keys=True)) for name, part in parts.items()}
 
-    @cached_property
+    @functools.cached_property
     def computation(self) -> str:
         """The digest of what is computed, whatever computes it."""
         return digest(dict(self.parts))
 
-    @cached_property
+    @functools.cached_property
     def text(self) -> str:
         """The digest of all that decides a configuration's sources, launches and validity.
 
@@ -86,12 +86,12 @@ class KernelIdentity:
             variants[name] = _canonical([variant.requires, parameters, constraints, done])
         return digest(json.dumps([self.computation, _canonical(choices), variants], sort_keys=True))
 
-    @cached_property
+    @functools.cached_property
     def code(self) -> str:
         """The digest of what is compiled and launched; rules of thumb, which add constraints, do not change it."""
         return digest([self.computation, self._variant_code])
 
-    @cached_property
+    @functools.cached_property
     def _variant_code(self) -> dict[str, list[Any]]:
         folder, code = self.kernel.folder, {}
         for name, variant in self.kernel.variants.items():
@@ -101,7 +101,7 @@ class KernelIdentity:
             code[name] = [templates, self._launching(name, texts, templates=True)]
         return code
 
-    @cached_property
+    @functools.cached_property
     def legacy(self) -> str:
         """The digest of the text by which the runs of schema 2 went: it counts comments, too."""
         kernel = self.kernel
@@ -162,7 +162,7 @@ class KernelIdentity:
         headers = own_headers(sources, folders, templates=templates)
         return sorted(source_digest(read_source(path)) for path in headers)
 
-    @cached_property
+    @functools.cached_property
     def _statics(self) -> dict[str, list[Any]]:
         """For each variant its launches, scratch and compile options."""
         options = self.kernel.compile_options
@@ -187,7 +187,7 @@ class KernelIdentity:
         return {**data, "cuda": [template_digest(self.kernel.folder, template), headers, launch]}
 
 
-def _canonical(value: Any, ignored: Collection[str] = WORDING) -> Any:
+def _canonical(value: Any, ignored: frozenset[str] = WORDING) -> Any:
     """Return plain data that is equal for values that mean the same; a path stands for the file's content.
 
     What has its default is left out: a field that a later version adds changes no digest of a kernel without it.
@@ -200,15 +200,21 @@ def _canonical(value: Any, ignored: Collection[str] = WORDING) -> Any:
         return {str(key): _canonical(item, ignored) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return [_canonical(item, ignored) for item in value]
-    if is_dataclass(value):
+    if is_dataclass(value) and not isinstance(value, type):
         told = {
             item.name: _canonical(getattr(value, item.name), ignored)
             for item in fields(value)
             if item.name not in ignored
         }
-        usual = {item.name: _canonical(_default(item), ignored) for item in fields(value)}
+        usual = _usual(type(value), ignored)
         return {name: data for name, data in told.items() if data != usual[name]}
     return value
+
+
+@functools.cache
+def _usual(kind: type, ignored: frozenset[str]) -> dict[str, Any]:
+    """Return the defaults of a dataclass, as plain data."""
+    return {item.name: _canonical(_default(item), ignored) for item in fields(kind)}
 
 
 def _default(item: Field[Any]) -> Any:

@@ -348,9 +348,13 @@ def _failure(error: Exception, folder: Path, name: str) -> KernelError:
     return KernelError(f"{location}: {what}", remedy)
 
 
-_TOKENS = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\\n])*')|(?:\s|//[^\n]*|/\*.*?\*/)+""", re.DOTALL)
+_TOKENS = re.compile(
+    r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\\n])*')|(?![ ][^\s/])(?:\s|//[^\n]*|/\*.*?\*/)+""", re.DOTALL
+)
+"""Texts, comments and white space; not most single spaces, which stay as they are: there are many."""
 
 
+@functools.lru_cache(maxsize=64)
 def source_digest(source: str) -> str:
     """Return a digest of a source without its comments and the amount of its white space."""
     return digest(_TOKENS.sub(lambda m: m.group(1) or " ", source).strip())
