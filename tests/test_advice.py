@@ -86,7 +86,7 @@ def test_all_is_well() -> None:
     }
 
 
-# -- the funnel
+# -- rules of thumb for the block size
 
 
 def test_lanes_without_threads() -> None:
@@ -122,6 +122,14 @@ def test_bytes_in_flight_that_the_code_does_not_decide() -> None:
     few = launch(threads=64, registers=255, code=facts())  # few warps
     one = replace(few, under_way=UnderWay(30 * 1024.0, False, 256.0, 8, (15 * 1024.0, 60 * 1024.0)))
     assert "bytes are under way" not in said(explanation(one), "resident warps")[1]
+
+
+def test_tiles_for_tensor_cores_need_few_warps() -> None:
+    one = launch(threads=384, registers=168, blocks=132, code=facts(matrix=8))
+    bound = explanation(one, flops=1e14, pipe="matrix")
+    for name in ("block size: divides_sm", "block size: registers", "resident warps"):
+        assert about(bound, name).verdict is AdviceVerdict.UNKNOWN
+        assert about(explanation(one, flops=1e14), name).verdict is TRY
 
 
 def test_blocks_that_leave_a_rest() -> None:

@@ -59,10 +59,10 @@ def kernel(tmp_path: Path) -> KernelSpec:
     return scale_kernel(tmp_path / "kernel", blocks=BLOCKS, items=(1,))
 
 
-# -- the funnel, by hand
+# -- all rules, by hand
 
 
-def test_the_funnel_of_the_texts(kernel: KernelSpec) -> None:
+def test_rules_of_the_texts_together(kernel: KernelSpec) -> None:
     """What is left for an SM of 2048 threads and 32 blocks, one rule after the other."""
     assert left(kernel, "warp_multiple") == {32, 64, 96, 128, 256, 384, 512, 768, 1024}
     assert left(kernel, "warp_multiple", "occupancy") == {64, 96, 128, 256, 384, 512, 768, 1024}

@@ -33,7 +33,7 @@ class AdviceVerdict(StrEnum):
     """What can be read does not decide it."""
 
 
-OK, TRY, PROBLEM = AdviceVerdict.OK, AdviceVerdict.TRY, AdviceVerdict.PROBLEM
+OK, TRY, PROBLEM, UNKNOWN = AdviceVerdict
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _matrix(launch: LaunchExplanation) -> Iterator[int]:
 
 
 def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[Advice]:
-    yield from _funnel(explanation.gpu, launch)
+    yield from _block_size(explanation, launch)
     yield _resident(explanation, launch)
     yield from _stack(launch)
     if launch.waves.slots:
@@ -92,10 +92,16 @@ def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[Adv
         yield from _under_way(explanation, launch)
 
 
-# -- the funnel of block sizes
+def _in_tiles(explanation: Explanation, launch: LaunchExplanation) -> bool:
+    """Return whether the tensor cores bind: their tiles take registers and shared memory, and few warps are enough."""
+    return explanation.binding == "matrix" and any(_matrix(launch))
 
 
-def _funnel(gpu: Gpu, launch: LaunchExplanation) -> Iterator[Advice]:
+# -- rules of thumb for the block size
+
+
+def _block_size(explanation: Explanation, launch: LaunchExplanation) -> Iterator[Advice]:
+    gpu, missed = explanation.gpu, UNKNOWN if _in_tiles(explanation, launch) else TRY
     threads, registers = launch.launch.threads, launch.resources.registers
     limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
     for rule in RULES.values():
@@ -105,7 +111,7 @@ def _funnel(gpu: Gpu, launch: LaunchExplanation) -> Iterator[Advice]:
         text = _words(rule.name, gpu, threads, registers, holds=holds)
         yield Advice(
             f"block size: {rule.name}",
-            OK if holds else TRY,
+            OK if holds else missed,
             text,
             rule_of_thumb=True,
         )
@@ -154,6 +160,9 @@ def _resident(explanation: Explanation, launch: LaunchExplanation) -> Advice:
     if explanation.binding == "bandwidth" and sufficient:
         return Advice("resident warps", OK, f"{share}: few, but enough bytes are under way")
     reason = f"{share}; one more block needs {one_more(fit.limiters)}"
+    if _in_tiles(explanation, launch):
+        reason = f"{reason}; kernels of large tiles for tensor cores need few warps"
+        return Advice("resident warps", UNKNOWN, reason, rule_of_thumb=True)
     return Advice("resident warps", TRY, reason, rule_of_thumb=True)
 
 
@@ -255,7 +264,7 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
     elif under_way.high >= least_bytes:
         yield Advice(
             "bytes in flight",
-            AdviceVerdict.UNKNOWN,
+            UNKNOWN,
             f"{have} as the PTX is written, and {size_text(under_way.low)} to {size_text(under_way.high)} as the "
             f"compiler may arrange it; {want}; the SASS would tell: pip install nvidia-cuda-nvdisasm",
         )

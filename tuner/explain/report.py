@@ -273,23 +273,23 @@ def _part(name: str, part: Part) -> tuple[object, ...]:
     )
 
 
-_WORDS: Mapping[Kind, str] = {
-    Kind.GLOBAL_LOAD: "load",
-    Kind.GLOBAL_STORE: "store",
-    Kind.ATOMIC: "atomic",
-    Kind.ASYNC_COPY: "async copy",
-    Kind.BULK_COPY: "bulk copy",
-    Kind.BULK_STORE: "bulk store",
-    Kind.SHARED_LOAD: "load",
-    Kind.SHARED_STORE: "store",
-    Kind.LOCAL_LOAD: "local load",
-    Kind.LOCAL_STORE: "local store",
+_WORDS: Mapping[Kind, tuple[str, ...]] = {
+    Kind.GLOBAL_LOAD: ("load",),
+    Kind.GLOBAL_STORE: ("store",),
+    Kind.ATOMIC: ("atomic",),
+    Kind.ASYNC_COPY: ("async copy", "async copies"),
+    Kind.BULK_COPY: ("bulk copy", "bulk copies"),
+    Kind.BULK_STORE: ("bulk store",),
+    Kind.SHARED_LOAD: ("load",),
+    Kind.SHARED_STORE: ("store",),
+    Kind.LOCAL_LOAD: ("local load",),
+    Kind.LOCAL_STORE: ("local store",),
 }
 
 
 def _accesses(explanation: Iterable[Access]) -> str:
     return ", ".join(
-        f"{_number(a.count, _WORDS[a.kind])}{f' of {a.width} B' if a.width else ''}"
+        f"{_number(a.count, *_WORDS[a.kind])}{f' of {a.width} B' if a.width else ''}"
         for a in explanation
         if a.count
     )
