@@ -53,7 +53,6 @@ FIGURES: dict[str, Callable[..., str]] = {
     "deep-counters": gemm.counters,
     "deep-timeline": gemm.timeline,
     "fleet": fleet.simulated,
-    "gemm-drawn": gemm.drawn,
     "gemm-longer": gemm.longer,
     "gemm-mean": gemm.mean_of,
     "gemm-overview": gemm.overview,
@@ -87,14 +86,13 @@ FIGURES: dict[str, Callable[..., str]] = {
     "search-own": search.own,
     "search-seeded": search.from_initial,
     "search-stop": search.stopping,
-    "command": printed.command,
     "commands": commands.overview,
     "reference": commands.reference,
     "example": printed.example,
     "excerpt": printed.excerpt,
     "explained-steps": printed.explained_steps,
     "main-job": printed.main_job,
-    "main-job-seconds": printed.main_job_seconds,
+    "front": printed.front,
     "sanitized": printed.sanitized,
 }
 

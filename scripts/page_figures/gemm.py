@@ -149,32 +149,6 @@ def _range(values: list[float], form: str) -> str:
     return f"{min(values):{form}} to {max(values):{form}}"
 
 
-def drawn() -> str:
-    """Return the products that were drawn, beside torch.mm in both timings, the smallest first."""
-    found = load("gemm-random")
-    problems = sorted(
-        (one for one in found["problems"] if one["race"].get("ours")),
-        key=lambda one: one["m"] * one["n"] * one["k"],
-    )
-    head = ["m x n x k", "dtype", "layout", "mode", "best, us", "torch.mm", "back to back", "variant"]
-    rows = [
-        [
-            size(one),
-            one["dtype"],
-            one["layout"],
-            one["race"]["mode"],
-            us(one["race"]["ours"]["time_ns"]),
-            *(_against(rivals.get("torch")) for rivals in (one["race"]["rivals"], warm(one))),
-            f"`{one['race']['variant']}`",
-        ]
-        for one in problems
-    ]
-    how = found["drawn"]
-    where = f"{found['gpu']}, {how['count']} products drawn by seed {how['seed']}, rested"
-    evidence = "[gemm-random.txt](../../results/evidence/gemm-random.txt)"
-    return f"{where} ({evidence}).\n\n{table([head, *rows])}"
-
-
 def versions() -> str:
     """Return what an earlier version of gemm takes over today's, by dtype, layout and timing."""
     kinds: dict[tuple[str, ...], list[dict[str, Any]]] = {}

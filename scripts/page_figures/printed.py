@@ -48,16 +48,6 @@ def _said(command: str) -> str:
     return done.stdout
 
 
-def command(line: str, *labels: str) -> str:
-    """Return what a command prints: the lines that begin with one of the labels, in order."""
-    lines = _said(line).splitlines()
-    kept = [index for index, text in enumerate(lines) if text.startswith(labels)]
-    shown = [f"$ {line}"]
-    for index, before in zip(kept, [-1, *kept], strict=False):
-        shown += [*(["..."] if index > before + 1 else []), lines[index]]
-    return fenced(shown)
-
-
 STEPS = (
     ("scalar float", "4 B", "float32", "vector_width=1"),
     ("float4", "16 B", "float32", "vector_width=4"),
@@ -120,7 +110,7 @@ def main_job() -> str:
     return fenced([line if len(line) <= 110 else f"{line[:106]} ..." for line in lines[:-1]])
 
 
-def main_job_seconds() -> str:
-    """Return how long the main job takes on an H200, from cold caches."""
-    (seconds, *_) = re.findall(r"^\[([\d.]+) s from start", text("figures.txt"), re.MULTILINE)
-    return f"{float(seconds):.0f}"
+def front() -> str:
+    """Return the table with which a run under a bound on the error ends; of configurations only their beginning."""
+    (shown,) = re.findall(r"^dtype .*?^  winner: .*?$", text("figures.txt"), re.MULTILINE | re.DOTALL)
+    return fenced([line if line.startswith("  ") else line[:78].rstrip() for line in shown.splitlines()])
