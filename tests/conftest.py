@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
+from tests.fork_server import forked_children  # noqa: F401 - a fixture
 from tuner.compile import pool
 from tuner.database import schema
 from tuner.database.database import Database

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Said, assert_refused, said_by
+from tests.fork_server import NO_FORK
 from tests.winners import H200, store_winners
 from tuner.errors import TunerError
 from tuner.files import whole_folder
@@ -23,6 +24,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from calling.cases import cases  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 MOST_BYTES = 2_000_000
 
@@ -146,9 +149,8 @@ def test_a_moved_bundle_is_found_by_python_cmake_and_pkg_config(
 
 def run(*command: str, cwd: Path | None = None) -> str:
     """Run a program that cannot see the checkout."""
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=cwd, env={"PATH": "/usr/bin:/bin"}
-    )
+    environment = {"PATH": "/usr/bin:/bin", NO_FORK: "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -17,6 +17,8 @@ from tuner.emulator.host import COMPILER
 from tuner.kernel.load import builtin_kernels, find_kernel
 from tuner.kernel.toml.file import read_file
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 ROOT = Path(__file__).parent.parent
 PLANTED = ROOT / "tests" / "planted"
 FILE_ALONE = ("--configurations", "0", "--no-cpu")

@@ -18,6 +18,8 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render_launch
 from tuner.model import Configuration
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 
 def compiled(source: str, arch: str = "sm_80", name: str = "k") -> CodeFacts:
     """Compile ``extern "C"`` source and read its PTX."""

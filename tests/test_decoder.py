@@ -21,6 +21,8 @@ from tuner.kernel.load import load_kernel  # noqa: E402
 from tuner.program import products  # noqa: E402
 from tuner.space.space import SearchSpace  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 
 class Gemm:
     """Multiplies in float32, and counts."""

@@ -24,6 +24,8 @@ from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.model import Configuration
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 GPU = ARCHITECTURES[90]
 
 

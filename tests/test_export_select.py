@@ -40,7 +40,10 @@ COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
 
-pytestmark = pytest.mark.skipif("g++" not in COMPILERS, reason="needs g++")
+pytestmark = [
+    pytest.mark.skipif("g++" not in COMPILERS, reason="needs g++"),
+    pytest.mark.usefixtures("forked_children"),
+]
 
 
 def winner_of(problem: Problem, configuration: Configuration, gpu: Gpu = HOPPER) -> StoredWinner:

@@ -28,6 +28,8 @@ from tuner.tuning.lookahead import AHEAD, LONG_NS, lookahead_of
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> KernelSpec:

@@ -36,6 +36,8 @@ from tuner.winners.portfolios import Portfolio, stored_portfolios
 from tuner.winners.records import CompiledLaunch
 from tuner.winners.timings import table
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 GEMM = load_kernel("gemm")
 GPU = SimulatedGpu().gpu
 LIMITS = {name: getattr(GPU, name) for name in DEVICE_LIMITS}

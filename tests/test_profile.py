@@ -28,6 +28,8 @@ from tuner.tools.locate import NCU, SANITIZER, ToolMissingError, find
 from tuner.tools.nsight import EXTRA_METRICS, ncu_command, number, parse_csv
 from tuner.tools.stalls import REASONS, remedy_of, top_stalls, worth_looking_at
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 GPU = ARCHITECTURES[90]
 BEST = configuration("ok", 256, 2)
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"

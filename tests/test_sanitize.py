@@ -42,6 +42,8 @@ from tuner.tools.sanitizer import (
 from tuner.tools.small import MOST_WIDE_WORK, MOST_WORK, sample, small_problems
 from tuner.tools.watched import Watched
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 GPU = ARCHITECTURES[90]
 BEST = configuration("ok", 256, 2)
 TENSORS = {"x": [0x1000, 1024], "y": [0x2000, 1024]}

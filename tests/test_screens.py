@@ -20,6 +20,8 @@ from screens import ESCAPES, Screen, environment, in_tmux, on_terminal
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 RUNS = (("gemm", "12"), ("vector_add", "6"))
 WORD = re.compile(r"[\w.=/+-]+")
 

@@ -13,6 +13,8 @@ import pytest
 from tests.fake_driver import environment
 from tests.manifests import write_bundle
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,6 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 STEP = re.compile(r"^(?:`([\w./]+)`(, continued)?\n\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
