@@ -152,7 +152,7 @@ def test_every_element_is_right_and_nothing_beside(
         (DOTS, "nn", "(x) * m + r", "(r) * n + x", (41, 2, 397)),
         (SMALL_K, "nn", "column + V <= n", "true", (17, 37, 3)),
         (SMALL_K, "nt", "warp * static_cast<unsigned int>(n) % ALIGNED", "0", (17, 37, 3)),
-        (SMALL_K, "tn", "from <= ", "true || from <= ", (17, 37, 3)),
+        (SMALL_K, "tn", "from[u] <= ", "true || from[u] <= ", (17, 37, 3)),
         (SMALL_K, "tt", "0 <= i && i < EXTENT", "false", (17, 37, 3)),
     ],
 )
