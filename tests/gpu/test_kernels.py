@@ -135,7 +135,7 @@ def _measure_all(
 
 LAYOUT_SIZES = [
     *[(1, 1, 1), (3, 5, 7), (7, 131, 129), (5, 264, 1032), (8, 2056, 2049), (130, 70, 38), (33, 66, 999)],
-    *[(264, 136, 520), (257, 259, 1023), (1000, 520, 72), (512, 640, 1088)],
+    *[(264, 136, 520), (257, 259, 1023), (1000, 520, 72), (512, 640, 1088), (257, 517, 16), (530, 264, 25)],
 ]
 """Odd ones, less than a tile, more than one; rows of whole vectors, of pairs and of neither in each layout."""
 ONE_TILE = ("wgmma_split_k", "wgmma_skinny_m")
