@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import math
 import random
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from tuner.emulator.host import HostArray, HostKernel, Schedule
+from tuner.emulator.host import HostArray, HostKernel, Schedule, compile_object
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
@@ -25,6 +29,14 @@ GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
 LAYOUTS = ("nn", "nt", "tn", "tt")
 HERE = Path(__file__).parent
+
+
+@functools.cache
+def machine() -> Path:
+    """Return ``sm90.cpp`` compiled, once for all kernels."""
+    folder = Path(tempfile.mkdtemp(prefix="sm90-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return compile_object(HERE / "sm90.cpp", folder / "sm90.o")
 
 
 def problem(m: int, n: int, k: int, layout: str = "nn", dtype: str = "bfloat16") -> Problem:
@@ -73,7 +85,7 @@ def together(sources: Sequence[str], codes: Sequence[str], folder: Path) -> Host
     ]
     cases = "".join(f"if (number == {i}) return of_{i}::test(in, out);\n" for i in range(len(sources)))
     entry = f'extern "C" __global__ void run(int number, const int* in, int* out) {{\n{cases}}}\n'
-    return HostKernel('#include "sm90.hpp"\n' + "".join(spaces) + entry, "run", folder, [HERE])
+    return HostKernel('#include "sm90_state.hpp"\n' + "".join(spaces) + entry, "run", folder, [HERE], [machine()])
 
 
 def tensor_maps(launch: Launch) -> list[tuple[str, TensorMap]]:
@@ -111,7 +123,7 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
     *report = hopper::idle_arrivals;
 }}
 """
-        self.kernel = HostKernel(f'#include "sm90.hpp"\n{source}{wrapper}', "run", folder, [HERE])
+        self.kernel = HostKernel(f'#include "sm90.hpp"\n{source}{wrapper}', "run", folder, [HERE], [machine()])
 
     def _text(self, kind: str, name: str, value: Value) -> str:
         """Return an argument of the launch as C++."""

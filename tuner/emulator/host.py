@@ -260,6 +260,12 @@ def _scalar(dtype: str, value: Value) -> np.generic:
     return scalar
 
 
+def compile_object(source: Path, to: Path) -> Path:
+    """Compile C++ that begins with ``cuda.hpp``, to be linked with kernels, and return ``to``."""
+    _compile("-c", f"-I{machine()}", "-o", to, source)
+    return to
+
+
 def _compile(*words: object) -> None:
     done = subprocess.run(
         [str(COMPILER), *FLAGS, *map(str, words)], capture_output=True, text=True, check=False
