@@ -74,9 +74,10 @@ def plain_source(of: Problem, configuration: Configuration, gpu: Gpu = HOPPER) -
     return source.replace('extern "C" __global__', "static __global__")
 
 
-def together(sources: Sequence[str], codes: Sequence[str], folder: Path) -> HostKernel:
+def together(sources: Sequence[str], codes: Sequence[str], folder: Path, once: str = "") -> HostKernel:
     """Compile kernels side by side, each with code behind it that defines ``void test(const int* in, int* out)``.
 
+    ``once`` stands before all of them, so that it is compiled once.
     Its arguments are the kernel's number, and two arrays.
     """
     spaces = [
@@ -85,7 +86,8 @@ def together(sources: Sequence[str], codes: Sequence[str], folder: Path) -> Host
     ]
     cases = "".join(f"if (number == {i}) return of_{i}::test(in, out);\n" for i in range(len(sources)))
     entry = f'extern "C" __global__ void run(int number, const int* in, int* out) {{\n{cases}}}\n'
-    return HostKernel('#include "sm90_state.hpp"\n' + "".join(spaces) + entry, "run", folder, [HERE], [machine()])
+    source = f'#include "sm90_state.hpp"\n{once}{"".join(spaces)}{entry}'
+    return HostKernel(source, "run", folder, [HERE], [machine()])
 
 
 def tensor_maps(launch: Launch) -> list[tuple[str, TensorMap]]:
@@ -123,7 +125,9 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
     *report = hopper::idle_arrivals;
 }}
 """
-        self.kernel = HostKernel(f'#include "sm90.hpp"\n{source}{wrapper}', "run", folder, [HERE], [machine()])
+        self.kernel = HostKernel(
+            f'#include "sm90.hpp"\n{source}{wrapper}', "run", folder, [HERE], [machine()]
+        )
 
     def _text(self, kind: str, name: str, value: Value) -> str:
         """Return an argument of the launch as C++."""
