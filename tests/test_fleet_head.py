@@ -9,7 +9,6 @@ import pytest
 
 from tests.fleets import Seen, jobs
 from tuner.database.database import Database
-from tuner.errors import Interrupted
 from tuner.fleet import heartbeat
 from tuner.fleet.cards import Card
 from tuner.fleet.head import Head
@@ -251,21 +250,3 @@ def test_a_head_that_was_stopped_has_missed_nothing(
     fleet.seen.on_tick = tick
     fleet.head.run()
     assert len(fleet.links) == 1 and len(fleet.seen.results) == 1
-
-
-def test_a_stop_does_not_wait_for_a_searcher_that_stalls(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tuner.fleet.head.STOP_S", 0.2)
-    answer = Answering.send
-
-    def send(link: Answering, message: ToSearcher) -> None:
-        if not isinstance(message, StopSearch):
-            answer(link, message)
-
-    monkeypatch.setattr(Answering, "send", send)
-    fleet = Fleet(database, 1, 1)
-    fleet.head.stop = lambda: any(link.searching for link in fleet.links)
-    with pytest.raises(Interrupted):
-        fleet.head.run()
-    assert all(link.killed for link in fleet.links)

@@ -29,11 +29,13 @@ from tuner.fleet.cluster_files import (
     read_record,
     remove_record,
     require_dask,
+    security_of,
     write_record,
 )
 from tuner.fleet.cluster_host import HostSettings, WorkerSettings, encoded
 from tuner.report import tables
 from tuner.report.terminal import printable
+from tuner.signals import uninterrupted
 
 START_S = 60.0
 """How long the scheduler and the workers of this host may take to be there: Dask alone takes 2 s to be imported."""
@@ -50,6 +52,8 @@ def start(host: str, port: int, dashboard: int, join: str | None, device_name: s
         TunerError: the extra is missing, there is no GPU, or it does not start.
     """
     require_dask()
+    if host in ("0.0.0.0", "::"):
+        raise UsageError(f"--host {host} is no address to reach this host at", "name one, such as 10.0.0.1")
     folder = folder.absolute()
     joined: dict[str, str] = {}
     if (record := read_record(folder)) is not None:
@@ -59,7 +63,12 @@ def start(host: str, port: int, dashboard: int, join: str | None, device_name: s
     if join is None:
         make_certificate(folder)
         address = full_address(f"{host}:{port}")
-        _refuse_taken(host, port)
+        security_of(folder, address)  # says now what is wrong with a certificate that was there
+        if dashboard == port:
+            raise UsageError(f"--port and --dashboard are both {port}", "name another --dashboard")
+        _refuse_taken(host, port, "--host or --port")
+        if dashboard > 0:
+            _refuse_taken(host, dashboard, "--dashboard, or -1 for none")
     else:
         address = full_address(join)
         with closing(Cluster(address, folder)) as cluster:
@@ -74,14 +83,20 @@ def start(host: str, port: int, dashboard: int, join: str | None, device_name: s
                 "leave it out with --device",
             )
     log = folder / LOG
-    process = _launched(folder, HostSettings(address, join is None, dashboard, workers), log)
     web = f"http://{host}:{dashboard}/status" if join is None and dashboard > 0 else ""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    write_record(folder, HostRecord(address, web, process.pid, len(workers), now))
+    process: subprocess.Popen[bytes] | None = None
     try:
+        with uninterrupted():
+            process = _launched(folder, HostSettings(address, join is None, dashboard, workers), log)
+        write_record(folder, HostRecord(address, web, process.pid, len(workers), now))
         _await(process, address, folder, {worker.uuid for worker in workers}, log)
-    except BaseException:
-        _end(process.pid, folder)
+    except BaseException as error:
+        with uninterrupted():
+            if process is not None:
+                _end(process.pid, folder)
+        if isinstance(error, OSError):
+            raise TunerError(f"{folder}: {error.strerror or error}", "name another --folder") from None
         raise
     click.echo(f"scheduler  {address}")
     if web:
@@ -186,13 +201,14 @@ def _workers(scheduler: str, folder: Path, host: str, device: str) -> tuple[Work
     )
 
 
-def _refuse_taken(host: str, port: int) -> None:
+def _refuse_taken(host: str, port: int, options: str) -> None:
     try:
         with closing(socket.create_server((host, port))):
             pass
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        reason = str(error).partition(" (while")[0].partition("] ")
         raise UsageError(
-            f"cannot serve at {host}:{port}: {error.strerror or error}", "name another --host or --port"
+            f"cannot serve at {host}:{port}: {reason[2] or reason[0]}", f"name another {options}"
         ) from None
 
 
@@ -246,9 +262,13 @@ def _await(process: subprocess.Popen[bytes], address: str, folder: Path, wanted:
 
 
 def _refused(log: Path) -> str:
-    """Return the line with which a worker has said that it cannot join because of its certificate."""
+    """Return the line with which a process has said what another start would not change."""
     lines = log.read_text(errors="replace").splitlines()
-    return next((line for line in lines if "cannot join" in line and "certificate" in line.lower()), "")
+    return next((line for line in lines if line.startswith("cannot serve") or _is_refusal(line)), "")
+
+
+def _is_refusal(line: str) -> bool:
+    return "cannot join" in line and "certificate" in line.lower()
 
 
 def _end(pid: int, folder: Path) -> None:

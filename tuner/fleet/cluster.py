@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -162,7 +163,10 @@ class Cluster:
         from distributed import Client
 
         security = security_of(self._folder, self.scheduler)
+        host, _, port = self.scheduler.rpartition("://")[2].rpartition(":")
         try:
+            # Dask tries again and again what is refused at once.
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
             return Client(
                 self.scheduler, timeout=CONNECT_S, security=security, set_as_default=False, name="tune"
             )
@@ -263,9 +267,10 @@ def _unreachable(scheduler: str, error: BaseException) -> TunerError:
             f"the scheduler {scheduler} and this certificate do not fit",
             "copy the folder of the host on which `tune cluster start` made it, and name it with --folder",
         )
+    reason = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
     return TunerError(
-        f"no scheduler answers at {scheduler}",
-        "`tune cluster start` says the address; see `tune cluster status`",
+        f"no scheduler answers at {scheduler}{reason}",
+        "`tune cluster start` says the address",
     )
 
 

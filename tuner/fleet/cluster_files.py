@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CERTIFICATE, KEY = "cluster.pem", "cluster-key.pem"
 VALID_DAYS = 365
+MAX_PORT = 65535
 NEEDED = "in the checkout: pip install '.[fleet]'"
 
 
@@ -120,6 +121,12 @@ def security_of(folder: Path, address: str) -> Security | None:
             raise UsageError(
                 f"there is no {file}", "copy the folder of the host on which `tune cluster start` made it"
             )
+    if why := refusal(folder):
+        raise UsageError(why, "copy the cluster's folder to one that only you can write")
+    if key.stat().st_mode & 0o077:
+        raise UsageError(
+            f"other users can read {key}", f"chmod 600 {key}, and delete it if one may have done so"
+        )
     try:
         ssl.create_default_context(cafile=str(certificate)).load_cert_chain(certificate, key)
     except (ssl.SSLError, OSError) as error:
@@ -143,7 +150,8 @@ def full_address(text: str) -> str:
     """
     scheme, _, rest = text.rpartition("://")
     host, colon, port = rest.rpartition(":")
-    if scheme not in ("", "tls", "tcp") or not (host if colon else rest) or (colon and not port.isdigit()):
+    numbered = not colon or (port.isascii() and port.isdigit() and 0 < int(port[:6]) <= MAX_PORT)
+    if scheme not in ("", "tls", "tcp") or not (host if colon else rest) or not numbered:
         raise UsageError(f"{text!r} is no address", "write HOST:PORT, as `tune cluster start` has said it")
     return f"{scheme or 'tls'}://{rest if colon else f'{rest}:8786'}"
 

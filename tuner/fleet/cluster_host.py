@@ -20,6 +20,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import structs
 
+from tuner.errors import TunerError
 from tuner.files import temporary_folder
 from tuner.fleet.cluster_files import security_of
 from tuner.processes import die_with_parent
@@ -160,7 +161,10 @@ def main(arguments: Sequence[str]) -> None:
     """Look after a host, or with ``--scheduler`` be its scheduler."""
     if arguments[0] == "--scheduler":
         die_with_parent()
-        asyncio.run(serve(arguments[1], Path(arguments[2]), int(arguments[3])))
+        try:
+            asyncio.run(serve(arguments[1], Path(arguments[2]), int(arguments[3])))
+        except (OSError, RuntimeError, TunerError) as error:
+            sys.exit(f"cannot serve {arguments[1]}: {error.__cause__ or error}")
         return
     folder, settings = Path(arguments[0]), decoded(arguments[1], HostSettings)
     with temporary_folder() as shared:

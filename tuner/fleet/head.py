@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import queue
 import time
 from collections.abc import Callable, Sequence
@@ -34,13 +33,13 @@ from tuner.protocol.searching import (
 from tuner.signals import uninterrupted
 
 POLL_S = 0.1
-STOP_S = 10.0
-"""After Ctrl-C, how long searchers may take to end in order: a search waits 2.5 s for the measurement under way."""
 OUT_OF_TIME = "left out, the time is over; go on with --resume"
 MAX_FAILURES = 3
 """Searchers or devices that may fail with one problem; it is then reported as failed."""
 MAX_CUTS = 10
 """Connections that may be cut in a row with one problem before the first trial: it may be what takes the hosts down."""
+CUT_REST_S = 20.0
+"""After which a device is tried again to which there is no way: six times, so that a switch may be started anew."""
 AWAITED_S = 15.0
 """How long another program may have a device before its problem goes to another device."""
 STEAL_BELOW = 0.7
@@ -108,8 +107,6 @@ class Head:
         self.trials_before = sum(job.trials for job in jobs)
         """Trials that there were before this began."""
         self._stopping = False
-        self._stopped_until = math.inf
-        """When a stop does not wait for searchers any more."""
         self._heartbeats = Heartbeats()
 
     def run(self) -> None:
@@ -123,7 +120,7 @@ class Head:
             while len(self.ended) < len(self.jobs):
                 if self.stop() and not self._stopping:
                     self._begin_to_stop()
-                if self._stopping and not self._waits_for_searchers:
+                if self._stopping and not any(card.busy for card in self.cards):
                     break
                 if self.members is not None:
                     self.members.update(self)
@@ -308,6 +305,8 @@ class Head:
             elif not self._stopping:
                 self.watcher.said(card, f"{job.name} is given out again: {reason}")
         card.deaths += starting
+        if starting and innocent:
+            card.resting_until = time.monotonic() + CUT_REST_S
         if starting or card.stalls:
             if card.hopeless and card.lanes:
                 card.overlap = False  # one searcher is there, and there is no room for a second
@@ -359,7 +358,7 @@ class Head:
 
     def _begin_to_stop(self) -> None:
         """Let the measurements under way end; what has not begun to measure ends at once."""
-        self._stopping, self._stopped_until = True, time.monotonic() + STOP_S
+        self._stopping = True
         self.ledger.store.hurry()
         for card in self.cards:
             for lane in [*card.lanes]:
@@ -367,10 +366,6 @@ class Head:
                     lane.link.send(StopSearch())
                 else:
                     self._take_back(card, lane, innocent=True)
-
-    @property
-    def _waits_for_searchers(self) -> bool:
-        return time.monotonic() < self._stopped_until and any(card.busy for card in self.cards)
 
     def _end(self) -> None:
         """End every searcher, and write down that what they worked on was interrupted."""
