@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -29,9 +30,11 @@ from tuner.database.database import Database
 from tuner.errors import NoGpuError, TunerError
 from tuner.fleet import cluster as cluster_module
 from tuner.fleet import heartbeat
-from tuner.fleet.cluster import Cluster, Described, WorkersAsCards, cluster_opening, listed
+from tuner.fleet import workers as workers_module
+from tuner.fleet.cluster import NO_ANSWER, Cluster, Described, cluster_opening, listed
 from tuner.fleet.cluster_files import full_address, make_certificate, read_record
 from tuner.fleet.head import Head
+from tuner.fleet.workers import WorkersAsCards
 from tuner.protocol.gpus import GpuList
 
 TWO = GpuList(("NVIDIA H200",) * 2, tuple(f"{number:032x}" for number in (10, 11)), (90, 90))
@@ -294,7 +297,7 @@ def test_a_worker_of_another_version_is_left_out(
     monkeypatch.setattr(cluster_module, "__version__", "99.0")
     workers = json.loads(call("status", "--folder", str(host.folder), "--json"))
     assert all("and this is 99.0" in worker["left_out"] for worker in workers)
-    monkeypatch.setattr(cluster_module, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(workers_module, "PATIENCE_S", 0.5)
     seen, said = Seen(), list[str]()
     with closing(Cluster(host.address, host.folder)) as cluster, Database.open(tmp_path / "x.db") as database:
         opening = cluster_opening("vector_add", cache=False, opener=OPENER)
@@ -326,3 +329,56 @@ def test_gpus_of_two_models_are_not_pooled(
 def test_a_second_start_and_a_second_stop_are_refused(host: Host, tmp_path: Path) -> None:
     assert "runs on this host already" in call("start", "--folder", str(host.folder), code=2)
     assert f"no cluster of the folder {tmp_path} runs" in call("stop", "--folder", str(tmp_path), code=2)
+
+
+def test_a_key_that_others_can_read_and_a_damaged_one_are_refused(host: Host, tmp_path: Path) -> None:
+    folder = copy_of(host, tmp_path / "copy")
+    asked = ("status", "--scheduler", host.address, "--folder", str(folder))
+    folder.chmod(0o770)
+    assert "can be written by others" in call(*asked, code=2)
+    folder.chmod(0o700)
+    (folder / "cluster-key.pem").chmod(0o640)
+    assert "other users can read" in call(*asked, code=2)
+    (folder / "cluster-key.pem").chmod(0o600)
+    (folder / "cluster-key.pem").write_text("damaged")
+    said = call("start", "--folder", str(folder), "--port", str(free_port()), code=2)
+    assert "its key do not fit" in said
+    assert read_record(folder) is None
+
+
+def test_an_address_that_cannot_be_served_is_refused(tmp_path: Path) -> None:
+    folder, port = ("start", "--folder", str(tmp_path / "c")), str(free_port())
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        taken = str(server.getsockname()[1])
+        assert "name another --host or --port" in call(*folder, "--port", taken, code=2)
+        assert "name another --dashboard" in call(*folder, "--port", port, "--dashboard", taken, code=2)
+    assert "are both" in call(*folder, "--port", port, "--dashboard", port, code=2)
+    for host in ("0.0.0.0", "192.0.2.1", "no.such.host.invalid", "a b"):
+        assert host in call(*folder, "--host", host, "--port", port, code=2)
+    assert "is no address" in call("status", *folder[1:], "--scheduler", "127.0.0.1:65536", code=2)
+
+
+def test_a_start_that_fails_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(fleet, "visible_gpus", lambda: TWO)
+    monkeypatch.setattr("tuner.cli.cluster.write_record", full)
+    options = ("--port", str(free_port()), "--dashboard", "-1")
+    said = call("start", "--folder", str(tmp_path / "c"), *options, code=1)
+    assert said == f"{tmp_path}/c: No space left on device; name another --folder"
+    assert not [pid for pid in children(os.getpid()) if str(tmp_path) in command_of(pid)]
+
+
+def test_a_worker_that_does_not_answer_is_asked_again(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, asked = Cluster.described, list[str]()
+
+    def described(cluster: Cluster, address: str) -> Described | str:
+        asked.append(address)
+        return f"{NO_ANSWER} (test)" if len(asked) < 4 else ask(cluster, address)
+
+    monkeypatch.setattr(Cluster, "described", described)
+    said = tuned(host, tmp_path / "x.db", Seen(), 1, 4)
+    assert sum(NO_ANSWER in line for line in said) == 2  # once for each

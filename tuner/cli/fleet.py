@@ -24,11 +24,12 @@ from tuner.devices.spread import SpreadDevice
 from tuner.errors import NoGpuError, TunerError, UsageError
 from tuner.files import temporary_folder
 from tuner.fleet.cards import Card
-from tuner.fleet.cluster import Cluster, Described, WorkersAsCards, cluster_opening, listed
+from tuner.fleet.cluster import Cluster, Described, cluster_opening, listed
 from tuner.fleet.head import OUT_OF_TIME, Head
 from tuner.fleet.jobs import Job
 from tuner.fleet.links import ChildLink, Events, Link
 from tuner.fleet.progress import Announcer
+from tuner.fleet.workers import WorkersAsCards
 from tuner.hardware.cost import tuning_seconds
 from tuner.kernel.identity import KernelIdentity
 from tuner.model import Problem, Run

@@ -12,23 +12,18 @@ import logging
 import secrets
 import socket
 import threading
-import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
-
 from tuner import __version__, paths
 from tuner.errors import TunerError
-from tuner.fleet.cards import Card
 from tuner.fleet.cluster_files import require_dask, security_of
 from tuner.fleet.cluster_worker import FORGOTTEN, hold, sealed, task_name, unsealed
-from tuner.fleet.head import Head
-from tuner.fleet.links import Event, Events, Link, SearcherGone
+from tuner.fleet.links import Event, Events, SearcherGone
 from tuner.protocol.record import Record
-from tuner.protocol.searching import SEARCHING, GpuFacts, OpenDevice, Task, ToSearcher
+from tuner.protocol.searching import SEARCHING, OpenDevice, Task, ToSearcher
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -37,17 +32,13 @@ if TYPE_CHECKING:
 ANSWER_S = 20.0
 """How long a worker may take to answer a call; what it waits for itself is half a second."""
 CONNECT_S = 10.0
-UPDATE_S = 1.0
-"""From one update of the workers to the next."""
-PATIENCE_S = 120.0
-"""How long a run waits for a worker when none is left: a host that is started again takes a minute or two."""
 
 
 SHOWN_ON = " on "
 """Between a problem and its device in the name of the task that Dask shows."""
 
 
-LEFT = "it has left the cluster"
+NO_ANSWER = "it does not answer"
 TWICE = "the GPU {uuid} is in the cluster already"
 
 
@@ -233,7 +224,9 @@ class Cluster:
         try:
             said = self.run(self.call(address, "describe")).result(timeout=ANSWER_S)
             worker = Described(**said)
-        except Exception as error:  # noqa: BLE001 - of Dask, of the network, or a worker of something else
+        except (OSError, TimeoutError) as error:
+            return f"{NO_ANSWER} ({str(error) or type(error).__name__})"
+        except Exception as error:  # noqa: BLE001 - of Dask, or of a worker of something else
             return f"it was not started by `tune cluster start` of this version ({error or type(error).__name__})"
         if worker.version != __version__:
             return f"it has kernel-tune {worker.version}, and this is {__version__}"
@@ -272,101 +265,6 @@ def _unreachable(scheduler: str, error: BaseException) -> TunerError:
         f"no scheduler answers at {scheduler}{reason}",
         "`tune cluster start` says the address",
     )
-
-
-class WorkersAsCards:
-    """The workers of a cluster as devices of a head: :meth:`update` adds those that have come.
-
-    Args:
-        cluster: has them.
-        opening: what a searcher is told first; its device and compilers are the worker's.
-        say: told of what joins, leaves or cannot be used.
-        model: the GPUs that count; empty for those of the first worker. Times of two models are never pooled.
-        overlap: whether two searchers take turns on each.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        opening: OpenDevice,
-        say: Callable[[str], None],
-        *,
-        model: str = "",
-        overlap: bool,
-    ) -> None:
-        self._model = model
-        self._cluster, self._opening, self._say, self._overlap = cluster, opening, say, overlap
-        self._cards: dict[str, Card] = {}
-        self._refused: set[str] = set()
-        self._uuids: dict[str, str] = {}
-        """Addresses by the GPU's uuid."""
-        self._updated = self._usable = 0.0
-        self._connected = True
-
-    @property
-    def expecting(self) -> bool:
-        """Whether it is worth waiting for a worker although none can be used now."""
-        return time.monotonic() - self._usable < PATIENCE_S
-
-    def update(self, head: Head) -> None:
-        """Add the workers that have come to a head's devices, and mark those that are gone."""
-        now = time.monotonic()
-        if now - self._updated < UPDATE_S:
-            return
-        self._updated = now
-        self._usable = self._usable or now
-        if not self._cluster.reconnect():
-            if self._connected:
-                self._say(f"the scheduler {self._cluster.scheduler} is gone; waiting for it")
-            self._connected = False
-            return
-        if not self._connected:
-            self._say("the scheduler is there again")
-        self._connected = True
-        try:
-            workers = self._cluster.workers()
-        except Exception:  # noqa: BLE001 - the scheduler has just gone: the next update says so
-            return
-        for address in self._cards.keys() - workers.keys():
-            card = self._cards.pop(address)
-            card.left_out = LEFT
-            self._uuids = {uuid: at for uuid, at in self._uuids.items() if at != address}
-            self._refused.clear()  # what was in its way may have left
-            head.cards[:] = [other for other in head.cards if other.left_out in ("", LEFT) or other.lanes]
-            self._say(f"{card.name} has left the cluster")
-        head.cards[:] = [card for card in head.cards if card.left_out != LEFT or card.lanes]
-        for address, name in workers.items():
-            if address not in self._cards and address not in self._refused:
-                self._add(address, name, head)
-        if any(not card.left_out for card in self._cards.values()):
-            self._usable = now
-
-    def _add(self, address: str, name: str, head: Head) -> None:
-        worker = self._cluster.described(address)
-        if isinstance(worker, Described) and worker.uuid in self._uuids:
-            worker = TWICE.format(uuid=worker.uuid)
-        elif isinstance(worker, Described) and (self._model or worker.model) != worker.model:
-            worker = f"this run is for {self._model}: times of two models are not pooled"
-        if isinstance(worker, str):
-            self._refused.add(address)
-            head.cards.append(Card(name, _never, left_out=worker))
-            self._say(f"{name}: left out: {worker}")
-            return
-        self._model = worker.model
-        label = f"{worker.host} {worker.device}"
-        self._uuids[worker.uuid] = address
-
-        def start(events: Events, facts: GpuFacts | None) -> Link:
-            opening = structs.replace(self._opening, facts=facts)
-            return WorkerLink(self._cluster, address, label, events, opening)
-
-        self._cards[address] = Card(label, start, self._overlap)
-        head.cards.append(self._cards[address])
-
-
-def _never(events: Events, facts: GpuFacts | None) -> Link:  # noqa: ARG001 - a card's signature
-    """Stand for a worker that is left out."""
-    raise TunerError("a worker that is left out has no searcher")
 
 
 def cluster_opening(kernel: str, *, cache: bool, opener: str) -> OpenDevice:

@@ -1,0 +1,157 @@
+"""The workers of a cluster as devices of a head, which come and go while it works."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from tuner.errors import TunerError
+from tuner.fleet.cards import Card
+from tuner.fleet.cluster import NO_ANSWER, TWICE, Cluster, Described, WorkerLink
+from tuner.fleet.head import Head
+from tuner.fleet.links import Events, Link
+from tuner.protocol.searching import GpuFacts, OpenDevice
+
+UPDATE_S = 1.0
+"""From one update of the workers to the next."""
+PATIENCE_S = 120.0
+"""How long a run waits for a worker when none is left: a host that is started again takes a minute or two."""
+LEFT = "it has left the cluster"
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What there was in the cluster at one look."""
+
+    connected: bool
+    names: dict[str, str] | None = None
+    """Of all workers, by address; None where the scheduler has just gone."""
+    new: dict[str, Described | str] | None = None
+    """What those say that were not known."""
+
+
+class WorkersAsCards:
+    """The workers of a cluster as devices of a head: :meth:`update` adds those that have come.
+
+    Args:
+        cluster: has them.
+        opening: what a searcher is told first; its device and compilers are the worker's.
+        say: told of what joins, leaves or cannot be used.
+        model: the GPUs that count; empty for those of the first worker. Times of two models are never pooled.
+        overlap: whether two searchers take turns on each.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        opening: OpenDevice,
+        say: Callable[[str], None],
+        *,
+        model: str = "",
+        overlap: bool,
+    ) -> None:
+        self._model = model
+        self._cluster, self._opening, self._say, self._overlap = cluster, opening, say, overlap
+        self._cards: dict[str, Card] = {}
+        self._refused: dict[str, Card] = {}
+        """Those that cannot be used, by address; their cards only show that."""
+        self._uuids: dict[str, str] = {}
+        """Addresses by the GPU's uuid."""
+        self._looked = 0.0
+        self._usable = 0.0
+        """When there was last a worker that can be used; else when that was first looked for."""
+        self._connected = True
+        self._seen: queue.SimpleQueue[_Seen] = queue.SimpleQueue()
+        self._looking: threading.Thread | None = None
+        """A host that is gone lets a connection wait for seconds, and the head has searchers to answer."""
+
+    @property
+    def expecting(self) -> bool:
+        """Whether it is worth waiting for a worker although none can be used now."""
+        return not self._usable or time.monotonic() - self._usable < PATIENCE_S
+
+    def update(self, head: Head) -> None:
+        """Add the workers that have come to a head's devices, and mark those that are gone."""
+        now = time.monotonic()
+        if now - self._looked >= UPDATE_S and (self._looking is None or not self._looking.is_alive()):
+            silent = [address for address, card in self._refused.items() if NO_ANSWER in card.left_out]
+            known = {*self._cards, *self._refused}.difference(silent)
+            self._looking = threading.Thread(target=self._look, args=(known,), daemon=True, name="workers")
+            self._looking.start()
+        while not self._seen.empty():
+            self._looked = now
+            self._take(self._seen.get(), head)
+
+    def _look(self, known: Collection[str]) -> None:
+        """Look which workers there are, and ask those that are not known what they are."""
+        if not self._cluster.reconnect():
+            self._seen.put(_Seen(connected=False))
+            return
+        try:
+            names = self._cluster.workers()
+        except Exception:  # noqa: BLE001 - the scheduler has just gone: the next look says so
+            self._seen.put(_Seen(connected=True))
+            return
+        new = {address: self._cluster.described(address) for address in names if address not in known}
+        self._seen.put(_Seen(True, names, new))
+
+    def _take(self, seen: _Seen, head: Head) -> None:
+        self._usable = self._usable or time.monotonic()
+        if seen.connected != self._connected:
+            self._connected = seen.connected
+            scheduler = f"the scheduler {self._cluster.scheduler}"
+            self._say(
+                f"{scheduler} is there again" if seen.connected else f"{scheduler} is gone; waiting for it"
+            )
+        if seen.names is None or seen.new is None:
+            return
+        for address in self._cards.keys() - seen.names.keys():
+            card = self._cards.pop(address)
+            card.left_out = LEFT
+            self._uuids = {uuid: at for uuid, at in self._uuids.items() if at != address}
+            self._say(f"{card.name} has left the cluster")
+            self._forget(self._refused, head)  # what was in the way of others may have left with it
+        self._forget(self._refused.keys() - seen.names.keys(), head)
+        head.cards[:] = [card for card in head.cards if card.left_out != LEFT or card.lanes]
+        for address, worker in seen.new.items():
+            self._add(address, seen.names[address], worker, head)
+        if any(not card.left_out for card in self._cards.values()):
+            self._usable = time.monotonic()
+
+    def _forget(self, refused: Collection[str], head: Head) -> None:
+        for address in [*refused]:
+            head.cards.remove(self._refused.pop(address))
+
+    def _add(self, address: str, name: str, worker: Described | str, head: Head) -> None:
+        if isinstance(worker, Described) and worker.uuid in self._uuids:
+            worker = TWICE.format(uuid=worker.uuid)
+        elif isinstance(worker, Described) and (self._model or worker.model) != worker.model:
+            worker = f"this run is for {self._model}: times of two models are not pooled"
+        before = self._refused.get(address)
+        self._forget([address] if before else [], head)
+        if isinstance(worker, str):
+            self._refused[address] = Card(name, _never, left_out=worker)
+            head.cards.append(self._refused[address])
+            if before is None or before.left_out != worker:
+                self._say(f"{name}: left out: {worker}")
+            return
+        self._model = worker.model
+        label = f"{worker.host} {worker.device}"
+        self._uuids[worker.uuid] = address
+
+        def start(events: Events, facts: GpuFacts | None) -> Link:
+            opening = structs.replace(self._opening, facts=facts)
+            return WorkerLink(self._cluster, address, label, events, opening)
+
+        self._cards[address] = Card(label, start, self._overlap)
+        head.cards.append(self._cards[address])
+
+
+def _never(events: Events, facts: GpuFacts | None) -> Link:  # noqa: ARG001 - a card's signature
+    """Stand for a worker that is left out."""
+    raise TunerError("a worker that is left out has no searcher")
