@@ -32,7 +32,7 @@ class _Seen:
     names: dict[str, str] | None = None
     """Of all workers, by address; None where the scheduler has just gone."""
     new: dict[str, Described | str] | None = None
-    """What those say that were not known."""
+    """What those say of themselves that were not described before."""
 
 
 class WorkersAsCards:
@@ -80,15 +80,17 @@ class WorkersAsCards:
         now = time.monotonic()
         if now - self._looked >= UPDATE_S and (self._looking is None or not self._looking.is_alive()):
             silent = [address for address, card in self._refused.items() if NO_ANSWER in card.left_out]
-            known = {*self._cards, *self._refused}.difference(silent)
-            self._looking = threading.Thread(target=self._look, args=(known,), daemon=True, name="workers")
+            described = {*self._cards, *self._refused}.difference(silent)
+            self._looking = threading.Thread(
+                target=self._look, args=(described,), daemon=True, name="workers"
+            )
             self._looking.start()
         while not self._seen.empty():
             self._looked = now
             self._take(self._seen.get(), head)
 
-    def _look(self, known: Collection[str]) -> None:
-        """Look which workers there are, and ask those that are not known what they are."""
+    def _look(self, described: Collection[str]) -> None:
+        """Look which workers there are, and have those described that are not yet."""
         if not self._cluster.reconnect():
             self._seen.put(_Seen(connected=False))
             return
@@ -97,7 +99,7 @@ class WorkersAsCards:
         except Exception:  # noqa: BLE001 - the scheduler has just gone: the next look says so
             self._seen.put(_Seen(connected=True))
             return
-        new = {address: self._cluster.described(address) for address in names if address not in known}
+        new = {address: self._cluster.described(address) for address in names if address not in described}
         self._seen.put(_Seen(True, names, new))
 
     def _take(self, seen: _Seen, head: Head) -> None:
