@@ -82,14 +82,14 @@ class WorkersAsCards:
             silent = [address for address, card in self._refused.items() if NO_ANSWER in card.left_out]
             described = {*self._cards, *self._refused}.difference(silent)
             self._looking = threading.Thread(
-                target=self._look, args=(described,), daemon=True, name="workers"
+                target=self._list, args=(described,), daemon=True, name="workers"
             )
             self._looking.start()
         while not self._seen.empty():
             self._looked = now
             self._take(self._seen.get(), head)
 
-    def _look(self, described: Collection[str]) -> None:
+    def _list(self, described: Collection[str]) -> None:
         """Look which workers there are, and have those described that are not yet."""
         if not self._cluster.reconnect():
             self._seen.put(_Seen(connected=False))
