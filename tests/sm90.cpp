@@ -132,24 +132,35 @@ static float number(const Block& block, unsigned long long tile, bool along_k, i
     return __uint_as_float(static_cast<unsigned int>(bits_of(block, tile, along_k, line, k)) << 16);  // bfloat16
 }
 
-static void multiply(const Block& block, const Products& one) {
-    const int lane = one.thread % 32, warp = one.thread % 128 / 32;
-    float m_side[2][16];
-    for (int half = 0; half < 2; ++half) {
-        for (int k = 0; k < 16; ++k) {
-            m_side[half][k] = number(block, one.m_tile, launch.m_along_k, 16 * warp + lane / 4 + half * 8, k);
-        }
+// A side of an instruction: for each row (or column) its 16 numbers.
+using Side = std::vector<float>;
+
+static Side side_of(const Block& block, unsigned long long tile, bool along_k, int lines) {
+    Side side;
+    for (int line = 0; line < lines; ++line) {
+        for (int k = 0; k < 16; ++k) side.push_back(number(block, tile, along_k, line, k));
     }
-    for (int pair = 0; pair < one.columns / 4; ++pair) {
-        const int column = pair / 2 * 8 + lane % 4 * 2 + pair % 2;
-        float n_side[16];
-        for (int k = 0; k < 16; ++k) n_side[k] = number(block, one.n_tile, launch.n_along_k, column, k);
-        for (int half = 0; half < 2; ++half) {
-            float& d = one.d[pair / 2 * 4 + half * 2 + pair % 2];
-            float sum = one.accumulate ? d : 0.0f;
-            for (int k = 0; k < 16; ++k) sum += m_side[half][k] * n_side[k];
-            d = sum;
-        }
+    return side;
+}
+
+static void multiply(const Products& one, const Side& m_side, const Side& n_side) {
+    const int lane = one.thread % 32, warp = one.thread % 128 / 32;
+    for (int i = 0; i < one.columns / 2; ++i) {
+        const float* row = &m_side[(16 * warp + lane / 4 + i / 2 % 2 * 8) * 16];
+        const float* column = &n_side[(i / 4 * 8 + lane % 4 * 2 + i % 2) * 16];
+        float sum = one.accumulate ? one.d[i] : 0.0f;
+        for (int k = 0; k < 16; ++k) sum += row[k] * column[k];
+        one.d[i] = sum;
+    }
+}
+
+static void multiply(const std::vector<Products>& all) {
+    std::map<unsigned long long, Side> m_sides, n_sides;  // by tile: as a rule all threads have the same ones
+    for (const Products& one : all) {
+        Side &m_side = m_sides[one.m_tile], &n_side = n_sides[one.n_tile];
+        if (m_side.empty()) m_side = side_of(here(), one.m_tile, launch.m_along_k, 64);
+        if (n_side.empty()) n_side = side_of(here(), one.n_tile, launch.n_along_k, one.columns);
+        multiply(one, m_side, n_side);
     }
 }
 
@@ -159,7 +170,7 @@ static void finish(long long before) {
             __nanosleep(0);  // meanwhile another thread may finish it
             continue;
         }
-        for (const Products& one : group.groups.front().products) multiply(here(), one);
+        multiply(group.groups.front().products);
         group.groups.pop_front();
         ++group.finished;
     }
