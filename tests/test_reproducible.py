@@ -88,6 +88,13 @@ def test_what_an_earlier_run_chose_wins_again_where_it_is_within_the_margin(
     assert second.finish is not None
     assert second.finish.winner.configuration == chosen
     assert list(second.state.known_winners) == [chosen]
+    closer = {chosen: 103.7e3, default: 103e3}
+    narrow = run(
+        *(kernel, database, Card(lambda c: closer.get(c, 125e3))), seed=50, sampler="random", trials=30,
+        from_scratch=False, margin=0.0,
+    )  # fmt: skip
+    assert narrow.finish is not None
+    assert narrow.finish.winner.configuration == default, "within 0.75 %, beyond its own margin"
     scratch = tuned(kernel, database, Card(lambda c: on_second.get(c, 125e3)), 50)
     assert scratch.finish is not None
     assert scratch.finish.winner.configuration == default, "--from-scratch knows of no winner"

@@ -283,12 +283,13 @@ TRUTH = Problem("scale", {"n": 1024}, {"input": "float32"}, {"order": "up"})
             '"rules":["occupancy"],"seeds":"kernel","max_error":0.001,"truth":{"kernel":"scale",'
             '"sizes":{"n":1024},"dtypes":{"input":"float32"},"options":{"order":"up"}}}',
         ),
+        (RunOptions(margin=0.002), '{"variants":[],"fixed":{},"from_scratch":false,"margin":0.002}'),
         (
             RunOptions(max_error=0.25),
             '{"variants":[],"fixed":{},"from_scratch":false,"max_error":0.25,"truth":null}',
         ),
     ],
-    ids=["defaults", "all", "a bound alone"],
+    ids=["defaults", "all", "a margin", "a bound alone"],
 )
 def test_options_are_stored_as_before(options: RunOptions, text: str) -> None:
     assert json.dumps(options.to_json(), separators=(",", ":")) == text

@@ -319,6 +319,9 @@ class RunOptions:
     """The same problem in the dtype whose result is the true one; given with ``max_error``."""
     one_mode: bool = False
     """Whether ``--mode`` was given: then the winner is chosen by that mode alone."""
+    margin: float | None = None
+    """How much slower than the fastest, as a share, still counts as equally fast; None:
+    :data:`tuner.stats.EQUIVALENT`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary that :meth:`from_json` reads back; most defaults are left out."""
@@ -335,6 +338,8 @@ class RunOptions:
             data["truth"] = self.truth.to_json() if self.truth else None
         if self.one_mode:
             data["one_mode"] = True
+        if self.margin is not None:
+            data["margin"] = self.margin
         return data
 
     @classmethod

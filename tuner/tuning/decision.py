@@ -30,7 +30,11 @@ def preference(simplicity: Preference, won: Mapping[Configuration, int]) -> Pref
 
 
 def choose(
-    fastest: int, contestants: Sequence[Trial], standings: Sequence[Standing], prefer: Preference
+    fastest: int,
+    contestants: Sequence[Trial],
+    standings: Sequence[Standing],
+    prefer: Preference,
+    margin: float | None = None,
 ) -> int:
     """Return the preferred contestant of those that are equally fast in every standing.
 
@@ -39,11 +43,14 @@ def choose(
         contestants: of the race.
         standings: of the race in each mode that counts; the same contestants have not failed in them.
         prefer: sorts them.
+        margin: of :func:`tuner.stats.equivalence_margin`.
     """
     behind = {i: standings[0].ratio(i, fastest).median for i in standings[0].groups if i != fastest}
     equal = [
         i
         for i in sorted(behind, key=lambda i: behind[i])
-        if all(s.ratio(i, fastest).median <= 1.0 + equivalence_margin(s.noise_floor) for s in standings)
+        if all(
+            s.ratio(i, fastest).median <= 1.0 + equivalence_margin(s.noise_floor, margin) for s in standings
+        )
     ]
     return min([fastest, *equal], key=lambda i: prefer(contestants[i].configuration))

@@ -269,7 +269,9 @@ class SearchLoop:
 
     def _try_simpler(self) -> None:
         """Have the sampler begin with the simpler neighbours of the best, by what it was told."""
-        simpler = simpler_neighbours(self.study.space, self._told_ns, self._simplicity)
+        simpler = simpler_neighbours(
+            self.study.space, self._told_ns, self._simplicity, self.run.options.margin
+        )
         self.study.sampler.begin_with(simpler)
         self._opening = True
 

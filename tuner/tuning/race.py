@@ -151,6 +151,8 @@ class FinalRace:
     """Winners of earlier runs, on this card or others of its model."""
     prefer: Preference = lambda _: 0
     """Which of equally fast configurations wins; without it the fastest of them."""
+    margin: float | None = None
+    """What counts as equally fast: of :func:`tuner.stats.equivalence_margin`."""
 
     def run(self, trials: Sequence[Trial]) -> Finish | None:
         """Race until a winner among the trials of the run is confirmed.
@@ -227,11 +229,11 @@ class FinalRace:
 
     def finish(self, contestants: Sequence[Trial], standing: Standing, warm: Standing | None) -> Finish:
         """Choose the winner, confirm it, and compare it with the default and the incumbent."""
-        fastest = choose(standing.left[0], contestants, [standing], self.prefer)
+        fastest = choose(standing.left[0], contestants, [standing], self.prefer, self.margin)
         first = fastest
         if warm is not None:
             held = holding(standing.left[0], standing, warm)
-            first = choose(held, contestants, [standing, warm], self.prefer)
+            first = choose(held, contestants, [standing, warm], self.prefer, self.margin)
         winner, time_ns = contestants[first], standing.time_ns(first)
         confirmation = Confirmation()
         if not self.device.recorded:

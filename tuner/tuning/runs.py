@@ -74,4 +74,8 @@ def interrupted_run(database: Database, request: Request, device: str) -> Run:
     if request.options.max_error not in (None, bound):
         began = "without a bound on the error" if bound is None else f"with --max-error {bound:g}"
         raise TunerError(f"the interrupted run of {problem} began {began}", "leave out --resume")
+    if request.options.margin not in (None, run.options.margin):
+        raise TunerError(
+            f"the interrupted run of {problem} began with another --margin", "leave out --resume"
+        )
     return run

@@ -126,6 +126,7 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         initial=state.initial.sources,
         known_winners=state.known_winners,
         prefer=preference(simplicity(kernel, state.space.default), state.known_winners),
+        margin=run.options.margin,
     )
     if (finish := race.run(trials)) is None:
         return None, None

@@ -26,7 +26,10 @@ def closing_trials(trials: int) -> int:
 
 
 def simpler_neighbours(
-    space: SearchSpace, times_ns: Mapping[Configuration, float], simplicity: Preference
+    space: SearchSpace,
+    times_ns: Mapping[Configuration, float],
+    simplicity: Preference,
+    margin: float | None = None,
 ) -> list[Configuration]:
     """Return what is simpler than the simplest of the fastest, and differs in one value from it; the simplest first.
 
@@ -34,10 +37,11 @@ def simpler_neighbours(
         space: of the search.
         times_ns: what was told of it.
         simplicity: sorts simpler configurations first.
+        margin: how much slower than the fastest they may be; None for :data:`EQUIVALENT`.
     """
     if not times_ns:
         return []
-    limit = min(times_ns.values()) * (1 + EQUIVALENT)
+    limit = min(times_ns.values()) * (1 + (EQUIVALENT if margin is None else margin))
     base = min((c for c, time_ns in times_ns.items() if time_ns <= limit), key=simplicity)
     (variant,) = (variant for variant in space.variants if variant.name == base.variant)
     values = base.values

@@ -148,6 +148,12 @@ Examples:
 @click.option("--spread", is_flag=True, help="Measure each problem's candidates on all GPUs of --device.")
 @click.option("--resume", is_flag=True, help="Go on with the last interrupted run of this problem.")
 @click.option("--from-scratch", is_flag=True, help="Ignore what earlier runs of this problem found.")
+@click.option(
+    "--margin",
+    type=Amount(min=0, max=10),
+    metavar="PERCENT",
+    help="How much slower than the fastest a simpler configuration may be and still win; 0.75 by default.",
+)
 @click.option("--no-cache", is_flag=True, help="Compile everything again.")
 @click.option(
     "--plot",
