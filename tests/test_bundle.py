@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.commands import said_by
 from tests.winners import H200, store_winners
 from tuner.errors import CallError
 from tuner.kernel.load import builtin_kernels, load_kernel
@@ -46,19 +46,24 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {}
 
 
-def bundle_of(name: str, bundles: dict[str, Path], folder: Path) -> Path:
-    if name not in bundles:
-        kernel, database, output = load_kernel(name), folder / "w.db", folder / "bundle"
-        problem = kernel.problem()
-        store_winners(database, kernel, [(problem, default(kernel, problem))])
-        done = subprocess.run(
-            [sys.executable, "-m", "tuner", "bundle", "--kernel", name, "--db", database, "-o", output, "--json"],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["winners"] == 1
-        bundles[name] = output
-    return bundles[name]
+@pytest.fixture
+def bundle_of(
+    bundles: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], Path]:
+    def of(name: str) -> Path:
+        if name not in bundles:
+            kernel, database, output = load_kernel(name), tmp_path / "w.db", tmp_path / "bundle"
+            problem = kernel.problem()
+            store_winners(database, kernel, [(problem, default(kernel, problem))])
+            said = said_by(
+                capsys, "bundle", "--kernel", name, "--db", str(database), "-o", str(output), "--json"
+            )
+            assert said.code == 0, said.err
+            assert json.loads(said.out)["winners"] == 1
+            bundles[name] = output
+        return bundles[name]
+
+    return of
 
 
 def manifest_of(bundle: Path) -> Manifest:
@@ -67,9 +72,9 @@ def manifest_of(bundle: Path) -> Manifest:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_bundle_of_every_kernel_can_be_read_and_is_whole(
-    name: str, bundles: dict[str, Path], tmp_path: Path
+    name: str, bundle_of: Callable[[str], Path]
 ) -> None:
-    bundle = bundle_of(name, bundles, tmp_path)
+    bundle = bundle_of(name)
     manifest = manifest_of(bundle)
     assert manifest.winners and manifest.defaults
     assert not any("requires" in one.reason for item in manifest.configurations for one in item.requires)
@@ -86,11 +91,9 @@ def test_a_bundle_of_every_kernel_can_be_read_and_is_whole(
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_plans_from_the_manifest_are_those_of_the_tuner(
-    name: str, bundles: dict[str, Path], tmp_path: Path
-) -> None:
+def test_plans_from_the_manifest_are_those_of_the_tuner(name: str, bundle_of: Callable[[str], Path]) -> None:
     """At sizes around the tiles, valid or not, and on a GPU with other limits of the same compute capability."""
-    manifest, kernel = manifest_of(bundle_of(name, bundles, tmp_path)), load_kernel(name)
+    manifest, kernel = manifest_of(bundle_of(name)), load_kernel(name)
     smaller = replace(H200, name="NVIDIA H100 PCIe", sm_count=114, l2_bytes=50 << 20)
     compared = 0
     for number, item in enumerate(manifest.configurations):
@@ -106,9 +109,9 @@ def test_plans_from_the_manifest_are_those_of_the_tuner(
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_default_is_the_tuners_own_whatever_was_tuned(
-    name: str, bundles: dict[str, Path], tmp_path: Path
+    name: str, bundle_of: Callable[[str], Path]
 ) -> None:
-    manifest, kernel = manifest_of(bundle_of(name, bundles, tmp_path)), load_kernel(name)
+    manifest, kernel = manifest_of(bundle_of(name)), load_kernel(name)
     compared = 0
     for number, computation in enumerate(manifest.computations):
         problem = kernel.problem(None, dict(computation.dtypes), dict(computation.options))

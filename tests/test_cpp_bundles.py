@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.commands import said_by
 from tests.cpp_interface import ROOT, interface, python_on
 from tests.winners import H200, store_winners
 from tuner.kernel.load import builtin_kernels, load_kernel
@@ -106,7 +105,7 @@ print(compared, refused)
 """
 
 
-def bundle_of(name: str, folder: Path) -> Path:
+def bundle_of(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """Return a bundle with the default configuration; for gemm also with others that launch in other ways."""
     kernel = load_kernel(name)
     problem = kernel.problem()
@@ -119,9 +118,9 @@ def bundle_of(name: str, folder: Path) -> Path:
             for sizes, variant, values in VARIED
         ]
     store_winners(folder / "w.db", kernel, winners)
-    command = [sys.executable, "-m", "tuner", "bundle", "--kernel", name, "--db", str(folder / "w.db")]
-    done = subprocess.run([*command, "-o", str(folder / "bundle")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    output = str(folder / "bundle")
+    said = said_by(capsys, "bundle", "--kernel", name, "--db", str(folder / "w.db"), "-o", output)
+    assert said.code == 0, said.err
     return folder / "bundle"
 
 
@@ -143,8 +142,10 @@ def problems(manifest: dict[str, Any]) -> list[tuple[int, dict[str, int]]]:
 
 
 @pytest.mark.parametrize("name", [*builtin_kernels(), *EXAMPLES])
-def test_launches_are_those_of_the_python_runtime(name: str, tmp_path: Path) -> None:
-    bundle = bundle_of(name, tmp_path)
+def test_launches_are_those_of_the_python_runtime(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = bundle_of(name, tmp_path, capsys)
     manifest = json.loads((bundle / "manifest.json").read_text())
     (tmp_path / "cases.json").write_text(json.dumps(problems(manifest)))
     limits = {name: getattr(H200, name) for name in DEVICE_LIMITS}
