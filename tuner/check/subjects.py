@@ -15,6 +15,7 @@ from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem
+from tuner.space.default import default_configuration
 from tuner.space.enumeration import enumerate_valid
 from tuner.space.space import VariantSpace
 from tuner.space.validity import invalid_reason
@@ -198,6 +199,14 @@ def report_launch(
             return
 
 
+def _has_default(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> bool:
+    """Return whether a problem is known to have a valid configuration: mostly so without enumerating any space."""
+    try:
+        return default_configuration(kernel, problem, gpu) is not None
+    except TunerError:
+        return False
+
+
 def check_problems(kernel: KernelSpec, sampling: Sampling, chosen: Sequence[Subject], report: Report) -> None:
     """Report presets for which no variant has a valid configuration."""
     if not chosen:
@@ -206,6 +215,8 @@ def check_problems(kernel: KernelSpec, sampling: Sampling, chosen: Sequence[Subj
     for key, problem in problems(kernel).items():
         reasons = []
         for gpu in (*sampling.gpus, *ARCHITECTURES.values()):
+            if _has_default(kernel, problem, gpu):
+                break
             usable, refused = kernel.usable_variants(problem, gpu)
             reasons = [f"{name}: {reason}" for name, reason in refused.items()]
             for variant in usable:
