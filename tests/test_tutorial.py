@@ -7,9 +7,12 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.commands import said_by
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -31,8 +34,8 @@ def write(folder: Path, name: str, continued: str, text: str) -> None:
         file.write(f"\n{text}" if continued else text)
 
 
-def follow(folder: Path, *, gpu: bool) -> list[str]:
-    """Do what the page says, and return what its commands printed."""
+def follow(folder: Path, tune: Callable[[list[str]], str], *, gpu: bool) -> list[str]:
+    """Do what the page says, and return what its commands printed; ``tune`` runs the command line."""
     printed = []
     for name, continued, language, text in STEP.findall(PAGE):
         if name:
@@ -41,7 +44,7 @@ def follow(folder: Path, *, gpu: bool) -> list[str]:
             for line in text.splitlines():
                 program, *words = shlex.split(line)
                 if program == "tune" and (gpu or words[0] in WITHOUT_A_GPU):
-                    printed.append(run([sys.executable, "-m", "tuner", *words], folder))
+                    printed.append(tune(words))
         elif language == "python" and gpu:
             printed.append(run([sys.executable, "-c", text], folder))
     return printed
@@ -56,7 +59,17 @@ def test_its_files_are_those_of_the_examples(tmp_path: Path) -> None:
     assert written == {path.name: path.read_text() for path in examples.iterdir() if path.is_file()}
 
 
-def test_what_needs_no_gpu(tmp_path: Path) -> None:
-    printed = follow(tmp_path, gpu=False)
+def test_what_needs_no_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def tune(words: list[str]) -> str:
+        few = ["--configurations", "4"] if words[0] == "check" else []
+        said = said_by(capsys, *words, *few)
+        assert said.code == 0, said
+        return said.out
+
+    printed = follow(tmp_path, tune, gpu=False)
     assert len(printed) == 4
     assert "30 valid of 30" in printed[1]
