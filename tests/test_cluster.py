@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -355,6 +356,9 @@ def test_an_address_that_cannot_be_served_is_refused(tmp_path: Path) -> None:
     assert "are both" in call(*folder, "--port", port, "--dashboard", port, code=2)
     for host in ("0.0.0.0", "192.0.2.1", "no.such.host.invalid", "a b"):
         assert host in call(*folder, "--host", host, "--port", port, code=2)
+    with (tmp_path / "c" / f"{socket.gethostname()}.lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "another `tune cluster start` has" in call(*folder, "--port", port, code=2)
     assert "is no address" in call("status", *folder[1:], "--scheduler", "127.0.0.1:65536", code=2)
 
 

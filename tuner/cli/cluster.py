@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from msgspec import structs
 from tuner.cli import fleet
 from tuner.cli.run import run as run_problems
 from tuner.errors import NoGpuError, TunerError, UsageError
+from tuner.files import open_lock_file
 from tuner.fleet.cluster import TWICE, Cluster, Described, listed
 from tuner.fleet.cluster_files import (
     HostRecord,
@@ -55,13 +58,46 @@ def start(host: str, port: int, dashboard: int, join: str | None, device_name: s
     if host in ("0.0.0.0", "::"):
         raise UsageError(f"--host {host} is no address to reach this host at", "name one, such as 10.0.0.1")
     folder = folder.absolute()
+    if join is None:
+        make_certificate(folder)
+    with _alone(folder):
+        _start(host, port, dashboard, join, device_name, folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Run a block in which no other `start` of this host has the folder, which other hosts may share.
+
+    Raises:
+        UsageError: one has.
+        TunerError: the folder cannot be written.
+    """
+    try:
+        descriptor = open_lock_file(folder / f"{socket.gethostname()}.lock", os.O_RDWR, 0o600)
+    except OSError as error:
+        raise TunerError(f"{folder}: {error.strerror}", "name another --folder") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UsageError(
+            f"another `tune cluster start` has {folder} now", "see `tune cluster status`"
+        ) from None
+    except OSError:  # a filesystem without locks
+        pass
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _start(host: str, port: int, dashboard: int, join: str | None, device_name: str, folder: Path) -> None:
     joined: dict[str, str] = {}
     if (record := read_record(folder)) is not None:
         raise UsageError(
             f"a cluster runs on this host already, at {record.address}", "end it with `tune cluster stop`"
         )
     if join is None:
-        make_certificate(folder)
         address = full_address(f"{host}:{port}")
         security_of(folder, address)  # says now what is wrong with a certificate that was there
         if dashboard == port:

@@ -142,7 +142,8 @@ class Cluster:
 
     def __init__(self, scheduler: str, folder: Path) -> None:
         require_dask()
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is wrong is said in one line
+        for name in ("distributed", "distributed.client", "distributed.gc", "tornado.application"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what is wrong is said in one line
         self.scheduler, self._folder = scheduler, folder
         self._client = self._connected()
         # Calls to workers go on without the scheduler, and whatever becomes of Dask's client: on a loop of our own.
