@@ -2,8 +2,9 @@
 
 1. A short search at a few problems that lie far apart gives configurations beyond those that rules name.
 2. At each problem candidates (``candidates.py``) are timed in turn, twice; then those that may be the fastest, longer.
-3. Few are chosen (``choosing.py``), by what was timed and what is predicted; they are timed where they were not yet,
-   and the choice is made again.
+3. Few are chosen (``choosing.py``), by what was timed and what is predicted. Each is changed in a parameter or two, and
+   the changes are timed at all problems that it runs best: few have to suit many. This is repeated.
+4. The choice is made again; what is kept is timed where it was not yet, and the choice is made a last time.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from tuner.errors import DatabaseError, DeviceError, Interrupted, TunerError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem, digest
-from tuner.portfolio.candidates import CandidateChoice
-from tuner.portfolio.keeping import CONTENDER, Keeping
+from tuner.portfolio.candidates import CHANGES, CandidateChoice
+from tuner.portfolio.keeping import Keeping
 from tuner.portfolio.prediction import spread
-from tuner.portfolio.racing import COMPARED, SCREENED, Races
+from tuner.portfolio.racing import CHANGED, COMPARED, SCREENED, Races
 from tuner.tuning import session
 from tuner.tuning.request import Request
 from tuner.tuning.state import Observer
@@ -40,8 +41,14 @@ MOST_COMPARED = 8
 MARGINS = (0.05, 0.15)
 """Octaves that a prediction counts more than a time, in the first choice and in the second; the third keeps only what
 was timed wherever it can run."""
-SEARCHED, TIMED_BY = 0.3, 0.7
-"""Shares of a time limit at which searches, and comparisons of candidates, end."""
+TURNS = 3
+"""Of choosing, and changing what is chosen."""
+ELSEWHERE = 3
+"""Configurations of other problems that are expected to be the fastest, timed with the changes."""
+SEARCHED, TIMED_BY, CHANGED_BY = 0.2, 0.6, 0.85
+"""Shares of a time limit at which searches, comparisons of candidates, and turns end."""
+CONTENDER = 1.10
+"""Of a problem's first comparison: what is slower is not compared again."""
 
 
 @dataclass(frozen=True)
@@ -176,18 +183,15 @@ class _Building:
             )
             self._attempt(problem, work)
 
-    def _winners(self) -> dict[str, list[Configuration]]:
+    def _winners(self) -> list[Configuration]:
         """Return the configurations that won, on this model of GPU first."""
-        winners: dict[str, dict[Configuration, None]] = {}
         rows = self._database.winners(Filters(kernel=self._request.kernel.name)).rows
-        for stored in sorted(rows, key=lambda one: one.run.gpu.name != self._device.gpu.name):
-            if not stored.run.foreign:
-                winners.setdefault(kind_of(stored.run.problem), {})[stored.winner.configuration] = None
-        return {kind: list(ones) for kind, ones in winners.items()}
+        own = sorted(rows, key=lambda one: one.run.gpu.name != self._device.gpu.name)
+        return list(dict.fromkeys(one.winner.configuration for one in own if not one.run.foreign))
 
     def _compare(self, problems: Sequence[Problem]) -> None:
         """Time candidates at each problem; those of the next are compiled meanwhile."""
-        done = self._races.compared()
+        done = self._races.done(COMPARED)
         left = [problem for problem in problems if problem.key not in done]
         self._progress.phase("comparing", len(left))
         chosen = self._chosen(left[0]) if left else []
@@ -200,7 +204,7 @@ class _Building:
             self._attempt(problem, partial(self._compare_at, problem, now))
 
     def _chosen(self, problem: Problem) -> list[Configuration]:
-        configurations = self._candidates.at(problem, self._races.timings(problem))
+        configurations = self._candidates.first(problem, self._races.all_timings())
         self._device.compile_ahead(self._request.kernel, problem, configurations)
         return configurations
 
@@ -212,6 +216,39 @@ class _Building:
         fastest = sorted((one for one in times if times[one] <= limit), key=lambda one: times[one])
         if not self._stop():
             self._races.run(problem, fastest[:MOST_COMPARED], COMPARE_ROUNDS, COMPARE_SAMPLES, COMPARED)
+
+    def _change(self, keeping: Keeping, turn: int) -> None:
+        """Change what is chosen, and time the changes at each problem that it runs best."""
+        request, races = self._request, self._races
+        tag = f"{CHANGED} {turn}"
+        done = races.done(tag)
+        if self._over(CHANGED_BY):
+            return
+        kept = keeping.choose(request.bound, request.most_cubins, MARGINS[0])
+        timings = races.all_timings()
+        seen = set(timings.configurations)
+        work = []
+        for member, problems in keeping.served(kept):
+            left = [problem for problem in problems if problem.key not in done]
+            changes = self._candidates.changes([member], left, seen, CHANGES) if left else []
+            seen |= set(changes)
+            for problem in left:
+                timed = races.timings(problem).of(problem)
+                ranked = self._candidates.expected(
+                    problem, timings, timings.configurations, len(timed) + ELSEWHERE
+                )
+                others = [one for one in ranked if one not in timed][:ELSEWHERE]
+                both = dict.fromkeys([min(timed, key=timed.__getitem__), member, *changes, *others])
+                runs = self._candidates.valid(problem).runs
+                work.append((problem, [one for one in both if runs(one)]))
+        self._progress.phase(f"changing what is chosen, turn {turn} of {TURNS}", len(work))
+        for number, (problem, ones) in enumerate(work):
+            if self._over(CHANGED_BY):
+                return
+            self._progress.step(f"{problem}: {len(ones)} configurations")
+            for ahead in work[number : number + 2]:
+                self._device.compile_ahead(request.kernel, *ahead)
+            self._attempt(problem, partial(races.run, problem, ones, SCREEN_ROUNDS, SCREEN_SAMPLES, tag))
 
     def _attempt(self, problem: Problem, work: Callable[[], object]) -> None:
         """Do something for a problem; if that fails, say so and go on."""
@@ -241,6 +278,8 @@ class _Building:
         keeping = Keeping(request.kernel, gpu, races, self._candidates, kinds, request.seed)
         kept = self._kept_before(kinds)
         if not kept:
+            for turn in range(1, TURNS + 1):
+                self._change(keeping, turn)
             for margin in (*MARGINS, None):
                 kept = keeping.choose(request.bound, request.most_cubins, margin)
                 missing = keeping.missing(kept)

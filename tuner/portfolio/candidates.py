@@ -13,15 +13,16 @@ from tuner.portfolio.prediction import Predictor
 from tuner.search.kernel_initial import settle
 from tuner.space.default import default_configuration
 from tuner.space.validity import invalid_reason, pruning_reason
-from tuner.winners.portfolios import kind_of
 from tuner.winners.timings import Timings
 
 PREDICTED = 6
 """Configurations of other problems that are expected to be the fastest here."""
-NEIGHBOURS = 8
-"""Configurations that were not timed anywhere: one of the most promising, with one parameter changed."""
+CHANGES = 8
+"""Configurations that were timed nowhere: a promising one, changed."""
 PROMISING = 4
-DRAWS = 100
+DRAWS = 150
+LOOKED_AT = 8
+"""Problems at which a change is looked at: an estimate takes 30 us, and a check half a millisecond."""
 
 
 class ValidConfigurations:
@@ -51,17 +52,15 @@ class CandidateChoice:
 
     Args:
         kernel, gpu: whose and where.
-        winners: configurations that won anywhere, by computation (:func:`kind_of`).
-        seed: of the neighbours that are drawn.
+        winners: configurations that won anywhere, on this model of GPU first.
+        seed: of the changes that are drawn.
     """
 
-    def __init__(
-        self, kernel: KernelSpec, gpu: Gpu, winners: dict[str, list[Configuration]], seed: int
-    ) -> None:
+    def __init__(self, kernel: KernelSpec, gpu: Gpu, winners: Sequence[Configuration], seed: int) -> None:
         self._kernel, self._gpu, self._winners, self._seed = kernel, gpu, winners, seed
         self._spaces: dict[str, ValidConfigurations] = {}
-        self._predictors: dict[str, Predictor] = {}
         self._defaults: dict[str, Configuration | None] = {}
+        self.predictor = Predictor(kernel, gpu)
 
     def valid(self, problem: Problem) -> ValidConfigurations:
         """Return what can run a problem."""
@@ -69,25 +68,18 @@ class CandidateChoice:
             self._spaces[problem.key] = ValidConfigurations(self._kernel, problem, self._gpu)
         return self._spaces[problem.key]
 
-    def predictor(self, problem: Problem) -> Predictor:
-        """Return what predicts times of a problem's computation."""
-        kind = kind_of(problem)
-        if kind not in self._predictors:
-            self._predictors[kind] = Predictor(self._kernel, self._gpu, problem)
-        return self._predictors[kind]
-
     def default(self, problem: Problem) -> Configuration | None:
         """Return the kernel's default configuration of a problem."""
         if problem.key not in self._defaults:
             self._defaults[problem.key] = default_configuration(self._kernel, problem, self._gpu)
         return self._defaults[problem.key]
 
-    def at(self, problem: Problem, timings: Timings) -> list[Configuration]:
-        """Return what to time at a problem.
+    def first(self, problem: Problem, timings: Timings) -> list[Configuration]:
+        """Return what to time at a problem at which nothing was.
 
         Args:
             problem: where.
-            timings: of the same computation, at other problems.
+            timings: of all that was timed.
         """
         space = self.valid(problem)
         default = self.default(problem)
@@ -95,39 +87,59 @@ class CandidateChoice:
         for settled in settle(self._kernel, problem, self._gpu, space):
             if settled.configuration is not None:
                 chosen[settled.configuration] = None
-        pool = [one for one in timings.configurations if space.runs(one)]
-        expected = self.predictor(problem).predict(timings, problem, pool)
-        ranked = [
-            pool[number]
-            for number in np.argsort(expected, kind="stable")
-            if expected[number] == expected[number]
-        ]
-        untimed = (
-            one for one in self._winners.get(kind_of(problem), ()) if one not in pool and space.runs(one)
-        )
+        timed = set(timings.configurations)
+        untimed = (one for one in self._winners if one not in timed and space.runs(one))
         chosen |= dict.fromkeys(_first(untimed, PREDICTED))
+        ranked = self.expected(problem, timings, timings.configurations, PREDICTED + len(chosen))
         chosen |= dict.fromkeys(_first((one for one in ranked if one not in chosen), PREDICTED))
-        chosen |= dict.fromkeys(self._neighbours(problem, ranked or list(chosen), {*chosen, *pool}))
-        return list(chosen)
+        promising = (ranked or list(chosen))[:PROMISING]
+        return [*chosen, *self.changes(promising, [problem], {*chosen, *timed}, CHANGES)]
 
-    def _neighbours(
-        self, problem: Problem, promising: Sequence[Configuration], seen: Iterable[Configuration]
+    def expected(
+        self, problem: Problem, timings: Timings, configurations: Sequence[Configuration], count: int
     ) -> list[Configuration]:
-        """Return valid configurations, timed nowhere, that differ from a promising one in one parameter."""
-        draw = random.Random(f"{self._seed} {problem.key}")
-        space, taken, drawn = self.valid(problem), set(seen), list[Configuration]()
-        for _ in range(DRAWS if promising else 0):
-            if len(drawn) == NEIGHBOURS:
-                break
-            one = promising[len(drawn) % min(PROMISING, len(promising))]
-            variant = self._kernel.variants[one.variant]
-            name = draw.choice(list(variant.parameters))
-            value = draw.choice(variant.parameters[name].values)
-            other = Configuration.of(one.variant, {**one.values, name: value})
-            if other not in taken and space.contains(other):
+        """Return those that are expected to be the fastest at a problem, of those that can run it."""
+        order = np.argsort(self.predictor.predict(timings, problem, configurations), kind="stable")
+        runs = self.valid(problem).runs
+        return _first((configurations[number] for number in order if runs(configurations[number])), count)
+
+    def changes(
+        self,
+        promising: Sequence[Configuration],
+        problems: Sequence[Problem],
+        seen: Iterable[Configuration],
+        count: int,
+    ) -> list[Configuration]:
+        """Return valid configurations that differ from a promising one in one parameter or two.
+
+        Many are drawn; those that are expected to be the fastest are taken, and as many at random.
+
+        Args:
+            promising: which are changed.
+            problems: where they are to run, and to be fast.
+            seen: what is not wanted.
+            count: of the result, at most.
+        """
+        draw = random.Random(f"{self._seed} {[problem.key for problem in problems]} {promising[:1]}")
+        taken, drawn = set(seen), list[Configuration]()
+        for number in range(DRAWS if promising else 0):
+            one = promising[number % len(promising)]
+            parameters = self._kernel.variants[one.variant].parameters
+            names = draw.sample(list(parameters), min(len(parameters), draw.choice((1, 1, 2))))
+            changed = {name: draw.choice(parameters[name].values) for name in names}
+            other = Configuration.of(one.variant, {**one.values, **changed})
+            if other not in taken:
                 taken.add(other)
                 drawn.append(other)
-        return drawn
+        if not drawn:
+            return []
+        expected = sum(self.predictor.estimate(problem, drawn) for problem in problems[:LOOKED_AT])
+        ranked = [drawn[number] for number in np.argsort(expected, kind="stable")]
+        spaces = [self.valid(problem) for problem in problems[:LOOKED_AT]]
+        valid = (one for one in ranked if all(space.contains(one) for space in spaces))
+        best = _first(valid, (count + 1) // 2)
+        others = (one for one in drawn if one not in best and all(space.contains(one) for space in spaces))
+        return best + _first(others, count - len(best))
 
 
 def _first(items: Iterable[Configuration], count: int) -> list[Configuration]:

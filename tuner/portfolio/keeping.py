@@ -16,7 +16,7 @@ from tuner.portfolio.racing import Races
 from tuner.space.default import default_configurations
 from tuner.winners.timings import Floats, Timings
 
-CONTENDER = 1.10
+CONTENDER = 1.05
 """What is slower everywhere is not kept."""
 
 
@@ -79,6 +79,18 @@ class Keeping:
         numbers = choose(tables, cubins, given, bound, most_cubins)
         return [[pool[number] for number in ones] for pool, ones in zip(pools, numbers, strict=True)]
 
+    def served(self, kept: Sequence[Sequence[Configuration]]) -> list[tuple[Configuration, list[Problem]]]:
+        """Return what is kept, each with the measured problems that it runs best; the worst served first."""
+        served = []
+        for kind, ones in zip(self._kinds, kept, strict=True):
+            table, problems = self._table(kind, ones, 0.0), self._races.timings(kind).problems
+            best = np.argmin(table[: len(problems)], axis=1)
+            for column, one in enumerate(ones):
+                rows = np.flatnonzero(best == column)
+                own = sorted(rows, key=lambda row: -float(table[row, column]))
+                served.append((one, [problems[row] for row in own]))
+        return served
+
     def missing(self, kept: Sequence[Sequence[Configuration]]) -> list[tuple[Problem, list[Configuration]]]:
         """Return where what is kept can run and was not timed; of each problem first the best that was timed."""
         missing: list[tuple[Problem, list[Configuration]]] = []
@@ -134,11 +146,12 @@ class Keeping:
 
         Below the measured problems are as many between them, predicted: what is kept has to run those, too.
         """
-        timings = self._races.timings(kind)
+        timings, everything = self._races.timings(kind), self._races.all_timings()
+        predict = self._candidates.predictor.predict
         rows = []
         for problem in timings.problems:
             timed, space = timings.of(problem), self._candidates.valid(problem)
-            expected = self._candidates.predictor(problem).predict(timings, problem, pool)
+            expected = predict(everything, problem, pool)
             at = {one: float(value) for one, value in zip(pool, expected, strict=True)}
             levels = [timed[one] - at[one] for one in pool if one in timed]
             level = float(np.nanmedian(levels)) if levels else 0.0
@@ -153,7 +166,7 @@ class Keeping:
                 ]
             )
         for problem in between(timings.problems, self._seed):
-            expected = self._candidates.predictor(problem).predict(timings, problem, pool)
+            expected = predict(everything, problem, pool)
             space = self._candidates.valid(problem)
             can = [value if space.runs(one) else np.inf for one, value in zip(pool, expected, strict=True)]
             fastest = min((value for value in can if np.isfinite(value)), default=0.0)

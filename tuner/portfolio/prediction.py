@@ -1,4 +1,9 @@
-"""What configurations would take where they were not timed: by their costs, and their times at the nearest problems."""
+"""What configurations would take where they were not timed: by their costs, their parameters' values, and near times.
+
+The kernel's file gives costs. What was timed says by how much values of parameters differ from that, as a sum over
+parameters that changes slowly with the sizes; so it also says something of configurations that were timed nowhere. What
+is left of a configuration's own times is taken from the nearest problems.
+"""
 
 from __future__ import annotations
 
@@ -10,72 +15,143 @@ import numpy as np
 
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
-from tuner.winners.portfolios import Cost
+from tuner.winners.portfolios import Cost, kind_of
 from tuner.winners.timings import Floats, Timings
 
 NEIGHBOURS = 4
 REACH = 0.25
 """Octaves within which problems are equally near."""
+ANOTHER_KIND = 1.0
+"""Octaves that a problem with other dtypes or options is farther away."""
+SHRINKAGE = 0.3
+"""Observations, in which no value of a parameter matters."""
+OF_SLOW = 0.2
+"""Octaves: a time so far from the best counts half."""
+MIDDLE, SPAN = 11.0, 4.0
+"""Octaves of a size: an effect of a value is linear in (log2(size) - MIDDLE) / SPAN."""
+GROWTH = 0.1
+"""Of what was timed, after which the values are estimated anew: it takes a quarter of a second."""
 NEAR = 6
 """Problems from which those between take sizes."""
 
 
 class Predictor:
-    """Predicts times of one computation.
+    """Predicts times of a kernel on one GPU."""
 
-    Args:
-        kernel, gpu: whose and where.
-        problem: has the dtypes and options.
-    """
-
-    def __init__(self, kernel: KernelSpec, gpu: Gpu, problem: Problem) -> None:
-        self._kernel, self._gpu, self._problem = kernel, gpu, problem
-        self._costs: dict[Configuration, Cost] = {}
+    def __init__(self, kernel: KernelSpec, gpu: Gpu) -> None:
+        self._kernel, self._gpu = kernel, gpu
+        self._costs: dict[tuple[Configuration, str], Cost] = {}
         self._logs: dict[tuple[Configuration, str], float] = {}
+        self._columns: dict[tuple[object, ...], int] = {}
+        self._values: dict[Configuration, list[int]] = {}
+        self._timings: Timings | None = None
+        self._effects: Floats = np.zeros((0, 1 + len(kernel.sizes)))
+        self._learnt = 0
+        self._residuals: Floats = np.zeros((0, 0))
 
     def cost(self, configuration: Configuration, problem: Problem) -> float:
         """Return log2 of a configuration's cost at a problem."""
         key = (configuration, problem.key)
         if key not in self._logs:
-            if configuration not in self._costs:
-                self._costs[configuration] = Cost(self._kernel, self._problem, self._gpu, configuration)
-            self._logs[key] = float(np.log2(self._costs[configuration].at(problem)))
+            own = (configuration, kind_of(problem))
+            if own not in self._costs:
+                self._costs[own] = Cost(self._kernel, problem, self._gpu, configuration)
+            self._logs[key] = float(np.log2(self._costs[own].at(problem)))
         return self._logs[key]
 
+    def estimate(self, problem: Problem, configurations: Sequence[Configuration]) -> Floats:
+        """Return log2 of what configurations would take by their costs and values, all off by the same."""
+        here = self._sizes(problem)
+        columns = [self._columns_of(one) for one in configurations]
+        known = len(self._effects)
+        effects = [sum(float(self._effects[at] @ here) for at in ones if at < known) for ones in columns]
+        return np.asarray([self.cost(one, problem) for one in configurations]) + effects
+
     def predict(self, timings: Timings, problem: Problem, configurations: Sequence[Configuration]) -> Floats:
-        """Return log2 of what configurations would take at a problem, all off by the same; NaN where nothing is known.
+        """Return log2 of what configurations would take at a problem, all off by the same.
 
         Args:
-            timings: at other problems.
+            timings: of all that was timed.
             problem: where.
-            configurations: of the timings.
+            configurations: any.
         """
         if not timings.problems:
-            return np.full(len(configurations), np.nan)
-        names = list(self._kernel.sizes)
-        here = np.log2([problem.sizes[name] for name in names])
-        there = np.log2([[one.sizes[name] for name in names] for one in timings.problems])
-        distances = ((there - here) ** 2).sum(axis=1)
-        order = np.argsort(distances, kind="stable")
-        bases: dict[int, float] = {}
-        expected = np.full(len(configurations), np.nan)
-        for number, configuration in enumerate(configurations):
-            column = timings.configurations.index(configuration)
-            near = [row for row in order if np.isfinite(timings.slowdowns[row, column])][:NEIGHBOURS]
-            if not near:
-                continue
-            residuals = [self._residual(timings, row, column, bases) for row in near]
-            weights = 1.0 / (distances[near] + REACH**2)
-            expected[number] = self.cost(configuration, problem) + np.average(residuals, weights=weights)
+            return self.estimate(problem, configurations)
+        self._learn(timings)
+        expected = self.estimate(problem, configurations)
+        here = np.log2(list(problem.sizes.values()))
+        there = np.log2([list(one.sizes.values()) for one in timings.problems])
+        kind = kind_of(problem)
+        other = [kind_of(one) != kind for one in timings.problems]
+        distances = ((there - here) ** 2).sum(axis=1) + ANOTHER_KIND**2 * np.asarray(other)
+        numbers = {one: number for number, one in enumerate(timings.configurations)}
+        for at, configuration in enumerate(configurations):
+            if (column := numbers.get(configuration)) is not None:
+                residuals = self._residuals[:, column]
+                rows = np.flatnonzero(np.isfinite(residuals))
+                near = rows[np.argsort(distances[rows], kind="stable")[:NEIGHBOURS]]
+                weights = 1.0 / (distances[near] + REACH**2)
+                # As if there were one more at a distance of an octave, with what the values say.
+                expected[at] += (weights @ residuals[near]) / (weights.sum() + 1.0)
         return expected
 
-    def _residual(self, timings: Timings, row: int, column: int, bases: dict[int, float]) -> float:
-        problem = timings.problems[row]
-        if row not in bases:  # the cost of the best there
-            best = timings.configurations[int(np.nanargmin(timings.slowdowns[row]))]
-            bases[row] = self.cost(best, problem)
-        cost = self.cost(timings.configurations[column], problem)
-        return float(timings.slowdowns[row, column]) - cost + bases[row]
+    def _sizes(self, problem: Problem) -> Floats:
+        logs = np.log2([problem.sizes[name] for name in self._kernel.sizes])
+        return np.concatenate([[1.0], (logs - MIDDLE) / SPAN])
+
+    def _columns_of(self, configuration: Configuration) -> list[int]:
+        if configuration not in self._values:
+            variant, columns = configuration.variant, self._columns
+            keys: list[tuple[object, ...]] = [(variant,)]
+            keys += [(variant, name, value) for name, value in configuration.values.items()]
+            self._values[configuration] = [columns.setdefault(key, len(columns)) for key in keys]
+        return self._values[configuration]
+
+    def _learn(self, timings: Timings) -> None:
+        """Estimate what values are worth, if much was timed since the last time, and what is left of each time."""
+        if timings is self._timings:
+            return
+        self._timings = timings
+        costs = np.full(timings.slowdowns.shape, np.nan)
+        timed = np.argwhere(np.isfinite(timings.slowdowns))
+        for row, column in timed:
+            costs[row, column] = self.cost(timings.configurations[column], timings.problems[row])
+        targets = timings.slowdowns - costs
+        if len(timed) > (1 + GROWTH) * self._learnt:
+            self._learnt = len(timed)
+            self._effects = self._ridge(timings, timed, targets)
+        left = np.full(costs.shape, np.nan)
+        for row, problem in enumerate(timings.problems):
+            there = np.flatnonzero(np.isfinite(targets[row]))
+            estimate = self.estimate(problem, [timings.configurations[column] for column in there])
+            off = timings.slowdowns[row, there] - estimate
+            weights = _weights(timings.slowdowns[row, there])
+            left[row, there] = off - np.average(off, weights=weights)
+        self._residuals = left
+
+    def _ridge(self, timings: Timings, timed: np.typing.NDArray[np.int64], targets: Floats) -> Floats:
+        """Return the effects of values: by least squares, each problem about its own level."""
+        columns = [self._columns_of(one) for one in timings.configurations]
+        width = 1 + len(self._kernel.sizes)
+        matrix = np.zeros((len(timed), len(self._columns) * width))
+        sizes = [self._sizes(problem) for problem in timings.problems]
+        for number, (row, column) in enumerate(timed):
+            for at in columns[column]:
+                matrix[number, at * width : (at + 1) * width] = sizes[row]
+        slow = timings.slowdowns[timed[:, 0], timed[:, 1]]
+        wanted, weights = targets[timed[:, 0], timed[:, 1]], _weights(slow)
+        for row in range(len(timings.problems)):
+            own = timed[:, 0] == row
+            share = weights[own] / weights[own].sum()
+            matrix[own] -= share @ matrix[own]
+            wanted[own] -= share @ wanted[own]
+        weighted = matrix * weights[:, None]
+        square = weighted.T @ matrix + SHRINKAGE * np.eye(matrix.shape[1])
+        return np.linalg.solve(square, weighted.T @ wanted).reshape(-1, width)
+
+
+def _weights(slowdowns: Floats) -> Floats:
+    return 1.0 / (1.0 + (slowdowns / OF_SLOW) ** 2)
 
 
 def between(problems: Sequence[Problem], seed: int) -> list[Problem]:

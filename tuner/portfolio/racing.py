@@ -20,6 +20,8 @@ from tuner.winners.timings import Timings, timings_of
 SCREENED = "screened"
 COMPARED = "compared"
 """Tags of a problem's first comparison, of many, and of its second, of the fastest: then it is done."""
+CHANGED = "changed"
+"""Begins the tag of a problem's comparison of changed configurations, by the number of the turn."""
 
 
 class Races:
@@ -75,9 +77,15 @@ class Races:
             self._timings[kind] = timings_of(row for row in self._rows if kind_of(row.problem) == kind)
         return self._timings[kind]
 
-    def compared(self) -> set[str]:
-        """Return the keys of the problems that are done."""
-        return {row.problem.key for row in self._rows if COMPARED in row.tags}
+    def all_timings(self) -> Timings:
+        """Return what was timed of all computations."""
+        if "" not in self._timings:
+            self._timings[""] = timings_of(self._rows)
+        return self._timings[""]
+
+    def done(self, tag: str) -> set[str]:
+        """Return the keys of the problems that have had a comparison."""
+        return {row.problem.key for row in self._rows if tag in row.tags}
 
     def row(self, problem: Problem, configuration: Configuration) -> Benchmark:
         """Return the last row of a configuration that was timed at a problem."""
@@ -151,4 +159,5 @@ class Races:
         self._rows += rows
         self.measured = True
         self._timings.pop(kind_of(problem), None)
+        self._timings.pop("", None)
         return {configurations[i]: row.time_ns for i, row in enumerate(rows)}
