@@ -147,7 +147,7 @@ class Predictor:
             wanted[own] -= share @ wanted[own]
         weighted = matrix * weights[:, None]
         square = weighted.T @ matrix + SHRINKAGE * np.eye(matrix.shape[1])
-        return np.linalg.solve(square, weighted.T @ wanted).reshape(-1, width)
+        return np.asarray(np.linalg.solve(square, weighted.T @ wanted).reshape(-1, width), np.float64)
 
 
 def _weights(slowdowns: Floats) -> Floats:
