@@ -63,8 +63,8 @@ class Predictor:
         """Return log2 of what configurations would take by their costs and values, all off by the same."""
         here = self._sizes(problem)
         columns = [self._columns_of(one) for one in configurations]
-        known = len(self._effects)
-        effects = [sum(float(self._effects[at] @ here) for at in ones if at < known) for ones in columns]
+        count = len(self._effects)
+        effects = [sum(float(self._effects[at] @ here) for at in ones if at < count) for ones in columns]
         return np.asarray([self.cost(one, problem) for one in configurations]) + effects
 
     def predict(self, timings: Timings, problem: Problem, configurations: Sequence[Configuration]) -> Floats:
