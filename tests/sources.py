@@ -11,6 +11,9 @@ from tuner.kernel.render import render, render_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
 
+GENERATIONS = (75, 80, 90, 120)
+"""Architectures to compile for: the others have the sources of the one before, and as many registers."""
+
 
 def rendered(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
     """Return the code of a configuration's last launch."""

@@ -92,11 +92,10 @@ def test_every_configuration_of_the_plain_kernel_compiles(tmp_path: Path) -> Non
 
 def test_every_configuration_of_the_jinja_variant_compiles(tmp_path: Path) -> None:
     kernel = follow("softmax", tmp_path)
-    for dtype in ("float16", "float32"):
+    for dtype, step in (("float16", 1), ("float32", 4)):
         problem = kernel.problem(dtypes={"": dtype})
-        for configuration in SearchSpace.from_kernel(
-            kernel, problem, GPU, ("in_registers",)
-        ).configurations():
+        space = SearchSpace.from_kernel(kernel, problem, GPU, ("in_registers",))
+        for configuration in list(space.configurations())[::step]:
             compile_configuration(kernel, problem, configuration)
 
 
@@ -108,7 +107,7 @@ def test_plain_kernel_compiles_for_the_other_dtypes(dtype: str, tmp_path: Path) 
     compile_configuration(kernel, kernel.problem(dtypes={"": dtype}), Configuration.of("strided", defaults))
 
 
-@pytest.mark.parametrize("cc", [75, 80, 86, 89, 90])
+@pytest.mark.parametrize("cc", [75, 90])
 def test_the_stencil_compiles_everywhere(cc: int, tmp_path: Path) -> None:
     kernel, device = follow("smooth", tmp_path), dataclasses.replace(GPU, cc=cc)
     for dtype in ("float32", "float16", "bfloat16"):

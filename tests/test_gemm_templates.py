@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.sources import GENERATIONS
 from tuner.compile.nvrtc import Cubin, compile_source
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
@@ -25,8 +26,6 @@ LAYOUTS = ("nn", "nt", "tn", "tt")
 ELSEWHERE = ("wgmma", "gemv", "mma_sync_padded", "small_k")
 EVERYWHERE = [name for name in GEMM.variants if not name.startswith(ELSEWHERE)]
 """Variants of every architecture and size. The others have tests of their own, as in test_wgmma.py and test_gemv.py."""
-SAMPLES = 2
-"""Configurations of each variant and dtype, each for another architecture and layout."""
 
 PTX_WIDTH = re.compile(r"ld\.global(?:\.nc)?(?:\.v(\d))?\.[bfus](\d+)")
 
@@ -103,17 +102,16 @@ def widest_load(text: str) -> int:
 
 
 def default_cases() -> Iterator[Any]:
-    # Every architecture, and every dtype with every layout.
-    for name in EVERYWHERE:
-        kinds = list(itertools.product(DTYPES, LAYOUTS))
-        left = [kind for kind in kinds if usable(GEMM.variants[name], *kind, ARCHITECTURES[90])]
-        unseen = [90, *(cc for cc in ARCHITECTURES if cc != 90)]
-        for number in range(max(len(left), len(unseen))):
-            dtype, layout = left[number % len(left)]
-            fitting = [cc for cc in unseen if usable(GEMM.variants[name], dtype, layout, ARCHITECTURES[cc])]
-            cc = (fitting or [90])[-1]
+    # Every dtype, every layout, and every generation that the variant has.
+    for turn, name in enumerate(EVERYWHERE):
+        variant, unseen = GEMM.variants[name], list(GENERATIONS)
+        dtypes = [dtype for dtype in DTYPES if usable(variant, dtype, "nn", ARCHITECTURES[90])]
+        for number, layout in enumerate(LAYOUTS):
+            dtype = dtypes[(number + turn) % len(dtypes)]
+            cc = next((cc for cc in unseen if usable(variant, dtype, layout, ARCHITECTURES[cc])), 90)
             unseen = [other for other in unseen if other != cc]
             yield pytest.param(name, dtype, layout, cc, id=f"{name}-{dtype}-{layout}-{cc}")
+        assert not unseen
 
 
 @pytest.mark.parametrize(("name", "dtype", "layout", "cc"), list(default_cases()))
@@ -144,16 +142,15 @@ def test_defaults_are_valid_everywhere(cc: int) -> None:
 def test_samples_compile(name: str, dtype: str) -> None:
     variant = GEMM.variants[name]
     rng = random.Random(f"{name} {dtype}")
-    devices = [device for device in ARCHITECTURES.values() if usable(variant, dtype, "nn", device)]
-    if not devices:
+    everywhere = itertools.product(LAYOUTS, ARCHITECTURES.values())
+    possible = [(layout, device) for layout, device in everywhere if usable(variant, dtype, layout, device)]
+    if not possible:
         pytest.skip(f"{name} has no {dtype}")
-    for layout, device in zip(rng.sample(LAYOUTS, SAMPLES), rng.sample(devices, SAMPLES), strict=True):
-        if not usable(variant, dtype, layout, device):
-            continue
-        of = problem(dtype, layout)
-        parameters = sample(variant, of, device, rng)
-        spilled = compiled(variant, parameters, of, device).resources.spill_bytes
-        assert spilled <= 512, (parameters, device.arch)
+    layout, device = rng.choice(possible)
+    of = problem(dtype, layout)
+    parameters = sample(variant, of, device, rng)
+    spilled = compiled(variant, parameters, of, device).resources.spill_bytes
+    assert spilled <= 512, (parameters, device.arch)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -161,11 +158,11 @@ def test_samples_compile(name: str, dtype: str) -> None:
 def test_reference_compiles(dtype: str, layout: str) -> None:
     launch = GEMM.reference.cuda
     assert launch is not None
-    for cc in (75, 90):
-        source, entry = render_launch(
-            GEMM, launch, problem(dtype, layout), ARCHITECTURES[cc], Configuration.of("reference", {})
-        )
-        assert compile_source(source, entry, ARCHITECTURES[cc].arch).resources.spill_bytes == 0
+    device = ARCHITECTURES[(75, 90)[(DTYPES.index(dtype) + LAYOUTS.index(layout)) % 2]]
+    source, entry = render_launch(
+        GEMM, launch, problem(dtype, layout), device, Configuration.of("reference", {})
+    )
+    assert compile_source(source, entry, device.arch).resources.spill_bytes == 0
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.sources import GENERATIONS
 from tuner.compile.nvrtc import compile_source
 from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, KernelFault, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
@@ -33,9 +34,9 @@ def problem(name: str, dtype: str, a_transposed: bool = False, **sizes: int) -> 
 
 
 def samples() -> Iterator[Any]:
-    """Each variant with each dtype and each architecture in turn."""
+    """Each variant with each dtype and each generation in turn."""
     for name in LAYOUTS:
-        for i, cc in enumerate(ARCHITECTURES):
+        for i, cc in enumerate(GENERATIONS):
             yield pytest.param(name, DTYPES[i % 3], cc, id=f"{name}-{DTYPES[i % 3]}-{cc}")
 
 

@@ -118,7 +118,6 @@ def test_right_on_the_host(
 TILES = [
     # block_m, block_n, block_k, stages, warps_m, warps_n: those that CUTLASS, Triton and cuBLAS take for large products
     (128, 128, 32, 4, 2, 2),
-    (128, 128, 32, 3, 2, 2),
     (128, 128, 64, 3, 2, 2),
     (128, 256, 32, 3, 2, 4),
     (256, 128, 32, 3, 4, 2),
@@ -136,7 +135,7 @@ LARGER = [(128, 256, 64, 3, 2, 4), (256, 128, 64, 3, 4, 2)]
 def test_no_spills_at_the_tiles_that_count(cc: int) -> None:
     device = ARCHITECTURES[cc]
     dtypes = ("float16", "bfloat16") if cc >= 80 else ("float16",)
-    tiles = {75: FEWER, 80: TILES + LARGER, 89: TILES[::2]}[cc]  # 89 has the instructions of 80
+    tiles = {75: FEWER, 80: TILES + LARGER, 89: TILES[2:4]}[cc]  # 89 has the instructions of 80
     for number, tile in enumerate(tiles):
         names = ("block_m", "block_n", "block_k", "stages", "warps_m", "warps_n")
         of = problem(dtypes[number % len(dtypes)], ("nn", "nt", "tn", "tt")[number // 2 % 4])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -139,8 +139,10 @@ def test_the_host_finds_what_is_left_out(right: str, wrong: str, tmp_path: Path)
 # -- the inner loop
 
 
-def cubin(parameters: dict[str, Any]) -> bytes:
-    values = {**GEMM.variants["register_tiled"].defaults, **parameters}
+@functools.cache
+def cubin(separate_banks: bool) -> bytes:
+    wide = {"block_n": 256, "thread_m": 16, "separate_banks": separate_banks}
+    values = {**GEMM.variants["register_tiled"].defaults, **wide}
     configuration = Configuration.of("register_tiled", values)
     ((source, entry),) = render(GEMM, problem("float32", "nn", (4096,) * 3), HOPPER, configuration)
     return compile_source(source, entry, HOPPER.arch).cubin
@@ -171,14 +173,11 @@ def same_bank(code: bytes) -> float:
     return clashes / count
 
 
-WIDE = {"block_n": 256, "thread_m": 16}
-
-
 def test_sums_lie_in_other_banks_than_their_factors() -> None:
-    left, turned = (same_bank(cubin({**WIDE, "separate_banks": apart})) for apart in (False, True))
+    left, turned = (same_bank(cubin(apart)) for apart in (False, True))
     assert turned < 0.2 < 0.6 < left
 
 
 def test_a_cubin_holds_the_products_of_a_step() -> None:
     # And so the share above is one of all products: those of a step, and of one k for what fills no whole step.
-    assert len(multiply_adds(cubin(WIDE))) == (16 + 1) * 16 * 8
+    assert len(multiply_adds(cubin(True))) == (16 + 1) * 16 * 8

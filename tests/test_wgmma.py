@@ -29,7 +29,7 @@ GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
 VARIANTS = ("wgmma", "wgmma_split_k", "wgmma_skinny_m", "wgmma_padded")
 ALIGNED = VARIANTS[:3]
-SAMPLES = 4
+SAMPLES = 1
 SERIALISED = ("C7510", "C7511", "C7517", "C7519", "C7508", "C7504")
 """ptxas says by these that it made the matrix instructions wait for each other, or ignored setmaxnreg."""
 
