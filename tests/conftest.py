@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.fork_server import subprocess_with_forks
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.fork_server import forked_children  # noqa: F401 - a fixture
+from tuner import processes
 from tuner.compile import pool
 from tuner.database import schema
 from tuner.database.database import Database
@@ -43,6 +45,15 @@ def one_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 def synced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database waits for the disk, as users' databases do."""
     monkeypatch.setattr(schema, "SYNCHRONOUS", SYNCHRONOUS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked_children(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The tuner's children are forks: half a second of imports less for each. A GPU's are not."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "gpu" not in request.path.parent.parts[-1:]:
+            patch.setattr(processes, "subprocess", subprocess_with_forks)
+        yield
 
 
 @pytest.fixture(scope="module")

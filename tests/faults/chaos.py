@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 
 from tests.faults.containers import inside
-from tests.faults.forked import Forked
 from tests.faults.killing import TRIALS as FEW
 from tests.faults.killing import (
     Report,
@@ -28,6 +27,7 @@ from tests.faults.killing import (
     kill_worker,
     make_kernel,
     start_anew,
+    start_fork,
     time_of_a_run,
     unfinished,
     watch_end,
@@ -47,9 +47,11 @@ def send_signals(times: int, folder: Path, seed: int) -> Report:
     report = Report("INT, TERM and HUP")
     draw = random.Random(seed)
     kernel = make_kernel(folder)
-    whole_s = time_of_a_run(report, kernel, folder, Forked)
+    whole_s = time_of_a_run(report, kernel, folder, start_fork)
     while report.kills < times and not report.problems:
-        start = start_anew if report.kills % 5 == 0 else Forked  # of an interpreter, too, and of its imports
+        start = (
+            start_anew if report.kills % 5 == 0 else start_fork
+        )  # of an interpreter, too, and of its imports
         arguments = ("--trials", str(FEW), "--seed", str(draw.randrange(10**6)), "--db", "tuning.db")
         tuner = Tuner(kernel, folder, *arguments, start=start, module=TUNE, sleep_s=0.02)
         time.sleep(draw.uniform(0.0, whole_s))
@@ -80,7 +82,7 @@ def send_signals(times: int, folder: Path, seed: int) -> Report:
         watch_end(report, tuner)
         if unfinished(folder):
             _no_attempts(report, folder)
-            go_on(report, kernel, folder, Forked)
+            go_on(report, kernel, folder, start_fork)
     audit(report, folder)
     return report
 
@@ -100,7 +102,7 @@ def preempt(times: int, folder: Path, seed: int) -> Report:
     trials = ("--trials", "60", "--db", "tuning.db")
     while report.kills < times:
         resume = ("--resume",) if unfinished(folder) else ()
-        tuner = Tuner(kernel, folder, *trials, *resume, start=Forked, module=TUNE, sleep_s=0.3)
+        tuner = Tuner(kernel, folder, *trials, *resume, start=start_fork, module=TUNE, sleep_s=0.3)
         time.sleep(draw.uniform(0.0, 1.5))
         tuner.process.send_signal(draw.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
         began = time.monotonic()
@@ -109,7 +111,7 @@ def preempt(times: int, folder: Path, seed: int) -> Report:
         report.kills += 1
         watch_end(report, tuner)
     if unfinished(folder):
-        go_on(report, kernel, folder, Forked)
+        go_on(report, kernel, folder, start_fork)
     audit(report, folder)
     return report
 
@@ -166,7 +168,7 @@ def fill_disks(times: int, folder: Path, seed: int) -> Report:
     """Tune on disks of growing size that run full, then make room and resume. Needs a mount namespace of its own."""
     report = Report("full disks")
     kernel = make_kernel(folder)
-    time_of_a_run(report, kernel, folder, Forked)  # fills the cubin cache
+    time_of_a_run(report, kernel, folder, start_fork)  # fills the cubin cache
     disk = folder / "disk"
     disk.mkdir()
     for number in range(times):
@@ -175,7 +177,7 @@ def fill_disks(times: int, folder: Path, seed: int) -> Report:
         try:
             (folder / "notes").unlink(missing_ok=True)
             arguments = ("--trials", "60", "--database", str(disk / "tuning.db"))
-            tuner = Tuner(kernel, folder, *arguments, start=Forked)
+            tuner = Tuner(kernel, folder, *arguments, start=start_fork)
             code = tuner.wait()
             said = tuner.log.read_text()
             tuner.log.write_text("")
@@ -185,7 +187,7 @@ def fill_disks(times: int, folder: Path, seed: int) -> Report:
             _kept(report, disk / "tuning.db", folder / "notes")
             subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
             if code == 1 and unfinished(disk):
-                again = Tuner(kernel, folder, *arguments, "--resume", start=Forked)
+                again = Tuner(kernel, folder, *arguments, "--resume", start=start_fork)
                 if (code := again.wait()) != 0:
                     report.problems.append(
                         f"{size_kib} KiB: resumed, it ended with {code}: {again.log.read_text()}"
@@ -217,13 +219,13 @@ def spoil_files(times: int, folder: Path, seed: int) -> Report:
     report = Report("files spoiled while open")
     draw = random.Random(seed)
     kernel = make_kernel(folder)
-    time_of_a_run(report, kernel, folder, Forked)
+    time_of_a_run(report, kernel, folder, start_fork)
     noticed = 0
     for number in range(times):
         database, notes = folder / f"{number}.db", folder / "notes"
         notes.unlink(missing_ok=True)
         arguments = ("--trials", str(FEW), "--seed", str(number), "--database", str(database))
-        tuner = Tuner(kernel, folder, *arguments, start=Forked, sleep_s=0.03)
+        tuner = Tuner(kernel, folder, *arguments, start=start_fork, sleep_s=0.03)
         wanted = draw.randrange(1, FEW - 4)
         while tuner.process.poll() is None and (
             not notes.exists() or len(notes.read_text().splitlines()) < wanted
@@ -338,6 +340,6 @@ SECTIONS: Mapping[str, Section] = {
     "disk": Section(fill_disks, 20, False, ("unshare", "--user", "--map-root-user", "--mount")),
     "files": Section(spoil_files, 200),
     "cache": Section(kill_cache_writers, 200),
-    "head": Section(partial(kill_tuner, start=Forked), 1000),
-    "worker": Section(partial(kill_worker, start=Forked), 1000),
+    "head": Section(partial(kill_tuner, start=start_fork), 1000),
+    "worker": Section(partial(kill_worker, start=start_fork), 1000),
 }

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Said
-from tests.faults.killing import MARK, marked
+from tests.faults.fork_server import MARK, Popen
+from tests.faults.killing import marked
 from tests.faults.processes import alive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +51,7 @@ class Fake:
             "FAKE_SLEEP_S": str(sleep_s),
             **settings,
         }
-        self.process = subprocess.Popen(
+        self.process = Popen(
             [*before, sys.executable, "-m", "tests.faults.tune_fake", *arguments, *ALWAYS],
             cwd=folder,
             env=environment,

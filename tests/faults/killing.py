@@ -14,12 +14,13 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from tests.faults import fork_server
+from tests.faults.fork_server import MARK
 from tests.faults.kernels import write_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
-MARK = "FAKE_MARK"
 GONE_WITHIN_S = 5.0
 TRIALS = 16
 
@@ -98,8 +99,26 @@ def start_anew(
     module: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path
 ) -> Process:
     """Start an interpreter, as a user does."""
+    return _start(subprocess.Popen, module, arguments, folder, environment, log)
+
+
+def start_fork(
+    module: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path
+) -> Process:
+    """Fork a process that has imported everything."""
+    return _start(fork_server.Popen, module, arguments, folder, environment, log)
+
+
+def _start(
+    kind: type[subprocess.Popen[Any]],
+    module: str,
+    arguments: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    log: Path,
+) -> Process:
     with log.open("ab") as errors:
-        return subprocess.Popen(
+        return kind(
             [sys.executable, "-m", module, *arguments],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
@@ -119,7 +138,7 @@ class Tuner:
         folder: Path,
         *arguments: str,
         sleep_s: float = 0.004,
-        start: Start = start_anew,
+        start: Start = start_fork,
         module: str = "tests.faults.drive",
     ) -> None:
         self.mark = uuid.uuid4().hex
@@ -172,7 +191,7 @@ def _read(pid: int, what: str) -> bytes:
         return b""
 
 
-def kill_tuner(times: int, folder: Path, seed: int = 0, start: Start = start_anew) -> Report:
+def kill_tuner(times: int, folder: Path, seed: int = 0, start: Start = start_fork) -> Report:
     """Kill tuners at random moments, twice each run, and resume them until they end."""
     report = Report("kill -9 of the tuner")
     draw = random.Random(seed)
@@ -202,7 +221,7 @@ def kill_tuner(times: int, folder: Path, seed: int = 0, start: Start = start_ane
     return report
 
 
-def kill_worker(times: int, folder: Path, seed: int = 0, start: Start = start_anew) -> Report:
+def kill_worker(times: int, folder: Path, seed: int = 0, start: Start = start_fork) -> Report:
     """Kill the measuring process of running tuners at random moments."""
     report = Report("kill -9 of the measuring process")
     draw = random.Random(seed)
@@ -228,7 +247,7 @@ def kill_worker(times: int, folder: Path, seed: int = 0, start: Start = start_an
     return report
 
 
-def go_on(report: Report, kernel: Path, folder: Path, start: Start = start_anew) -> None:
+def go_on(report: Report, kernel: Path, folder: Path, start: Start = start_fork) -> None:
     """Resume the run that is left, and let it end."""
     tuner = Tuner(kernel, folder, "--trials", str(TRIALS), "--resume", start=start)
     if (code := tuner.wait()) != 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,10 @@ def open_fake(
 
 
 def run(arguments: list[str] | None = None) -> None:
-    choose.open_device = open_fake
+    real = choose.open_device
+    for module in list(sys.modules.values()):  # a fork has the commands' modules already
+        if getattr(module, "open_device", None) is real:
+            module.open_device = open_fake  # type: ignore[attr-defined]
     main(arguments)
 
 
