@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.fork_server import Popen, run
 from tests.stored import (
     GPU,
     PROBLEM,
@@ -143,8 +144,8 @@ def test_a_full_disk_loses_nothing_and_says_so(path: Path) -> None:
 def test_a_file_size_limit_loses_nothing(fast: Path) -> None:
     code = """
     import resource, signal, sys
-    sys.path.insert(0, "tests")
-    from test_database import *
+    from tests.stored import *
+    from tuner.errors import DatabaseError
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     database = Database.open(Path(sys.argv[1])); database.start_run(make_run())
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
@@ -156,7 +157,7 @@ def test_a_file_size_limit_loses_nothing(fast: Path) -> None:
         print(number, flush=True)
     """
     path = fast / "t.db"
-    result = subprocess.run(
+    result = run(
         [sys.executable, "-c", textwrap.dedent(code), str(path)],
         capture_output=True,
         text=True,
@@ -362,8 +363,7 @@ def test_no_flipped_bit_survives_the_migration(fast: Path) -> None:
 
 WRITER = """
 import os, sys
-sys.path.insert(0, "tests")
-from test_database import *
+from tests.stored import *
 path, (name, *others), count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 forks = []
 for other in others:
@@ -386,7 +386,7 @@ sys.exit(any(os.waitpid(fork, 0)[1] for fork in forks))
 def start_writer(path: Path, names: str, count: int) -> subprocess.Popen[str]:
     """Start a process that writes so many trials, and a fork of it for each further letter."""
     command = [sys.executable, "-c", WRITER, str(path), names, str(count)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    return Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 def test_eight_processes_write_one_file(fast: Path) -> None:
@@ -690,7 +690,7 @@ def children_of(pid: int) -> list[int]:
 def test_sql_is_stopped_by_its_user(path: Path, text: str, number: signal.Signals) -> None:
     filled(path)
     command = [sys.executable, "-m", "tuner", "query", "--db", str(path), "--sql", text]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
+    process = Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
     deadline = time.monotonic() + 20
     while not (children := children_of(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -22,6 +22,7 @@ from tests.stored import PROBLEM, filled, make_run, make_trial
 from tests.test_database_files import refused
 from tuner.database import cells
 from tuner.database.database import Database
+from tuner.database.records import Filters
 from tuner.errors import DatabaseError
 from tuner.model import canonical_json
 
@@ -151,6 +152,14 @@ def test_sources_that_are_no_list_are_a_finding(path: Path, text: str) -> None:
         assert problem.startswith("trial 2 cannot be read")
         with pytest.raises(DatabaseError, match="trial 2 cannot be read"):
             database.trial(2)
+
+
+@pytest.mark.parametrize("text", ["5", "[]", "{", '{"a": [1]}', '{"a": null}'])
+def test_parameters_that_are_no_values_are_no_columns(path: Path, text: str) -> None:
+    filled(path, count=2)
+    reseal(path, "trials", 2, configuration=text)
+    with Database.open(path, write=False) as database:
+        assert database.nested_names(Filters())["parameters"] == list(make_trial(0).configuration.values)
 
 
 @pytest.mark.parametrize("size", ["x", [1], 1.5, None, {}])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.fork_server import Popen
 from tests.faults.kernels import write_kernel
 from tests.fleets import sound
 from tuner.database.database import Database
@@ -53,7 +54,7 @@ def start(
     words += ["--problem", "n=1024", "--problem", "n=2048", "--problem", "n=4096"]
     words += ["--device", device, *arguments]
     root = Path(__file__).parents[1]
-    return subprocess.Popen(
+    return Popen(
         [sys.executable, "-c", DRIVER, "run", *words],
         cwd=folder,
         env={

@@ -47,7 +47,7 @@ class Fake:
             **os.environ,
             MARK: self.mark,
             "PYTHONPATH": str(ROOT),
-            "XDG_CACHE_HOME": str(folder / "cache"),
+            "XDG_CACHE_HOME": str(folder.parent / "cache"),
             "FAKE_SLEEP_S": str(sleep_s),
             **settings,
         }

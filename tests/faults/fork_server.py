@@ -54,6 +54,7 @@ IMPORTED = (
     "tests.faults.drive",
     "tests.faults.simulated_device",
     "tests.faults.tune_fake",
+    "tests.stored",
     "tuner.fleet.searcher",
 )
 

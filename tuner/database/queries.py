@@ -216,7 +216,7 @@ class Queries(EarlierRuns):
                     names[what].update(dict.fromkeys(getattr(problem, what)))
             for number in {row["first"], row["last"]}:
                 for trial in self.select("SELECT variant, configuration FROM trials WHERE id = ?", number):
-                    with suppress(Damaged, DatabaseError):
+                    with suppress(*rows.UNREADABLE):
                         names["parameters"].update(dict.fromkeys(cells.decode_configuration(trial).values))
         return {what: list(each) for what, each in names.items()}
 

@@ -243,7 +243,8 @@ def decode_benchmark(row: Mapping[str, Any], winner_id: int | None) -> Benchmark
         )
 
 
-_BROKEN = (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError, zlib.error)
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError, zlib.error)
+"""What a damaged cell raises where it is decoded."""
 
 
 @contextmanager
@@ -256,7 +257,7 @@ def _decoding(table: str, row: Mapping[str, Any]) -> Iterator[None]:
         raise Damaged(f"{name} is damaged: its digest does not fit its content")
     try:
         yield
-    except _BROKEN as error:
+    except UNREADABLE as error:
         raise Damaged(f"{name} cannot be read: {error}") from error
 
 
