@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.fork_server import subprocess_with_forks
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
-from tests.fork_server import forked_children  # noqa: F401 - a fixture
+from tests.fork_server import forked_children, subprocess_with_forks  # noqa: F401 - a fixture
 from tuner import processes
 from tuner.compile import pool
 from tuner.database import schema
@@ -48,8 +47,8 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forked_children(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The tuner's children are forks: half a second of imports less for each. A GPU's are not."""
+def forks_of_the_tuner(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The tuner's children are forks, without a third of a second of imports for each; not where there is a GPU."""
     with pytest.MonkeyPatch.context() as patch:
         if "gpu" not in request.path.parent.parts[-1:]:
             patch.setattr(processes, "subprocess", subprocess_with_forks)

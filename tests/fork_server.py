@@ -1,8 +1,11 @@
-"""Python's children as forks of a server that has imported the tuner: 0.02 s of CPU time for a start instead of 0.35.
+"""Python's children as forks of a server that has imported the tuner: 0.01 s of CPU time for a start instead of 0.35.
 
-With the fixture ``forked_children``, each ``python -m MODULE`` and ``python -c CODE`` that a file's tests start is one:
-a child of the test's process as before, with streams, environment, folder and session of its own. It is not for tests
-of what a fork has otherwise: its memory, its hashes' seed, ``/proc/PID/environ``, what happens while Python starts.
+Each ``python -m MODULE``, ``python -c CODE`` and ``python FILE.py`` that :class:`ForkedPopen` starts is one: a child of
+the process that starts it, with streams, environment, folder and session of its own; ``/proc`` has its command line,
+and its mark. The tuner's children are forks in all tests without a GPU, and with the fixture ``forked_children`` all
+those that a file's tests start. One that is not among ``WORKERS`` has a server of its own, so that its children are
+forks, too. It is not for tests of what a fork has otherwise: its memory, its hashes' seed, what happens while Python
+starts.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -21,30 +25,87 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn, TextIO, cast
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 
-IMPORTED = (
-    "cuda.bindings.driver",
+import tuner
+from tuner import processes
+from tuner.compile.nvrtc import nvrtc
+from tuner.database import schema
+from tuner.processes import die_with_parent
+
+ROOT = Path(__file__).resolve().parents[1]
+WORKERS = (
+    "tests.faults.fake_worker",
     "tuner.check.host_worker",
-    "tuner.cli.run",
     "tuner.compile.signature",
     "tuner.compile.worker",
+    "tuner.database.sql_worker",
+    "tuner.database.trial_check",
     "tuner.explain.code_worker",
+)
+"""They start no Python."""
+IMPORTED = (
+    *WORKERS,
+    "cuda.bindings.driver",
+    "jinja2.debug",
+    "tests.faults.drive",
+    "tests.faults.simulated_device",
+    "tests.faults.tune_fake",
+    "tests.stored",
+    "tuner.fleet.searcher",
 )
 NO_FORK = "NO_FORK"
 """Variable of the environment of a child that is a process of its own all the same."""
+MARK = "FAKE_MARK"
+"""Variable that tells a tuner's descendants; at most 32 characters."""
+TITLE_BYTES = 1024
 MAX_MESSAGE_BYTES = 1 << 18
-PR_SET_CHILD_SUBREAPER = 36
-ONE_AT_A_TIME = threading.Lock()
+CLONE_PARENT = 0x8000
+CLONE = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine)
+"""The number of the system call."""
 SIGNATURE = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
+Popen = subprocess.Popen
+
+
+class ForkedPopen(Popen[Any]):
+    """``subprocess.Popen``; what would be a Python process is a fork of the server."""
+
+    def _execute_child(self, args: Any, *more: Any) -> None:
+        given = SIGNATURE.bind(self, args, *more).arguments
+        command = list(map(os.fspath, args)) if isinstance(args, list | tuple) else []
+        environment = dict(os.environ if given["env"] is None else given["env"])
+        special = any(given[name] for name in ("preexec_fn", "pass_fds", "executable", "shell"))
+        forks = not special and NO_FORK not in environment and os.getpid() == OWNER and CLONE is not None
+        if not forks or command[:1] != [sys.executable] or _program(command) is None:
+            super()._execute_child(args, *more)  # type: ignore[misc]
+            return
+        names = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        streams = [given[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+        try:
+            self.pid = _server(environment.get("LD_LIBRARY_PATH", "")).fork(
+                {
+                    "command": command,
+                    "folder": os.fspath(given["cwd"] or Path.cwd()),
+                    "environment": environment,
+                    "new_session": bool(given["start_new_session"]),
+                },
+                [number if stream == -1 else stream for number, stream in enumerate(streams)],
+            )
+            self._child_created = True
+        finally:
+            self._close_pipe_fds(*(given[name] for name in names))  # type: ignore[attr-defined]
+
+
+subprocess_with_forks = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedPopen})
+"""To be put where a module has :mod:`subprocess`."""
 
 
 @pytest.fixture(scope="module")
@@ -54,160 +115,219 @@ def forked_children() -> Iterator[None]:
         yield
 
 
-class ForkedPopen(subprocess.Popen[Any]):
-    """``subprocess.Popen``; what would be a Python process is a fork of the server."""
-
-    def _execute_child(self, args: Any, *more: Any) -> None:
-        given = SIGNATURE.bind(self, args, *more).arguments
-        command = list(map(os.fspath, args)) if isinstance(args, list | tuple) else []
-        program = command[2:] if command[1:2] == ["-P"] else command[1:]
-        environment = dict(os.environ if given["env"] is None else given["env"])
-        special = NO_FORK in environment or given["preexec_fn"] or given["pass_fds"] or given["executable"]
-        if special or command[:1] != [sys.executable] or program[:1] not in (["-m"], ["-c"]):
-            super()._execute_child(args, *more)  # type: ignore[misc]
-            return
-        names = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-        try:
-            streams = [given[name] for name in ("p2cread", "c2pwrite", "errwrite")]
-            self.pid = fork(
-                program,
-                [number if stream == -1 else stream for number, stream in enumerate(streams)],
-                folder=os.fspath(given["cwd"] or Path.cwd()),
-                path=[] if "-P" in command[:2] else [os.fspath(given["cwd"] or "")],
-                environment=environment,
-                new_session=bool(given["start_new_session"]),
-            )
-            self._child_created = True
-        finally:
-            self._close_pipe_fds(*(given[name] for name in names))  # type: ignore[attr-defined]
+def _program(command: Sequence[str]) -> tuple[str, str, list[str]] | None:
+    """Return how a Python begins: the way, what is run, and its arguments; None for what is not known here."""
+    match command[2:] if command[1:2] == ["-P"] else command[1:]:
+        case [("-m" | "-c") as way, name, *arguments]:
+            return way, name, list(arguments)
+        case [file, *arguments] if file.endswith(".py"):
+            return "file", file, list(arguments)
+    return None
 
 
-def fork(program: Sequence[str], streams: Sequence[int], **more: Any) -> int:
-    """Return the id of a new child of this process that runs a program.
+class Server:
+    """A process that forks on request; the forks are children of the process that asks."""
 
-    The server's child ends at once, so that Linux gives its own child to this process, which asks for such ones.
-    """
-    prctl = ctypes.CDLL(None).prctl
-    with ONE_AT_A_TIME:
-        connection = server(more["environment"].get("LD_LIBRARY_PATH", ""))
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
-        try:
-            socket.send_fds(connection, [json.dumps({"program": program, **more}).encode()], streams)
-            return int(connection.recv(100))
-        finally:
-            prctl(PR_SET_CHILD_SUBREAPER, 0)
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def fork(self, request: Mapping[str, Any], streams: Sequence[int]) -> int:
+        """Return the number of a new process."""
+        with self._lock:
+            socket.send_fds(self._connection, [json.dumps(request).encode()], streams)
+            return int(self._connection.recv(32))
+
+
+_STARTING = threading.Lock()
+OWNER = os.getpid()
+"""The process whose children the server's forks are: not one that was forked from it otherwise."""
+_OWN: list[Server] = []
+"""The server that a fork has from its beginning."""
+
+
+def _server(library_path: str) -> Server:
+    with _STARTING:
+        return _OWN[0] if _OWN else _started(library_path)
 
 
 @cache
-def server(library_path: str) -> socket.socket:
+def _started(library_path: str) -> Server:
     """Start the server for a search path of libraries; it ends when this end of its socket is closed."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    root = str(Path(__file__).parents[1])
-    path = os.pathsep.join([root, *filter(None, sys.path)])
     environment = {
         **os.environ,
-        "PYTHONPATH": path,
-        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+        "OPENBLAS_NUM_THREADS": "1",  # a process with threads is not to be forked
         "LD_LIBRARY_PATH": library_path,
+        MARK: "-" * 32,
     }
-    command = [sys.executable, "-m", "tests.fork_server", str(its.fileno())]
-    process = subprocess.Popen(command, pass_fds=[its.fileno()], start_new_session=True, env=environment)
+    code = f"from tests.fork_server import serve; serve({its.fileno()})"
+    command = [sys.executable, "-P", "-c", code, "-" * TITLE_BYTES]
+    there = threading.Event()
+
+    def keep() -> None:
+        process = Popen(command, env=environment, pass_fds=[its.fileno()])
+        there.set()
+        process.wait()
+
+    # In a thread that lasts: Linux kills a tuner's child with the thread that has started it, here the server.
+    threading.Thread(target=keep, daemon=True, name="fork-server").start()
+    there.wait()
     its.close()
-
-    def end() -> None:
-        ours.close()
-        process.wait(10)
-
-    atexit.register(end)
-    return ours
+    return Server(ours)
 
 
-def serve(connection: socket.socket) -> None:
-    for name in IMPORTED:
+# -- in the server
+
+
+def serve(descriptor: int) -> NoReturn:
+    """Import everything, then fork for each request, until the other end is closed."""
+    commands = (Path(tuner.__file__).parent / "cli").rglob("[!_]*.py")
+    for name in (*IMPORTED, *(".".join(file.relative_to(ROOT).with_suffix("").parts) for file in commands)):
         importlib.import_module(name)
     with contextlib.suppress(Exception):  # no NVRTC: its users say so
-        importlib.import_module("tuner.compile.nvrtc").nvrtc()
+        nvrtc()
+    schema.SYNCHRONOUS = ("OFF", "OFF")  # as in the tests' own process
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # what is there is not written to, and stays shared with the forks
+    _serve(socket.socket(fileno=descriptor))
+
+
+def _serve(connection: socket.socket) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         message, streams, _, _ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, 3)
         if not message:
-            return
-        reading, writing = os.pipe()
-        between = os.fork()
-        if between == 0:
-            parent = os.getpid()
-            if os.fork() != 0:
-                os._exit(0)
-            while os.getppid() == parent:
-                time.sleep(0.0001)
-            connection.close()
-            os.close(reading)
-            run(json.loads(message), streams, writing)
-        os.waitpid(between, 0)
-        for descriptor in (writing, *streams):
-            os.close(descriptor)
-        connection.send(os.read(reading, 100))
-        os.close(reading)
+            os._exit(0)
+        number = _clone()
+        if number == 0:
+            _become(json.loads(message), streams)
+        for stream in streams:
+            os.close(stream)
+        connection.send(str(number).encode())
 
 
-def run(what: dict[str, Any], streams: Sequence[int], started: int) -> NoReturn:
-    """Become the program; ``started`` gets this process's id."""
-    if what["new_session"]:
-        os.setsid()
-    os.write(started, str(os.getpid()).encode())
-    os.close(started)
+def _clone() -> int:
+    """Fork a process whose parent is that of this one."""
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    number = int(ctypes.CDLL(None).syscall(CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
+    if number == 0:
+        python.PyOS_AfterFork_Child()
+    else:
+        python.PyOS_AfterFork_Parent()
+    return number
+
+
+def _become(request: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:
+    """Become the program that is asked for."""
     code = 1
     try:
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
-        os.closerange(3, max(streams) + 1)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        if request["new_session"]:
+            os.setsid()
+        os.chdir(request["folder"])
         os.environ.clear()
-        os.environ.update(what["environment"])
-        os.chdir(what["folder"])
-        own = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-        sys.path[:] = dict.fromkeys([*what["path"], *own, *sys.path])
-        sys.stdin, sys.stdout, sys.stderr = (stream(number) for number in range(3))
-        execute(what["program"])
+        os.environ.update(request["environment"])
+        command = request["command"]
+        _retitle(command, os.environ.get(MARK, ""))
+        program = _program(command)
+        assert program is not None
+        _own_server(program[1])
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _streams()
+        own = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+        first = [] if "-P" in command[1:2] else [str(Path(program[1]).parent) if program[0] == "file" else ""]
+        sys.path[:] = dict.fromkeys([*first, *own, *sys.path])
+        code = _run(*program)
+    except BaseException:  # noqa: BLE001 - of this function alone
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _own_server(name: str) -> None:
+    """Fork a server for this process, before it has threads, and let the tuner start its children with it."""
+    global OWNER
+    OWNER = os.getpid()
+    _OWN.clear()
+    if name in WORKERS:
+        return
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        ours.close()
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):  # the ends of pipes are the other's alone
+            os.dup2(null, stream)
+        die_with_parent()
+        _serve(its)
+    its.close()
+    _OWN.append(Server(ours))
+    processes.subprocess = subprocess_with_forks  # type: ignore[assignment]
+
+
+def _streams() -> None:
+    """Make Python's streams, of what the descriptors are now."""
+    encoding, _, errors = os.environ.get("PYTHONIOENCODING", "utf-8").partition(":")
+    sys.stdin = open(0, encoding=encoding, closefd=False)  # noqa: SIM115 - as long as the process
+    sys.stdout = open(1, "w", 1 if os.isatty(1) else -1, encoding, errors or None, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, encoding, "backslashreplace", closefd=False)  # noqa: SIM115
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
+
+
+def _retitle(words: list[str], mark: str) -> None:
+    """Write the command line, and the mark in the environment, where ``/proc`` has them from."""
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    first, last, environment, _ = map(int, stat[45:49])
+    size = last - first
+    title = b"".join(os.fsencode(word) + b"\0" for word in words)[: size - 1]
+    ctypes.memmove(first, title.ljust(size, b"\0"), size)
+    variables = Path("/proc/self/environ").read_bytes()
+    place = (b"\0" + variables).find(f"\0{MARK}=".encode())
+    if place >= 0:
+        ctypes.memmove(environment + place + len(MARK) + 1, mark[:32].encode().ljust(32, b"\0"), 32)
+
+
+def _run(way: str, name: str, arguments: list[str]) -> int:
+    """Run what is asked for to its end; return the exit status."""
+    try:
+        _call(way, name, arguments)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
     except KeyboardInterrupt:
+        traceback.print_exc()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
+        raise
     except BaseException:  # noqa: BLE001 - as an interpreter does
         traceback.print_exc()
-    finally:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        for file in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                file.flush()
-        os._exit(code)
+        code = 1
+    for end_with in (threading._shutdown, atexit._run_exitfuncs, sys.stdout.flush, sys.stderr.flush):  # type: ignore[attr-defined]
+        try:
+            end_with()
+        except OSError:
+            code = 120
+    return code & 0xFF
 
 
-def stream(number: int) -> TextIO:
-    encoding, errors = (
-        os.environ.get("PYTHONIOENCODING", "utf-8"),
-        "backslashreplace" if number == 2 else None,
-    )
-    file = open(number, "w" if number else "r", 1 if number == 2 else -1, encoding, errors, closefd=False)  # noqa: SIM115
-    return cast(TextIO, file)
-
-
-def execute(program: Sequence[str]) -> None:
-    how, what, *arguments = program
-    sys.argv = ["-c", *arguments]
-    if how == "-c":
-        main = types.ModuleType("__main__")
-        sys.modules["__main__"] = main
-        exec(compile(what, "<string>", "exec"), main.__dict__)
+def _call(way: str, name: str, arguments: list[str]) -> None:
+    sys.argv = [name, *arguments]
+    if way == "file":
+        runpy.run_path(name, run_name="__main__")
+    elif way == "-c":
+        sys.argv[0] = "-c"
+        module = types.ModuleType("__main__")
+        sys.modules["__main__"] = module
+        exec(compile(name, "<string>", "exec"), vars(module))
     else:
-        sys.modules.pop(what, None)  # or runpy warns
-        runpy.run_module(what, run_name="__main__", alter_sys=True)
-
-
-if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            name += ".__main__"
+        sys.modules.pop(name, None)
+        runpy.run_module(name, run_name="__main__", alter_sys=True)

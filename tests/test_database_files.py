@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.fork_server import Popen, run
 from tests.stored import (
     GPU,
     PROBLEM,
@@ -36,6 +35,8 @@ from tuner.database.database import Database
 from tuner.database.records import Filters, Metrics
 from tuner.errors import DatabaseError, UsageError
 from tuner.model import RunOptions, Status
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -157,7 +158,7 @@ def test_a_file_size_limit_loses_nothing(fast: Path) -> None:
         print(number, flush=True)
     """
     path = fast / "t.db"
-    result = run(
+    result = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), str(path)],
         capture_output=True,
         text=True,
@@ -386,7 +387,7 @@ sys.exit(any(os.waitpid(fork, 0)[1] for fork in forks))
 def start_writer(path: Path, names: str, count: int) -> subprocess.Popen[str]:
     """Start a process that writes so many trials, and a fork of it for each further letter."""
     command = [sys.executable, "-c", WRITER, str(path), names, str(count)]
-    return Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 def test_eight_processes_write_one_file(fast: Path) -> None:
@@ -690,7 +691,7 @@ def children_of(pid: int) -> list[int]:
 def test_sql_is_stopped_by_its_user(path: Path, text: str, number: signal.Signals) -> None:
     filled(path)
     command = [sys.executable, "-m", "tuner", "query", "--db", str(path), "--sql", text]
-    process = Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
     deadline = time.monotonic() + 20
     while not (children := children_of(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.fork_server import Popen, run
 from tests.stored import filled, make_run, make_trial
 from tuner.database.database import Database
 from tuner.database.records import SORTS, Filters, StoredWinner
@@ -28,6 +27,8 @@ from tuner.formats.kernel_tuner_cache import cache_of
 from tuner.formats.results import Results, results_of
 from tuner.formats.t4 import t4_of
 from tuner.model import Status
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS, TRIALS = 20, 250
@@ -95,7 +96,7 @@ def test_a_list_of_all_holds_one_row_at_a_time(large: Path) -> None:
 def test_all_trials_are_printed_as_json_and_csv(large: Path) -> None:
     command = [sys.executable, "-m", "tuner", "query", "--db", str(large), "--limit", "0"]
     for option in ("--json", "--csv"):
-        text = run([*command, option], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+        text = subprocess.run([*command, option], capture_output=True, text=True, check=True, cwd=ROOT).stdout
         lines = json.loads(text) if option == "--json" else text.splitlines()[1:]
         assert len(lines) == RUNS * TRIALS + 3
 
@@ -194,7 +195,7 @@ def test_a_backup_that_is_stopped_leaves_nothing_for_the_next_one(
 ) -> None:
     target = tmp_path / "copy.db"
     command = [sys.executable, "-m", "tuner", "db", "backup", str(target), "--db", str(large)]
-    process = Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
     while not list(tmp_path.iterdir()) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -203,7 +204,7 @@ def test_a_backup_that_is_stopped_leaves_nothing_for_the_next_one(
     if number != signal.SIGKILL and stopped:
         assert list(tmp_path.iterdir()) == []
     target.unlink(missing_ok=True)  # it was faster
-    run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     assert list(tmp_path.iterdir()) == [target]
 
 
@@ -211,7 +212,7 @@ def test_a_backup_that_finds_no_space_leaves_nothing(large: Path, tmp_path: Path
     limit = "import resource as r, signal as s; s.signal(s.SIGXFSZ, s.SIG_IGN); "
     limit += "r.setrlimit(r.RLIMIT_FSIZE, (300_000, 300_000)); from tuner.cli import main; main()"
     command = [sys.executable, "-c", limit, "db", "backup", str(tmp_path / "copy.db"), "--db", str(large)]
-    done = run(command, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
@@ -224,7 +225,7 @@ def test_a_file_with_damaged_pages_is_not_written_to(large: Path, tmp_path: Path
         data[page * 4096 : page * 4096 + 8] = b"\xff" * 8
     path.write_bytes(data)
     command = [sys.executable, "-m", "tuner", "--kernel", "gemm", "--device", "replay", "--trials", "2"]
-    done = run([*command, "--db", str(path)], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([*command, "--db", str(path)], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1
     assert "the file is damaged" in done.stderr.splitlines()[-1]
     assert path.read_bytes() == data

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.fork_server import Popen
 from tests.faults.kernels import write_kernel
 from tests.fleets import sound
 from tuner.database.database import Database
 from tuner.errors import DatabaseError
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 TRIALS = 6
 DRIVER = """
@@ -54,7 +55,7 @@ def start(
     words += ["--problem", "n=1024", "--problem", "n=2048", "--problem", "n=4096"]
     words += ["--device", device, *arguments]
     root = Path(__file__).parents[1]
-    return Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", DRIVER, "run", *words],
         cwd=folder,
         env={

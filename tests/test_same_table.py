@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
-from tests.faults.fork_server import run
+import pytest
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -15,7 +18,6 @@ COUNTED = """
 import json, sys
 from pathlib import Path
 
-from tests.faults.fork_server import run
 sys.path.insert(0, "scripts")
 from reproducing.simulated import Study, compared, run, totals
 from tuner import paths
@@ -31,7 +33,6 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from tests.faults.fork_server import run
 sys.path.insert(0, "scripts")
 from reproducing import measured
 measured.PRODUCTS, measured.OTHERS = (), {"vector_add": ["n=2**26"]}
@@ -45,7 +46,7 @@ for seconds in (0.0, 100.0):
 def said_by(code: str, *arguments: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", code, *arguments]
-    ended = run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

@@ -165,7 +165,7 @@ def test_ctrl_c_prints_the_best_so_far(tmp_path: Path) -> None:
 
 
 def _trials(path: Path) -> int:
-    if not path.is_file():
+    if not path.is_file() or not path.stat().st_size:
         return 0
     with Database.open(path, write=False) as database:
         return int(database.tables["trials"].count)

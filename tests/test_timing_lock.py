@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.fork_server import Popen
 from tuner.errors import DeviceError
 from tuner.gpu import turns
 from tuner.gpu.turns import Turns
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +93,7 @@ def test_a_turn_ends_with_its_process(lock: Path) -> None:
     lock.touch()
     code = "import fcntl,sys; f=open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print('ok', flush=True); input()"
     command = [sys.executable, "-c", code, str(lock)]
-    with Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ok\n"
         threading.Timer(0.3, process.kill).start()

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Said
-from tests.faults.fork_server import MARK, Popen
 from tests.faults.killing import marked
 from tests.faults.processes import alive
+from tests.fork_server import MARK, ForkedPopen
 
 ROOT = Path(__file__).resolve().parents[2]
 ALWAYS = ("-j", "1", "--sampler", "random")
@@ -51,7 +51,7 @@ class Fake:
             "FAKE_SLEEP_S": str(sleep_s),
             **settings,
         }
-        self.process = Popen(
+        self.process = ForkedPopen(
             [*before, sys.executable, "-m", "tests.faults.tune_fake", *arguments, *ALWAYS],
             cwd=folder,
             env=environment,

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.faults import fork_server
-from tests.faults.fork_server import MARK
+from tests import fork_server
 from tests.faults.kernels import write_kernel
+from tests.fork_server import MARK
 
 ROOT = Path(__file__).resolve().parents[2]
 GONE_WITHIN_S = 5.0
@@ -106,7 +106,7 @@ def start_fork(
     module: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path
 ) -> Process:
     """Fork a process that has imported everything."""
-    return _start(fork_server.Popen, module, arguments, folder, environment, log)
+    return _start(fork_server.ForkedPopen, module, arguments, folder, environment, log)
 
 
 def _start(
