@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -107,8 +108,7 @@ def check(
             assert not wrong.any(), f"{case.configuration} {problem}: {wrong.sum()} of {n} are wrong"
 
 
-@pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
-@pytest.mark.parametrize("name", ("vector_add", "saxpy"))
+@pytest.mark.parametrize(("name", "dtype"), (("vector_add", "float32"), ("saxpy", "bfloat16")))
 def test_every_element_once(name: str, dtype: str, tmp_path: Path) -> None:
     kernel, rng = load_kernel(name), random.Random(f"{name} {dtype}")
     problem = kernel.problem({"n": 1000}, {"": dtype})
@@ -117,8 +117,10 @@ def test_every_element_once(name: str, dtype: str, tmp_path: Path) -> None:
     check(kernel, problem, cases, tmp_path)
 
 
-@pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
-@pytest.mark.parametrize("op", ("x + 0.5 * (20 - x)", "x * z + abs(y)", "maximum(y, 3) / 2"))
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    (("x + 0.5 * (20 - x)", "bfloat16"), ("x * z + abs(y)", "bfloat16"), ("maximum(y, 3) / 2", "float32")),
+)
 def test_every_expression(op: str, dtype: str, tmp_path: Path) -> None:
     kernel, rng = load_kernel("transform"), random.Random(f"{op} {dtype}")
     problem = kernel.problem({"n": 1000}, {"": dtype}, {"op": op})
@@ -145,10 +147,13 @@ def test_emulator_finds_faults(right: str, wrong: str, what: str, tmp_path: Path
     fixed: dict[str, Value] = {"bulk_store": "store" in words} if variant == "bulk" else {}
     if variant == "bulk":
         fixed["stages"] = 3 if "ring" in words else 1
-    cases = cases_of(kernel, problem, variant, 3, rng, **fixed)
-    check(kernel, problem, cases, tmp_path / "right")
-    with pytest.raises(
-        (AssertionError, KernelFault), match=r"wrong|barrier|bulk|access|array|standstill|shared memory"
-    ):
-        check(kernel, problem, cases, tmp_path / "wrong", broken)
+    for case in cases_of(kernel, problem, variant, 3, rng, **fixed):
+        try:
+            check(kernel, problem, [case], tmp_path / "wrong", broken)
+        except (AssertionError, KernelFault) as fault:
+            assert re.search("wrong|barrier|bulk|access|array|standstill|shared memory", str(fault))
+            check(kernel, problem, [case], tmp_path / "right")
+            break
+    else:
+        pytest.fail("nothing is found in any of the cases")
     assert times and set(times) == {1}
