@@ -121,7 +121,7 @@ def test_bytes_in_flight_that_the_code_does_not_decide() -> None:
         assert [line.verdict for line in customary] == ([TRY] if high < 48 else [])
     few = launch(threads=64, registers=255, code=facts())  # few warps
     one = replace(few, under_way=UnderWay(30 * 1024.0, False, 256.0, 8, (15 * 1024.0, 60 * 1024.0)))
-    assert "bytes are under way" not in said(explanation(one), "resident warps")[1]
+    assert "bytes are in flight" not in said(explanation(one), "resident warps")[1]
 
 
 def test_tiles_for_tensor_cores_need_few_warps() -> None:
@@ -157,7 +157,7 @@ def test_few_warps_say_what_one_more_block_takes() -> None:
 def test_few_warps_suffice_where_bytes_do() -> None:
     found = explanation(launch(registers=168, under_way=64 * 1024))
     verdict, text = said(found, "resident warps")
-    assert verdict is OK and "few, but enough bytes are under way" in text
+    assert verdict is OK and "few, but enough bytes are in flight" in text
 
 
 def test_no_block_fits() -> None:

@@ -120,7 +120,9 @@ def test_winners_that_are_not_the_kernels_are_left_out_and_named(tmp_path: Path)
     }
     store_winners(tmp_path / "w.db", kernel, [(kernel.problem({"n": 2**21}), default), *wrong.values()])
     with Database.open(tmp_path / "w.db") as database:
-        chosen = choose_winners(database, Filters(kernel="vector_add", exportable=True), Kernels())
+        chosen = choose_winners(
+            database, Filters(kernel="vector_add", exportable=True), Kernels(), with_files=True
+        )
     assert [stored.run.problem.sizes for stored in chosen.winners] == [{"n": 2**21}]
     assert len(chosen.damaged) == len(wrong) and not chosen.left_out
     for reason in wrong:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from tuner.cli.kernel_description import describe
@@ -12,7 +13,7 @@ from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import parse_rules
 from tuner.kernel.spec import KernelSpec
-from tuner.model import value_text
+from tuner.model import Value, value_text
 from tuner.report.tables import show_json, show_text
 from tuner.space.space import demanded_of
 
@@ -72,7 +73,10 @@ def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[Line]:
 
 
 def _problem_lines(data: dict[str, Any], kernel: KernelSpec) -> list[Line]:
-    dtypes = "; ".join(f"{role}: {_choices(choices)}" for role, choices in data["dtypes"].items())
+    dtypes = "; ".join(
+        f"{role}: {_choices(choices)}" if isinstance(choices, list) else f"{role} = {choices}"
+        for role, choices in data["dtypes"].items()
+    )
     lines = [
         ("", f"{data['kernel']}: {data['summary']}"),
         ("  file     ", str(kernel.file)),
@@ -179,5 +183,5 @@ def _settled(data: dict[str, Any]) -> dict[str, Any]:
     return {"sizes": problem["sizes"], "dtypes": free, "options": problem["options"]}
 
 
-def _choices(values: Any) -> str:
-    return ", ".join(map(value_text, values)) if isinstance(values, list) else f"= {values}"
+def _choices(values: Sequence[Value]) -> str:
+    return ", ".join(map(value_text, values))

@@ -158,7 +158,7 @@ def _resident(explanation: Explanation, launch: LaunchExplanation) -> Advice:
         return Advice("resident warps", OK, share, rule_of_thumb=True)
     sufficient = launch.under_way is not None and launch.under_way.low >= explanation.wanted_bytes[0] > 0
     if explanation.binding == "bandwidth" and sufficient:
-        return Advice("resident warps", OK, f"{share}: few, but enough bytes are under way")
+        return Advice("resident warps", OK, f"{share}: few, but enough bytes are in flight")
     reason = f"{share}; one more block needs {one_more(fit.limiters)}"
     if _in_tiles(explanation, launch):
         reason = f"{reason}; kernels of large tiles for tensor cores need few warps"

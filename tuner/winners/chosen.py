@@ -37,7 +37,8 @@ def choose_winners(
         database: has them.
         filters: which count; only exportable ones should.
         kernels: with which they were tuned.
-        with_files: whether their kernels' files must still be there.
+        with_files: whether their kernels' files must still be there, and have what a winner names; a header takes the
+            stored sources as they are.
 
     Raises:
         DatabaseError: two kernels of one name compute different things.
@@ -49,7 +50,7 @@ def choose_winners(
     kept, damaged = [], list(selection.damaged)
     for stored, state in states:
         reason = ""
-        if state is KernelState.CURRENT:
+        if with_files and state is KernelState.CURRENT:
             reason = misfit(kernels.kernel(stored.run), stored.run.problem, stored.winner.configuration)
         if reason:
             damaged.append(f"{_where(stored)}, trial {stored.winner.trial_id}: {reason}")

@@ -47,6 +47,6 @@ def query() -> None:
     Examples:
       tune query --kernel gemm --status ok --sort time --limit 10
       tune query --size m=4096 --since 2d --csv > trials.csv
-      tune query --columns trial,time,registers,block_m,stages
+      tune query --kernel gemm --columns trial,time,registers,block_m,stages
       tune query --sql "SELECT status, count(*) FROM trials GROUP BY status"
     """
