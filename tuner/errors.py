@@ -103,13 +103,13 @@ class Interrupted(TunerError):  # noqa: N818 - an event, not an error
 def suggestion(wrong: str, choices: Iterable[str]) -> str:
     """Return a remedy for a wrong name: the choice that was probably meant, and all choices."""
     choices = list(choices)
-    number = _digits(wrong)  # float8 is no mistyped float32
-    close = difflib.get_close_matches(
-        wrong, [c for c in choices if _digits(c) in ("", number) or not number], n=1
-    )
+    close = difflib.get_close_matches(wrong, [one for one in choices if _like_numbers(wrong, one)], n=1)
     guess = f"did you mean {close[0]}? " if close else ""
     return f"{guess}choose from: {', '.join(choices) or 'none'}"
 
 
-def _digits(text: str) -> str:
-    return "".join(filter(str.isdigit, text))
+def _like_numbers(wrong: str, choice: str) -> bool:
+    """Return whether a wrong digit can make one of the other: float8 is no mistyped float32, int63 may be int64."""
+    given, meant = ("".join(filter(str.isdigit, text)) for text in (wrong, choice))
+    alike = len(given) == len(meant) and sum(a != b for a, b in zip(given, meant, strict=True)) <= 1
+    return alike or not given or not meant
