@@ -11,10 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.fleets import OPENER, simulate, sound
+from tests.test_cli_run import Rounding
 from tuner.cli import cli
 from tuner.database.database import Database
 from tuner.errors import TunerError
 from tuner.protocol.gpus import GpuList
+from tuner.protocol.searching import OpenDevice
 
 Tune = Callable[..., Result]
 THREE = ("--problem", "n=2**20", "--problem", "n=2**21", "--problem", "n=2**22")
@@ -72,9 +74,38 @@ def test_a_wrong_list_of_gpus_is_refused(tune: Tune, device: str, said: str, tmp
     assert not (tmp_path / "t.db").exists()
 
 
-def test_dtypes_are_compared_on_one_gpu(tune: Tune) -> None:
-    result = tune("--device", "cuda:all", "--max-error", "1e-3")
-    assert "name one GPU" in str(result.exception)
+def open_rounding(message: OpenDevice, say: Callable[[str], None]) -> Rounding:
+    """Open a device of which narrow dtypes are fast, and far from the truth; bfloat16 too far for anything."""
+    device = Rounding()
+    device.name, device.least = message.device, {"bfloat16": 2e-3}
+    return device
+
+
+def test_dtypes_are_compared_and_those_of_a_problem_stay_on_one_gpu(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.cli.fleet.OPENER", "tests.test_cli_fleet:open_rounding")
+    words = ("--device", "cuda:all", *THREE[:4], "--max-error", "1e-3", "--json")
+    result = tune(*words)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [record["winner"]["dtype"] for record in found] == ["float16", "float16"]
+    assert [[skipped["dtype"] for skipped in record["skipped"]] for record in found] == [["bfloat16"]] * 2
+    runs = [
+        [(run["device"], run["problem"]["dtypes"]["input"]) for run in record["runs"]] for record in found
+    ]
+    assert [{dtype for _, dtype in each} for each in runs] == [{"float32", "float16"}] * 2
+    assert {len({device for device, _ in each}) for each in runs} == {1}
+    with Database.open(tmp_path / "t.db") as database:
+        (run,) = database.select("SELECT id FROM runs WHERE dtype = 'float32' LIMIT 1")
+        with database.transaction():
+            database.update_run(run["id"], state="interrupted")
+            database.tables["winners"].delete_where("run_id = ?", [run["id"]])
+    again = tune(*words, "--resume")
+    assert again.exit_code == 0, again.output
+    resumed = [record for record in json.loads(again.stdout) if record["runs"]]
+    assert [record["winner"]["dtype"] for record in resumed] == ["float16"] * len(resumed)
+    assert {"float32", "float16"} <= {point["dtype"] for point in resumed[0]["front"]}
 
 
 def test_a_figure_is_of_a_run_on_one_gpu(tune: Tune, tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ def run_jobs(
             if plot is not None and job.comparison is None:
                 plot_run(result, plot)
             failed |= not _compare(job, problem, result, database.path, aloud=as_json)
-        _finish(job, plot, Texts.of_kernel(request.kernel, full=full), as_json=as_json)
+        finish_job(job, plot, Texts.of_kernel(request.kernel, full=full), as_json=as_json)
     return failed
 
 
@@ -294,7 +294,7 @@ def _time_of(job: TuningJob, budget: Budget, most_s: float | None) -> float | No
     return share_s if most_s is None else min(share_s, most_s)
 
 
-def _finish(job: TuningJob, plot: Path | None, texts: Texts, *, as_json: bool) -> None:
+def finish_job(job: TuningJob, plot: Path | None, texts: Texts, *, as_json: bool) -> None:
     """Print and draw the comparison of a job's dtypes, if there is one."""
     job.complete = True
     if job.comparison is not None and job.to_do:

@@ -130,7 +130,7 @@ def _start(host: str, port: int, dashboard: int, join: str | None, device_name: 
     except BaseException as error:
         with uninterrupted():
             if process is not None:
-                _end(process.pid, folder)
+                _end(process.pid, folder, process)
         if isinstance(error, OSError):
             raise TunerError(f"{folder}: {error.strerror or error}", "name another --folder") from None
         raise
@@ -156,7 +156,6 @@ def run(scheduler: str | None, folder: Path, **options: Any) -> None:
             space_file=None,
             spread=False,
             jobs=None,
-            max_error=None,
             plot=None,
             cluster=cluster,
             **options,
@@ -307,29 +306,27 @@ def _is_refusal(line: str) -> bool:
     return "cannot join" in line and "certificate" in line.lower()
 
 
-def _end(pid: int, folder: Path) -> None:
+def _end(pid: int, folder: Path, child: subprocess.Popen[bytes] | None = None) -> None:
     """End the process that looks after this host's others, and these with it.
+
+    Args:
+        pid: of the process.
+        folder: the cluster's.
+        child: the process, where this one has started it; until it runs its own program, nothing else tells it.
 
     Raises:
         TunerError: it lives on.
     """
-    deadline = time.monotonic() + STOP_S
+
+    def alive() -> bool:
+        return child.poll() is None if child is not None else is_ours(pid, folder)
+
     for number in (signal.SIGTERM, signal.SIGKILL):
-        while is_ours(pid, folder):
+        until = time.monotonic() + STOP_S / 2
+        if alive():
             os.kill(pid, number)
-            until = time.monotonic() + (STOP_S / 2)
-            while is_ours(pid, folder) and time.monotonic() < until:
-                _reap(pid)
-                time.sleep(0.05)
-            break
-    if is_ours(pid, folder) and time.monotonic() > deadline:
+        while alive() and time.monotonic() < until:
+            time.sleep(0.05)
+    if alive():
         raise TunerError(f"process {pid} does not end", "see what holds it")
     remove_record(folder)
-
-
-def _reap(pid: int) -> None:
-    """Collect it if it is this process's child."""
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-import click
-
 from tuner.cli.batch import TuningJob
-from tuner.cli.resume import say_what_is_kept
+from tuner.cli.fleet_jobs import FleetJobs, FleetSettings
 from tuner.compile.cache import CubinCache
 from tuner.compile.nvrtc import nvrtc_version
 from tuner.compile.pool import CompilePool, default_jobs
 from tuner.database.database import Database
-from tuner.database.records import Mark
 from tuner.devices.choose import has_gpu
 from tuner.devices.spread import SpreadDevice
-from tuner.errors import NoGpuError, TunerError, UsageError
+from tuner.errors import NoGpuError, UsageError
 from tuner.files import temporary_folder
 from tuner.fleet.cards import Card
 from tuner.fleet.cluster import Cluster, Described, cluster_opening, listed
-from tuner.fleet.head import OUT_OF_TIME, Head
+from tuner.fleet.head import Head
 from tuner.fleet.jobs import Job
 from tuner.fleet.links import ChildLink, Events, Link
 from tuner.fleet.progress import Announcer
 from tuner.fleet.workers import WorkersAsCards
-from tuner.hardware.cost import tuning_seconds
-from tuner.kernel.identity import KernelIdentity
-from tuner.model import Problem, Run
 from tuner.processes import ChildDied, ask_once
 from tuner.protocol.gpus import LISTING, GpuList, ListGpus
-from tuner.protocol.searching import Compilers, GpuFacts, OpenDevice, Task, TaskDone
+from tuner.protocol.searching import Compilers, GpuFacts, OpenDevice
 from tuner.tuning.request import Request
 from tuner.tuning.store import DatabaseStore
 
@@ -45,26 +37,6 @@ SPREAD_WORKER = "tuner.gpu.worker"
 """Module of the measuring processes under ``--spread``; tests put their own there."""
 LISTING_S = 60.0
 """For the driver to say which GPUs there are: a cold one takes seconds."""
-
-
-@dataclass(frozen=True)
-class FleetSettings:
-    """What holds for all problems."""
-
-    devices: Sequence[str]
-    jobs: int | None
-    """Compiling processes of all searchers together; None for one a core."""
-    cache: Path | None
-    overlap: bool
-    quiet: bool
-    as_json: bool
-    total_s: float | None
-    full: bool
-    """Whether results name all parameters of a configuration."""
-    cluster: Cluster | None = None
-    """Whose workers are the devices; then ``devices`` are the names that they have on their hosts."""
-    model: str = ""
-    """Of the workers that count; empty for that of the first."""
 
 
 def visible_gpus() -> GpuList:
@@ -110,9 +82,7 @@ def open_spread(
     return SpreadDevice(indices, cache, SPREAD_WORKER, say, version, pool)
 
 
-def searched_on(
-    device: str, problems: int, *, overlap: bool, spread: bool, max_error: float | None
-) -> list[str]:
+def searched_on(device: str, problems: int, *, overlap: bool, spread: bool, compares: bool) -> list[str]:
     """Return the GPUs on which searchers of their own tune; none where this process tunes by itself.
 
     Args:
@@ -120,7 +90,7 @@ def searched_on(
         problems: how many there are.
         overlap: whether one problem may be prepared while another one is searched.
         spread: whether each problem is spread over the GPUs.
-        max_error: the bound on the error, under which the dtypes of a problem are compared on one GPU.
+        compares: whether the dtypes of a problem are compared, one after the other.
 
     Raises:
         UsageError, NoGpuError: as :func:`devices_of`.
@@ -128,12 +98,10 @@ def searched_on(
     if spread:
         return []
     if is_list(device):
-        if max_error is not None:
-            raise UsageError("--max-error compares the dtypes of a problem on one GPU", "name one GPU")
         return devices_of(device)
     kind, _, number = device.partition(":")
     ours = (kind == "cuda" and (not number or number.isdigit())) or device == "auto"
-    if problems < 2 or not overlap or max_error is not None or not ours or not has_gpu():
+    if problems < 2 or not overlap or compares or not ours or not has_gpu():
         return []  # what is wrong with the device is said when it is opened
     return [f"cuda:{number or 0}"]
 
@@ -200,7 +168,7 @@ def run_fleet(
     """Tune problems on GPUs, each in searchers of its own; return whether one of them failed.
 
     Args:
-        jobs: one problem each; they collect the results.
+        jobs: they collect the results.
         request: of each, but for the problem.
         database: where every trial goes.
         stop: called often; once it returns true, nothing new is tried.
@@ -212,43 +180,21 @@ def run_fleet(
         TunerError: nothing is left to do.
     """
     DatabaseStore(database).adopt(request.kernel)
-    to_do = (
-        _left(jobs, request, database, settings.devices) if resume else [(job, None, None) for job in jobs]
-    )
-    jobs_of_head = [
-        _job(number, job, request, database.path, settings, run, mark)
-        for number, (job, run, mark) in enumerate(to_do)
-    ]
-    for one in jobs_of_head:
-        if one.going_on is not None:
-            one.trials = len(DatabaseStore(database).rows(one.going_on.id))
-    failed: list[str] = []
-
-    def done(job: Job, result: TaskDone) -> None:
-        own = to_do[job.number][0]
-        own.records.append(json.loads(result.record))
-        own.without_winner += [result.nothing] if result.nothing else []
-        if not settings.as_json:
-            click.echo(result.summary)
-
-    def fail(job: Job, error: str) -> None:
-        failed.extend([error] if error != OUT_OF_TIME else [])
-        to_do[job.number][0].skip(job.task.problem, error)
-
+    problems = FleetJobs(jobs, request, database, settings, resume=resume)
     with (
         temporary_folder() as folder,
-        closing(Announcer(done, fail, quiet=settings.quiet)) as announcer,
+        closing(Announcer(problems.done, problems.fail, quiet=settings.quiet)) as announcer,
     ):
         cards = _cards(settings, request.kernel.name, folder / "compilers")
         members = _members(settings, request.kernel.name, announcer)
-        head = Head(database, jobs_of_head, cards, announcer, stop, members)
-        _share_time(head, [job for job, _, _ in to_do], settings)
+        head = Head(database, problems.jobs, cards, announcer, stop, members)
+        _share_time(head, problems.shares, settings)
         try:
             head.run()
         finally:
             if settings.cache is not None:
                 CubinCache(settings.cache).trim()
-    return bool(failed)
+    return bool(problems.failed)
 
 
 def _members(settings: FleetSettings, kernel: str, announcer: Announcer) -> WorkersAsCards | None:
@@ -276,46 +222,11 @@ def _cards(settings: FleetSettings, kernel: str, slots: Path) -> list[Card]:
     return [card(device) for device in settings.devices]
 
 
-def _job(
-    number: int,
-    job: TuningJob,
-    request: Request,
-    database: Path,
-    settings: FleetSettings,
-    run: Run | None,
-    mark: Mark | None,
-) -> Job:
-    kernel, problem = request.kernel, job.choices[0]
-    task = Task(
-        "",
-        kernel.file.resolve(),
-        KernelIdentity(kernel).text,
-        request.options.rules,
-        problem,
-        request.trials if run is None else run.trials,
-        request.sampler,
-        request.seed,
-        request.options,
-        request.time_s,
-        request.mode,
-        request.regime,
-        request.study_storage,
-        database=str(database),
-        full=settings.full,
-    )
-    # What is worth most to a program begins first, as its file has it; else what takes longest.
-    estimate_s = -float(number) if job.worth else tuning_seconds(kernel, problem, request.trials)
-    return Job(number, task, estimate_s, run, mark, worth=str(job.worth or ""))
-
-
-def _share_time(head: Head, jobs: Sequence[TuningJob], settings: FleetSettings) -> None:
+def _share_time(head: Head, shares: Sequence[float], settings: FleetSettings) -> None:
     """Let each problem have its share of a time for all of them, as of the moment in which it begins."""
     if settings.total_s is None:
         return
     until = time.monotonic() + settings.total_s
-    shares = {
-        job.number: own.worth.share if own.worth else 1.0 for job, own in zip(head.jobs, jobs, strict=True)
-    }
 
     def time_of(job: Job) -> float | None:
         rest = sum(shares[other.number] for other in head.jobs if other not in head.ended)
@@ -325,42 +236,3 @@ def _share_time(head: Head, jobs: Sequence[TuningJob], settings: FleetSettings) 
 
     for job in head.jobs:
         job.time_s = lambda job=job: time_of(job)
-
-
-def _left(
-    jobs: Sequence[TuningJob], request: Request, database: Database, devices: Sequence[str]
-) -> list[tuple[TuningJob, Run | None, Mark | None]]:
-    """Return the problems that are left, each with the interrupted run that it goes on with, if there is one.
-
-    Raises:
-        TunerError: nothing is left, or a run cannot go on.
-    """
-    store = DatabaseStore(database)
-    left: list[tuple[TuningJob, Run | None, Mark | None]] = []
-    computations = KernelIdentity(request.kernel).computations
-    for job in jobs:
-        problem = job.choices[0]
-        device = _interrupted_on(problem, database, devices)
-        if device is not None:
-            run, mark = store.interrupted(replace(request, problem=problem, resume=True), device)
-            left.append((job, run, mark))
-        elif not any(database.has_finished(problem, device, computations) for device in devices):
-            left.append((job, None, None))
-        job.to_do = [(problem, device is not None)] if left and left[-1][0] is job else []
-    if not left or (len(jobs) == 1 and left[0][1] is None):
-        for job in jobs:
-            for device in devices:
-                database.refuse_going_on(job.choices[0], device)
-        what = f"any of the {len(jobs)} problems" if len(jobs) > 1 else str(jobs[0].choices[0])
-        raise TunerError(
-            f"there is no interrupted run of {what} on {', '.join(devices)}", "leave out --resume"
-        )
-    if any(run is not None for _, run, _ in left):
-        say_what_is_kept()
-    return left
-
-
-def _interrupted_on(problem: Problem, database: Database, devices: Sequence[str]) -> str | None:
-    """Return the device of the newest run of a problem that did not end by itself; None if there is none."""
-    runs = [(device, database.latest_unfinished(problem, device)) for device in devices]
-    return next((device for device, run in runs if run is not None), None)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tuner import paths
 from tuner.cli import batch
-from tuner.cli.fleet import FleetSettings, open_spread, run_fleet, searched_on, workers_of
+from tuner.cli.fleet import open_spread, run_fleet, searched_on, workers_of
+from tuner.cli.fleet_jobs import FleetSettings
 from tuner.cli.shard import shard_of
 from tuner.cli.stopping import stopping
 from tuner.conditions import Mode, Regime
@@ -124,7 +125,11 @@ def run(
         model, gpus = workers_of(cluster, gpu)
     elif foreign is None:
         gpus = searched_on(
-            device_name, len(jobs_to_do), overlap=not no_overlap, spread=spread, max_error=max_error
+            device_name,
+            len(jobs_to_do),
+            overlap=not no_overlap,
+            spread=spread,
+            compares=max_error is not None,
         )
     if plot is not None and (gpus or cluster is not None):
         raise UsageError("--plot draws a run that this process tunes", "name one GPU, or use tune report")

@@ -83,6 +83,11 @@ class Card:
     resting_until: float = 0.0
 
     @property
+    def usable(self) -> bool:
+        """Whether problems can be given to it now."""
+        return not self.left_out and time.monotonic() >= self.resting_until
+
+    @property
     def hopeless(self) -> bool:
         """Whether starting another searcher would fail, too."""
         return self.refusals >= REFUSALS or self.deaths >= DEATHS or self.stalls >= STALLS

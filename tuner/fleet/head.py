@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Protocol
 
 from tuner.database.database import Database
@@ -156,30 +157,36 @@ class Head:
         for card in sorted(self.cards, key=lambda card: len(card.busy)):
             # A device that has a problem leaves the last ones to those that have none.
             idle = sum(not other.busy and not other.left_out for other in self.cards)
-            room = len(self.waiting) > (idle if card.busy else 0)
             coming = sum(len(other.of(Phase.STARTING)) for other in self.cards)
-            if room and card.wants_searcher and len(self.waiting) > coming:
+            waiting = [*islice((job for job in self.waiting if self._may_have(card, job)), idle + coming + 1)]
+            room = len(waiting) > (idle if card.busy else 0)
+            if room and card.wants_searcher and len(waiting) > coming:
                 card.lanes.append(Lane(card.start(self.events, card.facts)))
-            if room and (lane := card.free) is not None and not self._must_be_alone(card):
-                self._assign(card, lane)
+            if room and (lane := card.free) is not None and not self._must_be_alone(card, waiting[0]):
+                self._assign(card, lane, waiting[0])
             if not card.of(Phase.SEARCHING) and (ready := card.of(Phase.READY)):
                 ready[0].phase = Phase.SEARCHING
                 ready[0].link.send(BeginSearch())
         self._steal()
 
-    def _must_be_alone(self, card: Card) -> bool:
-        """Return whether the next problem has to wait for an idle device: one has failed, perhaps for memory."""
-        beside = [lane.job for lane in card.busy if lane.job is not None]
-        return bool(beside) and any(job.failures for job in (*beside, self.waiting[0]))
+    def _may_have(self, card: Card, job: Job) -> bool:
+        """Return whether a device may have a problem: those that are compared go to one, unless it cannot be used."""
+        names = {other.devices[-1] for other in job.compared if other.devices}
+        return card.name in names or not any(other.name in names and other.usable for other in self.cards)
 
-    def _assign(self, card: Card, lane: Lane) -> None:
-        job = self.waiting.pop(0)
+    def _must_be_alone(self, card: Card, job: Job) -> bool:
+        """Return whether a problem has to wait for an idle device: one has failed, perhaps for memory."""
+        beside = [lane.job for lane in card.busy if lane.job is not None]
+        return any(other.failures for other in (*beside, job)) if beside else False
+
+    def _assign(self, card: Card, lane: Lane, job: Job) -> None:
+        self.waiting.remove(job)
         if not job.has_time:
             self._fail(job, OUT_OF_TIME)
             return
         if job.going_on is not None and card.gpu is not None and job.going_on.gpu.name != card.gpu.name:
             job.going_on = job.mark = None  # times of another GPU cannot be gone on with
-        task = job.give_out(card.name)
+        task = job.give_out(card.name, card.gpu)
         lane.job, lane.key, lane.phase, lane.progress = job, task.key, Phase.OPENING, None
         self.ledger.give_out(task.key, job.devices, job.going_on)
         lane.link.send(task)
@@ -191,8 +198,15 @@ class Head:
             return
         for card in self.cards:
             searching, ready = card.of(Phase.SEARCHING), card.of(Phase.READY)
-            progress = searching[0].progress if searching else None
-            if ready and searching and (progress is None or progress.trials < STEAL_BELOW * progress.budget):
+            if (
+                not ready
+                or not searching
+                or ready[0].job is None
+                or not self._may_have(idle[0], ready[0].job)
+            ):
+                continue
+            progress = searching[0].progress
+            if progress is None or progress.trials < STEAL_BELOW * progress.budget:
                 self._take_back(card, ready[0], innocent=True)
                 return
 
@@ -285,7 +299,7 @@ class Head:
             self._gone(card, lane, text)
             return
         self.ledger.take_back(lane.key, innocent=True)
-        lane.job, lane.phase = None, Phase.IDLE
+        lane.job, lane.phase, job.too_inaccurate = None, Phase.IDLE, failure.too_inaccurate
         self._fail(job, text)
 
     def _gone(self, card: Card, lane: Lane, reason: str, *, innocent: bool = False) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import structs
 
+from tuner.conditions import Mode, Regime
 from tuner.database.records import Mark
-from tuner.model import Run
+from tuner.model import Gpu, Run
 from tuner.protocol.searching import Task
 
 
@@ -35,6 +36,12 @@ class Job:
     trials: int = 0
     """Trials that its run had when it was given out last."""
 
+    compared: Sequence[Job] = ()
+    """The problems whose times will be compared with its own, with itself; they stay on one device."""
+    settle: Callable[[Gpu], tuple[Mode | None, Regime]] | None = None
+    """Returns how it is timed on a GPU; None leaves that to the task."""
+    too_inaccurate: bool = False
+    """Whether it failed because no kernel of its dtype can be within the bound on the error."""
     worth: str = ""
     """What it is worth to a program, where that is known."""
     time_s: Callable[[], float | None] | None = None
@@ -46,12 +53,21 @@ class Job:
         time_s = self.time_s() if self.time_s is not None else None
         return time_s is None or time_s > 0.0
 
-    def give_out(self, device: str) -> Task:
-        """Return the task to send to a device now."""
+    def give_out(self, device: str, gpu: Gpu | None) -> Task:
+        """Return the task to send to a device now, which has such a GPU."""
         self.devices.append(device)
         key = f"{self.number}.{len(self.devices)}"
         time_s = self.time_s() if self.time_s is not None else self.task.time_s
-        return structs.replace(self.task, key=key, going_on=self.going_on, mark=self.mark, time_s=time_s)
+        mode, regime = self.settle(gpu) if self.settle and gpu else (self.task.mode, self.task.regime)
+        return structs.replace(
+            self.task,
+            key=key,
+            going_on=self.going_on,
+            mark=self.mark,
+            time_s=time_s,
+            mode=mode,
+            regime=regime,
+        )
 
     @property
     def name(self) -> str:

@@ -20,7 +20,14 @@ from typing import Protocol
 import msgspec
 
 from tuner.devices.base import Device
-from tuner.errors import DatabaseError, DeviceError, Interrupted, RecordingError, TunerError
+from tuner.errors import (
+    DatabaseError,
+    DeviceError,
+    Interrupted,
+    RecordingError,
+    TooInaccurateError,
+    TunerError,
+)
 from tuner.fleet import heartbeat
 from tuner.fleet.opening import open_for_searcher
 from tuner.fleet.remote import RemoteStore
@@ -238,7 +245,8 @@ def _tuned(task: Task, device: Device, conversation: Conversation) -> TaskDone |
         return TaskStopped(task.key, error.problem)
     except TunerError as error:
         of_device = isinstance(error, DeviceError) and not isinstance(error, RecordingError)
-        return TaskFailed(task.key, error.problem, error.remedy, of_device, error.exit_code)
+        inaccurate = isinstance(error, TooInaccurateError)
+        return TaskFailed(task.key, error.problem, error.remedy, of_device, error.exit_code, inaccurate)
     return _done(task, result)
 
 

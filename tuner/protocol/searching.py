@@ -208,6 +208,8 @@ class TaskFailed(Message, frozen=True):
     of_device: bool
     """Whether the device is to blame: it is closed, and this is the searcher's last message."""
     exit_code: int
+    too_inaccurate: bool = False
+    """Whether no kernel of this dtype can be within the bound on the error."""
 
 
 class TaskStopped(Message, frozen=True):

@@ -25,7 +25,7 @@ scheduler_options = all_of(
     folder_option,
 )
 
-NOT_HERE = ("device_name", "space_file", "spread", "jobs", "max_error", "plot")
+NOT_HERE = ("device_name", "space_file", "spread", "jobs", "plot")
 """Options of `tune run` that a cluster does not have: its devices are the workers, which have the compilers."""
 
 
