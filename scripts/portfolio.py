@@ -140,7 +140,7 @@ class HeldOut:
         for portfolio in built.portfolios:
             kind = kind_of(portfolio.problems[0])
             timings = timings_of(row for row in rows if kind_of(row.problem) == kind)
-            _, *inputs = measured(KERNEL, device.gpu, portfolio.members, timings)
+            *_, inputs = measured(KERNEL, device.gpu, portfolio.members, timings)
             for name, (neighbours, weights) in METHODS.items():
                 chosen = fit(*inputs, neighbours, weights).chosen
                 outcomes[name] += [float(one) for one in np.exp2(chosen) if np.isfinite(one)]

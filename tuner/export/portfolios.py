@@ -9,7 +9,7 @@ from tuner.export import cpp
 from tuner.export.conditions import Launchable, launchable
 from tuner.export.structs import Structs
 from tuner.expressions.cpp import Untranslatable, integer
-from tuner.model import Configuration, Problem
+from tuner.model import Problem
 from tuner.runtime.portfolio import log2_units
 from tuner.winners.portfolios import Portfolio
 
@@ -61,7 +61,7 @@ class HeaderPortfolios:
             "cc": cpp.integer(portfolio.gpu.cc, "the compute capability"),
             "device": cpp.string(portfolio.gpu.name),
             "problem": self._structs.problem(first, sizes={}),
-            "members": [self._member(portfolio, one, problem) for one, problem in portfolio.members],
+            "members": [self._member(portfolio, number) for number in range(len(portfolio.members))],
             "points": [
                 {
                     "sizes": self._numbers(problem, logs=False),
@@ -79,16 +79,15 @@ class HeaderPortfolios:
         sizes = [problem.sizes.get(name, 1) for name in self._structs.sizes]
         return ", ".join(str(log2_units(size) if logs else size) for size in sizes)
 
-    def _member(self, portfolio: Portfolio, configuration: Configuration, problem: Problem) -> dict[str, Any]:
+    def _member(self, portfolio: Portfolio, number: int) -> dict[str, Any]:
         kernel, gpu = portfolio.kernel, portfolio.gpu
+        configuration, problem = portfolio.members[number]
         when = launchable(kernel, problem, gpu, configuration)
         if when is None:
             raise Untranslatable(str(configuration))
-        cost = "1LL"
-        if (expression := kernel.costs.get(configuration.variant)) is not None:
-            names = {**kernel.environment(problem, gpu), **configuration.values}
-            constants = {name: value for name, value in names.items() if name not in problem.sizes}
-            cost = integer(expression, constants, lambda name: f"p.{name}")
+        names = {**kernel.environment(problem, gpu), **configuration.values}
+        constants = {name: value for name, value in names.items() if name not in problem.sizes}
+        cost = integer(portfolio.costs[number].expression, constants, lambda name: f"p.{name}")
         return {
             "configuration": self._structs.configuration(configuration),
             "case": self._case(when),

@@ -104,6 +104,13 @@ class Expression:
         with np.errstate(all="ignore"):
             return np.asarray(self._run(names, many), dtype=bool) & ~many.divided_by_zero
 
+    def numbers(self, names: Mapping[str, Any]) -> Any:
+        """Return the values for many configurations, NaN where one divides by zero; names as for :meth:`holds_many`."""
+        many = Vectorized()
+        with np.errstate(all="ignore"):
+            values = np.asarray(self._run(names, many), dtype=np.float64)
+        return np.where(many.divided_by_zero, np.nan, values)
+
     def _run(self, names: Mapping[str, Any], many: Vectorized | None) -> Any:
         missing = self.names - names.keys()
         if missing:

@@ -15,7 +15,8 @@ import numpy as np
 
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
-from tuner.winners.portfolios import Cost, kind_of
+from tuner.winners.costs import Terms, fit_factors
+from tuner.winners.portfolios import kind_of
 from tuner.winners.timings import Floats, Timings
 
 NEIGHBOURS = 4
@@ -39,9 +40,11 @@ class Predictor:
     """Predicts times of a kernel on one GPU."""
 
     def __init__(self, kernel: KernelSpec, gpu: Gpu) -> None:
-        self._kernel, self._gpu = kernel, gpu
-        self._costs: dict[tuple[Configuration, str], Cost] = {}
-        self._logs: dict[tuple[Configuration, str], float] = {}
+        self._kernel, self._terms = kernel, Terms(kernel, gpu)
+        self._rows: dict[tuple[Configuration, str], Floats] = {}
+        """Terms of costs, by configuration and problem."""
+        self._factors: dict[str, Floats] = {}
+        """Of the terms, by variant."""
         self._columns: dict[tuple[object, ...], int] = {}
         self._values: dict[Configuration, list[int]] = {}
         self._timings: Timings | None = None
@@ -49,23 +52,32 @@ class Predictor:
         self._learnt = 0
         self._residuals: Floats = np.zeros((0, 0))
 
-    def cost(self, configuration: Configuration, problem: Problem) -> float:
-        """Return log2 of a configuration's cost at a problem."""
-        key = (configuration, problem.key)
-        if key not in self._logs:
-            own = (configuration, kind_of(problem))
-            if own not in self._costs:
-                self._costs[own] = Cost(self._kernel, problem, self._gpu, configuration)
-            self._logs[key] = float(np.log2(self._costs[own].at(problem)))
-        return self._logs[key]
+    def costs(self, problem: Problem, configurations: Sequence[Configuration]) -> Floats:
+        """Return log2 of configurations' costs at a problem."""
+        rows = self._terms_of(problem, configurations)
+        sums = [
+            float(row @ self._factors[one.variant]) if one.variant in self._factors else float(row.sum())
+            for one, row in zip(configurations, rows, strict=True)
+        ]
+        return np.log2(np.maximum(sums, 1e-3))
+
+    def _terms_of(self, problem: Problem, configurations: Sequence[Configuration]) -> list[Floats]:
+        key = problem.key
+        new: dict[str, list[Configuration]] = {}
+        for one in configurations:
+            if (one, key) not in self._rows:
+                new.setdefault(one.variant, []).append(one)
+        for ones in new.values():
+            rows = self._terms.at(problem, ones)
+            self._rows |= {(one, key): row for one, row in zip(ones, rows, strict=True)}
+        return [self._rows[one, key] for one in configurations]
 
     def estimate(self, problem: Problem, configurations: Sequence[Configuration]) -> Floats:
         """Return log2 of what configurations would take by their costs and values, all off by the same."""
-        here = self._sizes(problem)
+        here = self._effects @ self._sizes(problem)
         columns = [self._columns_of(one) for one in configurations]
-        count = len(self._effects)
-        effects = [sum(float(self._effects[at] @ here) for at in ones if at < count) for ones in columns]
-        return np.asarray([self.cost(one, problem) for one in configurations]) + effects
+        effects = [sum(float(here[at]) for at in ones if at < len(here)) for ones in columns]
+        return self.costs(problem, configurations) + effects
 
     def predict(self, timings: Timings, problem: Problem, configurations: Sequence[Configuration]) -> Floats:
         """Return log2 of what configurations would take at a problem, all off by the same.
@@ -112,22 +124,36 @@ class Predictor:
         if timings is self._timings:
             return
         self._timings = timings
-        costs = np.full(timings.slowdowns.shape, np.nan)
         timed = np.argwhere(np.isfinite(timings.slowdowns))
-        for row, column in timed:
-            costs[row, column] = self.cost(timings.configurations[column], timings.problems[row])
-        targets = timings.slowdowns - costs
         if len(timed) > (1 + GROWTH) * self._learnt:
             self._learnt = len(timed)
-            self._effects = self._ridge(timings, timed, targets)
-        left = np.full(costs.shape, np.nan)
+            self._fit_costs(timings)
+            costs = np.full(timings.slowdowns.shape, np.nan)
+            for row, problem in enumerate(timings.problems):
+                there = np.flatnonzero(np.isfinite(timings.slowdowns[row]))
+                costs[row, there] = self.costs(problem, [timings.configurations[at] for at in there])
+            self._effects = self._ridge(timings, timed, timings.slowdowns - costs)
+        left = np.full(timings.slowdowns.shape, np.nan)
         for row, problem in enumerate(timings.problems):
-            there = np.flatnonzero(np.isfinite(targets[row]))
+            there = np.flatnonzero(np.isfinite(timings.slowdowns[row]))
             estimate = self.estimate(problem, [timings.configurations[column] for column in there])
             off = timings.slowdowns[row, there] - estimate
             weights = _weights(timings.slowdowns[row, there])
             left[row, there] = off - np.average(off, weights=weights)
         self._residuals = left
+
+    def _fit_costs(self, timings: Timings) -> None:
+        """Fit the factors of each variant's terms."""
+        times: dict[str, list[tuple[Floats, float, float]]] = {}
+        for row, problem in enumerate(timings.problems):
+            there = np.flatnonzero(np.isfinite(timings.slowdowns[row]))
+            ones = [timings.configurations[at] for at in there]
+            for at, one, terms in zip(there, ones, self._terms_of(problem, ones), strict=True):
+                slow = float(timings.slowdowns[row, at])
+                times.setdefault(one.variant, []).append((terms, timings.best_ns[row] * 2**slow, slow))
+        for variant, rows in times.items():
+            terms, ns, slowdowns = (np.asarray(column) for column in zip(*rows, strict=True))
+            self._factors[variant] = fit_factors(terms, ns, slowdowns)
 
     def _ridge(self, timings: Timings, timed: np.typing.NDArray[np.int64], targets: Floats) -> Floats:
         """Return the effects of values: by least squares, each problem about its own level."""

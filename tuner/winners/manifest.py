@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tuner import __version__, paths
 from tuner.model import Resources
 from tuner.winners.contents import BundledPortfolio, Contents
-from tuner.winners.portfolios import cost_expression
 from tuner.winners.records import CompiledLaunch, Record, computation_record, configuration_record
 
 FORMAT = "kernel-tune bundle"
@@ -95,8 +94,7 @@ def _portfolio(bundled: BundledPortfolio, new: Mapping[int, int]) -> Record:
     there = [index for index, number in enumerate(bundled.members) if number in new]
     members = []
     for index in there:
-        configuration, problem = stored.members[index]
-        cost = cost_expression(stored.kernel, problem, stored.gpu, configuration)
+        cost = stored.costs[index].folded
         members.append(
             {"configuration": new[bundled.members[index]], **({} if cost == 1 else {"cost": cost})}
         )

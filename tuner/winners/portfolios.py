@@ -14,15 +14,11 @@ import numpy as np
 
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Filters, StoredWinner
-from tuner.errors import KernelError
-from tuner.expressions.folding import Folded, fold
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, canonical_json
-from tuner.runtime.expressions import check
-from tuner.runtime.launch_limits import DEVICE_LIMITS
-from tuner.runtime.portfolio import cost_of
+from tuner.winners.costs import Cost, Terms, fit_factors
 from tuner.winners.current import Kernels
 from tuner.winners.fitting import Fit, Ints, fit
 from tuner.winners.sound import misfit
@@ -48,6 +44,7 @@ class Portfolio:
         gpu: on which they were timed.
         bound: the slowdown that was allowed.
         members: each with a problem that it runs.
+        costs: of the members.
         problems: at which they were timed, all of the same dtypes and options.
         fit: the decision.
     """
@@ -56,6 +53,7 @@ class Portfolio:
     gpu: Gpu
     bound: float
     members: tuple[tuple[Configuration, Problem], ...]
+    costs: tuple[Cost, ...]
     problems: tuple[Problem, ...]
     fit: Fit
 
@@ -154,51 +152,45 @@ def make_portfolio(
     members: Sequence[tuple[Configuration, Problem]],
     timings: Timings,
 ) -> Portfolio:
-    """Fit the decision of some members to what was timed, of one computation."""
-    problems, sizes, slowdowns, costs = measured(kernel, gpu, members, timings)
-    return Portfolio(kernel, gpu, bound, tuple(members), tuple(problems), fit(sizes, slowdowns, costs))
+    """Fit the costs and the decision of some members to what was timed, of one computation."""
+    problems, costs, inputs = measured(kernel, gpu, members, timings)
+    return Portfolio(kernel, gpu, bound, tuple(members), tuple(costs), tuple(problems), fit(*inputs))
 
 
 def measured(
     kernel: KernelSpec, gpu: Gpu, members: Sequence[tuple[Configuration, Problem]], timings: Timings
-) -> tuple[list[Problem], list[list[int]], Floats, Ints]:
-    """Return the problems at which a member was timed, their sizes, and the members' slowdowns and costs there."""
+) -> tuple[list[Problem], list[Cost], tuple[list[list[int]], Floats, Ints]]:
+    """Return the problems at which a member was timed, the members' costs, and what a decision is fitted to."""
     columns = [timings.configurations.index(one) for one, _ in members]
     slowdowns = timings.slowdowns[:, columns]
     there = [number for number, row in enumerate(slowdowns) if np.isfinite(row).any()]
-    problems = [timings.problems[number] for number in there]
-    own = [Cost(kernel, problem, gpu, one) for one, problem in members]
+    problems, slowdowns = [timings.problems[number] for number in there], slowdowns[there]
+    own = _costs(kernel, gpu, members, problems, slowdowns, timings.best_ns[there])
     costs = [[one.at(problem) for one in own] for problem in problems]
     sizes = [[problem.sizes[name] for name in kernel.sizes] for problem in problems]
-    return problems, sizes, slowdowns[there], np.asarray(costs, dtype=np.int64)
+    return problems, own, (sizes, slowdowns, np.asarray(costs, dtype=np.int64))
 
 
-def cost_expression(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> Folded:
-    """Return how long a configuration takes by the kernel's file, as a manifest says it; 1 if the file says nothing."""
-    expression = kernel.costs.get(configuration.variant)
-    if expression is None:
-        return 1
-    constants = {**problem.dtypes, **problem.options, "cc": gpu.cc, **configuration.values}
-    try:
-        return fold(expression, constants)
-    except KernelError:
-        return 1
-
-
-class Cost:
-    """How long a configuration takes at any sizes, as the launchers work it out.
-
-    Args:
-        kernel, gpu: whose and where.
-        problem: has the dtypes and options.
-        configuration: which.
-    """
-
-    def __init__(self, kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> None:
-        self._limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
-        folded = cost_expression(kernel, problem, gpu, configuration)
-        self._expression = check(folded, {*kernel.sizes, *DEVICE_LIMITS})
-
-    def at(self, problem: Problem) -> int:
-        """Return it for a problem, as a whole number from 1."""
-        return cost_of(self._expression, {**problem.sizes, **self._limits})
+def _costs(
+    kernel: KernelSpec,
+    gpu: Gpu,
+    members: Sequence[tuple[Configuration, Problem]],
+    problems: Sequence[Problem],
+    slowdowns: Floats,
+    best_ns: Floats,
+) -> list[Cost]:
+    """Return the costs of members: factors of their variant first, then their own."""
+    terms, times = Terms(kernel, gpu), best_ns[:, None] * np.exp2(slowdowns)
+    costs: dict[int, Cost] = {}
+    for variant in dict.fromkeys(one.variant for one, _ in members):
+        columns = [number for number, (one, _) in enumerate(members) if one.variant == variant]
+        own = [members[number][0] for number in columns]
+        every = np.stack([terms.at(problem, own) for problem in problems])
+        timed = np.isfinite(slowdowns[:, columns])
+        shared = fit_factors(every[timed], times[:, columns][timed], slowdowns[:, columns][timed])
+        for at, number in enumerate(columns):
+            rows = timed[:, at]
+            factors = fit_factors(every[rows, at], times[rows, number], slowdowns[rows, number], shared)
+            one, problem = members[number]
+            costs[number] = Cost(kernel, problem, gpu, one, factors)
+    return [costs[number] for number in range(len(members))]

@@ -24,11 +24,13 @@ class Timings:
         problems: one a row.
         configurations: one a column.
         slowdowns: log2 of the time over the best that was timed at the problem; NaN where it was not timed.
+        best_ns: that time, of each problem.
     """
 
     problems: tuple[Problem, ...]
     configurations: tuple[Configuration, ...]
     slowdowns: Floats
+    best_ns: Floats
 
     def of(self, problem: Problem) -> dict[Configuration, float]:
         """Return the slowdowns at one problem; empty where nothing was timed."""
@@ -73,8 +75,8 @@ def table(problems: Sequence[Problem], times: Sequence[Mapping[Configuration, fl
     columns = {one: None for row in times for one in row}
     numbers = {one: number for number, one in enumerate(columns)}
     slowdowns = np.full((len(problems), len(columns)), np.nan)
-    for number, row in enumerate(times):
-        best = min(row.values())
+    bests = [min(row.values()) for row in times]
+    for number, (row, best) in enumerate(zip(times, bests, strict=True)):
         for one, at in row.items():
             slowdowns[number, numbers[one]] = at - best
-    return Timings(tuple(problems), tuple(columns), slowdowns)
+    return Timings(tuple(problems), tuple(columns), slowdowns, np.exp2(bests))

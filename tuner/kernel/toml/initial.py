@@ -44,7 +44,7 @@ class InitialTables:
 
     initial: tuple[InitialSpec, ...]
     matmul: MatmulSpec | None
-    costs: Mapping[str, Expression]
+    costs: Mapping[str, tuple[Expression, ...]]
 
 
 def read_first_tried(
@@ -82,15 +82,21 @@ def _tables(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> 
     )
 
 
-def _read_costs(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> dict[str, Expression]:
-    """Return how long each variant of ``[costs]`` takes, in no unit."""
+def _read_costs(
+    top: Table, names: Names, variants: Mapping[str, VariantSpec]
+) -> dict[str, tuple[Expression, ...]]:
+    """Return the terms of the times of each variant of ``[costs]``."""
     table = top.table("costs")
     costs = {}
     for name in table.data:
         if name not in variants:
             table.fail(f"there is no variant {name!r}", suggestion(name, variants))
         usable = replace(names, extra=frozenset(variants[name].parameters))
-        costs[name] = checked(table, name, table.get(name, str), usable)
+        texts = table.get(name, (str, list))
+        terms = texts if isinstance(texts, list) else [texts]
+        if not all(isinstance(term, str) for term in terms):
+            table.fail(f"{name} has a term that is no text", "write each term in quotes")
+        costs[name] = tuple(checked(table, name, term, usable) for term in terms)
     return table.done(costs)
 
 

@@ -1,0 +1,135 @@
+"""Costs: how long configurations take by the terms of a kernel's file, with factors fitted to what was timed.
+
+A variant of ``[costs]`` has one term or several, such as the products of all waves, and the bytes of memory. A time is
+taken for their sum with factors from 0, and a constant. Written out with whole factors it is a member's cost, which
+launchers evaluate; the tuner works out terms of many configurations at once.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+import numpy as np
+
+from tuner.errors import KernelError
+from tuner.expressions.arithmetic import Expression
+from tuner.expressions.folding import Folded, fold
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.values import value_array
+from tuner.model import Configuration, Gpu, Problem
+from tuner.runtime.expressions import check
+from tuner.runtime.launch_limits import DEVICE_LIMITS
+from tuner.runtime.portfolio import cost_of
+from tuner.winners.timings import Floats
+
+UNITS_A_NS = 1024
+"""Costs are whole numbers, and times are from a microsecond: they are good to a thousandth."""
+FACTOR_BITS = 10
+OF_SLOW = 0.3
+"""Octaves: a time so far from the best counts half in a fit."""
+PRIOR = 0.05
+"""Of the number of times, what the factors of a variant count among those of a configuration."""
+SWEEPS = 300
+
+
+def fit_factors(terms: Floats, times: Floats, slowdowns: Floats, prior: Floats | None = None) -> Floats:
+    """Return factors from 0 with which the sum of terms is nearest to times, relatively.
+
+    Args:
+        terms: by time and term.
+        times: in any unit.
+        slowdowns: in octaves, of these times: fast ones count more.
+        prior: factors to which those without enough times are drawn.
+    """
+    weights = np.sqrt(1.0 / (1.0 + (slowdowns / OF_SLOW) ** 2))
+    matrix = terms / times[:, None]
+    scale = np.maximum(matrix.max(axis=0), 1e-300)
+    matrix = matrix / scale * weights[:, None]
+    start = np.zeros(terms.shape[1]) if prior is None else prior * scale
+    strength = PRIOR * len(times) * (1e-2 if prior is None else 1.0)
+    square = matrix.T @ matrix + strength * np.eye(len(start))
+    wanted = matrix.T @ weights + strength * start
+    factors = start.copy()
+    for _ in range(SWEEPS):  # of coordinate descent: few factors, one answer
+        for at in range(len(factors)):
+            left = wanted[at] - square[at] @ factors + square[at, at] * factors[at]
+            factors[at] = max(0.0, left / square[at, at])
+    found: Floats = factors / scale
+    return found
+
+
+class Terms:
+    """The terms of a kernel's variants on a GPU, each with a constant 1 behind those of the file.
+
+    Args:
+        kernel, gpu: whose and where.
+    """
+
+    def __init__(self, kernel: KernelSpec, gpu: Gpu) -> None:
+        self._kernel, self._gpu = kernel, gpu
+
+    def at(self, problem: Problem, configurations: Sequence[Configuration]) -> Floats:
+        """Return the terms of configurations of one variant at a problem, by configuration and term."""
+        variant = configurations[0].variant
+        expressions = self._kernel.costs.get(variant, ())
+        names = dict(self._kernel.environment(problem, self._gpu))
+        for name in configurations[0].values:
+            names[name] = value_array([one.values[name] for one in configurations])
+        columns = [np.ones(len(configurations))]
+        columns[:0] = [np.broadcast_to(one.numbers(names), len(configurations)) for one in expressions]
+        return np.maximum(np.nan_to_num(np.stack(columns, axis=1), nan=1.0), 0.0)
+
+
+class Cost:
+    """How long a configuration takes at any sizes, as the launchers work it out.
+
+    Args:
+        kernel, gpu: whose and where.
+        problem: has the dtypes and options.
+        configuration: which.
+        factors: of the terms, in nanoseconds, the constant's last.
+    """
+
+    def __init__(
+        self, kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, factors: Floats
+    ) -> None:
+        self._limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
+        self.expression = _Sum(kernel.costs.get(configuration.variant, ()), factors)
+        constants = {**problem.dtypes, **problem.options, "cc": gpu.cc, **configuration.values}
+        try:
+            self.folded: Folded = fold(self.expression, constants)
+        except KernelError:
+            self.folded = 1
+        self._checked = check(self.folded, {*kernel.sizes, *DEVICE_LIMITS})
+
+    def at(self, problem: Problem) -> int:
+        """Return it for a problem, as a whole number from 1."""
+        return cost_of(self._checked, {**problem.sizes, **self._limits})
+
+
+class _Sum(Expression):
+    """A sum of terms with whole factors over powers of two, which may be longer than a text."""
+
+    def __init__(self, terms: Sequence[Expression], factors: Floats) -> None:
+        super().__init__(str(max(1, round(float(factors[-1]) * UNITS_A_NS))), "a sum of costs")
+        self._sum = super().tree
+        for term, factor in zip(terms, factors, strict=False):
+            whole, halvings = _as_whole(float(factor) * UNITS_A_NS)
+            if whole:
+                product: ast.expr = ast.BinOp(term.tree, ast.Mult(), ast.Constant(whole))
+                if halvings:
+                    product = ast.BinOp(product, ast.FloorDiv(), ast.Constant(1 << halvings))
+                self._sum = ast.BinOp(self._sum, ast.Add(), product)
+
+    @property
+    def tree(self) -> ast.expr:
+        return self._sum
+
+
+def _as_whole(factor: float) -> tuple[int, int]:
+    """Return a whole number and how often it is halved to give a factor."""
+    halvings = 0
+    while factor < 1 << (FACTOR_BITS - 1) and halvings < 50:
+        factor, halvings = factor * 2, halvings + 1
+    return round(factor), halvings
