@@ -144,7 +144,7 @@ class KernelSpec:
     matmul: MatmulSpec | None = None
     """For matrix products: how a library's proposals become initial configurations, too."""
     costs: Mapping[str, tuple[Expression, ...]] = field(default_factory=dict)
-    """Terms of which the times of a variant's configurations are sums: ``tune portfolio`` finds the factors."""
+    """Summands of which the times of a variant's configurations are sums: ``tune portfolio`` finds the factors."""
     definitions: Mapping[str, str] = field(default_factory=dict)
     """Names of parts of expressions, with their texts as the file has them, for people: expressions stand alone."""
     old_keys: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ import numpy as np
 
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
-from tuner.winners.costs import Terms, fit_factors
+from tuner.winners.costs import Summands, fit_factors
 from tuner.winners.portfolios import kind_of
 from tuner.winners.timings import Floats, Timings
 
@@ -40,11 +40,11 @@ class Predictor:
     """Predicts times of a kernel on one GPU."""
 
     def __init__(self, kernel: KernelSpec, gpu: Gpu) -> None:
-        self._kernel, self._terms = kernel, Terms(kernel, gpu)
+        self._kernel, self._summands = kernel, Summands(kernel, gpu)
         self._rows: dict[tuple[Configuration, str], Floats] = {}
-        """Terms of costs, by configuration and problem."""
+        """Summands of costs, by configuration and problem."""
         self._factors: dict[str, Floats] = {}
-        """Of the terms, by variant."""
+        """Of the summands, by variant."""
         self._columns: dict[tuple[object, ...], int] = {}
         self._values: dict[Configuration, list[int]] = {}
         self._timings: Timings | None = None
@@ -54,21 +54,21 @@ class Predictor:
 
     def costs(self, problem: Problem, configurations: Sequence[Configuration]) -> Floats:
         """Return log2 of configurations' costs at a problem."""
-        rows = self._terms_of(problem, configurations)
+        rows = self._summands_of(problem, configurations)
         sums = [
             float(row @ self._factors[one.variant]) if one.variant in self._factors else float(row.sum())
             for one, row in zip(configurations, rows, strict=True)
         ]
         return np.log2(np.maximum(sums, 1e-3))
 
-    def _terms_of(self, problem: Problem, configurations: Sequence[Configuration]) -> list[Floats]:
+    def _summands_of(self, problem: Problem, configurations: Sequence[Configuration]) -> list[Floats]:
         key = problem.key
         new: dict[str, list[Configuration]] = {}
         for one in configurations:
             if (one, key) not in self._rows:
                 new.setdefault(one.variant, []).append(one)
         for ones in new.values():
-            rows = self._terms.at(problem, ones)
+            rows = self._summands.at(problem, ones)
             self._rows |= {(one, key): row for one, row in zip(ones, rows, strict=True)}
         return [self._rows[one, key] for one in configurations]
 
@@ -143,17 +143,17 @@ class Predictor:
         self._residuals = left
 
     def _fit_costs(self, timings: Timings) -> None:
-        """Fit the factors of each variant's terms."""
+        """Fit the factors of each variant's summands."""
         times: dict[str, list[tuple[Floats, float, float]]] = {}
         for row, problem in enumerate(timings.problems):
             there = np.flatnonzero(np.isfinite(timings.slowdowns[row]))
             ones = [timings.configurations[at] for at in there]
-            for at, one, terms in zip(there, ones, self._terms_of(problem, ones), strict=True):
+            for at, one, summands in zip(there, ones, self._summands_of(problem, ones), strict=True):
                 slow = float(timings.slowdowns[row, at])
-                times.setdefault(one.variant, []).append((terms, timings.best_ns[row] * 2**slow, slow))
+                times.setdefault(one.variant, []).append((summands, timings.best_ns[row] * 2**slow, slow))
         for variant, rows in times.items():
-            terms, ns, slowdowns = (np.asarray(column) for column in zip(*rows, strict=True))
-            self._factors[variant] = fit_factors(terms, ns, slowdowns)
+            summands, ns, slowdowns = (np.asarray(column) for column in zip(*rows, strict=True))
+            self._factors[variant] = fit_factors(summands, ns, slowdowns)
 
     def _ridge(self, timings: Timings, timed: np.typing.NDArray[np.int64], targets: Floats) -> Floats:
         """Return the effects of values: by least squares, each problem about its own level."""

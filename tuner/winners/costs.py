@@ -1,8 +1,8 @@
-"""Costs: how long configurations take by the terms of a kernel's file, with factors fitted to what was timed.
+"""Costs: how long configurations take by the summands of a kernel's file, with factors fitted to what was timed.
 
-A variant of ``[costs]`` has one term or several, such as the products of all waves, and the bytes of memory. A time is
-taken for their sum with factors from 0, and a constant. Written out with whole factors it is a member's cost, which
-launchers evaluate; the tuner works out terms of many configurations at once.
+A variant of ``[costs]`` has one summand or several, such as the products of all waves, and the bytes of memory. A time
+is taken for their sum with factors from 0, and a constant. Written out with whole factors it is a member's cost, which
+launchers evaluate; the tuner works out summands of many configurations at once.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ PRIOR = 0.05
 SWEEPS = 300
 
 
-def fit_factors(terms: Floats, times: Floats, slowdowns: Floats, prior: Floats | None = None) -> Floats:
-    """Return factors from 0 with which the sum of terms is nearest to times, relatively.
+def fit_factors(summands: Floats, times: Floats, slowdowns: Floats, prior: Floats | None = None) -> Floats:
+    """Return factors from 0 with which the sum of summands is nearest to times, relatively.
 
     Args:
-        terms: by time and term.
+        summands: by time and summand.
         times: in any unit.
         slowdowns: in octaves, of these times: fast ones count more.
         prior: factors to which those without enough times are drawn.
     """
     weights = np.sqrt(1.0 / (1.0 + (slowdowns / OF_SLOW) ** 2))
-    matrix = terms / times[:, None]
+    matrix = summands / times[:, None]
     scale = np.maximum(matrix.max(axis=0), 1e-300)
     matrix = matrix / scale * weights[:, None]
-    start = np.zeros(terms.shape[1]) if prior is None else prior * scale
+    start = np.zeros(summands.shape[1]) if prior is None else prior * scale
     strength = PRIOR * len(times) * (1e-2 if prior is None else 1.0)
     square = matrix.T @ matrix + strength * np.eye(len(start))
     wanted = matrix.T @ weights + strength * start
@@ -55,12 +55,12 @@ def fit_factors(terms: Floats, times: Floats, slowdowns: Floats, prior: Floats |
         for at in range(len(factors)):
             left = wanted[at] - square[at] @ factors + square[at, at] * factors[at]
             factors[at] = max(0.0, left / square[at, at])
-    found: Floats = factors / scale
-    return found
+    unscaled: Floats = factors / scale
+    return unscaled
 
 
-class Terms:
-    """The terms of a kernel's variants on a GPU, each with a constant 1 behind those of the file.
+class Summands:
+    """The summands of a kernel's variants on a GPU, each with a constant 1 behind those of the file.
 
     Args:
         kernel, gpu: whose and where.
@@ -70,7 +70,7 @@ class Terms:
         self._kernel, self._gpu = kernel, gpu
 
     def at(self, problem: Problem, configurations: Sequence[Configuration]) -> Floats:
-        """Return the terms of configurations of one variant at a problem, by configuration and term."""
+        """Return the summands of configurations of one variant at a problem, by configuration and summand."""
         variant = configurations[0].variant
         expressions = self._kernel.costs.get(variant, ())
         names = dict(self._kernel.environment(problem, self._gpu))
@@ -88,7 +88,7 @@ class Cost:
         kernel, gpu: whose and where.
         problem: has the dtypes and options.
         configuration: which.
-        factors: of the terms, in nanoseconds, the constant's last.
+        factors: of the summands, in nanoseconds, the constant's last.
     """
 
     def __init__(
@@ -109,15 +109,15 @@ class Cost:
 
 
 class _Sum(Expression):
-    """A sum of terms with whole factors over powers of two, which may be longer than a text."""
+    """A sum of summands with whole factors over powers of two, which may be longer than a text."""
 
-    def __init__(self, terms: Sequence[Expression], factors: Floats) -> None:
+    def __init__(self, summands: Sequence[Expression], factors: Floats) -> None:
         super().__init__(str(max(1, round(float(factors[-1]) * UNITS_A_NS))), "a sum of costs")
         self._sum = super().tree
-        for term, factor in zip(terms, factors, strict=False):
+        for summand, factor in zip(summands, factors, strict=False):
             whole, halvings = _as_whole(float(factor) * UNITS_A_NS)
             if whole:
-                product: ast.expr = ast.BinOp(term.tree, ast.Mult(), ast.Constant(whole))
+                product: ast.expr = ast.BinOp(summand.tree, ast.Mult(), ast.Constant(whole))
                 if halvings:
                     product = ast.BinOp(product, ast.FloorDiv(), ast.Constant(1 << halvings))
                 self._sum = ast.BinOp(self._sum, ast.Add(), product)

@@ -85,7 +85,7 @@ def _tables(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> 
 def _read_costs(
     top: Table, names: Names, variants: Mapping[str, VariantSpec]
 ) -> dict[str, tuple[Expression, ...]]:
-    """Return the terms of the times of each variant of ``[costs]``."""
+    """Return the summands of the times of each variant of ``[costs]``."""
     table = top.table("costs")
     costs = {}
     for name in table.data:
@@ -93,10 +93,10 @@ def _read_costs(
             table.fail(f"there is no variant {name!r}", suggestion(name, variants))
         usable = replace(names, extra=frozenset(variants[name].parameters))
         texts = table.get(name, (str, list))
-        terms = texts if isinstance(texts, list) else [texts]
-        if not all(isinstance(term, str) for term in terms):
-            table.fail(f"{name} has a term that is no text", "write each term in quotes")
-        costs[name] = tuple(checked(table, name, term, usable) for term in terms)
+        summands = texts if isinstance(texts, list) else [texts]
+        if not all(isinstance(summand, str) for summand in summands):
+            table.fail(f"{name} has a summand that is no text", "write each summand in quotes")
+        costs[name] = tuple(checked(table, name, summand, usable) for summand in summands)
     return table.done(costs)
 
 
