@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.test_gemm_templates import ptx
 from tuner.compile.nvrtc import compile_source
 from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, KernelFault, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
@@ -62,6 +63,18 @@ def test_compiles_everywhere_and_the_default_without_spills(
         [launch] = make_plan(GEMM, of, gpu, configuration).launches
         assert launch.programmatic == (cc >= 90)
         assert result.resources.registers * launch.threads <= gpu.registers_per_sm
+
+
+@pytest.mark.parametrize("tensor_cores", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS["small_k"])
+def test_nothing_is_read_before_the_launch_before_ends(layout: str, tensor_cores: bool) -> None:
+    """What is taken for constant (ld.global.nc) may be read before the wait, which orders all other reads."""
+    parameters = {**GEMM.variants["small_k"].defaults, "tensor_cores": tensor_cores}
+    configuration = Configuration.of("small_k", parameters)
+    [(source, _)] = render(GEMM, problem("float16", layout, 64, 65, 9), ARCHITECTURES[90], configuration)
+    before, wait, behind = ptx(source, 90).partition("griddepcontrol.wait")
+    assert wait and "ld.global" in behind
+    assert "ld.global" not in before and "ld.global.nc" not in behind
 
 
 def test_each_is_for_its_problems_only() -> None:
