@@ -79,13 +79,21 @@ def noting(head: Head, notes: Path) -> Head:
 
 
 def rows(database: Database, notes: Path, runs: int, trials: int) -> dict[str, int]:
-    """Return how many rows there are, are missing, and are there twice."""
+    """Return how many rows there are, are missing, and are there twice.
+
+    A problem may have more trials than were asked for if its run was given up and begun anew: those of the first run
+    are counted, too.
+    """
     stored = [tuple(row.values()) for row in database.select("SELECT run_id, number FROM trials")]
     configurations = database.select("SELECT DISTINCT run_id, variant, configuration FROM trials")
     acknowledged = {tuple(line.split()) for line in notes.read_text().splitlines()}
     finished = database.select("SELECT count(*) AS count FROM runs WHERE state = 'finished'")[0]["count"]
+    given_up = database.select(
+        "SELECT count(*) AS count FROM trials t JOIN runs r ON r.id = t.run_id WHERE r.state != 'finished'"
+    )
     return {
         "trials": len(stored),
+        "of_runs_begun_anew": given_up[0]["count"],
         "acknowledged": len(acknowledged),
         "lost": len(acknowledged - {(run, str(number)) for run, number in stored}),
         "doubled": 2 * len(stored) - len(set(stored)) - len(configurations),
@@ -161,7 +169,7 @@ def heads(times: int, seed: int = 0) -> dict[str, Any]:
     draw, killed, count, trials = random.Random(seed), 0, 3 * times, 24
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        simulate(trial_s=0.1, offset=OFFSET, noise=NOISE)
+        simulate(trial_s=0.1, offset=OFFSET, noise=NOISE, folder=name)
         while True:
             command = [sys.executable, __file__, "--serve", name, "--problems", str(count)]
             head = subprocess.Popen([*command, "--trials", str(trials)], start_new_session=True)
@@ -175,7 +183,8 @@ def heads(times: int, seed: int = 0) -> dict[str, Any]:
         time.sleep(1.0)
         with Database.open(folder / "tuning.db") as database:
             counted = rows(database, folder / "notes", count, trials)
-    return {"killed": killed, **counted, "left_behind": len(searchers(anyone=True))}
+        left_behind = len(searchers(name))
+    return {"killed": killed, **counted, "left_behind": left_behind}
 
 
 def serve(folder: Path, count: int, trials: int) -> None:

@@ -97,16 +97,17 @@ def cards(count: int, *, overlap: bool = True) -> list[Card]:
     return [card(number) for number in range(count)]
 
 
-def searchers(*, anyone: bool = False) -> list[int]:
-    """Return the processes that this one has started as searchers; or those that anyone has."""
-    found = []
+def searchers(environment: str = "") -> list[int]:
+    """Return the processes that this one has started as searchers; or those with this text in their environment."""
+    found, own = [], os.getpid()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             words = (folder / "cmdline").read_bytes()
+            ours = environment.encode() in (folder / "environ").read_bytes() if environment else parent == own
         except (OSError, ValueError, IndexError):
             continue
-        if (anyone or parent == os.getpid()) and b"tuner.fleet.searcher" in words:
+        if ours and b"tuner.fleet.searcher" in words:
             found.append(int(folder.name))
     return found
 
