@@ -660,6 +660,8 @@ def rendered(name: str, cc: int) -> Iterator[tuple[str, str, str]]:
 @pytest.mark.parametrize(("name", "cc"), [("gemm", 80), ("gemm", 75), ("saxpy", 90)])
 def test_built_in_kernels_are_understood(name: str, cc: int) -> None:
     launches = list(rendered(name, cc))
+    if cc == 75:  # has instructions of its own for matrices alone
+        launches = [(variant, source, entry) for variant, source, entry in launches if "mma_sync" in entry]
     assert launches
     for variant, source, entry in launches:
         compiled_source = compile_source(source, entry, ARCHITECTURES[cc].arch, listing=True)

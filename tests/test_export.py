@@ -524,7 +524,7 @@ def assert_harmless(text: str) -> None:
 def test_hostile_strings_cannot_break_out(tmp_path: Path) -> None:
     chance, headers = random.Random(11), []
     refused = 0
-    for _ in range(2000):
+    for _ in range(1000):
         text = [hostile_text(chance) for _ in range(8)]
         what = {name for name in ("gpu", "driver", "run", "device", "verdict") if chance.random() < 0.8}
         gpu = replace(
@@ -552,12 +552,12 @@ def test_hostile_strings_cannot_break_out(tmp_path: Path) -> None:
             continue
         assert_harmless(header)
         headers.append(header)
-    assert refused > 250
-    assert len(headers) > 1000
+    assert refused > 125
+    assert len(headers) > 500
     if GPP is None:
         pytest.skip("no g++ to compile them with")
     unusual = [h for h in headers if "enum class Variant { tiled };" not in h]
-    batch = [*chance.sample(headers, 60), *chance.sample(unusual, min(60, len(unusual)))]
+    batch = [*chance.sample(headers, 40), *chance.sample(unusual, min(40, len(unusual)))]
     for number, header in enumerate(batch):  # each in a namespace of its own: one compiler run for all
         body = re.sub(r"^#.*$", "", header, flags=re.MULTILINE)
         (tmp_path / f"h{number}.inc").write_text(body)

@@ -47,14 +47,14 @@ def stored(tmp_path: Path) -> Path:
     return tmp_path / "w.db"
 
 
-def test_eight_processes_on_an_empty_cache_leave_one_valid_entry(stored: Path, tmp_path: Path) -> None:
+def test_processes_on_an_empty_cache_leave_one_valid_entry(stored: Path, tmp_path: Path) -> None:
     cache = tmp_path / "kernel-tune" / "cubins"
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", CUBIN, str(stored), str(cache)],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
-        for _ in range(8)
+        for _ in range(4)
     ]  # fmt: skip
     for process in processes:
         assert process.stdout is not None

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import NO_FORK
 from tuner import __version__
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 ROOT = Path(__file__).parent.parent
 
@@ -22,7 +25,7 @@ pytest.importorskip("hatchling")
 def command(*arguments: str | Path, cwd: Path, path: str = "") -> str:
     """Run Python with no other PYTHONPATH than the one given, so that the checkout is not found by chance."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONSAFEPATH")}
-    environment |= {"PYTHONPATH": path} if path else {}
+    environment |= {"PYTHONPATH": path, NO_FORK: "1"} if path else {}
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=cwd,
