@@ -19,6 +19,7 @@ from tests.test_export import make
 from tests.test_kernel_file import GOOD, write
 from tuner import paths
 from tuner.database.records import StoredWinner
+from tuner.export import defaults
 from tuner.export.header import render_header
 from tuner.export.needs import KernelFiles
 from tuner.export.structs import Structs
@@ -27,7 +28,7 @@ from tuner.kernel.load import load_kernel, read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Resources, Value
-from tuner.space.default import default_configuration
+from tuner.space.default import default_configuration, default_configurations
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason, pruning_reason
 from tuner.winners.portfolios import Portfolio
@@ -44,6 +45,24 @@ pytestmark = [
     pytest.mark.skipif("g++" not in COMPILERS, reason="needs g++"),
     pytest.mark.usefixtures("forked_children"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def defaults_once() -> Iterator[None]:
+    """The defaults of a kernel take most of the time of a header, and are the same for all of its headers."""
+    known: dict[tuple[str, Gpu], list[tuple[Problem, Configuration]]] = {}
+
+    def remembered(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[tuple[Problem, Configuration]]:
+        if kernel is not GEMM:
+            return default_configurations(kernel, problem, gpu)
+        key = (problem.key, gpu)
+        if key not in known:
+            known[key] = default_configurations(kernel, problem, gpu)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(defaults, "default_configurations", remembered)
+        yield
 
 
 def winner_of(problem: Problem, configuration: Configuration, gpu: Gpu = HOPPER) -> StoredWinner:
@@ -184,7 +203,7 @@ def test_nothing_invalid_is_selected_for_any_shape(compiler: str, tmp_path: Path
 
 @pytest.mark.parametrize("name", ["gemm", "reduce", "transform", "mean_matvec"])
 def test_the_default_is_the_tuners_own_on_every_compute_capability(name: str, tmp_path: Path) -> None:
-    kernel, chance = load_kernel(name), random.Random(name)
+    kernel, chance = GEMM if name == "gemm" else load_kernel(name), random.Random(name)
     small = kernel.problem()
     winner = default_configuration(kernel, small, HOPPER)
     assert winner is not None
