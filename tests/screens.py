@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import re
 import shlex
 import shutil
-import struct
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,11 +28,13 @@ Screen = tuple[int, list[str]]
 """An exit status, and lines as the program ended them."""
 MARK = "==== screen"
 EACH = f"""
-import shlex, sys
+import fcntl, shlex, struct, sys, termios
 from tuner.cli import main
 for line in sys.argv[1:]:
+    columns, *words = shlex.split(line)
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, int(columns), 0, 0))
     try:
-        main(shlex.split(line))
+        main(words)
     except SystemExit as ended:
         print("{MARK}", ended.code, flush=True)
 """
@@ -43,10 +42,14 @@ for line in sys.argv[1:]:
 
 def on_terminal(commands: Sequence[str], columns: int, folder: Path, **more: str) -> list[Screen]:
     """Run commands in turn in one process on a pseudo-terminal of so many columns; return what each printed."""
+    return on_terminals([(columns, command) for command in commands], folder, **more)
+
+
+def on_terminals(commands: Sequence[tuple[int, str]], folder: Path, **more: str) -> list[Screen]:
+    """Run commands in turn in one process on a pseudo-terminal that has the given columns for each."""
     head, tail = pty.openpty()
-    fcntl.ioctl(tail, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-c", EACH, *commands],
+        [sys.executable, "-c", EACH, *(f"{columns} {command}" for columns, command in commands)],
         stdin=tail,
         stdout=tail,
         stderr=tail,

@@ -9,13 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from commands import said_by
-from screens import ESCAPES, Screen, environment, in_tmux, on_terminal
+from screens import ESCAPES, Screen, environment, in_tmux, on_terminal, on_terminals
 
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
@@ -67,25 +66,23 @@ def words_of(lines: Sequence[str]) -> set[str]:
     }
 
 
+WIDTHS = {80: SCREENS, 120: SCREENS, 200: AT_200, 2000: SCREENS}
+
+
 @pytest.fixture(scope="module")
-def screens(database: Path) -> Callable[[int], dict[str, Screen]]:
-    """Return what all commands print at a width, each width run once."""
-
-    @cache
-    def at(columns: int) -> dict[str, Screen]:
-        names = AT_200 if columns == 200 else list(SCREENS)
-        printed = on_terminal([SCREENS[name] for name in names], columns, database.parent)
-        return dict(zip(names, printed, strict=True))
-
-    return at
+def screens(database: Path) -> dict[tuple[str, int], Screen]:
+    """What all commands print, by name and width."""
+    asked = [(name, columns) for columns, names in WIDTHS.items() for name in names]
+    printed = on_terminals([(columns, SCREENS[name]) for name, columns in asked], database.parent)
+    return dict(zip(asked, printed, strict=True))
 
 
 @pytest.mark.parametrize("name", list(SCREENS))
-def test_screens_fit_and_no_word_is_broken(name: str, screens: Callable[[int], dict[str, Screen]]) -> None:
+def test_screens_fit_and_no_word_is_broken(name: str, screens: dict[tuple[str, int], Screen]) -> None:
     """The words are those of a terminal on which nothing is broken."""
-    wide = words_of(screens(2000)[name][1])
+    wide = words_of(screens[name, 2000][1])
     for columns in (80, 120, 200) if name in AT_200 else (80, 120):
-        status, lines = screens(columns)[name]
+        status, lines = screens[name, columns]
         assert status == 0, lines
         lines = [ESCAPES.sub("", line) for line in lines]
         assert [line for line in lines if len(line) > columns and not NOT_LAID_OUT.fullmatch(line)] == []
@@ -102,10 +99,10 @@ def test_a_pipe_has_a_line_a_row(database: Path, capsys: pytest.CaptureFixture[s
     assert sum(map(len, full)) > 1.5 * sum(map(len, lines))
 
 
-def test_ten_trials_are_a_screenful(screens: Callable[[int], dict[str, Screen]]) -> None:
+def test_ten_trials_are_a_screenful(screens: dict[tuple[str, int], Screen]) -> None:
     """The configuration of a trial of gemm has up to 20 parameters."""
     for columns, most in ((80, 40), (120, 30), (200, 20)):
-        assert len(screens(columns)["query"][1]) <= most
+        assert len(screens["query", columns][1]) <= most
 
 
 @pytest.mark.parametrize(
