@@ -33,7 +33,7 @@ from tuner.fleet import cluster as cluster_module
 from tuner.fleet import heartbeat
 from tuner.fleet import workers as workers_module
 from tuner.fleet.cluster import NO_ANSWER, Cluster, Described, cluster_opening, listed
-from tuner.fleet.cluster_files import full_address, make_certificate, read_record
+from tuner.fleet.cluster_files import full_address, make_certificate, read_record, running
 from tuner.fleet.head import Head
 from tuner.fleet.workers import WorkersAsCards
 from tuner.protocol.gpus import GpuList
@@ -360,6 +360,18 @@ def test_an_address_that_cannot_be_served_is_refused(tmp_path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert "another `tune cluster start` has" in call(*folder, "--port", port, code=2)
     assert "is no address" in call("status", *folder[1:], "--scheduler", "127.0.0.1:65536", code=2)
+
+
+def test_a_cluster_is_ended_although_its_record_is_damaged(tmp_path: Path) -> None:
+    folder = str(tmp_path / "c")
+    call("start", "--folder", folder, "--port", str(free_port()), "--dashboard", "-1", "--device", "none")
+    (record,) = (tmp_path / "c").glob("*.json")
+    for text in ("", "[]", "null", '{"address": 5}', '{"address":"tls://x:1","dashboard":"","pid":-1}'):
+        record.write_text(text)
+        assert "no cluster of the folder" in call("status", "--folder", folder, code=2)
+    (pid,) = running(tmp_path / "c")
+    call("stop", "--folder", folder)
+    assert not command_of(pid) and not running(tmp_path / "c")
 
 
 def test_a_start_that_fails_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from tuner.fleet.cluster_files import (
     read_record,
     remove_record,
     require_dask,
+    running,
     security_of,
     write_record,
 )
@@ -197,11 +198,14 @@ def stop(folder: Path) -> None:
     """
     folder = folder.absolute()
     record = read_record(folder)
-    if record is None:
+    pids = running(folder)
+    if not pids:
         remove_record(folder)
         raise UsageError(f"no cluster of the folder {folder} runs on this host", "name its --folder")
-    _end(record.pid, folder)
-    click.echo(f"ended {record.address} and {record.gpus} workers on this host")
+    for pid in pids:
+        _end(pid, folder)
+    what = f"{record.address} and {record.gpus} workers" if record else "what was left of a cluster"
+    click.echo(f"ended {what} on this host")
 
 
 def _record(worker: Described | str) -> dict[str, Any]:

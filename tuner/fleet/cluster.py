@@ -13,7 +13,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Coroutine, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,6 +233,11 @@ class Cluster:
             return f"it has kernel-tune {worker.version}, and this is {__version__}"
         return worker
 
+    def all_described(self, addresses: Sequence[str]) -> dict[str, Described | str]:
+        """Return what workers say of themselves, by address; those that do not answer are waited for together."""
+        with ThreadPoolExecutor(32) as threads:
+            return dict(zip(addresses, threads.map(self.described, addresses), strict=True))
+
     def show(self, name: str, task: Task, address: str, label: str) -> Any:
         """Have the dashboard show what a worker tunes, until that has ended."""
         with contextlib.suppress(Exception):  # it is only shown
@@ -278,8 +283,9 @@ def listed(cluster: Cluster) -> Sequence[tuple[str, Described | str, Sequence[st
     workers, tuned = cluster.workers(), cluster.tuned_on()
     rows: list[tuple[str, Described | str, Sequence[str]]] = []
     uuids: set[str] = set()
+    described = cluster.all_described([*workers])
     for address, name in workers.items():
-        worker = cluster.described(address)
+        worker = described[address]
         if isinstance(worker, Described) and worker.uuid in uuids:
             worker = TWICE.format(uuid=worker.uuid)
         if isinstance(worker, Described):

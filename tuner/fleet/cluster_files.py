@@ -14,7 +14,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from tuner.errors import TunerError, UsageError
 from tuner.files import make_private, refusal, whole_file
@@ -168,9 +170,8 @@ def write_record(folder: Path, record: HostRecord) -> None:
 
 def read_record(folder: Path) -> HostRecord | None:
     """Return what runs on this host; None if nothing was started, or it has ended."""
-    with suppress(OSError, ValueError, TypeError):
-        data: dict[str, Any] = json.loads(_record_path(folder).read_text())
-        record = HostRecord(**data)
+    with suppress(OSError, msgspec.MsgspecError):
+        record = msgspec.json.decode(_record_path(folder).read_bytes(), type=HostRecord)
         if is_ours(record.pid, folder):
             return record
     return None
@@ -187,7 +188,14 @@ def is_ours(pid: int, folder: Path) -> bool:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"tuner.fleet.cluster_host" in arguments and os.fsencode(folder.resolve()) in arguments
+    ours = b"tuner.fleet.cluster_host" in arguments and os.fsencode(folder.resolve()) in arguments
+    return ours and b"--scheduler" not in arguments  # which is a child of it
+
+
+def running(folder: Path) -> list[int]:
+    """Return the processes that look after this folder's cluster on this host, whatever its record says."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if is_ours(pid, folder)]
 
 
 def default_address(folder: Path) -> str:

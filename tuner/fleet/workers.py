@@ -99,7 +99,7 @@ class WorkersAsCards:
         except Exception:  # noqa: BLE001 - the scheduler has just gone: the next look says so
             self._seen.put(_Seen(connected=True))
             return
-        new = {address: self._cluster.described(address) for address in names if address not in described}
+        new = self._cluster.all_described([address for address in names if address not in described])
         self._seen.put(_Seen(True, names, new))
 
     def _take(self, seen: _Seen, head: Head) -> None:
