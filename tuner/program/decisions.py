@@ -65,7 +65,9 @@ class Decisions:
         self._of: dict[tuple[str, ...], Decision] = {}
         if self._path is not None and self._path.exists():
             self._of = {decision.key: decision for decision in _read(self._path)}
-        if self._path is not None and not os.access(self._path.parent, os.W_OK):
+        if self._path is not None and not (
+            self._path.parent.is_dir() and os.access(self._path.parent, os.W_OK)
+        ):
             raise UsageError(f"{self._path} cannot be written", WRITABLE)
 
     def has(self, problem: str) -> bool:
