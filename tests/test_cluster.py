@@ -347,6 +347,12 @@ def test_a_key_that_others_can_read_and_a_damaged_one_are_refused(host: Host, tm
     assert read_record(folder) is None
 
 
+def test_a_certificate_that_has_expired_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.fleet.cluster_files.VALID_DAYS", -0.5)
+    said = call("start", "--folder", str(tmp_path / "c"), "--port", str(free_port()), code=2)
+    assert "was valid until" in said and "start it anew" in said
+
+
 def test_an_address_that_cannot_be_served_is_refused(tmp_path: Path) -> None:
     folder, port = ("start", "--folder", str(tmp_path / "c")), str(free_port())
     with closing(socket.create_server(("127.0.0.1", 0))) as server:

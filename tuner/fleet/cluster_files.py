@@ -135,6 +135,12 @@ def security_of(folder: Path, address: str) -> Security | None:
         raise UsageError(
             f"{certificate} and its key do not fit: {error}", "copy both files of the cluster's folder"
         ) from None
+    ended = _end_of(certificate)
+    if ended < datetime.now(UTC):
+        raise UsageError(
+            f"{certificate} was valid until {ended:%Y-%m-%d}",
+            "end the cluster, delete its folder, and start it anew",
+        )
     names = dict.fromkeys(("client", "worker", "scheduler"), str(certificate))
     return Security(
         require_encryption=True,
@@ -142,6 +148,13 @@ def security_of(folder: Path, address: str) -> Security | None:
         **{f"tls_{role}_cert": path for role, path in names.items()},
         **{f"tls_{role}_key": str(key) for role in names},
     )
+
+
+def _end_of(certificate: Path) -> datetime:
+    from cryptography import x509
+
+    ended: datetime = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    return ended
 
 
 def full_address(text: str) -> str:
