@@ -1,11 +1,11 @@
 """Python's children as forks of a server that has imported the tuner: 0.01 s of CPU time for a start instead of 0.35.
 
-Each ``python -m MODULE``, ``python -c CODE`` and ``python FILE.py`` that :class:`ForkedPopen` starts is one: a child of
-the process that starts it, with streams, environment, folder and session of its own; ``/proc`` has its command line,
-and its mark. The tuner's children are forks in all tests without a GPU, and with the fixture ``forked_children`` all
-those that a file's tests start. One that is not among ``WORKERS`` has a server of its own, so that its children are
-forks, too. It is not for tests of what a fork has otherwise: its memory, its hashes' seed, what happens while Python
-starts.
+Each ``python -m MODULE``, ``python -c CODE``, ``python FILE.py`` and script of this Python's that :class:`ForkedPopen`
+starts is one: a child of the process that starts it, with streams, environment, folder and session of its own;
+``/proc`` has its command line, and its mark. The tuner's children are forks in all tests without a GPU, and with the
+fixture ``forked_children`` all those that a file's tests start. One that is not among ``WORKERS`` has a server of its
+own, so that its children are forks, too. It is not for tests of what a fork has otherwise: its memory, its hashes'
+seed, what happens while Python starts.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ForkedPopen(Popen[Any]):
 
     def _execute_child(self, args: Any, *more: Any) -> None:
         given = SIGNATURE.bind(self, args, *more).arguments
-        command = list(map(os.fspath, args)) if isinstance(args, list | tuple) else []
+        command = _interpreted(list(map(os.fspath, args))) if isinstance(args, list | tuple) else []
         environment = dict(os.environ if given["env"] is None else given["env"])
         special = any(given[name] for name in ("preexec_fn", "pass_fds", "executable", "shell"))
         forks = not special and NO_FORK not in environment and os.getpid() == OWNER and CLONE is not None
@@ -115,12 +115,22 @@ def forked_children() -> Iterator[None]:
         yield
 
 
+def _interpreted(command: list[str]) -> list[str]:
+    """Return a command with Python in front where it is a script of this Python's."""
+    with contextlib.suppress(OSError, IndexError):
+        if Path(command[0]).is_absolute() and command[0] != sys.executable:
+            with Path(command[0]).open("rb") as file:
+                if file.readline(1000) == f"#!{sys.executable}\n".encode():
+                    return [sys.executable, *command]
+    return command
+
+
 def _program(command: Sequence[str]) -> tuple[str, str, list[str]] | None:
     """Return how a Python begins: the way, what is run, and its arguments; None for what is not known here."""
     match command[2:] if command[1:2] == ["-P"] else command[1:]:
         case [("-m" | "-c") as way, name, *arguments]:
             return way, name, list(arguments)
-        case [file, *arguments] if file.endswith(".py"):
+        case [file, *arguments] if file.endswith(".py") or Path(file).is_absolute():
             return "file", file, list(arguments)
     return None
 
@@ -200,11 +210,14 @@ def _serve(connection: socket.socket) -> NoReturn:
         message, streams, _, _ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, 3)
         if not message:
             os._exit(0)
+        reading, writing = os.pipe()
         number = _clone()
         if number == 0:
             _become(json.loads(message), streams)
-        for stream in streams:
-            os.close(stream)
+        for descriptor in (writing, *streams):
+            os.close(descriptor)
+        os.read(reading, 1)  # closed by the fork once it can be killed with its session
+        os.close(reading)
         connection.send(str(number).encode())
 
 
@@ -224,11 +237,11 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:
     """Become the program that is asked for."""
     code = 1
     try:
+        if request["new_session"]:
+            os.setsid()
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        if request["new_session"]:
-            os.setsid()
         os.chdir(request["folder"])
         os.environ.clear()
         os.environ.update(request["environment"])

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from tests.commands import said_by
+from tuner.check.emulation import HostChild, HostChildren
 from tuner.check.toml_lines import TomlLines
-from tuner.emulator.host import COMPILER
+from tuner.emulator import host
+from tuner.emulator.host import COMPILER, HostKernel, NotForHost, machine
 from tuner.kernel.load import builtin_kernels, find_kernel
 from tuner.kernel.toml.file import read_file
 
@@ -245,16 +247,52 @@ def test_faults_of_variants(on_cpu: bool, tmp_path: Path, capsys: pytest.Capture
     faults = ON_CPU if on_cpu else OF_VARIANTS
     kernel = with_variants(tmp_path, faults)
     more = [] if on_cpu else ["--no-cpu"]
-    code, lines = findings(capsys, str(kernel), "--configurations", "1", "--cc", "80", "-j", "1", *more)
-    assert code == 1
+    said = said_by(capsys, "check", str(kernel), "--configurations", "1", "--cc", "80", "-j", "1", *more)
+    lines = said.out.splitlines()
+    assert said.code == 1
     missed = []
     for fault in faults:
         template = PLAIN if fault.file == PLAIN else STAGED
         file = kernel if TOML in (fault.file, fault.found_in) else tmp_path / f"{fault.name}_{template}"
         if not finds(lines, file, fault):
             missed.append(fault.name)
-    assert not missed, "\n".join(lines)
-    assert of_variant(lines, kernel) == {fault.name for fault in faults}, "\n".join(lines)
+    assert not missed, f"{missed}\n{said.out}{said.err}"
+    assert of_variant(lines, kernel) == {fault.name for fault in faults}, said.out + said.err
+
+
+def test_a_child_that_is_killed_is_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[HostChild] = []
+    take = HostChildren.take
+
+    def kill_the_first(children: HostChildren) -> HostChild:
+        taken.append(take(children))
+        if len(taken) == 1:
+            taken[0].stop()
+        return taken[-1]
+
+    monkeypatch.setattr(HostChildren, "take", kill_the_first)
+    kernel = planted(tmp_path, OF_THE_FILE[14])
+    code, lines = findings(capsys, str(kernel), *FILE_ALONE)
+    assert code == 1
+    assert finds(lines, kernel, OF_THE_FILE[14]), lines
+    assert len(taken) == 2
+
+
+def test_a_compiler_that_is_killed_has_a_second_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if COMPILER is None:
+        pytest.skip("no g++")
+    machine()
+    compiler, mark = tmp_path / "g++", tmp_path / "tried"
+    compiler.write_text(f"#!/bin/sh\nif mkdir '{mark}'; then kill -9 $$; fi\nexec '{COMPILER}' \"$@\"\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(host, "COMPILER", str(compiler))
+    HostKernel('extern "C" __global__ void one(float* x) { x[0] = 1; }', "one", tmp_path / "right")
+    assert mark.is_dir()
+    compiler.write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(NotForHost, match="status 3"):
+        HostKernel("", "one", tmp_path / "wrong")
 
 
 @pytest.mark.parametrize("fault", OF_REFERENCES, ids=lambda fault: fault.name)

@@ -160,6 +160,8 @@ class _Outcome:
     """Problems that were right."""
     faults: list[TunerError] = field(default_factory=list)
     note: str = ""
+    killed: bool = False
+    """Whether something else than the kernel has ended the child."""
 
 
 class HostChildren:
@@ -171,6 +173,7 @@ class HostChildren:
 
     def __init__(self, jobs: int | None) -> None:
         self.jobs = jobs or len(os.sched_getaffinity(0))
+        self.stopped = False
         self._idle: list[HostChild] = []
         self._all: set[HostChild] = set()
         self._wrong: dict[tuple[str | int, ...], int] = {}
@@ -205,6 +208,7 @@ class HostChildren:
 
     def stop(self) -> None:
         """Kill those that run something; any thread may call this."""
+        self.stopped = True
         for child in list(self._all):
             child.stop()
 
@@ -227,10 +231,20 @@ def _ask_all(runs: Sequence[_Run], children: HostChildren) -> list[_Outcome]:
 
 
 def _ask(run: _Run, number: int, children: HostChildren) -> _Outcome:
+    """Ask a child, and another one if that is killed: for want of memory perhaps, which says nothing of the kernel."""
+    if children.is_known_wrong(run, number):
+        return _Outcome()
+    outcome = _ask_once(run, children)
+    if outcome.killed and not children.stopped:
+        outcome = _ask_once(run, children)
+    if outcome.faults:
+        children.note_wrong(run, number)
+    return outcome
+
+
+def _ask_once(run: _Run, children: HostChildren) -> _Outcome:
     """Ask a child, and return what it says until it stops or is stopped."""
     outcome = _Outcome()
-    if children.is_known_wrong(run, number):
-        return outcome
     child = children.take()
     sound = False
     try:
@@ -252,7 +266,7 @@ def _ask(run: _Run, number: int, children: HostChildren) -> _Outcome:
         else:
             sound = not outcome.faults
     except ChildDied as death:
-        late = "SIGXCPU" in death.reason
+        late, outcome.killed = "SIGXCPU" in death.reason, "SIGKILL" in death.reason
         how = "does not end" if late else f"died ({death.reason})"
         sizes = " ".join(f"{n}={v}" for n, v in run.request.problems[outcome.count].sizes.items())
         remedy = "look for an endless loop" if late else ""
@@ -261,8 +275,6 @@ def _ask(run: _Run, number: int, children: HostChildren) -> _Outcome:
         outcome.note = str(error)
     finally:
         children.give_back(child, sound)
-    if outcome.faults:
-        children.note_wrong(run, number)
     return outcome
 
 

@@ -13,6 +13,8 @@ import contextlib
 import ctypes
 import functools
 import mmap
+import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -37,6 +39,7 @@ from tuner.runtime.launches import Launch, Plan
 FILES = ("cuda.hpp", "intrinsics.hpp", "machine.cpp", "include")
 COMPILER = shutil.which("g++")
 STALE_S = 86400.0
+_REFUSED = re.compile(r":\d+: (?:fatal )?error: ")
 FLAGS = (
     *("-std=c++17", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-U_FORTIFY_SOURCE"),
     *("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"),
@@ -267,11 +270,20 @@ def compile_object(source: Path, to: Path) -> Path:
 
 
 def _compile(*words: object) -> None:
-    done = subprocess.run(
-        [str(COMPILER), *FLAGS, *map(str, words)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise NotForHost(done.stderr[:4000])
+    """Compile; a compiler that fails without naming an error, killed for want of memory perhaps, has a second try.
+
+    Raises:
+        NotForHost: it does not compile.
+    """
+    for _ in range(2):
+        done = subprocess.run(
+            [str(COMPILER), *FLAGS, *map(str, words)], capture_output=True, text=True, check=False
+        )
+        if not done.returncode:
+            return
+        if _REFUSED.search(done.stderr):
+            break
+    raise NotForHost(done.stderr[:4000] or f"{COMPILER} ended with status {done.returncode}")
 
 
 @functools.cache
@@ -286,6 +298,10 @@ def machine() -> Path:
     kept = paths.emulator() / digest([version, *FLAGS, *LINKED, *(path.read_text() for path in files)])
     if not refusal(kept.parent):
         if (kept / "machine.so").is_file():
+            with contextlib.suppress(OSError):
+                os.utime(
+                    kept
+                )  # what is used is not stale: another version would delete it from under its users
             return kept
         with contextlib.suppress(OSError):  # a full or read-only disk
             return _build_and_keep(kept)
