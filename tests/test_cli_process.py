@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.command_line import Fake, assert_no_process_left, trials_in
+from tests.faults.command_line import Fake, assert_no_process_left, attempts_in, trials_in
 from tests.faults.kernels import write_kernel
 from tests.faults.killing import marked
 
@@ -56,7 +56,9 @@ def test_ctrl_c_twice_is_immediate(tmp_path: Path) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
     database = tmp_path / "results" / "tuning.db"
     fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "60", sleep_s=3.0)
-    time.sleep(2.5)  # in the middle of the first measurement
+    deadline = time.monotonic() + 60.0
+    while not attempts_in(database) and time.monotonic() < deadline:
+        time.sleep(0.01)
     fake.interrupt()
     time.sleep(0.3)
     began = time.monotonic()
@@ -66,9 +68,8 @@ def test_ctrl_c_twice_is_immediate(tmp_path: Path) -> None:
     assert said.code == 130, said.err
     assert "Traceback" not in said.err
     assert_no_process_left(fake.mark)
-    if database.is_file():
-        with sqlite3.connect(database) as connection:
-            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_resume_of_several_problems(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_problems_are_spread_and_each_is_tuned_once(
 def test_a_problem_is_prepared_while_another_is_searched(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulate(monkeypatch, trial_s=0.05, finishing_s=1.0)
+    simulate(monkeypatch, trial_s=0.03, finishing_s=0.4)
     for overlap in (False, True):
         seen = Seen()
         Head(database, jobs(3, trials=4), cards(1, overlap=overlap), seen).run()
@@ -77,7 +77,7 @@ def test_what_a_killed_searcher_has_measured_is_kept_and_goes_on_elsewhere(
 def test_a_device_that_cannot_be_opened_is_left_out(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulate(monkeypatch, trial_s=0.2, refuse=[0])
+    simulate(monkeypatch, trial_s=0.03, refuse=[0])
     seen = Seen()
     Head(database, jobs(3), cards(2), seen).run()
     sound(database, runs=3, trials=8)

@@ -6,7 +6,6 @@ import os
 import pty
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.command_line import ROOT, Fake, assert_no_process_left, trials_in
+from tests.faults.command_line import ROOT, Fake, assert_no_process_left, attempts_in, trials_in
 from tests.faults.kernels import write_kernel
+from tests.fork_server import ForkedPopen
 from tuner.database.database import Database
 from tuner.tuning.loop import MAX_ATTEMPTS
 
@@ -38,12 +38,6 @@ def command(kernel: Path) -> list[str]:
     return ["--kernel", str(kernel), "--trials", "24"]
 
 
-def attempts_in(database: Path) -> int:
-    with closing(sqlite3.connect(database)) as connection, suppress(sqlite3.OperationalError):
-        return int(connection.execute("SELECT count(*) FROM attempts").fetchone()[0])
-    return 0  # the tables are not made yet
-
-
 @contextmanager
 def locked(database: Path) -> Iterator[None]:
     """Lock a database as another writer does."""
@@ -56,10 +50,11 @@ def locked(database: Path) -> Iterator[None]:
 def test_while_the_gpu_is_made_ready(tmp_path: Path, kernel: Path, step: str, settings: str) -> None:
     log = tmp_path / "log"
     log.touch()
-    fake = Fake(tmp_path, *command(kernel), **{settings: "hang", "FAKE_LOG": str(log)})
+    hanging = {settings: "hang", "FAKE_LOG": str(log), "FAKE_PATIENCE_S": "0.3"}
+    fake = Fake(tmp_path, *command(kernel), **hanging)
     deadline = time.monotonic() + 60.0
     while step not in log.read_text() and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.01)
     fake.process.send_signal(signal.SIGTERM)
     began = time.monotonic()
     said = fake.ends()
@@ -72,8 +67,8 @@ def test_while_the_gpu_is_made_ready(tmp_path: Path, kernel: Path, step: str, se
 def test_while_a_measurement_takes_long(tmp_path: Path, kernel: Path, database: Path) -> None:
     fake = Fake(tmp_path, *command(kernel), sleep_s=1.0)
     deadline = time.monotonic() + 60.0
-    while not (database.is_file() and attempts_in(database)) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    while not attempts_in(database) and time.monotonic() < deadline:
+        time.sleep(0.01)
     fake.process.send_signal(signal.SIGHUP)
     began = time.monotonic()
     said = fake.ends()
@@ -86,7 +81,7 @@ def test_while_another_program_locks_the_database(tmp_path: Path, kernel: Path, 
     fake = Fake(tmp_path, *command(kernel))
     fake.wait_for_trials(database, 3)
     with locked(database):
-        time.sleep(0.5)
+        time.sleep(0.3)
         fake.interrupt()
         time.sleep(0.2)
         fake.interrupt()
@@ -103,8 +98,10 @@ def test_while_another_program_locks_the_database(tmp_path: Path, kernel: Path, 
 def test_a_closed_terminal(tmp_path: Path, kernel: Path, database: Path) -> None:
     """Its last program gets SIGHUP, and cannot print any more."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.tune_fake", *command(kernel), "-j", "2", "--sampler", "random"],
+    program = "import os; os.close(os.open(os.ttyname(0), os.O_RDWR))  # it becomes its terminal\n"
+    program += "from tests.faults.tune_fake import run; run()"
+    process = ForkedPopen(
+        [sys.executable, "-c", program, *command(kernel), "-j", "2", "--sampler", "random"],
         cwd=tmp_path,
         env={
             **os.environ,
@@ -115,13 +112,13 @@ def test_a_closed_terminal(tmp_path: Path, kernel: Path, database: Path) -> None
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        preexec_fn=lambda: (os.setsid(), os.close(os.open(os.ttyname(0), os.O_RDWR))),  # type: ignore[arg-type]
+        start_new_session=True,
     )
     os.close(theirs)
     os.set_blocking(ours, False)
     deadline = time.monotonic() + 60.0
     while trials_in(database) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.01)
         with suppress(BlockingIOError):
             os.read(ours, 1 << 16)
     os.close(ours)
@@ -132,7 +129,8 @@ def test_a_closed_terminal(tmp_path: Path, kernel: Path, database: Path) -> None
 
 
 def test_nohup_goes_on(tmp_path: Path, kernel: Path) -> None:
-    fake = Fake(tmp_path, *command(kernel), before=("nohup",), sleep_s=0.01)
+    ignoring = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)"  # what nohup does
+    fake = Fake(tmp_path, *command(kernel), first=ignoring, sleep_s=0.01)
     fake.wait_for_trials(tmp_path / "results" / "tuning.db", 3)
     fake.process.send_signal(signal.SIGHUP)
     said = fake.ends()
@@ -146,8 +144,8 @@ def test_preempted_more_often_than_a_configuration_may_kill(
         resume = ("--resume",) if number else ()
         fake = Fake(tmp_path, *command(kernel), *resume, sleep_s=0.5)
         deadline = time.monotonic() + 60.0
-        while not (database.is_file() and attempts_in(database)) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        while not attempts_in(database) and time.monotonic() < deadline:
+            time.sleep(0.01)
         fake.process.send_signal((signal.SIGHUP, signal.SIGTERM, signal.SIGINT)[number % 3])
         assert fake.ends().code == 130
     said = Fake(tmp_path, *command(kernel), "--resume", sleep_s=0.0).ends()

@@ -125,10 +125,13 @@ def paired_ratio(a: Sequence[float], b: Sequence[float], seed: int, confidence: 
     tail = (1 - confidence) / 2
     resamples = max(RESAMPLES, math.ceil(TAIL_DRAWS / tail))
     at_once = max(1, 1_000_000 // count)  # 8 MB of indices, and as many samples
-    medians = [
-        np.median(ratios[rng.integers(0, count, (min(at_once, resamples - start), count))], axis=1)
-        for start in range(0, resamples, at_once)
-    ]
+    ordered = np.sort(ratios)
+    ranks = np.argsort(np.argsort(ratios)).astype(np.min_scalar_type(count))
+    medians = []
+    for start in range(0, resamples, at_once):
+        drawn = ranks[rng.integers(0, count, (min(at_once, resamples - start), count))]
+        drawn.sort(axis=1, kind="stable")  # small integers: a radix sort, three times as fast as np.median
+        medians.append((ordered[drawn[:, (count - 1) // 2]] + ordered[drawn[:, count // 2]]) / 2)
     low, high = np.quantile(np.concatenate(medians), [tail, 1 - tail])
     lowest, highest = median_interval(ratios, confidence)
     return Ratio(median(ratios), min(float(low), lowest), max(float(high), highest))

@@ -20,6 +20,7 @@ from tests.faults.processes import alive
 from tests.fork_server import MARK, ForkedPopen
 
 ROOT = Path(__file__).resolve().parents[2]
+MODULE = "tests.faults.tune_fake"
 ALWAYS = ("-j", "1", "--sampler", "random")
 
 
@@ -31,6 +32,7 @@ class Fake:
         arguments: its command line.
         sleep_s: how long a measurement takes.
         before: a command that runs it.
+        first: a Python statement that it begins with.
         settings: of the fake device: see ``tests.faults.fake_worker``.
     """
 
@@ -40,6 +42,7 @@ class Fake:
         *arguments: str,
         sleep_s: float = 0.05,
         before: Sequence[str] = (),
+        first: str = "",
         **settings: str,
     ) -> None:
         self.mark = uuid.uuid4().hex
@@ -51,8 +54,11 @@ class Fake:
             "FAKE_SLEEP_S": str(sleep_s),
             **settings,
         }
+        program = (
+            ["-c", f"{first}\nfrom tests.faults.tune_fake import run; run()"] if first else ["-m", MODULE]
+        )
         self.process = ForkedPopen(
-            [*before, sys.executable, "-m", "tests.faults.tune_fake", *arguments, *ALWAYS],
+            [*before, sys.executable, *program, *arguments, *ALWAYS],
             cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
@@ -71,7 +77,7 @@ class Fake:
                 pytest.fail(f"it ended: {self.ends()}")
             if database.is_file() and trials_in(database) >= count:
                 return
-            time.sleep(0.05)
+            time.sleep(0.02)
         pytest.fail("no trials")
 
     def interrupt(self) -> None:
@@ -79,18 +85,26 @@ class Fake:
 
 
 def trials_in(database: Path) -> int:
+    return _rows_in(database, "trials")
+
+
+def attempts_in(database: Path) -> int:
+    return _rows_in(database, "attempts")
+
+
+def _rows_in(database: Path, table: str) -> int:
     try:
         connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)
         try:
-            return int(connection.execute("SELECT count(*) FROM trials").fetchone()[0])
+            return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
         finally:
             connection.close()
-    except sqlite3.OperationalError:
+    except sqlite3.OperationalError:  # it is not made yet
         return 0
 
 
 def assert_no_process_left(mark: str) -> None:
     deadline = time.monotonic() + 5.0
     while (left := [pid for pid in marked(mark) if alive(pid)]) and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.02)
     assert not left

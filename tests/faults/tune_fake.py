@@ -1,12 +1,16 @@
-"""The command line on the fake device: ``python -m tests.faults.tune_fake --kernel ...``."""
+"""The command line on the fake device: ``python -m tests.faults.tune_fake --kernel ...``.
+
+``FAKE_PATIENCE_S`` says for how long it waits for a measurement when it is told to stop.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tuner.cli import main
+from tuner.cli import main, stopping
 from tuner.devices import choose
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.local import LocalDevice
@@ -23,6 +27,7 @@ def run(arguments: list[str] | None = None) -> None:
     for module in list(sys.modules.values()):  # a fork has the commands' modules already
         if getattr(module, "open_device", None) is real:
             module.open_device = open_fake  # type: ignore[attr-defined]
+    stopping.PATIENCE_S = float(os.environ.get("FAKE_PATIENCE_S", stopping.PATIENCE_S))
     main(arguments)
 
 
